@@ -1,0 +1,2 @@
+//! The pinstripe command.
+fn main() {}

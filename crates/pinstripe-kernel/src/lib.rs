@@ -1,0 +1,7 @@
+//! Pure functions on byte slices: parity and the gear scan. No I/O, no threads, no clock.
+//!
+//! Beside each SIMD version stands a plain one, and tests hold them equal bit for bit. Which one
+//! runs is chosen at run time from what the processor has.
+
+pub mod gear;
+pub mod parity;

@@ -1,0 +1,176 @@
+//! The one error of the library: what failed, where, what was expected and found, what to do next.
+//!
+//! Invariants: every error has a [`Kind`], which alone decides the exit code; the text never
+//! repeats the kind. An error is built at the place that knows the facts and only gains context
+//! (`at`, `advice`) on its way up; it is never replaced by a vaguer one.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Shorthand for results of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What sort of failure this is; the exit code follows from it (doc/exit-codes.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The operating system or a device refused an operation.
+    Io,
+    /// No room left on a member or target (ENOSPC, EDQUOT).
+    NoSpace,
+    /// A named thing does not exist.
+    NotFound,
+    /// A thing that must be new exists already.
+    Exists,
+    /// Stored bytes are not what was written: bad magic, checksum, length or order.
+    Corrupt,
+    /// Written by a newer version, or with a feature this version does not know.
+    Unsupported,
+    /// Arguments that make no sense together.
+    Usage,
+    /// Possible, but refused because it would endanger data; the advice names the override.
+    Refused,
+    /// More members or strips are gone than parity can replace.
+    TooManyLosses,
+    /// A member belongs to another store, or is not the member it should be.
+    WrongMember,
+    /// A thing changed or vanished while it was read.
+    Changed,
+}
+
+/// A failure with its facts. Cheap to pass (one box).
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    what: String,
+    place: Option<PathBuf>,
+    expected_found: Option<(String, String)>,
+    advice: Option<String>,
+    source: Option<io::Error>,
+}
+
+impl Error {
+    /// An error that says what failed.
+    pub fn new(kind: Kind, what: impl Into<String>) -> Self {
+        Error(Box::new(Inner {
+            kind,
+            what: what.into(),
+            place: None,
+            expected_found: None,
+            advice: None,
+            source: None,
+        }))
+    }
+
+    /// An operating system error: `what` is the attempted act ("cannot open"), `place` its object.
+    pub fn io(
+        what: impl Into<String>,
+        place: impl AsRef<Path>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        let source = source.into();
+        let kind = match source.kind() {
+            io::ErrorKind::NotFound => Kind::NotFound,
+            io::ErrorKind::AlreadyExists => Kind::Exists,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
+            _ => Kind::Io,
+        };
+        let mut error = Error::new(kind, what).at(place);
+        error.0.source = Some(source);
+        error
+    }
+
+    /// Stored bytes at `place` are not what was written.
+    pub fn corrupt(what: impl Into<String>, place: impl AsRef<Path>) -> Self {
+        Error::new(Kind::Corrupt, what).at(place)
+    }
+
+    /// Names where it happened; the innermost place wins.
+    #[must_use]
+    pub fn at(mut self, place: impl AsRef<Path>) -> Self {
+        if self.0.place.is_none() {
+            self.0.place = Some(place.as_ref().to_path_buf());
+        }
+        self
+    }
+
+    /// States what should have been there and what was.
+    #[must_use]
+    pub fn expected(mut self, expected: impl fmt::Display, found: impl fmt::Display) -> Self {
+        self.0.expected_found = Some((expected.to_string(), found.to_string()));
+        self
+    }
+
+    /// Says what to do next; the innermost advice wins.
+    #[must_use]
+    pub fn advice(mut self, advice: impl Into<String>) -> Self {
+        if self.0.advice.is_none() {
+            self.0.advice = Some(advice.into());
+        }
+        self
+    }
+
+    /// What sort of failure this is.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The operating system's error number, where there is one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.0.source.as_ref().and_then(io::Error::raw_os_error)
+    }
+
+    /// Where it happened, where that is known.
+    pub fn place(&self) -> Option<&Path> {
+        self.0.place.as_deref()
+    }
+
+    /// What to do next, where there is something to say.
+    pub fn advice_text(&self) -> Option<&str> {
+        self.0.advice.as_deref()
+    }
+
+    /// A copy for a second owner; the operating system error keeps its number and text.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let inner = &self.0;
+        Error(Box::new(Inner {
+            kind: inner.kind,
+            what: inner.what.clone(),
+            place: inner.place.clone(),
+            expected_found: inner.expected_found.clone(),
+            advice: inner.advice.clone(),
+            source: inner.source.as_ref().map(|source| match source.raw_os_error() {
+                Some(number) => io::Error::from_raw_os_error(number),
+                None => io::Error::new(source.kind(), source.to_string()),
+            }),
+        }))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.0;
+        if let Some(place) = &inner.place {
+            write!(f, "{}: ", place.display())?;
+        }
+        f.write_str(&inner.what)?;
+        if let Some((expected, found)) = &inner.expected_found {
+            write!(f, " (expected {expected}, found {found})")?;
+        }
+        if let Some(source) = &inner.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}

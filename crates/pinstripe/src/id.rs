@@ -1,0 +1,78 @@
+//! Names of things: chunk, stripe set, store, snapshot. Random or hashed, printed as lowercase hex.
+
+use std::fmt;
+
+use crate::error::{Error, Kind, Result};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $bytes:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; $bytes]);
+
+        impl $name {
+            /// Length in bytes.
+            pub const LEN: usize = $bytes;
+
+            /// The first eight hex digits, for people.
+            pub fn short(&self) -> String {
+                self.to_string()[..8].to_owned()
+            }
+
+            /// Reads the full lowercase hex form back.
+            pub fn from_hex(text: &str) -> Option<Self> {
+                let text = text.as_bytes();
+                if text.len() != 2 * $bytes {
+                    return None;
+                }
+                let mut bytes = [0; $bytes];
+                for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+                    let digit = |d: u8| (d as char).to_digit(16).filter(|_| !d.is_ascii_uppercase());
+                    *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+                }
+                Some(Self(bytes))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({self})", stringify!($name))
+            }
+        }
+    };
+}
+
+id!(
+    /// Keyed BLAKE3-256 of a chunk's content.
+    ChunkId, 32
+);
+id!(
+    /// Random name of a stripe set; seeds the permutation of its rows.
+    SetId, 16
+);
+id!(
+    /// Random name of a store.
+    StoreId, 16
+);
+id!(
+    /// Random name of a snapshot.
+    SnapshotId, 16
+);
+
+/// Fresh random bytes from the operating system.
+///
+/// # Errors
+/// [`Kind::Io`] when the system has no randomness to give.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Error::new(Kind::Io, format!("no random bytes from the system: {error}"))
+    })?;
+    Ok(bytes)
+}

@@ -1,0 +1,34 @@
+//! pinstripe: deduplicating backup over many disks, with parity.
+//!
+//! One data path, read top to bottom: `source` and `walk` find bytes, `chunk` cuts them, `dedup`
+//! decides what is new, `codec` makes it small, `stripe` lays it over the members with parity,
+//! `member` keeps it. `store` knows packs, index and snapshots; `pipeline` starts every thread;
+//! `ops` has one file per verb. `sink` is where restored bytes go.
+//!
+//! The library prints nothing, exits nowhere and reads no environment: what happens is told to
+//! the [`monitor::Monitor`], what fails is an [`error::Error`].
+
+pub mod error;
+pub mod id;
+pub mod monitor;
+pub mod units;
+
+pub mod beneath;
+
+pub mod format;
+
+pub mod fault;
+pub mod member;
+pub mod sink;
+pub mod source;
+
+pub mod chunk;
+pub mod codec;
+pub mod dedup;
+pub mod stripe;
+pub mod walk;
+
+pub mod pipeline;
+pub mod store;
+
+pub mod ops;

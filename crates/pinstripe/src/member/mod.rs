@@ -1,0 +1,139 @@
+//! The extent seam: what a store asks of one failure domain, be it a directory or a bucket.
+//!
+//! A member is a shelf of write-once runs of bytes ("extents"). Every call moves a whole buffer
+//! or fails; nothing is ever changed after it was sealed, and a name appears only when its bytes
+//! are durable. Methods take `&self`, the trait is object safe and has no default bodies, so a
+//! wrapper (see `fault/`) cannot silently skip a new call.
+//!
+//! Invariants every implementation keeps, tested by the one conformance suite:
+//! - an extent that was not sealed is never listed, read or counted, whatever happens;
+//! - after `seal` or `put` returned, the bytes survive a power cut;
+//! - `put` has exactly one winner.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::id::{SetId, SnapshotId};
+
+/// The parts of a member that hold extents; each is a directory or a name prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Room {
+    /// Stripe sets of records.
+    Packs,
+    /// Stripe sets that say where chunks are; derived, may be lost.
+    Index,
+    /// Commit points, one small object per finished backup.
+    Snapshots,
+    /// The store's secrets.
+    Keys,
+}
+
+impl Room {
+    /// Every room.
+    pub const ALL: [Room; 4] = [Room::Packs, Room::Index, Room::Snapshots, Room::Keys];
+
+    /// The directory's name.
+    pub const fn dir(self) -> &'static str {
+        match self {
+            Room::Packs => "packs",
+            Room::Index => "index",
+            Room::Snapshots => "snapshots",
+            Room::Keys => "keys",
+        }
+    }
+}
+
+/// Names one extent on a member: `packs/ab/abcd…`, `snapshots/…`; or the member's own label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ExtentName {
+    /// `pinstripe.member`, which says what store this is and which of its members.
+    Label,
+    /// An extent in a room, named by 16 bytes.
+    In(Room, [u8; 16]),
+}
+
+impl ExtentName {
+    /// The name of a pack's extent.
+    pub fn pack(set: SetId) -> Self {
+        ExtentName::In(Room::Packs, set.0)
+    }
+
+    /// The name of an index run's extent.
+    pub fn index(set: SetId) -> Self {
+        ExtentName::In(Room::Index, set.0)
+    }
+
+    /// The name of a snapshot object.
+    pub fn snapshot(id: SnapshotId) -> Self {
+        ExtentName::In(Room::Snapshots, id.0)
+    }
+
+    /// The path below the member's root: two levels in `packs`, so that no directory grows huge.
+    pub fn path(&self) -> String {
+        match self {
+            ExtentName::Label => "pinstripe.member".to_owned(),
+            ExtentName::In(Room::Packs, id) => format!("packs/{:02x}/{}", id[0], SetId(*id)),
+            ExtentName::In(room, id) => format!("{}/{}", room.dir(), SetId(*id)),
+        }
+    }
+}
+
+impl fmt::Display for ExtentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path())
+    }
+}
+
+/// Whether a new extent may take the place of one with the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replace {
+    /// The name must be free; otherwise `Kind::Exists` at seal, and the old bytes stay.
+    Never,
+    /// Used by repair only: the old extent stays whole until the new one is durable.
+    Allowed,
+}
+
+/// What a member can do, asked once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// The device (st_dev) behind it, where there is one: members that share it share its fate.
+    pub device: Option<u64>,
+    /// Bytes still free, where that is known.
+    pub free_bytes: Option<u64>,
+}
+
+/// One failure domain holding part of a store.
+pub trait Member: Send + Sync {
+    /// Begins an extent; nothing is visible under its name before [`ExtentWriter::seal`].
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>>;
+    /// Writes one small object whole, durably, if no object has the name: the atomic primitive.
+    /// `Kind::Exists` when another was first.
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()>;
+    /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one `Kind::NotFound`.
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// Length in bytes; `Kind::NotFound` when there is no such extent.
+    fn len(&self, name: ExtentName) -> Result<u64>;
+    /// Every sealed extent of a room with its length, in name order. Strangers are passed over.
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>>;
+    /// Removes an extent; removing one that is not there is no error.
+    fn delete(&self, name: ExtentName) -> Result<()>;
+    /// Makes every seal, put and delete so far survive a power cut.
+    fn sync(&self) -> Result<()>;
+    /// What it can do.
+    fn caps(&self) -> Caps;
+    /// Where it is, for messages.
+    fn place(&self) -> &Path;
+}
+
+/// An extent being written. Dropping it without [`seal`](ExtentWriter::seal) leaves nothing behind.
+pub trait ExtentWriter: Send {
+    /// Adds bytes at the end.
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+    /// Makes all bytes durable, verifies the length and gives the extent its name, durably.
+    fn seal(self: Box<Self>) -> Result<()>;
+}
+
+/// A member that several threads hold.
+pub type SharedMember = Arc<dyn Member>;

@@ -1,0 +1,174 @@
+//! The one ledger: stages count into it and report problems to it; bars, JSON and summaries read it.
+//!
+//! Invariants: counters only grow; a problem that costs data also counts as a loss, so the
+//! summary, standard error and the exit code can never disagree. Nothing here prints.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Error;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident => $key:literal,)*) => {
+        /// What is counted; the unit is the last word of the name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[$doc])* $name,)* }
+
+        impl Counter {
+            /// Every counter with its name in JSON output.
+            pub const ALL: &[(Counter, &'static str)] = &[$((Counter::$name, $key),)*];
+        }
+    };
+}
+
+counters! {
+    /// Entries met by the walker, all types.
+    WalkedEntries => "walked_entries",
+    /// Regular files with content that an earlier snapshot does not have under this path.
+    NewFiles => "new_files",
+    /// Regular files whose content or metadata differ from the previous snapshot's.
+    ChangedFiles => "changed_files",
+    /// Regular files taken over from the previous snapshot without reading.
+    UnchangedFiles => "unchanged_files",
+    /// Bytes in new files.
+    NewBytes => "new_bytes",
+    /// Bytes in changed files.
+    ChangedBytes => "changed_bytes",
+    /// Bytes in unchanged files.
+    UnchangedBytes => "unchanged_bytes",
+    /// Content bytes read from the source.
+    ReadBytes => "read_bytes",
+    /// Chunks that the store did not have.
+    NewChunks => "new_chunks",
+    /// Chunks that the store had.
+    KnownChunks => "known_chunks",
+    /// Content bytes in chunks that the store did not have: what is left after dedup.
+    DedupedBytes => "deduped_bytes",
+    /// The same after compression.
+    CompressedBytes => "compressed_bytes",
+    /// Bytes written to members, with parity, headers and index.
+    WrittenBytes => "written_bytes",
+    /// Entries restored.
+    RestoredEntries => "restored_entries",
+    /// Content bytes restored.
+    RestoredBytes => "restored_bytes",
+    /// Bytes read from members.
+    FetchedBytes => "fetched_bytes",
+    /// Strips that were missing or damaged and were rebuilt from the others while reading.
+    RebuiltStrips => "rebuilt_strips",
+    /// Extents written anew by repair.
+    RepairedExtents => "repaired_extents",
+    /// Packs examined by check or repair.
+    CheckedPacks => "checked_packs",
+    /// Bytes examined by check.
+    CheckedBytes => "checked_bytes",
+    /// Problems that cost nothing: said once, counted, no change of the exit code.
+    Warnings => "warnings",
+    /// Things that could not be saved, restored or verified: exit code 3.
+    Losses => "losses",
+}
+
+/// How grave a reported problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Worth knowing; nothing is lost.
+    Warning,
+    /// Something was not saved, restored or verified; the run goes on and ends with exit code 3.
+    Loss,
+}
+
+/// One problem met on the way, about one path or place.
+#[derive(Debug)]
+pub struct Problem {
+    /// How grave it is.
+    pub severity: Severity,
+    /// What it is about: a source path, a target path, a member's extent.
+    pub place: PathBuf,
+    /// What happened.
+    pub error: Error,
+}
+
+/// Whoever shows problems and notes as they happen: the command line, a test, a server.
+pub trait Observer: Send + Sync {
+    /// A problem that the run survives.
+    fn problem(&self, problem: &Problem);
+    /// A remark for people ("the default store is ...").
+    fn note(&self, text: &str);
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn problem(&self, _: &Problem) {}
+    fn note(&self, _: &str) {}
+}
+
+/// The ledger of one run. Shared by reference between all stages.
+pub struct Monitor {
+    counters: [AtomicU64; Counter::ALL.len()],
+    /// Bytes and entries expected in all, 0 while unknown: what a progress bar is drawn against.
+    expected_bytes: AtomicU64,
+    expected_entries: AtomicU64,
+    observer: Box<dyn Observer>,
+}
+
+impl Default for Monitor {
+    fn default() -> Self {
+        Monitor::new(Box::new(Silent))
+    }
+}
+
+impl Monitor {
+    /// A ledger whose problems and notes are shown by `observer`.
+    pub fn new(observer: Box<dyn Observer>) -> Self {
+        Monitor {
+            counters: std::array::from_fn(|_| AtomicU64::new(0)),
+            expected_bytes: AtomicU64::new(0),
+            expected_entries: AtomicU64::new(0),
+            observer,
+        }
+    }
+
+    /// Adds `amount` to a counter.
+    pub fn add(&self, counter: Counter, amount: u64) {
+        self.counters[counter as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Reads a counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Reports something that costs nothing.
+    pub fn warning(&self, place: impl AsRef<Path>, error: Error) {
+        self.add(Counter::Warnings, 1);
+        self.report(Severity::Warning, place.as_ref(), error);
+    }
+
+    /// Reports something that could not be saved, restored or verified.
+    pub fn loss(&self, place: impl AsRef<Path>, error: Error) {
+        self.add(Counter::Losses, 1);
+        self.report(Severity::Loss, place.as_ref(), error);
+    }
+
+    fn report(&self, severity: Severity, place: &Path, error: Error) {
+        self.observer.problem(&Problem { severity, place: place.to_path_buf(), error });
+    }
+
+    /// Passes a remark on to whoever watches.
+    pub fn note(&self, text: &str) {
+        self.observer.note(text);
+    }
+
+    /// States how much there is to do in all, as far as it is known now.
+    pub fn expect(&self, bytes: u64, entries: u64) {
+        self.expected_bytes.store(bytes, Ordering::Relaxed);
+        self.expected_entries.store(entries, Ordering::Relaxed);
+    }
+
+    /// How much there is to do in all: `(bytes, entries)`, 0 while unknown.
+    pub fn expected(&self) -> (u64, u64) {
+        (self.expected_bytes.load(Ordering::Relaxed), self.expected_entries.load(Ordering::Relaxed))
+    }
+}
