@@ -1,1 +1,8 @@
-//! format
+//! Bytes on members and the structs they stand for: one file per object kind.
+//!
+//! Every number is little-endian, every object opens with a magic and a version, and a feature
+//! flag that this version does not know is refused, never skipped. Decoding never panics and
+//! never allocates by a length that it has not checked against the bytes at hand.
+
+pub mod stripe_set;
+pub mod wire;

@@ -1,0 +1,339 @@
+//! Little-endian reading and writing of byte runs, with bounds: what every decoder stands on.
+//!
+//! Invariants: [`Reader`] never reads past its bytes and never panics; whatever it hands out is
+//! a part of the bytes at hand, so a decoder that sizes its buffers by [`Reader::count`] or by
+//! slices cannot be made to allocate more than its input justifies. Varints are LEB128 with
+//! exactly one accepted form per value, so equal structs have equal bytes.
+//!
+//! Never here: meaning. What a field is, and whether its value makes sense, is the caller's.
+
+use crate::error::{Error, Kind, Result};
+
+/// Longest varint of a `u64` in bytes.
+pub const VARINT_MAX_BYTES: usize = 10;
+
+/// Takes values off the front of a byte run.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// What is being decoded, for messages: "pack trailer".
+    what: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from their start; `what` names them in errors ("pack trailer").
+    pub fn new(bytes: &'a [u8], what: &'static str) -> Self {
+        Reader { bytes, at: 0, what }
+    }
+
+    /// Bytes not yet taken.
+    pub fn remaining(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// Whether everything was taken.
+    pub fn is_empty(&self) -> bool {
+        self.remaining() == 0
+    }
+
+    /// Bytes taken so far.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// An error of [`Kind::Corrupt`] about the bytes being read.
+    pub fn corrupt(&self, problem: impl std::fmt::Display) -> Error {
+        Error::new(Kind::Corrupt, format!("{} at byte {}: {problem}", self.what, self.at))
+    }
+
+    /// Takes `len` bytes.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when fewer are left; so for every method that takes.
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+        let left = &self.bytes[self.at..];
+        let Some(taken) = left.get(..len) else {
+            return Err(self.corrupt("the bytes end too early").expected(len, left.len()));
+        };
+        self.at += len;
+        Ok(taken)
+    }
+
+    /// Takes all that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        let rest = &self.bytes[self.at..];
+        self.at = self.bytes.len();
+        rest
+    }
+
+    /// Takes a fixed number of bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let bytes = self.take(N)?;
+        Ok(bytes.try_into().expect("take returns exactly the length asked for"))
+    }
+
+    /// Takes one byte.
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// Takes a two-byte number.
+    pub fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a four-byte number.
+    pub fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    /// Takes an eight-byte number.
+    pub fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// Takes an eight-byte signed number.
+    pub fn i64(&mut self) -> Result<i64> {
+        Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a LEB128 number.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] also when it exceeds 64 bits or is longer than it needs to be.
+    pub fn varint(&mut self) -> Result<u64> {
+        let mut value = 0;
+        for index in 0..VARINT_MAX_BYTES {
+            let byte = self.u8()?;
+            let low = u64::from(byte & 0x7f);
+            if index == VARINT_MAX_BYTES - 1 && low > 1 {
+                return Err(self.corrupt("a varint exceeds 64 bits"));
+            }
+            value |= low << (7 * index);
+            if byte & 0x80 == 0 {
+                if byte == 0 && index > 0 {
+                    return Err(self.corrupt("a varint is longer than its value needs"));
+                }
+                return Ok(value);
+            }
+        }
+        Err(self.corrupt("a varint exceeds 64 bits"))
+    }
+
+    /// Takes a signed LEB128 number in zigzag form (small magnitudes are short).
+    pub fn signed_varint(&mut self) -> Result<i64> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// Takes a varint count of items that need at least `min_item_bytes` each, so that a count
+    /// the remaining bytes cannot hold is refused before anything is allocated by it.
+    pub fn count(&mut self, min_item_bytes: usize) -> Result<usize> {
+        let count = self.varint()?;
+        let most = self.remaining() / min_item_bytes.max(1);
+        match usize::try_from(count) {
+            Ok(count) if count <= most => Ok(count),
+            _ => Err(self
+                .corrupt("a count exceeds the bytes that follow")
+                .expected(format!("at most {most}"), count)),
+        }
+    }
+
+    /// Takes bytes that stand behind their varint length.
+    pub fn bytes(&mut self) -> Result<&'a [u8]> {
+        let len = self.count(1)?;
+        self.take(len)
+    }
+
+    /// States that everything must have been taken.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when bytes are left over.
+    pub fn finish(self) -> Result<()> {
+        match self.remaining() {
+            0 => Ok(()),
+            left => Err(self.corrupt("bytes are left over").expected(0, left)),
+        }
+    }
+}
+
+/// Appends values to a byte vector; the counterpart of [`Reader`], method by method.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    /// Appends to `out`, which keeps what it has.
+    pub fn new(out: &'a mut Vec<u8>) -> Self {
+        Writer { out }
+    }
+
+    /// Bytes in the vector, those before the first append included.
+    pub fn position(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Appends bytes as they are, without a length.
+    pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.out.extend_from_slice(bytes);
+        self
+    }
+
+    /// Appends `len` zero bytes.
+    pub fn zeros(&mut self, len: usize) -> &mut Self {
+        self.out.resize(self.out.len() + len, 0);
+        self
+    }
+
+    /// Appends one byte.
+    pub fn u8(&mut self, value: u8) -> &mut Self {
+        self.raw(&[value])
+    }
+
+    /// Appends a two-byte number.
+    pub fn u16(&mut self, value: u16) -> &mut Self {
+        self.raw(&value.to_le_bytes())
+    }
+
+    /// Appends a four-byte number.
+    pub fn u32(&mut self, value: u32) -> &mut Self {
+        self.raw(&value.to_le_bytes())
+    }
+
+    /// Appends an eight-byte number.
+    pub fn u64(&mut self, value: u64) -> &mut Self {
+        self.raw(&value.to_le_bytes())
+    }
+
+    /// Appends an eight-byte signed number.
+    pub fn i64(&mut self, value: i64) -> &mut Self {
+        self.raw(&value.to_le_bytes())
+    }
+
+    /// Appends a LEB128 number.
+    pub fn varint(&mut self, mut value: u64) -> &mut Self {
+        while value >= 0x80 {
+            self.out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.u8(value as u8)
+    }
+
+    /// Appends a signed LEB128 number in zigzag form.
+    pub fn signed_varint(&mut self, value: i64) -> &mut Self {
+        self.varint((value << 1 ^ value >> 63) as u64)
+    }
+
+    /// Appends bytes behind their varint length.
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.varint(bytes.len() as u64).raw(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut Writer::new(&mut out));
+        out
+    }
+
+    #[test]
+    fn every_value_comes_back() {
+        let bytes = written(|w| {
+            w.u8(1)
+                .u16(0x0203)
+                .u32(4)
+                .u64(5)
+                .i64(-6)
+                .varint(300)
+                .bytes(b"seven")
+                .zeros(2)
+                .raw(b"8");
+        });
+        let mut reader = Reader::new(&bytes, "test");
+        assert_eq!(reader.u8().unwrap(), 1);
+        assert_eq!(reader.u16().unwrap(), 0x0203);
+        assert_eq!(reader.u32().unwrap(), 4);
+        assert_eq!(reader.u64().unwrap(), 5);
+        assert_eq!(reader.i64().unwrap(), -6);
+        assert_eq!(reader.varint().unwrap(), 300);
+        assert_eq!(reader.bytes().unwrap(), b"seven");
+        assert_eq!(reader.array::<2>().unwrap(), [0, 0]);
+        assert_eq!(reader.clone().rest(), b"8");
+        assert_eq!(reader.clone().finish().unwrap_err().kind(), Kind::Corrupt);
+        reader.take(1).unwrap();
+        reader.finish().unwrap();
+    }
+
+    #[test]
+    fn a_varint_has_one_form() {
+        for (bytes, value) in [
+            (&[0][..], Some(0)),
+            (&[0x7f], Some(127)),
+            (&[0x80, 1], Some(128)),
+            (&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], Some(u64::MAX)),
+            (&[0x80, 0], None),
+            (&[0x80], None),
+            (&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2], None),
+            (&[0x80; 11], None),
+        ] {
+            assert_eq!(Reader::new(bytes, "test").varint().ok(), value, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn lengths_and_counts_are_checked_before_they_are_believed() {
+        let huge = written(|w| {
+            w.varint(u64::MAX).raw(b"abc");
+        });
+        assert_eq!(Reader::new(&huge, "test").bytes().unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(Reader::new(&huge, "test").count(8).unwrap_err().kind(), Kind::Corrupt);
+        let three = written(|w| {
+            w.varint(3).raw(&[0; 11]);
+        });
+        assert!(Reader::new(&three, "test").count(4).is_err());
+        assert_eq!(Reader::new(&three, "test").count(3).unwrap(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn varints_come_back(value in any::<u64>(), shift in 0u32..64, signed in any::<i64>()) {
+            let value = value >> shift;
+            let bytes = written(|w| {
+                w.varint(value).signed_varint(signed).signed_varint(signed >> shift);
+            });
+            let mut reader = Reader::new(&bytes, "test");
+            prop_assert_eq!(reader.varint().unwrap(), value);
+            prop_assert_eq!(reader.signed_varint().unwrap(), signed);
+            prop_assert_eq!(reader.signed_varint().unwrap(), signed >> shift);
+            reader.finish().unwrap();
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, steps in prop::collection::vec(0u8..8, 1..40)) {
+            let mut reader = Reader::new(&bytes, "test");
+            for step in steps {
+                let before = reader.position();
+                let failed = match step {
+                    0 => reader.u8().is_err(),
+                    1 => reader.u16().is_err(),
+                    2 => reader.u64().is_err(),
+                    3 => reader.varint().is_err(),
+                    4 => reader.signed_varint().is_err(),
+                    5 => reader.bytes().is_err(),
+                    6 => reader.count(3).is_err(),
+                    _ => reader.take(5).is_err(),
+                };
+                prop_assert!(failed || reader.position() > before);
+                prop_assert!(reader.position() + reader.remaining() == bytes.len());
+            }
+        }
+    }
+}
