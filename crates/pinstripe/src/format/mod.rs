@@ -4,5 +4,14 @@
 //! flag that this version does not know is refused, never skipped. Decoding never panics and
 //! never allocates by a length that it has not checked against the bytes at hand.
 
+pub mod entry;
+pub mod envelope;
+pub mod keys;
+pub mod label;
+pub mod meta;
+pub mod pack_index;
+pub mod record;
+pub mod snapshot;
 pub mod stripe_set;
+pub mod tree;
 pub mod wire;

@@ -1,1 +1,1 @@
-//! On-disk structs of a stripe set.
+//! stripe set

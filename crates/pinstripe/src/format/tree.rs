@@ -1,0 +1,161 @@
+//! The tree of pages in which a snapshot's entries stand, sorted by path.
+//!
+//! A page holds entries; a node holds the first path and the id of each child. Both are chunks,
+//! so an unchanged stretch of a tree is the same page as last time and costs nothing. Where a
+//! page ends depends on the paths alone ([`ends_page`]): one new file moves no other boundary.
+//!
+//! Path order is component by component, byte by byte: a directory, all below it, then its next
+//! sibling. That is byte order with `/` below every other byte ([`compare_paths`]).
+
+use std::cmp::Ordering;
+
+use super::wire::{Reader, Writer};
+use crate::error::Result;
+use crate::id::ChunkId;
+
+/// A page is closed at the first entry that ends it, on average after this many.
+const PAGE_MEAN_ENTRIES: u64 = 256;
+/// A page is closed when it has this many bytes, whatever its paths.
+pub const PAGE_MAX_BYTES: usize = 128 << 10;
+/// A node is closed at this many children or at a child whose id ends it.
+pub const NODE_MAX_CHILDREN: usize = 1024;
+const NODE_MEAN_CHILDREN: u16 = 256;
+/// Longest page or node that is believed. One entry with long xattrs can exceed `PAGE_MAX_BYTES`.
+pub const NODE_MAX_BYTES: usize = 64 << 20;
+/// Nodes above pages; 256^8 pages are beyond any tree.
+pub const HEIGHT_MAX: u8 = 8;
+
+const _: () = assert!(PAGE_MEAN_ENTRIES.is_power_of_two() && NODE_MEAN_CHILDREN.is_power_of_two());
+
+/// Path order.
+pub fn compare_paths(left: &[u8], right: &[u8]) -> Ordering {
+    let common = left.iter().zip(right).take_while(|(l, r)| l == r).count();
+    let rank = |path: &[u8]| match path.get(common) {
+        None => 0,
+        Some(b'/') => 1,
+        Some(&byte) => 2 + u16::from(byte),
+    };
+    rank(left).cmp(&rank(right))
+}
+
+/// Whether `path` is `ancestor` or below it; everything is below the empty path.
+pub fn is_at_or_below(path: &[u8], ancestor: &[u8]) -> bool {
+    ancestor.is_empty()
+        || path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// Whether the page ends after the entry with this path (FNV-1a, its bits mixed).
+pub fn ends_page(path: &[u8]) -> bool {
+    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40 & (PAGE_MEAN_ENTRIES - 1) == 0
+}
+
+/// Whether the node ends after the child with this id.
+pub fn ends_node(id: &ChunkId) -> bool {
+    u16::from_le_bytes([id.0[0], id.0[1]]) & (NODE_MEAN_CHILDREN - 1) == 0
+}
+
+/// One child of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child {
+    /// Path of the first entry below it.
+    pub first_path: Vec<u8>,
+    /// The chunk that is the page or the node.
+    pub id: ChunkId,
+    /// Entries below it.
+    pub entries: u64,
+}
+
+const NODE_MARK: u8 = b'N';
+
+/// Writes a node.
+pub fn encode_node(children: &[Child]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out);
+    writer.u8(NODE_MARK).varint(children.len() as u64);
+    for child in children {
+        writer.bytes(&child.first_path).raw(&child.id.0).varint(child.entries);
+    }
+    out
+}
+
+/// Reads a node.
+///
+/// # Errors
+/// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for anything that `encode_node` does not write,
+/// children out of order included.
+pub fn decode_node(bytes: &[u8]) -> Result<Vec<Child>> {
+    let mut reader = Reader::new(bytes, "tree node");
+    if reader.u8()? != NODE_MARK {
+        return Err(reader.corrupt("this is no node"));
+    }
+    let count = reader.count(ChunkId::LEN + 2)?;
+    let mut children: Vec<Child> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let first_path = reader.bytes()?.to_vec();
+        let sorted = children
+            .last()
+            .is_none_or(|last| compare_paths(&last.first_path, &first_path) == Ordering::Less);
+        if !sorted {
+            return Err(reader.corrupt("children out of order"));
+        }
+        let id = ChunkId(reader.array()?);
+        children.push(Child { first_path, id, entries: reader.varint()? });
+    }
+    reader.finish()?;
+    Ok(children)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_followed_by_what_is_below_it() {
+        let sorted: [&[u8]; 7] = [b"", b"a", b"a/b", b"a/b/c", b"a-b", b"a.b", b"b"];
+        for (l, left) in sorted.iter().enumerate() {
+            for (r, right) in sorted.iter().enumerate() {
+                assert_eq!(compare_paths(left, right), l.cmp(&r), "{left:?} {right:?}");
+            }
+        }
+        assert!(is_at_or_below(b"a/b", b"a") && is_at_or_below(b"a", b"a"));
+        assert!(!is_at_or_below(b"ab", b"a") && is_at_or_below(b"ab", b""));
+    }
+
+    #[test]
+    fn pages_end_about_as_often_as_they_should() {
+        let ends = (0..100_000).filter(|n| ends_page(format!("usr/share/doc/{n}").as_bytes()));
+        let mean = 100_000 / ends.count().max(1) as u64;
+        assert!((PAGE_MEAN_ENTRIES / 2..PAGE_MEAN_ENTRIES * 2).contains(&mean), "{mean}");
+    }
+
+    proptest! {
+        #[test]
+        fn order_is_order_of_components(left: Vec<u8>, right: Vec<u8>) {
+            let parts = |path: &[u8]| path.split(|&b| b == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
+            let tidy = |path: &[u8]| parts(path).into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>();
+            let (left, right) = (tidy(&left), tidy(&right));
+            let ordering = compare_paths(&left.join(&b'/'), &right.join(&b'/'));
+            prop_assert_eq!(ordering, left.cmp(&right));
+        }
+
+        #[test]
+        fn arbitrary_nodes_never_panic(mut bytes: Vec<u8>) {
+            if let Some(first) = bytes.first_mut() { *first = NODE_MARK; }
+            let _ = decode_node(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_node_comes_back() {
+        let child = |path: &[u8]| Child { first_path: path.to_vec(), id: ChunkId([1; 32]), entries: 300 };
+        let children = vec![child(b"a"), child(b"a/b"), child(b"a-b")];
+        assert_eq!(decode_node(&encode_node(&children)).unwrap(), children);
+        let wrong = vec![child(b"a-b"), child(b"a/b")];
+        assert!(decode_node(&encode_node(&wrong)).is_err());
+    }
+}
