@@ -8,6 +8,7 @@
 //! The library prints nothing, exits nowhere and reads no environment: what happens is told to
 //! the [`monitor::Monitor`], what fails is an [`error::Error`].
 
+pub mod clock;
 pub mod error;
 pub mod id;
 pub mod monitor;

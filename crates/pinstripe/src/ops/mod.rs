@@ -1,1 +1,14 @@
-//! ops
+//! The verbs, one file each, to be read top to bottom.
+//!
+//! An op takes an open store and plain options and returns a plain outcome; what happens on the
+//! way goes to the [`Monitor`](crate::monitor::Monitor). Nothing here knows flags, terminals or
+//! exit codes.
+
+pub mod backup;
+pub mod check;
+pub mod init;
+pub mod ls;
+pub mod members;
+pub mod repair;
+pub mod restore;
+pub mod snapshots;

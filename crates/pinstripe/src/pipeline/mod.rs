@@ -1,1 +1,21 @@
-//! pipeline
+//! Threads and queues: the only place that starts one or makes the other.
+//!
+//! ```text
+//! backup:   walk workers -> join (caller) -> ingest workers -> packers -> member writers
+//!                               |                  |              ^
+//!                               +---> assembler <--+-- tree ------+
+//! restore:  plan (caller) -> fetchers -> decoders, which also write
+//! ```
+//! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
+//! blocks on a stage above it; after the first fatal error each stage drains its input and throws
+//! it away, so nobody waits for ever.
+
+pub mod abort;
+pub mod assemble;
+pub mod backup;
+pub mod fleet;
+pub mod ingest;
+pub mod large;
+pub mod limits;
+pub mod pack;
+pub mod restore;

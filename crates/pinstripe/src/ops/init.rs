@@ -1,0 +1,150 @@
+//! `init`: make a store over member directories.
+//!
+//! Order: rooms, then keys, then labels. A directory without a label is no member, so an init
+//! that is cut off leaves directories that the next one refuses as not empty, never half a store.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::chunk::Chunking;
+use crate::codec::Codec;
+use crate::error::{Error, Kind, Result};
+use crate::format::keys::Keys;
+use crate::format::label::{Label, MEMBERS_MAX, StoreConfig};
+use crate::format::stripe_set::Geometry;
+use crate::id::{StoreId, random};
+use crate::member::directory::DirectoryMember;
+use crate::member::disk::physical_disk;
+use crate::member::{ExtentName, Member};
+use crate::store::keys_name;
+use crate::units::{KIB, MIB};
+
+/// Default for `--strip-size` (decision 0006).
+pub const STRIP_BYTES_DEFAULT: u32 = 256 * KIB as u32;
+/// Default for `--chunk-size`, as it is written there.
+pub const CHUNKING_DEFAULT: &str = "1M";
+/// Most parity strips that `init` offers; the format has room for more.
+pub const PARITY_OFFERED: u8 = 2;
+
+/// What a new store is to be.
+pub struct Options {
+    /// One directory per member: missing or empty.
+    pub members: Vec<PathBuf>,
+    /// Members that may be lost.
+    pub parity: u8,
+    /// Bytes per member per row.
+    pub strip_bytes: u64,
+    /// How content is cut.
+    pub chunking: Chunking,
+    /// How records are compressed.
+    pub codec: Codec,
+    /// Members may share a disk.
+    pub same_disk: bool,
+    /// Seconds since 1970.
+    pub now_seconds: i64,
+}
+
+/// Makes the store.
+///
+/// # Errors
+/// [`Kind::Usage`] for settings that make no sense, [`Kind::Refused`] for members on one disk or
+/// directories that are not empty.
+pub fn run(options: &Options) -> Result<StoreConfig> {
+    let members = options.members.len();
+    let parity = usize::from(options.parity);
+    if options.parity > PARITY_OFFERED {
+        return Err(Error::new(Kind::Usage, "more parity than this version writes")
+            .expected(format!("--parity 0 to {PARITY_OFFERED}"), options.parity));
+    }
+    if members <= parity || members > MEMBERS_MAX {
+        return Err(Error::new(Kind::Usage, "the number of members does not fit the parity")
+            .expected(format!("{} to {MEMBERS_MAX} members", parity + 1), members)
+            .advice("each member is named by its own --member DIR"));
+    }
+    let strip_bytes = u32::try_from(options.strip_bytes)
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two() && (4 * KIB..=16 * MIB).contains(&u64::from(*bytes)))
+        .ok_or_else(|| {
+            Error::new(Kind::Usage, "this is not a strip size")
+                .expected("a power of two from 4K to 16M", options.strip_bytes)
+        })?;
+    let data = (members - parity) as u8;
+    Geometry::new(data, options.parity, strip_bytes)?;
+    let places = options.members.iter().map(|member| absolute(member)).collect::<Result<Vec<_>>>()?;
+    refuse_twins(&places)?;
+    if !options.same_disk {
+        refuse_one_disk(&places)?;
+    }
+    let config = StoreConfig {
+        store: StoreId(random()?),
+        data,
+        parity: options.parity,
+        strip_bytes,
+        chunking: options.chunking.to_string(),
+        codec: options.codec.to_string(),
+        created_seconds: options.now_seconds,
+    };
+    make(&config, &places)?;
+    Ok(config)
+}
+
+fn make(config: &StoreConfig, places: &[PathBuf]) -> Result<()> {
+    let made = places.iter().map(DirectoryMember::create_in).collect::<Result<Vec<_>>>()?;
+    let keys = Keys::generate(config.store)?.encode();
+    for member in &made {
+        member.put(keys_name(config), &keys)?;
+    }
+    let places: Vec<_> = places.iter().map(|place| place.as_os_str().as_bytes().to_vec()).collect();
+    for (number, member) in made.iter().enumerate() {
+        let label = Label { config: config.clone(), member: number as u8, places: places.clone() };
+        member.put(ExtentName::Label, &label.encode())?;
+        member.sync()?;
+    }
+    Ok(())
+}
+
+fn absolute(place: &Path) -> Result<PathBuf> {
+    std::fs::canonicalize(place)
+        .or_else(|_| std::path::absolute(place))
+        .map_err(|error| Error::io("cannot make this path absolute", place, error))
+}
+
+fn refuse_twins(places: &[PathBuf]) -> Result<()> {
+    for (at, place) in places.iter().enumerate() {
+        for other in &places[..at] {
+            if place.starts_with(other) || other.starts_with(place) {
+                return Err(Error::new(Kind::Usage, "a member lies within another")
+                    .at(place)
+                    .advice(format!("the other one is {}", other.display())));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Members on one disk die together and wait for one another's seeks: parity would be for show.
+fn refuse_one_disk(places: &[PathBuf]) -> Result<()> {
+    let disks: Vec<_> = places.iter().map(|place| physical_disk(existing(place))).collect();
+    for (at, disk) in disks.iter().enumerate() {
+        let twin = disk.as_ref().and_then(|disk| {
+            disks[..at].iter().position(|other| other.as_ref() == Some(disk)).map(|n| (disk, n))
+        });
+        if let Some((disk, other)) = twin {
+            return Err(Error::new(
+                Kind::Refused,
+                format!("this member lies on the same disk ({}) as {}", disk.name(), places[other].display()),
+            )
+            .at(&places[at])
+            .advice(
+                "one disk lost would be two members lost, and both share its speed; \
+                 name a directory on another disk, or accept it with --same-disk",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The place itself, or the closest directory above it that exists.
+fn existing(place: &Path) -> &Path {
+    place.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/"))
+}

@@ -1,0 +1,48 @@
+//! `ls`: the entries of a snapshot at and below a path.
+
+use super::restore::{Selected, select};
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
+use crate::monitor::Monitor;
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::tree::TreeReader;
+use crate::store::{Store, index};
+
+/// Gives every entry at and below `path` to `show`, in path order.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is no such snapshot or path; those of `show`.
+pub fn run(
+    store: &Store,
+    snapshot: &str,
+    path: &[u8],
+    monitor: &Monitor,
+    show: &mut dyn FnMut(&Entry) -> Result<()>,
+) -> Result<()> {
+    let Selected { snapshot, below } = select(store, snapshot, path, monitor)?;
+    let catalogued = index::load(store, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    let mut tree = TreeReader::new(ChunkReader::new(&packs, &catalogued), &snapshot.root, &below)?;
+    let mut found = below.is_empty();
+    loop {
+        match tree.next_entry() {
+            Ok(Some(entry)) => {
+                found = true;
+                show(&entry)?;
+            }
+            Ok(None) if found => return Ok(()),
+            Ok(None) => return Err(no_such_path(&below)),
+            Err(error) => {
+                found = true;
+                monitor.loss(format!("snapshot {}", snapshot.id.short()), error);
+            }
+        }
+    }
+}
+
+/// The error for a path that a snapshot does not have.
+pub fn no_such_path(path: &[u8]) -> Error {
+    Error::new(Kind::NotFound, "the snapshot has nothing under this path")
+        .at(crate::source::shown(&[b"/", path].concat()))
+        .advice("list what it has with: pinstripe ls SNAPSHOT")
+}

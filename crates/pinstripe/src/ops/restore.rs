@@ -1,0 +1,96 @@
+//! `restore`: bring a snapshot, or a subtree of it, back below a directory.
+
+use std::path::Path;
+
+use super::ls::no_such_path;
+use crate::error::{Error, Kind, Result};
+use crate::format::snapshot::Snapshot;
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::limits::Limits;
+use crate::pipeline::restore::{self, Plan};
+use crate::sink::TreeSink;
+use crate::source;
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::tree::TreeReader;
+use crate::store::{Store, index, snapshots};
+
+/// What to restore, and how.
+pub struct Options<'a> {
+    /// `latest` or the beginning of an id.
+    pub snapshot: &'a str,
+    /// A path in the snapshot; empty for everything.
+    pub path: &'a [u8],
+    /// The target directory.
+    pub to: &'a Path,
+    /// Put restored files in the place of what is there.
+    pub overwrite: bool,
+    /// Read everything again when it is written.
+    pub verify: bool,
+    /// Threads and queues.
+    pub limits: Limits,
+}
+
+/// A snapshot and a path in it, as a command named them.
+pub struct Selected {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// The path from the file system's root, without slashes at its ends.
+    pub below: Vec<u8>,
+}
+
+/// Finds the snapshot and cleans the path.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is no such snapshot, [`Kind::Usage`] for an ambiguous name.
+pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Result<Selected> {
+    let known = snapshots::load(store, monitor)?;
+    let snapshot = snapshots::find(&known, name)?.clone();
+    let parts: Vec<_> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
+    Ok(Selected { snapshot, below: parts.join(&b'/') })
+}
+
+/// Restores. What could not be restored is a loss in the ledger.
+///
+/// # Errors
+/// [`Kind::Refused`] when the target is not empty and may not be overwritten; otherwise what
+/// keeps the restore from beginning, or a full target.
+pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Snapshot> {
+    let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
+    for number in store.absent() {
+        let absent = Error::new(Kind::NotFound, "the member is absent; its strips are rebuilt from parity");
+        monitor.warning(&store.seats[number].place, absent);
+    }
+    let catalogued = index::load(store, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    let tree = || TreeReader::new(ChunkReader::new(&packs, &catalogued), &snapshot.root, &below);
+    if !below.is_empty() && tree()?.next_entry()?.is_none() {
+        return Err(no_such_path(&below));
+    }
+    if below.is_empty() {
+        let bytes = ["new_bytes", "changed_bytes", "unchanged_bytes"];
+        let bytes = bytes.iter().filter_map(|name| snapshot.count(name)).sum();
+        monitor.expect(bytes, snapshot.root.entries);
+    }
+    let sink = TreeSink::create(options.to, options.overwrite)?;
+    let plan = Plan {
+        packs: &packs,
+        catalogued: &catalogued,
+        keys: &store.keys,
+        sink: &sink,
+        strip: &below,
+        limits: options.limits,
+        monitor,
+    };
+    let mut first_names = plan.files(&mut tree()?)?;
+    restore::finish_tree(&plan, &mut tree()?, &mut first_names)?;
+    if options.verify {
+        let target = source::open_directory(options.to)?;
+        restore::verify(&plan, &mut tree()?, std::os::fd::AsFd::as_fd(&target))?;
+    }
+    Ok(snapshot)
+}
+
+/// Whether anything had to be rebuilt from parity.
+pub fn was_degraded(monitor: &Monitor) -> bool {
+    monitor.get(Counter::RebuiltStrips) > 0
+}

@@ -1,0 +1,53 @@
+//! The one fatal error of a run: the first wins, all stages see it and drain.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Error, Kind, Result};
+
+/// Shared by all stages of one run.
+#[derive(Default)]
+pub struct Abort {
+    raised: AtomicBool,
+    first: Mutex<Option<Error>>,
+}
+
+impl Abort {
+    /// Ends the run with `error`, unless an earlier one has.
+    pub fn raise(&self, error: Error) {
+        let mut first = self.first.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        first.get_or_insert(error);
+        self.raised.store(true, Ordering::Release);
+    }
+
+    /// A guard that ends the run when the thread that holds it panics, so that the others do not
+    /// wait for its work; the panic itself is passed on by whoever joins the thread.
+    pub fn on_panic(&self) -> impl Drop + '_ {
+        struct Guard<'a>(&'a Abort);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.raise(Error::new(Kind::Io, "a worker thread of the run panicked"));
+                }
+            }
+        }
+        Guard(self)
+    }
+
+    /// Whether the run is over.
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// The fatal error, if there was one.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn check(&self) -> Result<()> {
+        if !self.is_raised() {
+            return Ok(());
+        }
+        let first = self.first.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Err(first.as_ref().expect("raised only after the error was put there").duplicate())
+    }
+}

@@ -1,0 +1,216 @@
+//! One writer thread per member, fed through a bounded queue.
+//!
+//! Invariants: commands for one member are carried out in the order given; a member that fails is
+//! left out from then on and the run goes on as long as no more fail than parity replaces; a full
+//! member ends the run, since going on would only fill the others; a failed fsync is never
+//! retried, the member is given up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::Scope;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::abort::Abort;
+use super::limits::STRIPS_QUEUED;
+use crate::error::{Error, Kind, Result};
+use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
+use crate::monitor::{Counter, Monitor};
+use crate::stripe::StripSink;
+
+enum Command {
+    Begin(ExtentName),
+    Append(ExtentName, Vec<u8>),
+    Seal(ExtentName),
+    Put(ExtentName, Arc<Vec<u8>>),
+    Barrier(Sender<()>),
+}
+
+/// The members being written to.
+pub struct Fleet<'a> {
+    queues: Vec<Option<Sender<Command>>>,
+    shared: Shared<'a>,
+}
+
+#[derive(Clone)]
+struct Shared<'a> {
+    failures: Arc<Mutex<Vec<Option<Error>>>>,
+    parity: usize,
+    abort: &'a Abort,
+    monitor: &'a Monitor,
+}
+
+impl<'a> Fleet<'a> {
+    /// Starts a writer for each member that is there. They end when the fleet is dropped.
+    pub fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        members: &[Option<SharedMember>],
+        parity: u8,
+        abort: &'a Abort,
+        monitor: &'a Monitor,
+    ) -> Self
+    where
+        'a: 'scope,
+    {
+        let absent = |member: &Option<SharedMember>| {
+            let absent = Error::new(Kind::NotFound, "the member is absent");
+            member.is_none().then_some(absent)
+        };
+        let shared = Shared {
+            failures: Arc::new(Mutex::new(members.iter().map(absent).collect())),
+            parity: usize::from(parity),
+            abort,
+            monitor,
+        };
+        let start = |(number, member): (usize, &Option<SharedMember>)| {
+            let member = member.clone()?;
+            let (sender, receiver) = bounded(STRIPS_QUEUED);
+            let shared = shared.clone();
+            scope.spawn(move || Writer { number, member, shared, open: HashMap::new() }.run(&receiver));
+            Some(sender)
+        };
+        let queues = members.iter().enumerate().map(start).collect();
+        Fleet { queues, shared }
+    }
+
+    fn send(&self, member: usize, command: Command) {
+        if let Some(queue) = &self.queues[member] {
+            // A writer that panicked has closed its queue; the scope passes the panic on.
+            let _ = queue.send(command);
+        }
+    }
+
+    /// Begins an extent on every member.
+    pub fn begin(&self, name: ExtentName) {
+        (0..self.queues.len()).for_each(|member| self.send(member, Command::Begin(name)));
+    }
+
+    /// Seals it on every member.
+    pub fn seal(&self, name: ExtentName) {
+        (0..self.queues.len()).for_each(|member| self.send(member, Command::Seal(name)));
+    }
+
+    /// Writes a small object on every member.
+    pub fn put(&self, name: ExtentName, bytes: Vec<u8>) {
+        let bytes = Arc::new(bytes);
+        (0..self.queues.len())
+            .for_each(|member| self.send(member, Command::Put(name, Arc::clone(&bytes))));
+    }
+
+    /// Waits until everything said so far is durable on every member that has not failed.
+    ///
+    /// # Errors
+    /// The run's fatal error: too many members failed, or one is full.
+    pub fn barrier(&self) -> Result<()> {
+        let (sender, receiver) = bounded(self.queues.len());
+        for member in 0..self.queues.len() {
+            self.send(member, Command::Barrier(sender.clone()));
+        }
+        drop(sender);
+        while receiver.recv().is_ok() {}
+        self.shared.abort.check()
+    }
+
+    /// A sink that lays one stripe set's strips over the fleet.
+    pub fn sink(&self, name: ExtentName) -> FleetSink<'_, 'a> {
+        FleetSink { fleet: self, name }
+    }
+}
+
+/// Lays the strips of one stripe set over the members.
+pub struct FleetSink<'f, 'a> {
+    fleet: &'f Fleet<'a>,
+    name: ExtentName,
+}
+
+impl StripSink for FleetSink<'_, '_> {
+    fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()> {
+        self.fleet.send(member, Command::Append(self.name, bytes));
+        Ok(())
+    }
+}
+
+impl Shared<'_> {
+    fn failures(&self) -> MutexGuard<'_, Vec<Option<Error>>> {
+        self.failures.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn has_failed(&self, member: usize) -> bool {
+        self.failures()[member].is_some()
+    }
+
+    /// Gives a member up; raises the fatal error when the run cannot go on without it.
+    fn fail(&self, number: usize, member: &SharedMember, error: Error) {
+        let mut failures = self.failures();
+        failures[number] = Some(error.duplicate());
+        let failed = failures.iter().flatten().count();
+        drop(failures);
+        if error.kind() == Kind::NoSpace {
+            self.abort.raise(error.at(member.place()).advice(
+                "free some room on this member; what was backed up before is untouched",
+            ));
+        } else if failed > self.parity {
+            let advice = if self.parity == 0 {
+                "this store has no parity; make one with --parity 1 to survive the loss of a member"
+            } else {
+                "more members failed than parity replaces; earlier snapshots are untouched"
+            };
+            self.abort.raise(error.at(member.place()).advice(advice));
+        } else {
+            let error = error.advice("the backup goes on without this member; run 'pinstripe repair' when it works again");
+            self.monitor.loss(member.place(), error);
+        }
+    }
+}
+
+/// The thread of one member.
+struct Writer<'a> {
+    number: usize,
+    member: SharedMember,
+    shared: Shared<'a>,
+    open: HashMap<ExtentName, Box<dyn ExtentWriter>>,
+}
+
+impl Writer<'_> {
+    fn run(mut self, commands: &Receiver<Command>) {
+        for command in commands {
+            if let Command::Barrier(done) = command {
+                drop(done);
+                continue;
+            }
+            if self.shared.abort.is_raised() || self.shared.has_failed(self.number) {
+                self.open.clear();
+                continue;
+            }
+            if let Err(error) = self.carry_out(command) {
+                self.open.clear();
+                self.shared.fail(self.number, &self.member, error);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, command: Command) -> Result<()> {
+        match command {
+            Command::Begin(name) => {
+                self.open.insert(name, self.member.create(name, Replace::Never)?);
+            }
+            Command::Append(name, bytes) => {
+                if let Some(writer) = self.open.get_mut(&name) {
+                    writer.append(&bytes)?;
+                    self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64);
+                }
+            }
+            Command::Seal(name) => {
+                if let Some(writer) = self.open.remove(&name) {
+                    writer.seal()?;
+                }
+            }
+            Command::Put(name, bytes) => {
+                self.member.put(name, &bytes)?;
+                self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64);
+            }
+            Command::Barrier(_) => unreachable!("run answers barriers itself"),
+        }
+        Ok(())
+    }
+}

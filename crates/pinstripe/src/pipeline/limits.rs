@@ -1,0 +1,79 @@
+//! The table of limits: what each queue and buffer may hold, from one memory budget.
+
+use crate::units::MIB;
+
+/// Default for `--memory`.
+pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
+/// A pack is sealed when its logical run has reached this length.
+pub const PACK_BYTES: u64 = 64 * MIB;
+/// Data records are closed at this many raw bytes (decision 0005).
+pub const RECORD_RAW_BYTES: usize = 512 << 10;
+/// Tree records are closed at this many raw bytes: pages are read singly more often.
+pub const TREE_RECORD_RAW_BYTES: usize = 256 << 10;
+/// Entries in one job at most.
+pub const JOB_ENTRIES: usize = 128;
+/// Content bytes in one job, after which it is handed over.
+pub const JOB_BYTES: u64 = 1 << 20;
+/// Jobs between the join and the assembler at most: what a slow file may leave waiting behind it.
+pub const WINDOW_JOBS: usize = 512;
+/// Files from this length on are cut by all workers together.
+pub const LARGE_BYTES: u64 = 32 * MIB;
+/// How much of a large file one worker reads and scans at a time.
+pub const SEGMENT_BYTES: usize = 4 << 20;
+/// Rows of a content list; more chunks than this make it a long content.
+pub const LIST_ROWS: usize = 4096;
+/// Strips waiting for one member's writer.
+pub const STRIPS_QUEUED: usize = 16;
+/// Chunk references planned at a time by restore.
+pub const PLAN_CHUNKS: usize = 32 << 10;
+/// Files with several chunks planned at a time by restore: bounds what is open at once.
+pub const PLAN_OPEN_FILES: usize = 256;
+
+/// Thread counts and queue depths of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Threads that hash, compress, decompress.
+    pub workers: usize,
+    /// Threads that list directories.
+    pub walkers: usize,
+    /// Threads that read records during restore.
+    pub fetchers: usize,
+    /// Jobs waiting for a worker.
+    pub jobs_queued: usize,
+    /// Records waiting for a packer or a decoder.
+    pub records_queued: usize,
+    /// Segments of a large file in memory.
+    pub segments: usize,
+}
+
+/// What one worker holds: a record being filled, a stream buffer, the compressed result.
+const WORKER_BYTES: u64 = 12 * MIB;
+
+impl Limits {
+    /// Divides a memory budget on a machine with `cores` processors over `members` members.
+    pub fn new(cores: usize, members: usize, memory_bytes: u64) -> Self {
+        let affordable = (memory_bytes / 2 / WORKER_BYTES).max(1) as usize;
+        let workers = cores.clamp(1, affordable);
+        Limits {
+            workers,
+            walkers: (2 * cores).clamp(2, 16),
+            fetchers: (2 * members).clamp(4, 16).min(affordable.max(4)),
+            jobs_queued: 2 * workers,
+            records_queued: (2 * workers).min(16),
+            segments: (2 * workers + 2).min(affordable.max(4)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_follow_cores_and_memory() {
+        assert_eq!(Limits::new(2, 4, MEMORY_DEFAULT_BYTES).workers, 2);
+        assert_eq!(Limits::new(64, 4, MEMORY_DEFAULT_BYTES).workers, 10);
+        assert_eq!(Limits::new(64, 4, 4096 * MIB).workers, 64);
+        assert_eq!(Limits::new(1, 1, 1).workers, 1);
+    }
+}

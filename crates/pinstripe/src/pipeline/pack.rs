@@ -1,0 +1,126 @@
+//! The packer: finished records in, stripe sets out.
+
+use crossbeam_channel::Receiver;
+
+use super::fleet::Fleet;
+use super::limits::PACK_BYTES;
+use crate::error::Result;
+use crate::format::label::StoreConfig;
+use crate::format::pack_index::{IndexedRecord, PackIndex};
+use crate::format::record::{self, ChunkRow, RecordKind};
+use crate::format::stripe_set::SetKind;
+use crate::id::{random, SetId};
+use crate::member::ExtentName;
+use crate::store::index::index_record;
+use crate::stripe::{Geometry, SetWriter};
+
+/// A record ready to be laid into a pack.
+pub struct FinishedRecord {
+    /// What its chunks are.
+    pub kind: RecordKind,
+    /// How `stored` was compressed.
+    pub codec: u8,
+    /// Its chunks, in the order of their bytes.
+    pub chunks: Vec<ChunkRow>,
+    /// Length of the chunks together.
+    pub raw_bytes: u32,
+    /// What is stored.
+    pub stored: Vec<u8>,
+}
+
+/// The geometry of a store's stripe sets.
+pub fn geometry(config: &StoreConfig) -> Geometry {
+    Geometry { data: config.data, parity: config.parity, strip_bytes: config.strip_bytes }
+}
+
+/// Lays records into packs until the queue closes, and names what each pack holds.
+///
+/// # Errors
+/// When the system has no randomness to name a pack.
+pub fn run(
+    records: &Receiver<FinishedRecord>,
+    fleet: &Fleet<'_>,
+    config: &StoreConfig,
+) -> Result<Vec<PackIndex>> {
+    let mut sealed = Vec::new();
+    let mut open: Option<OpenPack> = None;
+    for record in records {
+        let pack = match &mut open {
+            Some(pack) => pack,
+            None => open.insert(OpenPack::begin(fleet, config)?),
+        };
+        pack.add(&record, fleet)?;
+        if pack.writer.position() >= PACK_BYTES
+            && let Some(pack) = open.take()
+        {
+            sealed.push(pack.seal(fleet)?);
+        }
+    }
+    if let Some(pack) = open {
+        sealed.push(pack.seal(fleet)?);
+    }
+    Ok(sealed)
+}
+
+struct OpenPack {
+    index: PackIndex,
+    writer: SetWriter,
+    head: Vec<u8>,
+}
+
+impl OpenPack {
+    fn begin(fleet: &Fleet<'_>, config: &StoreConfig) -> Result<Self> {
+        let set = SetId(random()?);
+        fleet.begin(ExtentName::pack(set));
+        let writer = SetWriter::new(config.store, set, SetKind::Pack, geometry(config))?;
+        Ok(OpenPack { index: PackIndex { set, records: Vec::new() }, writer, head: Vec::new() })
+    }
+
+    fn add(&mut self, record: &FinishedRecord, fleet: &Fleet<'_>) -> Result<()> {
+        let FinishedRecord { kind, codec, chunks, raw_bytes, stored } = record;
+        let mut sink = fleet.sink(ExtentName::pack(self.index.set));
+        let offset = self.writer.position();
+        self.head.clear();
+        record::write_head(&mut self.head, *kind, *codec, chunks, *raw_bytes, stored);
+        self.writer.append(&self.head, &mut sink)?;
+        self.writer.append(stored, &mut sink)?;
+        self.index.records.push(IndexedRecord {
+            offset,
+            bytes: (self.head.len() + stored.len()) as u32,
+            kind: *kind,
+            raw_bytes: *raw_bytes,
+            chunks: chunks.clone(),
+        });
+        Ok(())
+    }
+
+    fn seal(mut self, fleet: &Fleet<'_>) -> Result<PackIndex> {
+        let name = ExtentName::pack(self.index.set);
+        let mut sink = fleet.sink(name);
+        let start = self.writer.position();
+        self.writer.append(&index_record(&self.index), &mut sink)?;
+        let end = self.writer.position();
+        self.writer.finish(start..end, &mut sink)?;
+        fleet.seal(name);
+        Ok(self.index)
+    }
+}
+
+/// Writes an index run that speaks of `packs`.
+///
+/// # Errors
+/// When the system has no randomness to name it.
+pub fn write_run(packs: &[PackIndex], fleet: &Fleet<'_>, config: &StoreConfig) -> Result<()> {
+    let set = SetId(random()?);
+    let name = ExtentName::index(set);
+    fleet.begin(name);
+    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config))?;
+    let mut sink = fleet.sink(name);
+    for pack in packs {
+        writer.append(&index_record(pack), &mut sink)?;
+    }
+    let end = writer.position();
+    writer.finish(0..end, &mut sink)?;
+    fleet.seal(name);
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Loading the chunk index: from index runs where they are, from the packs themselves otherwise.
+//!
+//! Invariants: a chunk is known only if its pack has at least as many extents as it needs to be
+//! read; a pack that no sound run speaks of is asked itself, so index runs may be lost at any
+//! time; a pack in no run and not whole on every present member is left out, because it may stem
+//! from a backup that was cut off while it sealed it.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::error::{Error, Kind, Result};
+use crate::format::pack_index::PackIndex;
+use crate::format::record::{self, RecordKind};
+use crate::id::SetId;
+use crate::member::{ExtentName, Room};
+use crate::monitor::Monitor;
+use crate::stripe::SetReader;
+
+use super::packs::Catalogued;
+use super::Store;
+
+/// Which stripe sets a room has, and on how many of the present members.
+pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
+    let mut sets: BTreeMap<SetId, Vec<usize>> = BTreeMap::new();
+    for (number, member) in store.present() {
+        for (id, _) in member.list(room)? {
+            sets.entry(SetId(id)).or_default().push(number);
+        }
+    }
+    Ok(sets)
+}
+
+/// Loads all packs and chunks. Runs and packs that cannot be read are reported as warnings: what
+/// they name counts as new to a backup and as lost to a restore.
+///
+/// # Errors
+/// When a member that is present cannot be listed.
+pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
+    let packs = sets_in(store, Room::Packs)?;
+    let present = store.present().count();
+    let needed = usize::from(store.config.data);
+    let mut catalogued = Catalogued::default();
+    let mut done = HashSet::new();
+    for set in sets_in(store, Room::Index)?.into_keys() {
+        match read_run(store, set) {
+            Ok(run) => {
+                for index in run {
+                    let extents = packs.get(&index.set).map_or(0, Vec::len);
+                    if extents >= needed && done.insert(index.set) {
+                        catalogued.add(&index);
+                    }
+                }
+            }
+            Err(error) => monitor.warning(ExtentName::index(set).path(), error),
+        }
+    }
+    for (set, members) in packs {
+        if done.contains(&set) || members.len() < present {
+            continue;
+        }
+        match read_pack_index(store, set) {
+            Ok(index) => catalogued.add(&index),
+            Err(error) => monitor.warning(ExtentName::pack(set).path(), error),
+        }
+    }
+    Ok(catalogued)
+}
+
+/// Reads an index run: one pack index after the other.
+///
+/// # Errors
+/// When the set cannot be read or does not hold what a run holds.
+pub fn read_run(store: &Store, set: SetId) -> Result<Vec<PackIndex>> {
+    let name = ExtentName::index(set);
+    let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
+    let bytes = read_checked(&reader, 0..reader.logical_bytes(), |bytes| parse_run(bytes).map(drop))?;
+    parse_run(&bytes).map_err(|error| error.at(name.path()))
+}
+
+fn parse_run(mut bytes: &[u8]) -> Result<Vec<PackIndex>> {
+    let mut indexes = Vec::new();
+    while !bytes.is_empty() {
+        let (index, used) = parse_index_record(bytes)?;
+        indexes.push(index);
+        bytes = &bytes[used..];
+    }
+    Ok(indexes)
+}
+
+/// Reads the index that a pack carries at its own end.
+///
+/// # Errors
+/// When the set cannot be read or its index is not sound.
+pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
+    let name = ExtentName::pack(set);
+    let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
+    let bytes = read_checked(&reader, reader.index_range(), |bytes| parse_index_record(bytes).map(drop))?;
+    let (index, _) = parse_index_record(&bytes).map_err(|error| error.at(name.path()))?;
+    if index.set != set {
+        return Err(Error::corrupt("a pack's index speaks of another pack", name.path())
+            .expected(set, index.set));
+    }
+    Ok(index)
+}
+
+/// Reads a range the cheap way and, if `check` refuses it, with every strip verified.
+fn read_checked(
+    reader: &SetReader,
+    range: std::ops::Range<u64>,
+    check: impl Fn(&[u8]) -> Result<()>,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.read(range.clone(), &mut bytes)?;
+    if check(&bytes).is_err() {
+        reader.read_verified(range, &mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn parse_index_record(bytes: &[u8]) -> Result<(PackIndex, usize)> {
+    let (head, stored) = record::parse(bytes)?;
+    if head.kind != RecordKind::PackIndex {
+        return Err(Error::new(Kind::Corrupt, "a record of another kind where an index should be"));
+    }
+    Ok((PackIndex::decode(stored)?, record::RECORD_HEAD_BYTES + stored.len()))
+}
+
+/// The record in which a pack's index stands, at its end and in a run.
+pub fn index_record(index: &PackIndex) -> Vec<u8> {
+    let body = index.encode();
+    let mut out = Vec::with_capacity(record::RECORD_HEAD_BYTES + body.len());
+    record::write_head(&mut out, RecordKind::PackIndex, 0, &[], body.len() as u32, &body);
+    out.extend_from_slice(&body);
+    out
+}

@@ -1,0 +1,224 @@
+//! Reading records out of packs, with whatever the members can still give.
+//!
+//! One path for good and bad days: a range is read the cheap way and its record's checksums are
+//! checked; when they do not hold, the strips under it are verified one by one, bad ones are
+//! erasures, and the record is read again from what parity gives. What had to be rebuilt is
+//! reported by the caller's [`Monitor`].
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use crate::codec::Decoder;
+use crate::dedup::{ChunkIndex, Place};
+use crate::error::{Error, Kind, Result};
+use crate::format::pack_index::PackIndex;
+use crate::format::record::{self, RecordHead};
+use crate::id::{ChunkId, SetId};
+use crate::member::{ExtentName, SharedMember};
+use crate::monitor::{Counter, Monitor};
+use crate::stripe::{ReadReport, SetReader};
+
+use super::Store;
+
+/// Readers kept open at once; each holds a trailer (about 16 bytes per strip).
+const READERS_MAX: usize = 64;
+
+/// Where a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordPlace {
+    /// Ordinal in the list of packs.
+    pub pack: u32,
+    /// First byte in the pack's logical run.
+    pub offset: u64,
+    /// Length of head, table and stored bytes.
+    pub bytes: u32,
+}
+
+/// One pack of the store, as far as reading needs it.
+#[derive(Debug)]
+pub struct Pack {
+    /// Its name.
+    pub set: SetId,
+    /// Offset and length of each record.
+    pub records: Vec<(u64, u32)>,
+}
+
+/// All packs and the chunks in them.
+#[derive(Default)]
+pub struct Catalogued {
+    /// The packs, by the ordinals that places use.
+    pub packs: Vec<Pack>,
+    /// Where each chunk is.
+    pub chunks: ChunkIndex,
+}
+
+impl Catalogued {
+    /// Adds a pack with its chunks.
+    pub fn add(&mut self, index: &PackIndex) {
+        let pack = self.packs.len() as u32;
+        for (number, record) in index.records.iter().enumerate() {
+            let mut raw_offset = 0;
+            for chunk in &record.chunks {
+                let place =
+                    Place { pack, record: number as u32, raw_offset, raw_bytes: chunk.raw_bytes };
+                self.chunks.insert(chunk.id, place);
+                raw_offset += chunk.raw_bytes;
+            }
+        }
+        let records = index.records.iter().map(|record| (record.offset, record.bytes)).collect();
+        self.packs.push(Pack { set: index.set, records });
+    }
+
+    /// The record in which a chunk is.
+    pub fn record_of(&self, place: Place) -> RecordPlace {
+        let (offset, bytes) = self.packs[place.pack as usize].records[place.record as usize];
+        RecordPlace { pack: place.pack, offset, bytes }
+    }
+}
+
+/// A record's bytes with its verified head.
+pub struct FetchedRecord {
+    /// The decoded head.
+    pub head: RecordHead,
+    bytes: Vec<u8>,
+    stored: Range<usize>,
+}
+
+impl FetchedRecord {
+    /// The stored bytes, verified.
+    pub fn stored(&self) -> &[u8] {
+        &self.bytes[self.stored.clone()]
+    }
+}
+
+/// Reads records; shared by threads.
+pub struct PackReader<'a> {
+    members: Vec<Option<SharedMember>>,
+    store: &'a Store,
+    monitor: &'a Monitor,
+    open: Mutex<HashMap<SetId, Arc<SetReader>>>,
+}
+
+impl<'a> PackReader<'a> {
+    /// A reader over the store's members.
+    pub fn new(store: &'a Store, monitor: &'a Monitor) -> Self {
+        PackReader { members: store.members(), store, monitor, open: Mutex::default() }
+    }
+
+    /// The reader of one pack's stripe set.
+    ///
+    /// # Errors
+    /// When no member has a sound trailer of it.
+    pub fn set(&self, set: SetId) -> Result<Arc<SetReader>> {
+        let poisoned = "no thread panics while it holds the list of readers";
+        if let Some(reader) = self.open.lock().expect(poisoned).get(&set) {
+            return Ok(Arc::clone(reader));
+        }
+        // Opened without the lock: two threads may open the same set, the second one's is dropped.
+        let reader = Arc::new(SetReader::open(
+            &self.members,
+            ExtentName::pack(set),
+            self.store.config.store,
+            set,
+        )?);
+        let mut open = self.open.lock().expect(poisoned);
+        if open.len() >= READERS_MAX {
+            open.clear();
+        }
+        Ok(Arc::clone(open.entry(set).or_insert(reader)))
+    }
+
+    /// Fetches a record and verifies it, from parity where it must be.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] when parity cannot give it, [`Kind::Corrupt`] when the strips are
+    /// as written but the record is not.
+    pub fn fetch(&self, set: SetId, offset: u64, bytes: u32) -> Result<FetchedRecord> {
+        let reader = self.set(set)?;
+        let range = offset..offset + u64::from(bytes);
+        let mut buffer = Vec::with_capacity(bytes as usize);
+        let report = reader.read(range.clone(), &mut buffer)?;
+        self.count(&report, bytes);
+        if let Ok((head, stored)) = record::parse(&buffer) {
+            let stored = buffer.len() - stored.len()..buffer.len();
+            return Ok(FetchedRecord { head, bytes: buffer, stored });
+        }
+        let report = reader.read_verified(range, &mut buffer)?;
+        self.count(&report, bytes);
+        let parsed = record::parse(&buffer).map(|(head, stored)| (head, stored.len()));
+        let (head, stored_bytes) = parsed
+            .map_err(|error| error.at(format!("pack {set}, record at {offset}")))?;
+        let stored = buffer.len() - stored_bytes..buffer.len();
+        Ok(FetchedRecord { head, bytes: buffer, stored })
+    }
+
+    fn count(&self, report: &ReadReport, bytes: u32) {
+        self.monitor.add(Counter::FetchedBytes, u64::from(bytes));
+        self.monitor.add(Counter::RebuiltStrips, report.rebuilt.len() as u64);
+    }
+}
+
+/// Reads single chunks, keeping the last records decoded: for trees, whose pages are neighbours.
+pub struct ChunkReader<'a> {
+    packs: &'a PackReader<'a>,
+    catalogued: &'a Catalogued,
+    decoder: Decoder,
+    recent: Vec<(RecordPlace, Arc<Vec<u8>>)>,
+}
+
+/// Records kept decoded by a [`ChunkReader`]: a node's and a page's, and one more of each.
+const RECENT_MAX: usize = 4;
+
+impl<'a> ChunkReader<'a> {
+    /// A reader of chunks that `catalogued` knows.
+    pub fn new(packs: &'a PackReader<'a>, catalogued: &'a Catalogued) -> Self {
+        ChunkReader { packs, catalogued, decoder: Decoder::new(), recent: Vec::new() }
+    }
+
+    /// Reads a chunk and checks its id.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when no pack has it, and those of [`PackReader::fetch`].
+    pub fn read(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
+        let place = self.catalogued.chunks.get(id).ok_or_else(|| missing_chunk(id))?;
+        let record = self.catalogued.record_of(place);
+        let raw = self.record(record)?;
+        let range = place.raw_offset as usize..(place.raw_offset + place.raw_bytes) as usize;
+        let chunk = raw.get(range).ok_or_else(|| wrong_place(id))?;
+        if self.packs.store.keys.chunk_id(chunk) != *id {
+            return Err(wrong_place(id));
+        }
+        Ok(chunk.to_vec())
+    }
+
+    fn record(&mut self, place: RecordPlace) -> Result<Arc<Vec<u8>>> {
+        if let Some(at) = self.recent.iter().position(|(known, _)| *known == place) {
+            let found = self.recent.remove(at);
+            self.recent.push(found);
+        } else {
+            let set = self.catalogued.packs[place.pack as usize].set;
+            let fetched = self.packs.fetch(set, place.offset, place.bytes)?;
+            let mut raw = Vec::new();
+            let head = &fetched.head;
+            self.decoder.decode(head.codec, fetched.stored(), head.raw_bytes as usize, &mut raw)?;
+            if self.recent.len() >= RECENT_MAX {
+                self.recent.remove(0);
+            }
+            self.recent.push((place, Arc::new(raw)));
+        }
+        Ok(Arc::clone(&self.recent.last().expect("a record was just put there").1))
+    }
+}
+
+/// The error for a chunk that nobody has.
+pub fn missing_chunk(id: &ChunkId) -> Error {
+    Error::new(Kind::NotFound, format!("chunk {id} is in no pack"))
+        .advice("run 'pinstripe check' to see what else is affected")
+}
+
+/// The error for a chunk that is not where the index says.
+pub fn wrong_place(id: &ChunkId) -> Error {
+    Error::new(Kind::Corrupt, format!("chunk {id} does not hold what its id says"))
+        .advice("run 'pinstripe check --read-data'")
+}

@@ -1,0 +1,236 @@
+//! A snapshot's tree: building it from entries in path order, and reading it back from any path.
+//!
+//! Both work in memory of one page per level, whatever the number of entries.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::{decode_page, Content, Entry, PageWriter};
+use crate::format::record::ChunkRow;
+use crate::format::snapshot::TreeRoot;
+use crate::format::tree::{
+    compare_paths, decode_node, encode_node, ends_node, ends_page, is_at_or_below, Child, HEIGHT_MAX,
+    NODE_MAX_CHILDREN, PAGE_MAX_BYTES,
+};
+use crate::format::wire::Reader;
+use crate::id::ChunkId;
+
+use super::packs::ChunkReader;
+
+/// Builds a tree. `store` is asked to keep each page and node as a chunk and to name it.
+pub struct TreeWriter {
+    page: PageWriter,
+    /// Unfinished nodes, lowest level first.
+    levels: Vec<Vec<Child>>,
+    entries: u64,
+}
+
+impl TreeWriter {
+    /// An empty tree.
+    #[must_use]
+    pub fn new() -> Self {
+        TreeWriter { page: PageWriter::default(), levels: Vec::new(), entries: 0 }
+    }
+
+    /// Adds the next entry in path order.
+    ///
+    /// # Errors
+    /// Those of `store`.
+    pub fn push(
+        &mut self,
+        entry: &Entry,
+        store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>,
+    ) -> Result<()> {
+        self.page.push(entry);
+        self.entries += 1;
+        if ends_page(&entry.path) || self.page.len() >= PAGE_MAX_BYTES {
+            self.close_page(store)?;
+        }
+        Ok(())
+    }
+
+    fn close_page(&mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>) -> Result<()> {
+        let (bytes, first_path, entries) = self.page.take();
+        let id = store(bytes)?;
+        self.add_child(0, Child { first_path, id, entries }, store)
+    }
+
+    fn add_child(
+        &mut self,
+        level: usize,
+        child: Child,
+        store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>,
+    ) -> Result<()> {
+        if self.levels.len() == level {
+            self.levels.push(Vec::new());
+        }
+        let ends = ends_node(&child.id);
+        let node = &mut self.levels[level];
+        node.push(child);
+        // A node of one child would let the tree grow without end.
+        if node.len() >= 2 && (ends || node.len() >= NODE_MAX_CHILDREN) {
+            self.close_node(level, store)?;
+        }
+        Ok(())
+    }
+
+    fn close_node(
+        &mut self,
+        level: usize,
+        store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>,
+    ) -> Result<()> {
+        let children = std::mem::take(&mut self.levels[level]);
+        let parent = Child {
+            first_path: children[0].first_path.clone(),
+            id: store(encode_node(&children))?,
+            entries: children.iter().map(|child| child.entries).sum(),
+        };
+        self.add_child(level + 1, parent, store)
+    }
+
+    /// Closes all levels and names the root. An empty tree has one empty page.
+    ///
+    /// # Errors
+    /// Those of `store`.
+    pub fn finish(
+        mut self,
+        store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>,
+    ) -> Result<TreeRoot> {
+        if !self.page.is_empty() || self.levels.is_empty() {
+            self.close_page(store)?;
+        }
+        let mut level = 0;
+        loop {
+            let is_top = level + 1 == self.levels.len();
+            match (self.levels[level].as_slice(), is_top) {
+                ([root], true) => {
+                    let height = level as u8;
+                    return Ok(TreeRoot { id: root.id, height, entries: self.entries });
+                }
+                ([], _) => level += 1,
+                (_, _) => {
+                    self.close_node(level, store)?;
+                    level += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Default for TreeWriter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Reads a tree's entries in path order, all or those at and below a path.
+pub struct TreeReader<'a> {
+    chunks: ChunkReader<'a>,
+    /// Nodes on the way down, each with its children not yet visited and their height.
+    pending: Vec<(u8, VecDeque<Child>)>,
+    page: VecDeque<Entry>,
+    below: Vec<u8>,
+    last_path: Option<Vec<u8>>,
+}
+
+impl<'a> TreeReader<'a> {
+    /// Begins at the first entry at or below `below`; empty for the whole tree.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] for an impossible root.
+    pub fn new(chunks: ChunkReader<'a>, root: &TreeRoot, below: &[u8]) -> Result<Self> {
+        if root.height > HEIGHT_MAX {
+            return Err(Error::new(Kind::Corrupt, "a snapshot's tree is impossibly high")
+                .expected(format!("at most {HEIGHT_MAX}"), root.height));
+        }
+        let top = Child { first_path: Vec::new(), id: root.id, entries: root.entries };
+        Ok(TreeReader {
+            chunks,
+            pending: vec![(root.height, VecDeque::from([top]))],
+            page: VecDeque::new(),
+            below: below.to_vec(),
+            last_path: None,
+        })
+    }
+
+    /// The next entry, `None` at the end.
+    ///
+    /// # Errors
+    /// When a page or node cannot be read; the reader then goes on behind it, so that a caller
+    /// who reports the loss can take the rest.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>> {
+        loop {
+            while let Some(entry) = self.page.pop_front() {
+                if is_at_or_below(&entry.path, &self.below) {
+                    return Ok(Some(entry));
+                }
+                if compare_paths(&entry.path, &self.below) == Ordering::Greater {
+                    self.page.clear();
+                    self.pending.clear();
+                }
+            }
+            let Some((height, children)) = self.pending.last_mut() else {
+                return Ok(None);
+            };
+            let height = *height;
+            let Some(child) = children.pop_front() else {
+                self.pending.pop();
+                continue;
+            };
+            // All of this child lies before the wanted path if the next one begins at or before it.
+            let skip = children.front().is_some_and(|next| {
+                compare_paths(&next.first_path, &self.below) != Ordering::Greater
+            });
+            if !skip || self.below.is_empty() {
+                self.descend(height, &child)?;
+            }
+        }
+    }
+
+    fn descend(&mut self, height: u8, child: &Child) -> Result<()> {
+        let bytes = self.chunks.read(&child.id)?;
+        if height > 0 {
+            self.pending.push((height - 1, decode_node(&bytes)?.into()));
+            return Ok(());
+        }
+        let page = decode_page(&bytes)?;
+        if let (Some(last), Some(first)) = (&self.last_path, page.first())
+            && compare_paths(last, &first.path) != Ordering::Less
+        {
+            return Err(Error::new(Kind::Corrupt, "pages of a snapshot are out of order"));
+        }
+        self.last_path = page.last().map(|entry| entry.path.clone()).or(self.last_path.take());
+        self.page = page.into();
+        Ok(())
+    }
+
+    /// All chunks of a file, long lists resolved.
+    ///
+    /// # Errors
+    /// When a list cannot be read.
+    pub fn content(&mut self, content: &Content) -> Result<Vec<ChunkRow>> {
+        match content {
+            Content::Chunks(chunks) => Ok(chunks.clone()),
+            Content::Lists(lists) => {
+                let mut all = Vec::new();
+                for list in lists {
+                    all.extend(self.list(&list.id)?);
+                }
+                Ok(all)
+            }
+        }
+    }
+
+    /// The chunks in one list of a long content.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn list(&mut self, id: &ChunkId) -> Result<Vec<ChunkRow>> {
+        let bytes = self.chunks.read(id)?;
+        let mut reader = Reader::new(&bytes, "content list");
+        let chunks = crate::format::entry::read_chunks(&mut reader)?;
+        reader.finish()?;
+        Ok(chunks)
+    }
+}
