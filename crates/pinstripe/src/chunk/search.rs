@@ -73,7 +73,8 @@ impl<'a> Search<'a> {
         for place in first.max(self.base)..exact.min(until) {
             *hash = rules.gear.roll(*hash, self.segment[(place - self.base) as usize]);
             let masks = rules.masks;
-            if if place < average { masks.strict(*hash) } else { masks.loose(*hash) } {
+            let met = if place < average { masks.strict(*hash) } else { masks.loose(*hash) };
+            if met {
                 return self.judge(start, place);
             }
         }

@@ -281,7 +281,8 @@ fn any_data(max_len: usize) -> impl Strategy<Value = Vec<u8>> {
 /// Any lengths that are even and in order: also averages between powers of two, and ones so close
 /// to the shortest or the longest that the one or the other condition has no place.
 fn any_chunking() -> impl Strategy<Value = Chunking> {
-    (64..2000u32, 0..8000u32, 0..20_000u32).prop_map(|(min, more, most)| {
+    let apart = || prop_oneof![0..80u32, 0..20_000u32];
+    (prop_oneof![64..300u32, 64..3000u32], apart(), apart()).prop_map(|(min, more, most)| {
         let even = |length: u32| length & !1;
         let avg = even(min + more).max(128);
         Chunking::ContentDefined { min: even(min), avg, max: even(avg + most) }
