@@ -1,1 +1,167 @@
-//! chunk
+//! Where content is cut into chunks: at fixed places, or where the content itself says so.
+//!
+//! [`Chunking`] is the choice a store makes once; with the store's secret seed it becomes a
+//! [`Cutter`], which knows all the rules. Content in memory is cut by [`Cutter::next_cut`], chunk
+//! after chunk. A long run is cut in segments: any number of threads call [`Cutter::scan`], each
+//! on a segment of its own, and one [`Resolver`] takes segments and findings in order:
+//!
+//! ```text
+//! segment 0 --scan--> candidates --.
+//! segment 1 --scan--> candidates ----> Resolver --> ends of chunks
+//! segment 2 --scan--> candidates --'
+//! ```
+//!
+//! Invariants: the cuts depend on the bytes, the chunking and the seed, never on how the run was
+//! divided or by which of the two ways it was cut; content-defined cuts are those of FastCDC 2020
+//! as the `fastcdc` crate makes them, at normalization level 1. Every chunk but the last of a run
+//! has [`Cutter::min_bytes`] or more, none has more than [`Cutter::max_bytes`].
+//!
+//! Never here: input or output, threads, hashing or storing of chunks.
+
+mod cutter;
+mod resolver;
+mod search;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Kind, Result};
+use crate::units::{KIB, MIB, parse_size};
+
+pub use cutter::{Candidates, Cutter};
+pub use resolver::Resolver;
+
+/// The shortest and the longest average of content-defined chunks, in bytes.
+const AVERAGE_RANGE: [u32; 2] = [4 * KIB as u32, 16 * MIB as u32];
+/// The shortest and the longest fixed chunk, in bytes.
+const FIXED_RANGE: [u32; 2] = [4 * KIB as u32, 4 * MIB as u32];
+/// No chunk may begin closer to its first possible end than a gear hash reaches back.
+const MIN_FLOOR: u32 = pinstripe_kernel::gear::WINDOW as u32;
+
+/// How a store cuts content into chunks.
+///
+/// As text: an average (`64K`), or `fixed:` and a length (`fixed:4K`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Chunking {
+    /// Every `bytes` bytes of a file: for images and databases, which change in place.
+    Fixed {
+        /// Length of every chunk but a file's last.
+        bytes: u32,
+    },
+    /// Where the content says so: bytes inserted or removed move the cuts around them only.
+    ContentDefined {
+        /// No chunk is shorter, but a file's last.
+        min: u32,
+        /// Up to this length cuts are rare, from it on they are frequent.
+        avg: u32,
+        /// No chunk is longer.
+        max: u32,
+    },
+}
+
+impl Chunking {
+    /// Content-defined chunks of about `avg` bytes, at least a quarter and at most four times that.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] unless `avg` is a power of two from 4 KiB to 16 MiB.
+    pub fn content_defined(avg: u32) -> Result<Chunking> {
+        let [low, high] = AVERAGE_RANGE;
+        if !avg.is_power_of_two() || !(low..=high).contains(&avg) {
+            return Err(Error::new(Kind::Usage, "this is not an average chunk size")
+                .expected("a power of two from 4K to 16M", size_text(avg))
+                .advice("64K suits most data; write fixed:SIZE for chunks of one length"));
+        }
+        Ok(Chunking::ContentDefined { min: avg / 4, avg, max: avg * 4 })
+    }
+
+    /// Chunks of `bytes` bytes.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] unless `bytes` is a power of two from 4 KiB to 4 MiB.
+    pub fn fixed(bytes: u32) -> Result<Chunking> {
+        let [low, high] = FIXED_RANGE;
+        if !bytes.is_power_of_two() || !(low..=high).contains(&bytes) {
+            return Err(Error::new(Kind::Usage, "this is not a fixed chunk size")
+                .expected("a power of two from 4K to 4M", size_text(bytes))
+                .advice("take the page size of the database or a multiple: fixed:16K"));
+        }
+        Ok(Chunking::Fixed { bytes })
+    }
+
+    /// Checks lengths that come from elsewhere than the constructors, such as a stored config.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when no [`Cutter`] can work with them: a fixed length of none or beyond
+    /// 16 MiB; content-defined lengths that are odd, out of order, below 64 bytes, above 64 MiB,
+    /// or an average without masks.
+    pub fn validate(self) -> Result<()> {
+        let sound = match self {
+            Chunking::Fixed { bytes } => (1..=AVERAGE_RANGE[1]).contains(&bytes),
+            Chunking::ContentDefined { min, avg, max } => {
+                [min, avg, max].iter().all(|length| length % 2 == 0)
+                    && (MIN_FLOOR..=avg).contains(&min)
+                    && (avg..=4 * AVERAGE_RANGE[1]).contains(&max)
+                    && pinstripe_kernel::gear::Masks::for_average(avg).is_some()
+            }
+        };
+        if sound {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Usage, format!("no chunks can be cut with {self:?}"))
+            .advice("use an average such as 64K, or fixed:SIZE"))
+    }
+}
+
+impl FromStr for Chunking {
+    type Err = Error;
+
+    /// Reads `64K` as an average and `fixed:4K` as a length.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when it is no size, or one that is not allowed there.
+    fn from_str(text: &str) -> Result<Chunking> {
+        let bytes = |size: &str| -> Result<u32> {
+            // What does not fit is refused as too long, like any other length out of range.
+            Ok(u32::try_from(parse_size(size)?).unwrap_or(u32::MAX))
+        };
+        match text.trim().split_once(':') {
+            Some((kind, size)) if kind.eq_ignore_ascii_case("fixed") => {
+                Chunking::fixed(bytes(size)?)
+            }
+            Some((kind, _)) => {
+                Err(Error::new(Kind::Usage, format!("no chunking is named '{kind}'"))
+                    .advice("write an average such as 64K, or fixed:SIZE"))
+            }
+            None => Chunking::content_defined(bytes(text)?),
+        }
+    }
+}
+
+impl fmt::Display for Chunking {
+    /// Writes what [`FromStr`] reads; lengths that it cannot write are all named.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Chunking::Fixed { bytes } => write!(f, "fixed:{}", size_text(bytes)),
+            Chunking::ContentDefined { avg, .. }
+                if Chunking::content_defined(avg).is_ok_and(|usual| usual == *self) =>
+            {
+                f.write_str(&size_text(avg))
+            }
+            Chunking::ContentDefined { min, avg, max } => {
+                write!(f, "{}..{}..{}", size_text(min), size_text(avg), size_text(max))
+            }
+        }
+    }
+}
+
+/// A length in the largest unit that divides it: `64K`, `1M`, `1000`.
+fn size_text(bytes: u32) -> String {
+    match u64::from(bytes) {
+        whole if whole >= MIB && whole % MIB == 0 => format!("{}M", whole / MIB),
+        whole if whole >= KIB && whole % KIB == 0 => format!("{}K", whole / KIB),
+        whole => whole.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

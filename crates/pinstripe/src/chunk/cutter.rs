@@ -1,0 +1,148 @@
+//! A store's rules of cutting in working form: the cuts of content in memory, and the scan for
+//! candidates in segments of a run. What makes a place a cut is said in `search`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use pinstripe_kernel::gear::{Candidate, Gear, Masks};
+
+use super::search::{Outcome, Search};
+use super::{Chunking, Resolver};
+use crate::error::Result;
+
+/// Content is scanned this far at once: long enough for the kernel to be at its best.
+const BLOCK_BYTES: usize = 64 << 10;
+/// A scan gives up when there is more than one candidate per this many bytes, so that its memory
+/// stays a fraction of the content's. Content has one per thousands; only a short pattern repeated
+/// over and over can have more, if its hash happens to meet a condition.
+const BYTES_PER_CANDIDATE: usize = 128;
+
+/// Cuts content by one store's rules. A clone is cheap and shares the tables.
+#[derive(Clone)]
+pub struct Cutter {
+    chunking: Chunking,
+    rules: Rules,
+}
+
+#[derive(Clone)]
+pub(super) enum Rules {
+    /// The length of chunks, in bytes.
+    Fixed(u64),
+    Gear(Arc<GearRules>),
+}
+
+/// What content-defined chunking needs to know.
+pub(super) struct GearRules {
+    pub(super) gear: Gear,
+    pub(super) masks: Masks,
+    pub(super) min: u64,
+    pub(super) avg: u64,
+    pub(super) max: u64,
+}
+
+/// Places in one segment where chunks may end, as [`Cutter::scan`] found them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Candidates {
+    /// In order of position, which counts from the beginning of the run.
+    pub(super) list: Vec<Candidate>,
+    /// Every candidate of the segment below this position is in the list; the resolver looks for
+    /// those beyond by itself. Nothing listed and 0 here is always true, if slow.
+    pub(super) through: u64,
+}
+
+impl Cutter {
+    /// A cutter for `chunking`. `seed` is the store's secret: it moves all content-defined cuts,
+    /// so that lengths of chunks say less about known content. 0 gives the cuts of plain FastCDC.
+    ///
+    /// # Errors
+    /// As [`Chunking::validate`].
+    pub fn new(chunking: Chunking, seed: u64) -> Result<Cutter> {
+        chunking.validate()?;
+        let rules = match chunking {
+            Chunking::Fixed { bytes } => Rules::Fixed(u64::from(bytes)),
+            Chunking::ContentDefined { min, avg, max } => {
+                let masks = Masks::for_average(avg).expect("a valid average has masks");
+                let [min, avg, max] = [min, avg, max].map(u64::from);
+                Rules::Gear(Arc::new(GearRules { gear: Gear::new(seed), masks, min, avg, max }))
+            }
+        };
+        Ok(Cutter { chunking, rules })
+    }
+
+    /// The choice this cutter was built from.
+    pub fn chunking(&self) -> Chunking {
+        self.chunking
+    }
+
+    /// Every chunk but the last of a run has at least this many bytes (with fixed chunks: but the
+    /// first and the last).
+    pub fn min_bytes(&self) -> usize {
+        match self.chunking {
+            Chunking::Fixed { bytes } => bytes as usize,
+            Chunking::ContentDefined { min, .. } => min as usize,
+        }
+    }
+
+    /// No chunk has more bytes than this.
+    pub fn max_bytes(&self) -> usize {
+        match self.chunking {
+            Chunking::Fixed { bytes } => bytes as usize,
+            Chunking::ContentDefined { max, .. } => max as usize,
+        }
+    }
+
+    /// The length of the first chunk of `data`, which begins a chunk and lies `offset` bytes into
+    /// its file; 0 only when `data` is empty. Scans no further than it must.
+    ///
+    /// `last` says that the run ends with `data`; otherwise `data` must have
+    /// [`max_bytes`](Cutter::max_bytes) or more.
+    pub fn next_cut(&self, offset: u64, data: &[u8], last: bool) -> usize {
+        debug_assert!(last || data.len() >= self.max_bytes());
+        let len = data.len().min(self.max_bytes());
+        match &self.rules {
+            Rules::Fixed(bytes) => len.min((bytes - offset % bytes) as usize),
+            Rules::Gear(rules) if len > self.min_bytes() => {
+                let nothing = Candidates::default();
+                match Search::new(rules, &[], &data[..len], 0, &nothing).chunk_end(0, &mut 0) {
+                    Outcome::Cut(end) => end as usize,
+                    Outcome::Held(_) | Outcome::Open => len,
+                }
+            }
+            Rules::Gear(_) => len,
+        }
+    }
+
+    /// Finds where chunks may end in one segment of a run: pure, and independent of the segments
+    /// around it, so many threads may scan at once.
+    ///
+    /// `base` is the position of `data[0]`; `before` is what precedes it in the run, of which the
+    /// last 64 bytes matter (fewer only where there are no more).
+    pub fn scan(&self, before: &[u8], data: &[u8], base: u64) -> Candidates {
+        let mut found = Candidates::default();
+        let Rules::Gear(rules) = &self.rules else {
+            return found;
+        };
+        let most = data.len() / BYTES_PER_CANDIDATE;
+        let mut at = 0;
+        while at < data.len() && found.list.len() <= most {
+            let end = data.len().min(at + BLOCK_BYTES);
+            let before = if at == 0 { before } else { &data[..at] };
+            rules.gear.scan(rules.masks, before, &data[at..end], base + at as u64, &mut found.list);
+            at = end;
+        }
+        found.through = base + at as u64;
+        found
+    }
+
+    /// Begins to cut a run that lies `offset` bytes into its file, to be given in segments.
+    pub fn resolver(&self, offset: u64) -> Resolver {
+        Resolver::new(self.rules.clone(), offset)
+    }
+}
+
+impl fmt::Debug for Cutter {
+    /// Leaves out the tables: they are the seed, and the seed is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cutter").field("chunking", &self.chunking).finish_non_exhaustive()
+    }
+}

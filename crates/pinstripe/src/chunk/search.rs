@@ -1,0 +1,138 @@
+//! What makes a place a cut, and the search for the next one.
+//!
+//! A content-defined chunk ends at the first place, counted from its beginning, that
+//! - is at least `min`, and below the shorter of `max` and the rest of the run, rounded down to an
+//!   even number: FastCDC 2020 looks at places in pairs and never at half a pair;
+//! - meets the strict condition below `avg`, or the loose one from there on, with a hash that
+//!   begins at zero at `min`;
+//!
+//! or, where no place does, at the shorter of `max` and the rest of the run. A window behind `min`
+//! it no longer matters where the hash began: there the candidates that a scan finds without
+//! knowing where chunks begin are exact. The few places before are hashed here.
+//!
+//! Never here: state that outlives a segment. What a chunk must remember from segment to segment
+//! is its hash, which the caller keeps.
+
+use std::ops::Range;
+
+use pinstripe_kernel::gear::{Candidate, WINDOW};
+
+use super::cutter::{Candidates, GearRules};
+
+/// How far to look at once, at most; no further than half of the average chunk either, so that
+/// little is looked at in vain.
+const BLOCK_BYTES: u64 = 32 << 10;
+/// And at least, because short blocks are slow.
+const BLOCK_BYTES_LEAST: u64 = 4 << 10;
+
+/// What one segment says about the end of a chunk; positions count from the beginning of the run.
+pub(super) enum Outcome {
+    /// The chunk ends here.
+    Cut(u64),
+    /// It ends here if the run goes on after this segment. If not, it ends with the run: the place
+    /// is the first of a pair that was never completed.
+    Held(u64),
+    /// It goes on beyond this segment, or ends with the run.
+    Open,
+}
+
+/// One segment of a run, with what is known about it.
+pub(super) struct Search<'a> {
+    rules: &'a GearRules,
+    /// The end of what precedes the segment: a window less one byte, or all there is.
+    before: &'a [u8],
+    segment: &'a [u8],
+    base: u64,
+    found: &'a Candidates,
+    /// Candidates beyond `found`, as far as they were needed.
+    again: Vec<Candidate>,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(
+        rules: &'a GearRules,
+        before: &'a [u8],
+        segment: &'a [u8],
+        base: u64,
+        found: &'a Candidates,
+    ) -> Search<'a> {
+        Search { rules, before, segment, base, found, again: Vec::new() }
+    }
+
+    /// Looks for the end of the chunk that begins at `start`. `hash` belongs to the chunk: zero at
+    /// first, and handed on from segment to segment until the chunk has ended.
+    pub(super) fn chunk_end(&mut self, start: u64, hash: &mut u64) -> Outcome {
+        let rules = self.rules;
+        let segment_end = self.base + self.segment.len() as u64;
+        let longest = start + rules.max;
+        let average = start + rules.avg;
+        let first = start + rules.min;
+        let exact = first + WINDOW as u64 - 1;
+        let until = segment_end.min(longest);
+
+        for place in first.max(self.base)..exact.min(until) {
+            *hash = rules.gear.roll(*hash, self.segment[(place - self.base) as usize]);
+            let masks = rules.masks;
+            let met = if place < average { masks.strict(*hash) } else { masks.loose(*hash) };
+            if met {
+                return self.judge(start, place);
+            }
+        }
+        let from = exact.max(self.base);
+        let place = self
+            .first(from..until.min(average), |candidate| candidate.strict)
+            .or_else(|| self.first(from.max(average)..until, |candidate| candidate.loose));
+        match place {
+            Some(place) => self.judge(start, place),
+            None if until == longest => Outcome::Cut(longest),
+            None => Outcome::Open,
+        }
+    }
+
+    /// A place that meets its condition is a cut when its pair is complete.
+    fn judge(&self, start: u64, place: u64) -> Outcome {
+        let is_first_of_pair = (place - start).is_multiple_of(2);
+        if is_first_of_pair && place + 1 == self.base + self.segment.len() as u64 {
+            return Outcome::Held(place);
+        }
+        Outcome::Cut(place)
+    }
+
+    /// The first candidate within `places` that is `wanted`: from the list, and beyond it by
+    /// looking again.
+    fn first(&mut self, places: Range<u64>, wanted: impl Fn(&Candidate) -> bool) -> Option<u64> {
+        let list = &self.found.list;
+        let at = list.partition_point(|candidate| candidate.position < places.start);
+        let mut listed = list[at..].iter().take_while(|candidate| candidate.position < places.end);
+        if let Some(candidate) = listed.find(|candidate| wanted(candidate)) {
+            return Some(candidate.position);
+        }
+        let step = (self.rules.avg / 2).clamp(BLOCK_BYTES_LEAST, BLOCK_BYTES);
+        let mut from = places.start.max(self.found.through);
+        while from < places.end {
+            let end = places.end.min(from + step);
+            self.look_again(from..end);
+            if let Some(candidate) = self.again.iter().find(|candidate| wanted(candidate)) {
+                return Some(candidate.position);
+            }
+            from = end;
+        }
+        None
+    }
+
+    /// Fills `again` with the candidates within `places`.
+    fn look_again(&mut self, places: Range<u64>) {
+        let [at, end] = [places.start, places.end].map(|place| (place - self.base) as usize);
+        let (inside, block) = self.segment[..end].split_at(at);
+        let joined;
+        let before = if at < WINDOW {
+            joined = [self.before, inside].concat();
+            &joined
+        } else {
+            inside
+        };
+        self.again.clear();
+        let GearRules { gear, masks, .. } = self.rules;
+        gear.scan(*masks, before, block, places.start, &mut self.again);
+    }
+}
