@@ -1,0 +1,155 @@
+//! Raw bytes to stored bytes. One [`Encoder`] per worker: contexts and tables are made once, and
+//! after the largest record has been seen nothing is allocated.
+
+use lz4_flex::block::CompressTable;
+use zstd::zstd_safe::CParameter;
+
+use super::{Codec, MAX_RAW_BYTES, check_level, looks_incompressible, lzo};
+use crate::error::{Error, Kind, Result};
+
+/// A record must lose this part of its length, or it is stored raw.
+const SAVING_DIVISOR: usize = 64;
+/// log2 of 4 MiB: no record up to this length gets a window shorter than itself.
+const LARGEST_WINDOW_LOG: u32 = 22;
+/// LZ4 inputs below this length use a table of 16-bit places.
+const LZ4_SMALL_BYTES: usize = u16::MAX as usize;
+
+/// How one record was encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoded {
+    /// No codec helps: the stored bytes are the raw bytes, and nothing was copied.
+    Raw,
+    /// The stored bytes are in the output, in the format of this codec id.
+    Packed(u8),
+}
+
+impl Encoded {
+    /// The id that the record's header keeps.
+    pub const fn codec_id(self) -> u8 {
+        match self {
+            Encoded::Raw => Codec::Raw.id(),
+            Encoded::Packed(id) => id,
+        }
+    }
+
+    /// The bytes to store, given what [`Encoder::encode`] was given.
+    pub const fn stored<'a>(self, raw: &'a [u8], out: &'a [u8]) -> &'a [u8] {
+        match self {
+            Encoded::Raw => raw,
+            Encoded::Packed(_) => out,
+        }
+    }
+}
+
+/// Makes records small, one after the other.
+pub struct Encoder {
+    codec: Codec,
+    engine: Engine,
+    /// Room for the worst case of the codecs that demand it; as long as the largest so far.
+    scratch: Vec<u8>,
+}
+
+enum Engine {
+    Raw,
+    Zstd(zstd::bulk::Compressor<'static>),
+    Lz4 { small: CompressTable, large: CompressTable },
+    Snappy(Box<snap::raw::Encoder>),
+    Lzo(lzo::Dictionary),
+}
+
+impl Encoder {
+    /// An encoder with its contexts.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a zstd level that cannot be asked for; [`Kind::Io`] without memory.
+    pub fn new(codec: Codec) -> Result<Self> {
+        let engine = match codec {
+            Codec::Raw => Engine::Raw,
+            Codec::Zstd { level } => Engine::Zstd(zstd_context(check_level(level)?)?),
+            Codec::Lz4 => {
+                Engine::Lz4 { small: CompressTable::small(), large: CompressTable::large() }
+            }
+            Codec::Snappy => Engine::Snappy(Box::new(snap::raw::Encoder::new())),
+            Codec::Lzo => Engine::Lzo(lzo::Dictionary::default()),
+        };
+        Ok(Encoder { codec, engine, scratch: Vec::new() })
+    }
+
+    /// Encodes `raw` into `out`, whose old content is dropped. `out` stays empty when the answer
+    /// is [`Encoded::Raw`]: the caller then stores `raw` itself ([`Encoded::stored`] picks).
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for more than [`MAX_RAW_BYTES`]; [`Kind::Io`] when the codec gives up for
+    /// a reason of its own, such as no memory.
+    pub fn encode(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
+        out.clear();
+        if raw.len() > MAX_RAW_BYTES {
+            return Err(Error::new(Kind::Usage, "a record is too long to encode")
+                .expected(format!("at most {MAX_RAW_BYTES} bytes"), raw.len()));
+        }
+        let most = raw.len() - raw.len().div_ceil(SAVING_DIVISOR);
+        if most == 0 || self.codec == Codec::Raw || looks_incompressible(raw) {
+            return Ok(Encoded::Raw);
+        }
+        let bytes = self.compress(raw, out).map_err(|why| {
+            Error::new(Kind::Io, format!("{} cannot encode a record: {why}", self.codec))
+        })?;
+        if bytes > most {
+            out.clear();
+            return Ok(Encoded::Raw);
+        }
+        if out.is_empty() {
+            out.extend_from_slice(&self.scratch[..bytes]);
+        }
+        Ok(Encoded::Packed(self.codec.id()))
+    }
+
+    /// The compressed length; the bytes are in `out` (zstd needs no cleared room) or in `scratch`.
+    fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
+        let scratch = &mut self.scratch;
+        match &mut self.engine {
+            Engine::Raw => Ok(raw.len()),
+            Engine::Zstd(context) => {
+                // Room for the worst case, so that zstd never stops half way.
+                out.reserve(zstd::zstd_safe::compress_bound(raw.len()));
+                context.compress_to_buffer(raw, out).map_err(|e| e.to_string())
+            }
+            Engine::Lz4 { small, large } => {
+                let table = if raw.len() < LZ4_SMALL_BYTES { small } else { large };
+                let to = room(scratch, lz4_flex::block::get_maximum_output_size(raw.len()));
+                lz4_flex::block::compress_into_with_table(raw, to, table).map_err(|e| e.to_string())
+            }
+            Engine::Snappy(encoder) => {
+                let to = room(scratch, snap::raw::max_compress_len(raw.len()));
+                encoder.compress(raw, to).map_err(|e| e.to_string())
+            }
+            Engine::Lzo(dictionary) => {
+                let to = room(scratch, lzo::max_stored_bytes(raw.len()));
+                Ok(lzo::compress(raw, dictionary, to))
+            }
+        }
+    }
+}
+
+/// A context for whole records: no content size and no checksum, the header has both.
+fn zstd_context(level: i32) -> Result<zstd::bulk::Compressor<'static>> {
+    let refused = |e: std::io::Error| Error::new(Kind::Io, format!("cannot set up zstd: {e}"));
+    let mut context = zstd::bulk::Compressor::new(level).map_err(refused)?;
+    for parameter in [
+        CParameter::ContentSizeFlag(false),
+        CParameter::ChecksumFlag(false),
+        CParameter::DictIdFlag(false),
+        CParameter::WindowLog(LARGEST_WINDOW_LOG),
+    ] {
+        context.set_parameter(parameter).map_err(refused)?;
+    }
+    Ok(context)
+}
+
+/// The first `bytes` of `scratch`, made longer where needed.
+fn room(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    if scratch.len() < bytes {
+        scratch.resize(bytes, 0);
+    }
+    &mut scratch[..bytes]
+}

@@ -1,0 +1,219 @@
+//! The LZO1X decoder: a loop over instructions, every access checked.
+
+use super::{AFTER_RUN_BYTES, MIDDLE_BYTES};
+
+/// Bytes that one step of a match or literal copy moves at once.
+const STEP_BYTES: usize = 16;
+
+/// Why a stream cannot be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// The stream ends inside an instruction or without the end mark.
+    Cut,
+    /// A match begins before the first byte of the output.
+    BeforeStart,
+    /// The stream holds more bytes than the output has room for.
+    TooLong,
+    /// Bytes follow the end mark, or the end mark is malformed.
+    BadEnd,
+}
+
+impl Damage {
+    /// The damage in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Damage::Cut => "the stream is cut short",
+            Damage::BeforeStart => "a match begins before the first byte",
+            Damage::TooLong => "the stream is longer than its raw length",
+            Damage::BadEnd => "the end mark is not at the end",
+        }
+    }
+}
+
+/// What the last instruction copied, which decides what a first byte below 16 means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    NoLiterals,
+    FewLiterals,
+    LiteralRun,
+}
+
+/// Decodes `stored` into the front of `out`; returns how many bytes it wrote.
+///
+/// # Errors
+/// [`Damage`] when `stored` is no complete LZO1X stream or does not fit `out`; the content of
+/// `out` is then unspecified.
+pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, Damage> {
+    let mut input = Input { bytes: stored, at: 0 };
+    let mut output = Output { bytes: out, at: 0 };
+    let mut behind = match stored.first() {
+        Some(&first @ 18..) => {
+            input.at = 1;
+            copy_literals(&mut input, &mut output, usize::from(first) - 17)?;
+            if first < 21 { Behind::FewLiterals } else { Behind::LiteralRun }
+        }
+        _ => Behind::NoLiterals,
+    };
+    loop {
+        let first = input.byte()?;
+        let (distance, len, trailing) = match first {
+            64.. => {
+                let distance = usize::from(first >> 2 & 7) + (usize::from(input.byte()?) << 3) + 1;
+                (distance, usize::from(first >> 5) + 1, first & 3)
+            }
+            32.. => {
+                let len = input.length(first & 31, 31)? + 2;
+                let pair = input.pair()?;
+                (usize::from(pair >> 2) + 1, len, pair as u8 & 3)
+            }
+            16.. => {
+                let len = input.length(first & 7, 7)? + 2;
+                let pair = input.pair()?;
+                let distance = (usize::from(first & 8) << 11) + usize::from(pair >> 2);
+                if distance == 0 {
+                    let whole = len == 3 && pair == 0 && input.at == stored.len();
+                    return if whole { Ok(output.at) } else { Err(Damage::BadEnd) };
+                }
+                (distance + MIDDLE_BYTES, len, pair as u8 & 3)
+            }
+            _ if behind == Behind::NoLiterals => {
+                let len = input.length(first, 15)? + 3;
+                copy_literals(&mut input, &mut output, len)?;
+                behind = Behind::LiteralRun;
+                continue;
+            }
+            _ => {
+                let distance = usize::from(first >> 2) + (usize::from(input.byte()?) << 2) + 1;
+                match behind {
+                    Behind::LiteralRun => (distance + AFTER_RUN_BYTES, 3, first & 3),
+                    _ => (distance, 2, first & 3),
+                }
+            }
+        };
+        output.copy_match(distance, len)?;
+        behind = Behind::NoLiterals;
+        if trailing > 0 {
+            copy_few(&mut input, &mut output, usize::from(trailing))?;
+            behind = Behind::FewLiterals;
+        }
+    }
+}
+
+/// The stream and how far it was read.
+struct Input<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Input<'_> {
+    #[inline(always)]
+    fn byte(&mut self) -> Result<u8, Damage> {
+        let byte = *self.bytes.get(self.at).ok_or(Damage::Cut)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    #[inline(always)]
+    fn pair(&mut self) -> Result<u16, Damage> {
+        let pair = self.bytes.get(self.at..self.at + 2).ok_or(Damage::Cut)?;
+        self.at += 2;
+        Ok(u16::from_le_bytes([pair[0], pair[1]]))
+    }
+
+    /// A length whose bits in the instruction are `bits`; zero bits mean `base` and what follows.
+    #[inline(always)]
+    fn length(&mut self, bits: u8, base: usize) -> Result<usize, Damage> {
+        if bits != 0 {
+            return Ok(usize::from(bits));
+        }
+        let mut len = base;
+        loop {
+            let byte = self.byte()?;
+            if byte != 0 {
+                return Ok(len + usize::from(byte));
+            }
+            len += 255;
+        }
+    }
+}
+
+/// The output and how far it is filled; nothing at or behind `at` is part of the result yet.
+struct Output<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+}
+
+impl Output<'_> {
+    /// Repeats `len` bytes from `distance` bytes back; where the two overlap, the new bytes are
+    /// their own source.
+    #[inline(always)]
+    fn copy_match(&mut self, distance: usize, len: usize) -> Result<(), Damage> {
+        let from = self.at.checked_sub(distance).ok_or(Damage::BeforeStart)?;
+        let end = self.at + len;
+        if distance >= STEP_BYTES && end + STEP_BYTES <= self.bytes.len() {
+            // Whole steps may write past `end`, never past the slice; later bytes overwrite that.
+            let (mut from, mut to) = (from, self.at);
+            loop {
+                self.bytes.copy_within(from..from + STEP_BYTES, to);
+                (from, to) = (from + STEP_BYTES, to + STEP_BYTES);
+                if to >= end {
+                    break;
+                }
+            }
+        } else if end <= self.bytes.len() {
+            self.repeat(from, distance, len);
+        } else {
+            return Err(Damage::TooLong);
+        }
+        self.at = end;
+        Ok(())
+    }
+
+    /// The exact form of [`Self::copy_match`]: near matches, and those at the end of the slice.
+    fn repeat(&mut self, from: usize, distance: usize, len: usize) {
+        let end = self.at + len;
+        if distance == 1 {
+            let byte = self.bytes[from];
+            self.bytes[self.at..end].fill(byte);
+            return;
+        }
+        // Each copy doubles what can be copied without overlap.
+        let mut to = self.at;
+        while to < end {
+            let take = (to - from).min(end - to);
+            self.bytes.copy_within(from..from + take, to);
+            to += take;
+        }
+    }
+}
+
+/// Copies `len` literals from the stream to the output.
+#[inline(always)]
+fn copy_literals(input: &mut Input, output: &mut Output, len: usize) -> Result<(), Damage> {
+    if len <= STEP_BYTES {
+        return copy_few(input, output, len);
+    }
+    let from = input.bytes.get(input.at..input.at + len).ok_or(Damage::Cut)?;
+    let to = output.bytes.get_mut(output.at..output.at + len).ok_or(Damage::TooLong)?;
+    to.copy_from_slice(from);
+    input.at += len;
+    output.at += len;
+    Ok(())
+}
+
+/// Copies at most [`STEP_BYTES`] literals: as one whole step where both sides have the room.
+#[inline(always)]
+fn copy_few(input: &mut Input, output: &mut Output, len: usize) -> Result<(), Damage> {
+    let from = input.bytes.get(input.at..input.at + STEP_BYTES);
+    let to = output.bytes.get_mut(output.at..output.at + STEP_BYTES);
+    if let (Some(from), Some(to)) = (from, to) {
+        to.copy_from_slice(from);
+    } else {
+        let from = input.bytes.get(input.at..input.at + len).ok_or(Damage::Cut)?;
+        let to = output.bytes.get_mut(output.at..output.at + len).ok_or(Damage::TooLong)?;
+        to.copy_from_slice(from);
+    }
+    input.at += len;
+    output.at += len;
+    Ok(())
+}

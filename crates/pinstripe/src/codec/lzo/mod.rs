@@ -1,0 +1,40 @@
+//! LZO1X: the block format of liblzo2, the kernel, kdump and squashfs, written from its public
+//! stream description; no line comes from another implementation.
+//!
+//! A stream is a row of instructions. Each copies a match (bytes written before, by distance and
+//! length) and then 0 to 3 literals that stand right behind the instruction; longer runs of
+//! literals have an instruction of their own. Lengths too large for their bits go on in bytes:
+//! every zero byte adds 255, the first other byte adds itself and ends the length.
+//!
+//! | first byte | match bytes | distance bytes | literals behind it |
+//! |---|---|---|---|
+//! | `0000LLLL` after no literals | none: a run of 4 or more literals | | |
+//! | `0000DDSS` after 1..=3 literals | 2 | 1..=1024 | S |
+//! | `0000DDSS` after a literal run | 3 | 2049..=3072 | S |
+//! | `0001HLLL` | 3 and more | 16384..=49151; 16384 itself ends the stream | S of the distance |
+//! | `001LLLLL` | 3 and more | 1..=16384 | S of the distance |
+//! | `01LDDDSS`, `1LLDDDSS` | 3..=8 | 1..=2048 | S |
+//! | 18..=255 as the stream's first byte | none: 1 and more literals | | |
+//!
+//! Invariants: [`compress`] always ends with the end mark, and what it writes depends on nothing
+//! but its input; [`decompress`] accepts any bytes, never panics, and never writes outside the
+//! slice it was given. Neither allocates. The later run-length dialect ("lzo-rle") is not spoken.
+
+mod decode;
+mod encode;
+#[cfg(test)]
+mod tests;
+
+pub use decode::{Damage, decompress};
+pub use encode::{Dictionary, compress, max_stored_bytes};
+
+/// The farthest match of the two-byte instructions.
+const NEAR_BYTES: usize = 0x0800;
+/// The farthest match of the `001LLLLL` instruction.
+const MIDDLE_BYTES: usize = 0x4000;
+/// The farthest match of the `0001HLLL` instruction, and so of the format.
+const FAR_BYTES: usize = 0xbfff;
+/// How far behind a run of literals the three-byte copy begins.
+const AFTER_RUN_BYTES: usize = 0x0800;
+/// The instruction that ends a stream: a far match of distance 16384.
+const END: [u8; 3] = [0x11, 0, 0];

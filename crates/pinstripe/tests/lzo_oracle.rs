@@ -1,0 +1,182 @@
+//! Our LZO1X against liblzo2: each decodes what the other encoded, and damaged streams are judged
+//! alike. Needs the system's liblzo2 and `--features lzo-oracle`; without the feature it is empty.
+#![cfg(feature = "lzo-oracle")]
+
+use std::ffi::{c_int, c_ulong, c_void};
+
+use pinstripe::codec::lzo::{Dictionary, compress, decompress, max_stored_bytes};
+
+#[link(name = "lzo2")]
+unsafe extern "C" {
+    fn lzo1x_1_compress(
+        from: *const u8,
+        from_bytes: c_ulong,
+        to: *mut u8,
+        to_bytes: *mut c_ulong,
+        memory: *mut c_void,
+    ) -> c_int;
+    fn lzo1x_decompress_safe(
+        from: *const u8,
+        from_bytes: c_ulong,
+        to: *mut u8,
+        to_bytes: *mut c_ulong,
+        memory: *mut c_void,
+    ) -> c_int;
+}
+
+/// What liblzo2 makes of `raw`.
+fn their_stream(raw: &[u8]) -> Vec<u8> {
+    // LZO1X_1_MEM_COMPRESS is 16384 pointers.
+    let mut memory = vec![0u64; 16_384];
+    let mut out = vec![0; max_stored_bytes(raw.len())];
+    let mut out_bytes = out.len() as c_ulong;
+    // SAFETY: all three buffers are as large as liblzo2 asks for, and live through the call.
+    let code = unsafe {
+        lzo1x_1_compress(
+            raw.as_ptr(),
+            raw.len() as c_ulong,
+            out.as_mut_ptr(),
+            &mut out_bytes,
+            memory.as_mut_ptr().cast(),
+        )
+    };
+    assert_eq!(code, 0);
+    out.truncate(out_bytes as usize);
+    out
+}
+
+/// What liblzo2 decodes `stored` to, if it accepts it and it fits `room` bytes.
+fn their_bytes(stored: &[u8], room: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0; room];
+    let mut out_bytes = room as c_ulong;
+    // SAFETY: both lengths are those of their buffers, which live through the call; the decoder
+    // needs no memory of its own.
+    let code = unsafe {
+        lzo1x_decompress_safe(
+            stored.as_ptr(),
+            stored.len() as c_ulong,
+            out.as_mut_ptr(),
+            &mut out_bytes,
+            std::ptr::null_mut(),
+        )
+    };
+    out.truncate(out_bytes as usize);
+    (code == 0).then_some(out)
+}
+
+fn our_stream(raw: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; max_stored_bytes(raw.len())];
+    let bytes = compress(raw, &mut Dictionary::default(), &mut out);
+    out.truncate(bytes);
+    out
+}
+
+fn our_bytes(stored: &[u8], room: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0; room];
+    let bytes = decompress(stored, &mut out).ok()?;
+    out.truncate(bytes);
+    Some(out)
+}
+
+fn random(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut out = vec![0; bytes];
+    blake3::Hasher::new_keyed(&key).finalize_xof().fill(&mut out);
+    out
+}
+
+/// Letters with far more repetition than chance.
+fn text(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut out: Vec<u8> = Vec::with_capacity(bytes + 64);
+    for die in random(seed, 2 * bytes + 2).chunks_exact(2) {
+        if out.len() >= bytes {
+            break;
+        }
+        let back = usize::from(die[0]) * usize::from(die[1]) + 1;
+        match (die[0] % 3, out.len().checked_sub(back)) {
+            (0, Some(from)) => {
+                let end = out.len().min(from + 3 + usize::from(die[1] % 40));
+                out.extend_from_within(from..end);
+            }
+            _ => out.push(b'a' + die[1] % 26),
+        }
+    }
+    out.truncate(bytes);
+    out
+}
+
+fn memory_like(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes + 4096);
+    for (page, die) in random(seed, bytes / 4096 + 1).into_iter().enumerate() {
+        let page_seed = seed ^ (page as u64) << 32;
+        match die {
+            0..115 => out.resize(out.len() + 4096, 0),
+            115..175 => {
+                for low in random(page_seed, 512) {
+                    let word = 0xffff_8880_0000_0000 | u64::from(die) << 20 | u64::from(low) << 6;
+                    out.extend_from_slice(&word.to_le_bytes());
+                }
+            }
+            175..230 => out.extend(text(page_seed, 4096)),
+            _ => out.extend(random(page_seed, 4096)),
+        }
+    }
+    out.truncate(bytes);
+    out
+}
+
+/// The corpora at one length.
+fn corpora(seed: u64, bytes: usize) -> [Vec<u8>; 4] {
+    [vec![0; bytes], random(seed, bytes), text(seed, bytes), memory_like(seed, bytes)]
+}
+
+fn check(raw: &[u8]) {
+    let (ours, theirs) = (our_stream(raw), their_stream(raw));
+    assert!(their_bytes(&ours, raw.len()).as_deref() == Some(raw), "ours, {} bytes", raw.len());
+    assert!(our_bytes(&theirs, raw.len()).as_deref() == Some(raw), "theirs, {} bytes", raw.len());
+}
+
+#[test]
+fn each_decodes_the_other_at_every_short_length() {
+    for bytes in 0..1200 {
+        corpora(bytes as u64, bytes).iter().for_each(|raw| check(raw));
+    }
+}
+
+#[test]
+fn each_decodes_the_other_up_to_a_mebibyte() {
+    let edges = [49_151, 49_152, 49_153, 65_535, 65_536, 65_537, 98_304, 131_072, 1 << 20];
+    let spread = (0..60).map(|n| 1200 + n * n * 290);
+    for bytes in edges.into_iter().chain(spread) {
+        corpora(bytes as u64, bytes).iter().for_each(|raw| check(raw));
+    }
+}
+
+#[test]
+fn ours_is_about_as_small_as_theirs() {
+    for bytes in [64 << 10, 1 << 20] {
+        for raw in corpora(5, bytes) {
+            let (ours, theirs) = (our_stream(&raw).len(), their_stream(&raw).len());
+            assert!(ours <= theirs + theirs / 50, "{ours} against {theirs} of {bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn damaged_streams_are_judged_alike() {
+    let (mut accepted, mut refused) = (0, 0);
+    for seed in 0..6000 {
+        let dice = random(seed, 64);
+        let raw = memory_like(seed / 40, 200 + usize::from(dice[0]) * 80);
+        let mut stored = if seed % 2 == 0 { our_stream(&raw) } else { their_stream(&raw) };
+        for die in dice[1..][..12].chunks_exact(4).take(1 + usize::from(dice[13] % 3)) {
+            let at = u32::from_le_bytes([die[0], die[1], die[2], 0]) as usize % stored.len();
+            stored[at] = die[3];
+        }
+        let ours = our_bytes(&stored, raw.len());
+        assert!(ours == their_bytes(&stored, raw.len()), "seed {seed}");
+        if ours.is_some() { accepted += 1 } else { refused += 1 }
+    }
+    assert!(accepted > 500 && refused > 500, "{accepted} accepted, {refused} refused");
+}
