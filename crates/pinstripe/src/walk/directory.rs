@@ -152,10 +152,12 @@ impl Directory {
 
     /// Appends the path below the root, with a slash before each name: nothing for the root.
     pub fn append_path(&self, path: &mut Vec<u8>) {
-        let names: Vec<_> = self.and_ancestors().map(|directory| &directory.name).collect();
-        for name in names.iter().rev().filter(|name| !name.is_empty()) {
-            path.push(b'/');
-            path.extend_from_slice(name.to_bytes());
+        let names = || self.and_ancestors().map(|at| at.name.to_bytes()).filter(|n| !n.is_empty());
+        let mut end = path.len() + names().map(|name| 1 + name.len()).sum::<usize>();
+        path.resize(end, b'/');
+        for name in names() {
+            path[end - name.len()..end].copy_from_slice(name);
+            end -= name.len() + 1;
         }
     }
 
@@ -249,6 +251,7 @@ pub(super) fn look(at: BorrowedFd<'_>, name: &CStr) -> Result<Seen, Errno> {
 }
 
 /// The names in a directory, in byte order, in two allocations however many there are.
+#[derive(Default)]
 pub(super) struct Names {
     /// Every name with its NUL.
     bytes: Vec<u8>,
@@ -257,29 +260,28 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Lists a directory and sorts. A listing that breaks off yields the names so far, and why.
-    pub fn list(
-        fd: BorrowedFd<'_>,
-        go_on: impl Fn() -> bool,
-        buffer: &mut Vec<u8>,
-    ) -> (Names, Option<Errno>) {
-        let mut names = Names { bytes: Vec::new(), spans: Vec::new() };
-        buffer.clear();
-        buffer.reserve_exact(LISTING_BYTES);
-        let space: &mut [MaybeUninit<u8>] = buffer.spare_capacity_mut();
-        let mut entries = RawDir::new(fd, space);
-        let mut broken = None;
+    /// Replaces the names by those in a directory, as long as `go_on` says so. A listing that
+    /// breaks off leaves the names so far.
+    ///
+    /// # Errors
+    /// Why it broke off.
+    pub fn list(&mut self, fd: BorrowedFd<'_>, go_on: impl Fn() -> bool) -> Result<(), Errno> {
+        self.bytes.clear();
+        self.spans.clear();
+        let mut space = [MaybeUninit::uninit(); LISTING_BYTES];
+        let mut entries = RawDir::new(fd, &mut space);
+        let mut outcome = Ok(());
         while let Some(entry) = entries.next() {
             match entry {
-                Ok(entry) => names.push(entry.file_name()),
-                Err(errno) => broken = Some(errno),
+                Ok(entry) => self.push(entry.file_name()),
+                Err(errno) => outcome = Err(errno),
             }
-            if broken.is_some() || !go_on() {
+            if outcome.is_err() || !go_on() {
                 break;
             }
         }
-        names.sort();
-        (names, broken)
+        self.sort();
+        outcome
     }
 
     fn push(&mut self, name: &CStr) {

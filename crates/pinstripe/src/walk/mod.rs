@@ -15,6 +15,7 @@
 //! per directory nothing but its names. Never: reads content, writes anything, prints, decides
 //! what a trouble means.
 
+mod batch;
 mod directory;
 mod exclude;
 mod frontier;
@@ -26,59 +27,22 @@ mod tests;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::CWD;
 use rustix::path::Arg;
 
 use crate::error::{self, Error, Result};
+use batch::{Entries, Run};
 use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
+pub use batch::{Batch, Found, Item, Trouble};
 use frontier::{Frontier, Head, Key};
-use scan::{Plan, Run, Scanner, Step, Task};
+use scan::{Plan, Scanner, Step, Task};
 pub use stat::{Kind, Stat, Time};
 
 /// A batch ends with the run that fills it to this many items.
 const BATCH_ITEMS: usize = 256;
-
-/// One entry of the tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// Its path below the root, without a leading slash; empty for the root itself.
-    pub path: Vec<u8>,
-    /// Its metadata.
-    pub stat: Stat,
-}
-
-/// Something that could not be seen. The walk went on without it.
-#[derive(Debug)]
-pub struct Trouble {
-    /// What it is about, as in [`Found`].
-    pub path: Vec<u8>,
-    /// What happened, with the absolute path as its place. [`error::Kind::Changed`] when the
-    /// entry vanished or was replaced meanwhile: expected on a tree that lives.
-    pub error: Error,
-}
-
-/// One piece of the stream.
-#[derive(Debug)]
-pub enum Item {
-    /// An entry.
-    Found(Found),
-    /// A hole: an entry that could not be looked at, or, right behind a directory's entry, a
-    /// directory whose content could not be listed.
-    Trouble(Trouble),
-}
-
-impl Item {
-    /// The path below the root.
-    pub fn path(&self) -> &[u8] {
-        match self {
-            Item::Found(found) => &found.path,
-            Item::Trouble(trouble) => &trouble.path,
-        }
-    }
-}
 
 /// What a walk may be told.
 #[derive(Debug, Clone)]
@@ -113,7 +77,9 @@ pub fn recommended_threads(rotational: bool, cores: usize) -> usize {
 
 /// A walk in progress.
 pub struct Walker {
-    plan: Plan,
+    plan: Arc<Plan>,
+    /// The consumer's tools; whoever holds them is the one consumer.
+    consumer: Mutex<Scanner>,
     look_ahead_bytes: usize,
     state: Mutex<State>,
     /// Workers wait here for tasks, or for the consumer to catch up.
@@ -126,8 +92,10 @@ struct State {
     frontier: Frontier<Run, Task>,
     /// Bytes of finished runs in the list.
     ahead_bytes: usize,
+    /// Workers that wait and were not notified since; too many after a spurious wake-up, which
+    /// costs a notification that nobody hears.
     idle_workers: usize,
-    idle_consumers: usize,
+    consumer_waits: bool,
     stop: Option<Stop>,
 }
 
@@ -152,9 +120,10 @@ impl Walker {
             Error::new(error::Kind::Unsupported, "unknown type of file").at(root)
         })?;
         let mut frontier = Frontier::new();
-        let mut run = Run::default();
-        run.push(Item::Found(Found { path: Vec::new(), stat }));
-        let ahead_bytes = run.bytes;
+        let mut entries = Entries::default();
+        entries.push(b"", Ok(stat));
+        let run = Run::new(Arc::new(entries), 0..1);
+        let ahead_bytes = run.bytes();
         frontier.push_back(Step::Ready(run));
         if stat.kind == Kind::Directory {
             let fd = open_directory(CWD, &name)
@@ -165,21 +134,23 @@ impl Walker {
             }
             frontier.push_back(Step::Work(Task::Enter(Directory::root(fd, stat.identity()))));
         }
+        let plan = Arc::new(Plan {
+            one_file_system: options.one_file_system,
+            exclude: options.exclude,
+            prefix,
+            root_device: stat.device,
+            budget: FdBudget::new(options.kept_directories),
+            stopped: AtomicBool::new(false),
+        });
         Ok(Walker {
-            plan: Plan {
-                one_file_system: options.one_file_system,
-                exclude: options.exclude,
-                prefix,
-                root_device: stat.device,
-                budget: FdBudget::new(options.kept_directories),
-                stopped: AtomicBool::new(false),
-            },
+            consumer: Mutex::new(Scanner::new(plan.clone())),
+            plan,
             look_ahead_bytes: options.look_ahead_bytes,
             state: Mutex::new(State {
                 frontier,
                 ahead_bytes,
                 idle_workers: 0,
-                idle_consumers: 0,
+                consumer_waits: false,
                 stop: None,
             }),
             tasks: Condvar::new(),
@@ -189,7 +160,7 @@ impl Walker {
 
     /// Does tasks until none is left or the walk is stopped. Any number of threads may run it.
     pub fn work(&self) {
-        let mut scanner = Scanner::new(&self.plan);
+        let mut scanner = Scanner::new(self.plan.clone());
         let mut state = self.lock();
         loop {
             if state.stop.is_some() || state.frontier.is_exhausted() {
@@ -199,9 +170,7 @@ impl Walker {
                 Some((key, task)) => self.perform(state, key, task, &mut scanner),
                 None => {
                     state.idle_workers += 1;
-                    let mut state = wait(&self.tasks, state);
-                    state.idle_workers -= 1;
-                    state
+                    wait(&self.tasks, state)
                 }
             };
         }
@@ -212,9 +181,9 @@ impl Walker {
     ///
     /// # Panics
     /// When a thread panicked in this walk: its part of the tree is lost.
-    pub fn next_batch(&self) -> Option<Vec<Item>> {
-        let mut scanner = Scanner::new(&self.plan);
-        let mut batch = Vec::new();
+    pub fn next_batch(&self) -> Option<Batch> {
+        let mut scanner = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = Batch::default();
         let mut state = self.lock();
         loop {
             match state.stop {
@@ -225,7 +194,7 @@ impl Walker {
             while batch.len() < BATCH_ITEMS
                 && let Some(run) = state.pop_ready()
             {
-                append(&mut batch, run.items);
+                batch.push(run);
             }
             let head = state.frontier.head();
             let is_enough = match head {
@@ -234,16 +203,14 @@ impl Walker {
                 Head::Claimed => !batch.is_empty(),
             };
             if is_enough {
-                self.wake_workers(&state);
+                self.wake_workers(&mut state);
                 return (!batch.is_empty()).then_some(batch);
             }
             state = match state.claim(self.look_ahead_bytes) {
                 Some((key, task)) => self.perform(state, key, task, &mut scanner),
                 None => {
-                    state.idle_consumers += 1;
-                    let mut state = wait(&self.head, state);
-                    state.idle_consumers -= 1;
-                    state
+                    state.consumer_waits = true;
+                    wait(&self.head, state)
                 }
             };
         }
@@ -278,13 +245,13 @@ impl Walker {
     /// Does a claimed task without the lock and puts what it turned out to be in its place.
     fn perform<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         key: Key,
         task: Task,
-        scanner: &mut Scanner<'_>,
+        scanner: &mut Scanner,
     ) -> MutexGuard<'a, State> {
         // The rest of a split directory may be work for others.
-        self.wake_workers(&state);
+        self.wake_workers(&mut state);
         drop(state);
         let alarm = Alarm(self);
         let steps = scanner.perform(task);
@@ -292,30 +259,33 @@ impl Walker {
         if state.stop.is_none() {
             for step in steps {
                 if let Step::Ready(run) = &step {
-                    state.ahead_bytes += run.bytes;
+                    state.ahead_bytes += run.bytes();
                 }
                 state.frontier.insert_before(key, step);
             }
             state.frontier.finish(key);
         }
         std::mem::forget(alarm);
-        if state.idle_consumers > 0 && state.frontier.head() != Head::Claimed {
-            self.head.notify_all();
+        if state.consumer_waits && state.frontier.head() != Head::Claimed {
+            state.consumer_waits = false;
+            self.head.notify_one();
         }
-        self.wake_workers(&state);
+        self.wake_workers(&mut state);
         state
     }
 
-    /// Wakes as many idle workers as have something to do, or to end.
-    fn wake_workers(&self, state: &State) {
+    /// Wakes one idle worker if there is a task for it, which wakes the next; all if the work is
+    /// over. One at a time, for waking costs as much as a small task.
+    fn wake_workers(&self, state: &mut State) {
         if state.idle_workers == 0 {
             return;
         }
-        let tasks = state.frontier.unclaimed();
         if state.frontier.is_exhausted() {
+            state.idle_workers = 0;
             self.tasks.notify_all();
-        } else if state.ahead_bytes <= self.look_ahead_bytes / 2 {
-            (0..tasks.min(state.idle_workers)).for_each(|_| self.tasks.notify_one());
+        } else if state.frontier.unclaimed() > 0 && state.ahead_bytes <= self.look_ahead_bytes / 2 {
+            state.idle_workers -= 1;
+            self.tasks.notify_one();
         }
     }
 }
@@ -336,16 +306,8 @@ impl State {
 
     fn pop_ready(&mut self) -> Option<Run> {
         let run = self.frontier.pop_ready()?;
-        self.ahead_bytes -= run.bytes;
+        self.ahead_bytes -= run.bytes();
         Some(run)
-    }
-}
-
-fn append(batch: &mut Vec<Item>, mut items: Vec<Item>) {
-    if batch.is_empty() {
-        *batch = items;
-    } else {
-        batch.append(&mut items);
     }
 }
 
@@ -366,9 +328,9 @@ impl Drop for Alarm<'_> {
 pub struct Batches<'a>(&'a Walker);
 
 impl Iterator for Batches<'_> {
-    type Item = Vec<Item>;
+    type Item = Batch;
 
-    fn next(&mut self) -> Option<Vec<Item>> {
+    fn next(&mut self) -> Option<Batch> {
         self.0.next_batch()
     }
 }

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
+use super::batch::{ENTRY_BYTES, Entries, Run};
 use super::directory::{Directory, FdBudget, Names, Refusal, look};
 use super::exclude::{Exclude, Verdict};
 use super::frontier;
 use super::stat::{Kind, Stat};
-use super::{Found, Item, Trouble};
 use crate::error::{self, Error};
 
 /// A slice is as many names as make about this many bytes of entries, within the bounds below.
@@ -27,21 +27,6 @@ const SLICE_BYTES: usize = 256 * 1024;
 const SLICE_NAMES_MAX: usize = 512;
 
 pub(super) type Step = frontier::Step<Run, Task>;
-
-/// Finished entries, consecutive in path order.
-#[derive(Default)]
-pub(super) struct Run {
-    pub items: Vec<Item>,
-    /// What they hold of memory, nearly.
-    pub bytes: usize,
-}
-
-impl Run {
-    pub fn push(&mut self, item: Item) {
-        self.bytes += size_of::<Item>() + item.path().len();
-        self.items.push(item);
-    }
-}
 
 /// A piece of work that any thread can do.
 pub(super) enum Task {
@@ -84,24 +69,26 @@ pub(super) struct Plan {
 }
 
 /// One thread's tools: the plan, and buffers that outlive the task.
-pub(super) struct Scanner<'a> {
-    plan: &'a Plan,
-    listing_buffer: Vec<u8>,
+pub(super) struct Scanner {
+    plan: Arc<Plan>,
+    names: Names,
     /// The absolute path of what is being looked at.
     path: Vec<u8>,
-    /// The output of the task so far; the last run is still open.
+    entries: Entries,
+    /// The tasks found, each with the number of entries that stand before it.
+    tasks: Vec<(usize, Task)>,
     steps: Vec<Step>,
-    run: Run,
 }
 
-impl<'a> Scanner<'a> {
-    pub fn new(plan: &'a Plan) -> Self {
+impl Scanner {
+    pub fn new(plan: Arc<Plan>) -> Self {
         Scanner {
             plan,
-            listing_buffer: Vec::new(),
+            names: Names::default(),
             path: Vec::new(),
+            entries: Entries::default(),
+            tasks: Vec::new(),
             steps: Vec::new(),
-            run: Run::default(),
         }
     }
 
@@ -111,7 +98,19 @@ impl<'a> Scanner<'a> {
             Task::Enter(directory) => self.enter(directory),
             Task::Look(listing, range) => self.look_again(&listing, range),
         }
-        self.close_run();
+        let entries = Arc::new(self.entries.take_exact());
+        let mut begin = 0;
+        let mut push_run = |steps: &mut Vec<Step>, end| {
+            if begin < end {
+                steps.push(Step::Ready(Run::new(entries.clone(), begin..end)));
+                begin = end;
+            }
+        };
+        for (at, task) in self.tasks.drain(..) {
+            push_run(&mut self.steps, at);
+            self.steps.push(Step::Work(task));
+        }
+        push_run(&mut self.steps, entries.len());
         self.steps.drain(..)
     }
 
@@ -122,8 +121,8 @@ impl<'a> Scanner<'a> {
             Err(refusal) => return self.refused(refusal),
         };
         let go_on = || !self.plan.stopped.load(Ordering::Relaxed);
-        let (names, broken) = Names::list(fd.as_fd(), go_on, &mut self.listing_buffer);
-        if let Some(errno) = broken {
+        let mut names = std::mem::take(&mut self.names);
+        if let Err(errno) = names.list(fd.as_fd(), go_on) {
             self.denied("cannot list the directory to its end", errno);
         }
         let fd = directory.keep(fd, &self.plan.budget);
@@ -133,10 +132,12 @@ impl<'a> Scanner<'a> {
         let slice_names = slice_names(self.path.len());
         let slice = names.len().min(slice_names);
         self.look_at(&directory, at, &names, 0..slice);
-        if slice < names.len() {
+        if slice == names.len() {
+            self.names = names;
+        } else {
             let rest = slice..names.len();
             let listing = Arc::new(Listing { directory, names, slice_names });
-            self.push_work(Task::Look(listing, rest));
+            self.push_task(Task::Look(listing, rest));
         }
     }
 
@@ -202,7 +203,7 @@ impl<'a> Scanner<'a> {
             return self.trouble(Error::new(error::Kind::Refused, what));
         }
         let child = Directory::below(parent.clone(), name, stat.identity());
-        self.push_work(Task::Enter(child));
+        self.push_task(Task::Enter(child));
     }
 
     fn set_path(&mut self, directory: &Directory) {
@@ -211,20 +212,13 @@ impl<'a> Scanner<'a> {
         directory.append_path(&mut self.path);
     }
 
-    /// The path below the root of what is being looked at.
-    fn relative_path(&self) -> &[u8] {
-        self.path.get(self.plan.prefix.len() + 1..).unwrap_or_default()
-    }
-
     fn found(&mut self, stat: Stat) {
-        let path = self.relative_path().to_vec();
-        self.run.push(Item::Found(Found { path, stat }));
+        self.entries.push(relative(&self.plan, &self.path), Ok(stat));
     }
 
     fn trouble(&mut self, error: Error) {
         let error = error.at(place(&self.path));
-        let path = self.relative_path().to_vec();
-        self.run.push(Item::Trouble(Trouble { path, error }));
+        self.entries.push(relative(&self.plan, &self.path), Err(error));
     }
 
     /// Reports that the system refused an act; what vanished is a change, not a fault.
@@ -245,16 +239,14 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn push_work(&mut self, task: Task) {
-        self.close_run();
-        self.steps.push(Step::Work(task));
+    fn push_task(&mut self, task: Task) {
+        self.tasks.push((self.entries.len(), task));
     }
+}
 
-    fn close_run(&mut self) {
-        if !self.run.items.is_empty() {
-            self.steps.push(Step::Ready(std::mem::take(&mut self.run)));
-        }
-    }
+/// The path below the root; the root itself has none.
+fn relative<'a>(plan: &Plan, path: &'a [u8]) -> &'a [u8] {
+    path.get(plan.prefix.len() + 1..).unwrap_or_default()
 }
 
 /// A path for messages; the prefix of the file system's root is empty.
@@ -264,5 +256,5 @@ fn place(path: &[u8]) -> &Path {
 
 /// How many names of a directory make a slice, given the length of its path.
 fn slice_names(path_bytes: usize) -> usize {
-    (SLICE_BYTES / (size_of::<Item>() + path_bytes)).clamp(1, SLICE_NAMES_MAX)
+    (SLICE_BYTES / (ENTRY_BYTES + path_bytes)).clamp(1, SLICE_NAMES_MAX)
 }
