@@ -1,1 +1,342 @@
-//! walk
+//! A directory tree as a stream of entries in path order, found by many threads at once.
+//!
+//! *Path order* is the byte order of the names, component by component, depth first: a directory,
+//! then all below it, then its next sibling. (`/` sorts below every other byte: `a`, `a/z`,
+//! `a.b`.) It is the order of a snapshot, so both can be merged without holding either.
+//!
+//! [`Walker`] is shared state without threads of its own: any number of threads run
+//! [`Walker::work`], one takes [`Walker::batches`], and the consumer helps when what it needs next
+//! is not there yet; alone it does the whole walk. The heart is one list in path order
+//! (`frontier`) of finished runs and tasks; `scan` does tasks; `directory` opens and lists.
+//!
+//! Invariants: symlinks are never followed, the root included; every name is looked up below a
+//! directory descriptor; what cannot be read becomes [`Trouble`] in its place of the stream and
+//! the walk goes on. Bounded: finished entries that wait for the consumer, open descriptors, and
+//! per directory nothing but its names. Never: reads content, writes anything, prints, decides
+//! what a trouble means.
+
+mod batch;
+mod directory;
+mod exclude;
+mod frontier;
+mod scan;
+mod stat;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::CWD;
+use rustix::path::Arg;
+
+use crate::error::{self, Error, Result};
+use batch::{Entries, Run};
+use directory::{Directory, FdBudget, look, open_directory};
+pub use exclude::Exclude;
+pub use batch::{Batch, Found, Item, Trouble};
+use frontier::{Frontier, Head, Key};
+use scan::{Plan, Scanner, Step, Task};
+pub use stat::{Kind, Stat, Time};
+
+/// A batch ends with the run that fills it to this many items.
+const BATCH_ITEMS: usize = 256;
+
+/// What a walk may be told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// List mount points below the root, but do not enter them.
+    pub one_file_system: bool,
+    /// What to leave out. Never applies to the root itself, which was named.
+    pub exclude: Exclude,
+    /// Bytes of finished entries that may wait for the consumer. Threads stop looking ahead
+    /// there, each by at most one slice of a directory too late.
+    pub look_ahead_bytes: usize,
+    /// Directory descriptors kept open for what is below; each thread uses up to three more.
+    pub kept_directories: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            one_file_system: false,
+            exclude: Exclude::default(),
+            look_ahead_bytes: 16 << 20,
+            kept_directories: 256,
+        }
+    }
+}
+
+/// How many threads walk fastest: more than cores, for they wait on a cold disk; but one alone on
+/// a disk whose head moves.
+pub fn recommended_threads(rotational: bool, cores: usize) -> usize {
+    if rotational { 1 } else { (2 * cores).max(8) }
+}
+
+/// A walk in progress.
+pub struct Walker {
+    plan: Arc<Plan>,
+    /// The consumer's tools; whoever holds them is the one consumer.
+    consumer: Mutex<Scanner>,
+    look_ahead_bytes: usize,
+    state: Mutex<State>,
+    /// Workers wait here for tasks, or for the consumer to catch up.
+    tasks: Condvar,
+    /// Consumers wait here for the head of the list.
+    head: Condvar,
+}
+
+struct State {
+    frontier: Frontier<Run, Task>,
+    /// Bytes of finished runs in the list.
+    ahead_bytes: usize,
+    /// Workers that wait and were not notified since; too many after a spurious wake-up, which
+    /// costs a notification that nobody hears.
+    idle_workers: usize,
+    consumer_waits: bool,
+    stop: Option<Stop>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Cancelled,
+    Panicked,
+}
+
+impl Walker {
+    /// Looks at `root` and prepares to walk all below it. A root that is no directory is the only
+    /// entry of its walk. `prefix` is the root's absolute path as the user names it, without a
+    /// trailing slash (so empty for `/`): exclude patterns and messages see it.
+    ///
+    /// # Errors
+    /// [`error::Kind::NotFound`] or [`error::Kind::Io`] when the root cannot be looked at or
+    /// opened.
+    pub fn new(root: &Path, prefix: Vec<u8>, options: Options) -> Result<Walker> {
+        let name = root.into_c_str().map_err(|errno| Error::io("cannot use", root, errno))?;
+        let seen = look(CWD, &name).map_err(|errno| Error::io("cannot stat", root, errno))?;
+        let stat = seen.stat.ok_or_else(|| {
+            Error::new(error::Kind::Unsupported, "unknown type of file").at(root)
+        })?;
+        let mut frontier = Frontier::new();
+        let mut entries = Entries::default();
+        entries.push(b"", Ok(stat));
+        let run = Run::new(Arc::new(entries), 0..1);
+        let ahead_bytes = run.bytes();
+        frontier.push_back(Step::Ready(run));
+        if stat.kind == Kind::Directory {
+            let fd = open_directory(CWD, &name)
+                .map_err(|errno| Error::io("cannot open the directory", root, errno))?;
+            let opened = look(fd.as_fd(), c"").ok().and_then(|seen| seen.stat);
+            if opened.map(|stat| stat.identity()) != Some(stat.identity()) {
+                return Err(Error::new(error::Kind::Changed, "replaced just now").at(root));
+            }
+            frontier.push_back(Step::Work(Task::Enter(Directory::root(fd, stat.identity()))));
+        }
+        let plan = Arc::new(Plan {
+            one_file_system: options.one_file_system,
+            exclude: options.exclude,
+            prefix,
+            root_device: stat.device,
+            budget: FdBudget::new(options.kept_directories),
+            stopped: AtomicBool::new(false),
+        });
+        Ok(Walker {
+            consumer: Mutex::new(Scanner::new(plan.clone())),
+            plan,
+            look_ahead_bytes: options.look_ahead_bytes,
+            state: Mutex::new(State {
+                frontier,
+                ahead_bytes,
+                idle_workers: 0,
+                consumer_waits: false,
+                stop: None,
+            }),
+            tasks: Condvar::new(),
+            head: Condvar::new(),
+        })
+    }
+
+    /// Does tasks until none is left or the walk is stopped. Any number of threads may run it.
+    pub fn work(&self) {
+        let mut scanner = Scanner::new(self.plan.clone());
+        let mut state = self.lock();
+        loop {
+            if state.stop.is_some() || state.frontier.is_exhausted() {
+                return;
+            }
+            state = match state.claim(self.look_ahead_bytes) {
+                Some((key, task)) => self.perform(state, key, task, &mut scanner),
+                None => {
+                    state.idle_workers += 1;
+                    wait(&self.tasks, state)
+                }
+            };
+        }
+    }
+
+    /// The next items in path order, never none; `None` when the walk is over or cancelled. A
+    /// thread that finds the next entry missing looks for it itself.
+    ///
+    /// # Panics
+    /// When a thread panicked in this walk: its part of the tree is lost.
+    pub fn next_batch(&self) -> Option<Batch> {
+        let mut scanner = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = Batch::default();
+        let mut state = self.lock();
+        loop {
+            match state.stop {
+                Some(Stop::Cancelled) => return None,
+                Some(Stop::Panicked) => panic!("a thread panicked during the walk"),
+                None => {}
+            }
+            while batch.len() < BATCH_ITEMS
+                && let Some(run) = state.pop_ready()
+            {
+                batch.push(run);
+            }
+            let head = state.frontier.head();
+            let is_enough = match head {
+                Head::End | Head::Ready => true,
+                Head::Work => batch.len() >= BATCH_ITEMS,
+                Head::Claimed => !batch.is_empty(),
+            };
+            if is_enough {
+                self.wake_workers(&mut state);
+                return (!batch.is_empty()).then_some(batch);
+            }
+            state = match state.claim(self.look_ahead_bytes) {
+                Some((key, task)) => self.perform(state, key, task, &mut scanner),
+                None => {
+                    state.consumer_waits = true;
+                    wait(&self.head, state)
+                }
+            };
+        }
+    }
+
+    /// The whole stream, batch by batch. Dropping it cancels the walk, so that no worker waits
+    /// for a consumer that has failed.
+    pub fn batches(&self) -> Batches<'_> {
+        Batches(self)
+    }
+
+    /// Ends the walk: workers return after their present task, and the stream ends.
+    pub fn cancel(&self) {
+        self.stop(Stop::Cancelled);
+    }
+
+    fn stop(&self, stop: Stop) {
+        self.plan.stopped.store(true, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.stop.get_or_insert(stop);
+        let rest = std::mem::replace(&mut state.frontier, Frontier::new());
+        drop(state);
+        self.tasks.notify_all();
+        self.head.notify_all();
+        drop(rest);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does a claimed task without the lock and puts what it turned out to be in its place.
+    fn perform<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        key: Key,
+        task: Task,
+        scanner: &mut Scanner,
+    ) -> MutexGuard<'a, State> {
+        // The rest of a split directory may be work for others.
+        self.wake_workers(&mut state);
+        drop(state);
+        let alarm = Alarm(self);
+        let steps = scanner.perform(task);
+        let mut state = self.lock();
+        if state.stop.is_none() {
+            for step in steps {
+                if let Step::Ready(run) = &step {
+                    state.ahead_bytes += run.bytes();
+                }
+                state.frontier.insert_before(key, step);
+            }
+            state.frontier.finish(key);
+        }
+        std::mem::forget(alarm);
+        if state.consumer_waits && state.frontier.head() != Head::Claimed {
+            state.consumer_waits = false;
+            self.head.notify_one();
+        }
+        self.wake_workers(&mut state);
+        state
+    }
+
+    /// Wakes one idle worker if there is a task for it, which wakes the next; all if the work is
+    /// over. One at a time, for waking costs as much as a small task.
+    fn wake_workers(&self, state: &mut State) {
+        if state.idle_workers == 0 {
+            return;
+        }
+        if state.frontier.is_exhausted() {
+            state.idle_workers = 0;
+            self.tasks.notify_all();
+        } else if state.frontier.unclaimed() > 0 && state.ahead_bytes <= self.look_ahead_bytes / 2 {
+            state.idle_workers -= 1;
+            self.tasks.notify_one();
+        }
+    }
+}
+
+impl State {
+    /// Takes the most urgent task. Looking too far ahead is refused, but never the task that
+    /// everything waits for.
+    fn claim(&mut self, look_ahead_bytes: usize) -> Option<(Key, Task)> {
+        if self.ahead_bytes >= look_ahead_bytes && self.frontier.head() != Head::Work {
+            return None;
+        }
+        let (key, mut task) = self.frontier.claim()?;
+        if let Some(rest) = task.split_off_rest() {
+            self.frontier.insert_after(key, Step::Work(rest));
+        }
+        Some((key, task))
+    }
+
+    fn pop_ready(&mut self) -> Option<Run> {
+        let run = self.frontier.pop_ready()?;
+        self.ahead_bytes -= run.bytes();
+        Some(run)
+    }
+}
+
+fn wait<'a>(condvar: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    condvar.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stops the walk when the thread that holds it panics: its task would never be finished.
+struct Alarm<'a>(&'a Walker);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        self.0.stop(Stop::Panicked);
+    }
+}
+
+/// The stream of a walk; cancels it when dropped. See [`Walker::batches`].
+pub struct Batches<'a>(&'a Walker);
+
+impl Iterator for Batches<'_> {
+    type Item = Batch;
+
+    fn next(&mut self) -> Option<Batch> {
+        self.0.next_batch()
+    }
+}
+
+impl Drop for Batches<'_> {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}

@@ -1,0 +1,3 @@
+//! One file per thing that is measured.
+
+pub mod walk;

@@ -1,0 +1,149 @@
+//! What the walk hands out: entries packed by the run, so that none has an allocation of its own.
+//!
+//! The paths of one task's entries lie end to end in one buffer, their metadata in another; a
+//! run is a range of them, a batch a list of runs. Measured on 220,000 entries: a path vector per
+//! entry made the walk's own share of the processor time 2.5 times as large.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::stat::Stat;
+use crate::error::Error;
+
+/// Memory of one entry without its path.
+pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();
+
+/// One piece of the stream.
+#[derive(Debug, Clone, Copy)]
+pub enum Item<'a> {
+    /// An entry.
+    Found(Found<'a>),
+    /// A hole: an entry that could not be looked at, or, right behind a directory's entry, a
+    /// directory whose content could not be listed.
+    Trouble(Trouble<'a>),
+}
+
+/// One entry of the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// Its path below the root, without a leading slash; empty for the root itself.
+    pub path: &'a [u8],
+    /// Its metadata.
+    pub stat: &'a Stat,
+}
+
+/// Something that could not be seen. The walk went on without it.
+#[derive(Debug, Clone, Copy)]
+pub struct Trouble<'a> {
+    /// What it is about, as in [`Found`].
+    pub path: &'a [u8],
+    /// What happened, with the absolute path as its place. [`Changed`](crate::error::Kind::Changed)
+    /// when the entry vanished or was replaced meanwhile: expected on a tree that lives.
+    pub error: &'a Error,
+}
+
+impl<'a> Item<'a> {
+    /// The path below the root.
+    pub fn path(&self) -> &'a [u8] {
+        match self {
+            Item::Found(found) => found.path,
+            Item::Trouble(trouble) => trouble.path,
+        }
+    }
+}
+
+/// Consecutive items in path order.
+#[derive(Debug, Default)]
+pub struct Batch {
+    runs: Vec<Run>,
+    items: usize,
+}
+
+impl Batch {
+    /// The items in path order.
+    pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+        self.runs.iter().flat_map(|run| run.range.clone().map(|index| run.entries.item(index)))
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.items
+    }
+
+    /// Whether there are none; never so in a batch from a walker.
+    pub fn is_empty(&self) -> bool {
+        self.items == 0
+    }
+
+    pub(super) fn push(&mut self, run: Run) {
+        self.items += run.range.len();
+        self.runs.push(run);
+    }
+}
+
+/// The entries that one task found.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    paths: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    path_end: usize,
+    seen: Result<Stat, Error>,
+}
+
+impl Entries {
+    pub fn push(&mut self, path: &[u8], seen: Result<Stat, Error>) {
+        self.paths.extend_from_slice(path);
+        self.entries.push(Entry { path_end: self.paths.len(), seen });
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Moves the content to buffers of its own size and keeps the roomy ones for the next task.
+    pub fn take_exact(&mut self) -> Entries {
+        let paths = self.paths.as_slice().to_vec();
+        self.paths.clear();
+        let mut entries = Vec::with_capacity(self.entries.len());
+        entries.append(&mut self.entries);
+        Entries { paths, entries }
+    }
+
+    fn path_begin(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.entries[before].path_end)
+    }
+
+    fn item(&self, index: usize) -> Item<'_> {
+        let Entry { path_end, seen } = &self.entries[index];
+        let path = &self.paths[self.path_begin(index)..*path_end];
+        match seen {
+            Ok(stat) => Item::Found(Found { path, stat }),
+            Err(error) => Item::Trouble(Trouble { path, error }),
+        }
+    }
+}
+
+/// A range of a task's entries without a task between them.
+#[derive(Debug)]
+pub(super) struct Run {
+    entries: Arc<Entries>,
+    range: Range<usize>,
+}
+
+impl Run {
+    /// The range must not be empty.
+    pub fn new(entries: Arc<Entries>, range: Range<usize>) -> Self {
+        Run { entries, range }
+    }
+
+    /// Memory that it stands for.
+    pub fn bytes(&self) -> usize {
+        let Range { start, end } = self.range;
+        let paths = self.entries.path_begin(end) - self.entries.path_begin(start);
+        paths + self.range.len() * ENTRY_BYTES
+    }
+}

@@ -1,0 +1,318 @@
+//! One directory being walked: how it is opened, what names it holds, how it is reached again.
+//!
+//! A directory is opened by its name below the descriptor of its parent, never by a full path,
+//! so no length of path is too long and no symlink is ever followed. Descriptors are few: a
+//! directory keeps its own for its children only while the walk's budget lasts; beyond that a
+//! child is reached from the nearest ancestor that kept one, and must prove to be the inode that
+//! was listed.
+
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+
+use super::stat::Stat;
+
+/// Bytes that one getdents64 call may fill: about a thousand names.
+const LISTING_BYTES: usize = 32 * 1024;
+
+/// The longest relative path handed to the kernel at once; PATH_MAX counts the final NUL.
+const HOP_BYTES: usize = 4095;
+
+const ROOT_IS_OPEN: &str = "the root keeps its descriptor as long as the walk lives";
+
+/// A directory that has been entered, or an ancestor of one.
+pub(super) struct Directory {
+    /// `None` for the root.
+    parent: Option<Arc<Directory>>,
+    /// Its name in the parent; empty for the root.
+    name: CString,
+    /// `(device, inode)`.
+    identity: (u64, u64),
+    /// Open for the children, where the budget allowed it. The root always is.
+    kept: Option<Kept>,
+}
+
+/// A descriptor that counts against the budget until it is dropped.
+struct Kept {
+    fd: OwnedFd,
+    _permit: Option<Permit>,
+}
+
+/// How many directory descriptors may stay open besides those in use at the moment.
+#[derive(Clone)]
+pub(super) struct FdBudget {
+    left: Arc<AtomicUsize>,
+}
+
+impl FdBudget {
+    pub fn new(limit: usize) -> Self {
+        FdBudget { left: Arc::new(AtomicUsize::new(limit)) }
+    }
+
+    fn take(&self) -> Option<Permit> {
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .ok()
+            .map(|_| Permit(self.left.clone()))
+    }
+}
+
+struct Permit(Arc<AtomicUsize>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Why a directory could not be entered.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The system said no.
+    System(Errno),
+    /// Under this name there is another inode now.
+    Replaced,
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Refusal::System(errno)
+    }
+}
+
+impl Directory {
+    /// The root of a walk, already open.
+    pub fn root(fd: OwnedFd, identity: (u64, u64)) -> Self {
+        let kept = Some(Kept { fd, _permit: None });
+        Directory { parent: None, name: CString::default(), identity, kept }
+    }
+
+    /// A directory listed in `parent`, not open yet.
+    pub fn below(parent: Arc<Directory>, name: CString, identity: (u64, u64)) -> Self {
+        Directory { parent: Some(parent), name, identity, kept: None }
+    }
+
+    /// Opens this directory for reading, from the nearest ancestor that is open.
+    ///
+    /// # Errors
+    /// [`Refusal::Replaced`] when another inode has taken its name since it was listed.
+    pub fn open(&self) -> Result<OwnedFd, Refusal> {
+        let fd = match &self.parent {
+            None => open_directory(self.kept().expect(ROOT_IS_OPEN), c".")?,
+            Some(parent) => match parent.kept() {
+                Some(at) => open_directory(at, &self.name)?,
+                None => open_directory(parent.reach()?.as_fd(), &self.name)?,
+            },
+        };
+        let found = look(fd.as_fd(), c"")?.stat.map(|stat| stat.identity());
+        if found == Some(self.identity) { Ok(fd) } else { Err(Refusal::Replaced) }
+    }
+
+    /// Keeps a descriptor for the children while the budget lasts; hands it back otherwise.
+    pub fn keep(&mut self, fd: OwnedFd, budget: &FdBudget) -> Option<OwnedFd> {
+        if self.kept.is_some() {
+            return Some(fd);
+        }
+        match budget.take() {
+            Some(permit) => self.kept = Some(Kept { fd, _permit: Some(permit) }),
+            None => return Some(fd),
+        }
+        None
+    }
+
+    /// The descriptor that was kept, if any.
+    pub fn kept(&self) -> Option<BorrowedFd<'_>> {
+        self.kept.as_ref().map(|kept| kept.fd.as_fd())
+    }
+
+    /// A descriptor of this directory that serves to open what is below it, not to list it.
+    fn reach(&self) -> Result<OwnedFd, Errno> {
+        let mut names = Vec::new();
+        let mut at = self;
+        let anchor = loop {
+            if let Some(fd) = at.kept() {
+                break fd;
+            }
+            names.push(at.name.as_c_str());
+            at = at.parent.as_deref().expect(ROOT_IS_OPEN);
+        };
+        names.reverse();
+        descend(anchor, &names)
+    }
+
+    /// Whether this directory or one above it is the inode `identity`.
+    pub fn is_within(&self, identity: (u64, u64)) -> bool {
+        self.and_ancestors().any(|directory| directory.identity == identity)
+    }
+
+    /// Appends the path below the root, with a slash before each name: nothing for the root.
+    pub fn append_path(&self, path: &mut Vec<u8>) {
+        let names = || self.and_ancestors().map(|at| at.name.to_bytes()).filter(|n| !n.is_empty());
+        let mut end = path.len() + names().map(|name| 1 + name.len()).sum::<usize>();
+        path.resize(end, b'/');
+        for name in names() {
+            path[end - name.len()..end].copy_from_slice(name);
+            end -= name.len() + 1;
+        }
+    }
+
+    fn and_ancestors(&self) -> impl Iterator<Item = &Directory> {
+        std::iter::successors(Some(self), |directory| directory.parent.as_deref())
+    }
+}
+
+impl Drop for Directory {
+    /// Frees a long chain of ancestors in a loop: the compiler's recursion could exhaust the stack.
+    fn drop(&mut self) {
+        let mut parent = self.parent.take();
+        while let Some(mut directory) = parent.and_then(Arc::into_inner) {
+            parent = directory.parent.take();
+        }
+    }
+}
+
+/// Opens a directory for reading: never through a symlink, without hanging, and without touching
+/// its access time where we may ask for that.
+pub(super) fn open_directory(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY
+        | OFlags::DIRECTORY
+        | OFlags::NOFOLLOW
+        | OFlags::CLOEXEC
+        | OFlags::NONBLOCK;
+    match rustix::fs::openat(at, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::openat(at, name, flags, Mode::empty()),
+        answer => answer,
+    }
+}
+
+/// Goes down several names at once, in hops that the kernel's limit on paths allows.
+fn descend(anchor: BorrowedFd<'_>, names: &[&CStr]) -> Result<OwnedFd, Errno> {
+    let mut at = None;
+    let mut rest = names;
+    while !rest.is_empty() {
+        let from = at.as_ref().map_or(anchor, |fd: &OwnedFd| fd.as_fd());
+        let (fd, taken) = hop(from, rest)?;
+        (at, rest) = (Some(fd), &rest[taken..]);
+    }
+    at.ok_or(Errno::INVAL)
+}
+
+/// Goes down as many names as one call can take; says how many.
+fn hop(at: BorrowedFd<'_>, names: &[&CStr]) -> Result<(OwnedFd, usize), Errno> {
+    let mut path = Vec::new();
+    let mut taken = 0;
+    for name in names {
+        let name = name.to_bytes();
+        if taken > 0 && path.len() + 1 + name.len() > HOP_BYTES {
+            break;
+        }
+        if taken > 0 {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        taken += 1;
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(at, path.as_slice(), flags, Mode::empty(), resolve) {
+        Ok(fd) => Ok((fd, taken)),
+        // Some sandboxes refuse openat2; a single name needs no more than O_NOFOLLOW.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            Ok((rustix::fs::openat(at, names[0], flags, Mode::empty())?, 1))
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// How every entry is asked for: itself, not its target; no automount; no round trip to a file
+/// server for what the cache knows.
+const STATX_FLAGS: AtFlags =
+    AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
+
+/// An entry as it was seen in its directory.
+pub(super) struct Seen {
+    /// `None` for a file type that is unknown.
+    pub stat: Option<Stat>,
+    /// Whether a file system or a bind mount begins here.
+    pub is_mount_point: bool,
+}
+
+/// Looks at `name` in the directory `at`, or at the descriptor `at` itself for an empty name.
+pub(super) fn look(at: BorrowedFd<'_>, name: &CStr) -> Result<Seen, Errno> {
+    let flags = if name.is_empty() { STATX_FLAGS | AtFlags::EMPTY_PATH } else { STATX_FLAGS };
+    let statx = rustix::fs::statx(at, name, flags, StatxFlags::BASIC_STATS)?;
+    let is_mount_point = statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    Ok(Seen { stat: Stat::from_statx(&statx), is_mount_point })
+}
+
+/// The names in a directory, in byte order, in two allocations however many there are.
+#[derive(Default)]
+pub(super) struct Names {
+    /// Every name with its NUL.
+    bytes: Vec<u8>,
+    /// Where each begins and how long it is without NUL: `begin << 16 | length`.
+    spans: Vec<u64>,
+}
+
+impl Names {
+    /// Replaces the names by those in a directory, as long as `go_on` says so. A listing that
+    /// breaks off leaves the names so far.
+    ///
+    /// # Errors
+    /// Why it broke off.
+    pub fn list(&mut self, fd: BorrowedFd<'_>, go_on: impl Fn() -> bool) -> Result<(), Errno> {
+        self.bytes.clear();
+        self.spans.clear();
+        let mut space = [MaybeUninit::uninit(); LISTING_BYTES];
+        let mut entries = RawDir::new(fd, &mut space);
+        let mut outcome = Ok(());
+        while let Some(entry) = entries.next() {
+            match entry {
+                Ok(entry) => self.push(entry.file_name()),
+                Err(errno) => outcome = Err(errno),
+            }
+            if outcome.is_err() || !go_on() {
+                break;
+            }
+        }
+        self.sort();
+        outcome
+    }
+
+    fn push(&mut self, name: &CStr) {
+        let name = name.to_bytes_with_nul();
+        if name == b".\0" || name == b"..\0" {
+            return;
+        }
+        self.spans.push((self.bytes.len() as u64) << 16 | (name.len() as u64 - 1));
+        self.bytes.extend_from_slice(name);
+    }
+
+    fn sort(&mut self) {
+        let Names { bytes, spans } = self;
+        spans.sort_unstable_by(|&a, &b| bytes[text(a)].cmp(&bytes[text(b)]));
+        // A directory that changes while it is listed may yield a name twice.
+        spans.dedup_by(|a, b| bytes[text(*a)] == bytes[text(*b)]);
+    }
+
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// The name at a place in byte order.
+    pub fn get(&self, index: usize) -> &CStr {
+        let range = text(self.spans[index]);
+        CStr::from_bytes_with_nul(&self.bytes[range.start..range.end + 1])
+            .expect("names are kept as the kernel gave them: one NUL, at the end")
+    }
+}
+
+fn text(span: u64) -> std::ops::Range<usize> {
+    let begin = (span >> 16) as usize;
+    begin..begin + (span & 0xffff) as usize
+}

@@ -1,0 +1,379 @@
+//! Patterns for what to leave out: gitignore's rules, on bytes, matched against absolute paths.
+//!
+//! - a pattern without a slash matches a name at any depth: `*.o`, `.cache`;
+//! - with a leading slash it matches the whole absolute path: `/home/*/tmp`;
+//! - with a slash only inside, it matches any end of the path: `target/debug`;
+//! - with a trailing slash it matches directories only: `build/`;
+//! - `*` is any bytes, `?` one byte, `[a-z]` and `[!a-z]` one byte of a set; none crosses a slash;
+//! - `**` as a whole component is any number of components, none included; at the end, one or more;
+//! - `\` takes the next byte literally.
+//!
+//! What matches is left out with all below it. Pure; a bad pattern is an error, never a pattern
+//! that silently matches nothing.
+
+use crate::error::{Error, Kind, Result};
+
+/// The patterns of one walk. The default excludes nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Exclude {
+    patterns: Vec<Pattern>,
+}
+
+/// What the patterns say about a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing matches.
+    Include,
+    /// Leave it out if it is a directory.
+    ExcludeDirectory,
+    /// Leave it out, whatever it is.
+    Exclude,
+}
+
+#[derive(Debug, Clone)]
+struct Pattern {
+    components: Vec<Component>,
+    directories_only: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Component {
+    /// `**`.
+    Any,
+    /// A name with wildcards.
+    Name(Vec<Token>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    Byte(u8),
+    One,
+    Run,
+    Set { negated: bool, ranges: Vec<(u8, u8)> },
+}
+
+impl Exclude {
+    /// Reads patterns as the user wrote them.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a pattern that could match nothing or that means something else
+    /// elsewhere: empty, an open `[`, a `\` at the end, `.` or `..` or nothing between slashes,
+    /// a leading `!`, a `[:class:]`.
+    pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
+        let patterns = patterns.into_iter().map(|pattern| Pattern::parse(pattern.as_ref()));
+        Ok(Exclude { patterns: patterns.collect::<Result<_>>()? })
+    }
+
+    /// Judges an absolute path, by itself: that its parents are included is known already.
+    pub(super) fn judge(&self, path: &[u8]) -> Verdict {
+        let mut verdict = Verdict::Include;
+        for pattern in &self.patterns {
+            if verdict == Verdict::ExcludeDirectory && pattern.directories_only {
+                continue;
+            }
+            if pattern.matches(path) {
+                if !pattern.directories_only {
+                    return Verdict::Exclude;
+                }
+                verdict = Verdict::ExcludeDirectory;
+            }
+        }
+        verdict
+    }
+}
+
+impl Pattern {
+    fn parse(text: &[u8]) -> Result<Pattern> {
+        let bad = |why: &str, advice: &str| {
+            let text = String::from_utf8_lossy(text).into_owned();
+            Err(Error::new(Kind::Usage, format!("exclude pattern '{text}' {why}")).advice(advice))
+        };
+        if text.starts_with(b"!") {
+            return bad("is negated, which is not supported", r"write \! for a name with !");
+        }
+        let body = text.strip_suffix(b"/").unwrap_or(text);
+        let directories_only = body.len() < text.len();
+        let anchored = body.starts_with(b"/");
+        let body = body.strip_prefix(b"/").unwrap_or(body);
+        let mut components = Vec::new();
+        if !anchored {
+            components.push(Component::Any);
+        }
+        for part in body.split(|&byte| byte == b'/') {
+            let component = match part {
+                b"" => return bad("has nothing between slashes", "name what to leave out"),
+                b"." | b".." => return bad("has . or .. in it", "write the plain path"),
+                b"**" => Component::Any,
+                _ => match parse_name(part) {
+                    Ok(tokens) => Component::Name(tokens),
+                    Err(why) => return bad(why, r"put \ before a byte that is meant literally"),
+                },
+            };
+            if component != Component::Any || components.last() != Some(&Component::Any) {
+                components.push(component);
+            }
+        }
+        Ok(Pattern { components, directories_only })
+    }
+
+    fn matches(&self, path: &[u8]) -> bool {
+        let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        // The name alone settles nearly every path.
+        if let Some(Component::Name(tokens)) = self.components.last()
+            && !name_matches(tokens, &path[split..])
+        {
+            return false;
+        }
+        if let [Component::Any, Component::Name(_)] = self.components[..] {
+            return true;
+        }
+        let names: Vec<&[u8]> =
+            path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+        components_match(&self.components, &names)
+    }
+}
+
+/// Matches greedily and goes back to the last `**` only: an earlier one could match no more.
+fn components_match(pattern: &[Component], names: &[&[u8]]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut retry = None;
+    loop {
+        match pattern.get(p) {
+            Some(Component::Any) if p + 1 == pattern.len() => return n < names.len(),
+            Some(Component::Any) => {
+                retry = Some((p, n));
+                p += 1;
+                continue;
+            }
+            Some(Component::Name(tokens)) if n < names.len() && name_matches(tokens, names[n]) => {
+                (p, n) = (p + 1, n + 1);
+                continue;
+            }
+            None if n == names.len() => return true,
+            _ => {}
+        }
+        match retry {
+            Some((any, from)) if from < names.len() => {
+                retry = Some((any, from + 1));
+                (p, n) = (any + 1, from + 1);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// The same for bytes and `*`.
+fn name_matches(tokens: &[Token], name: &[u8]) -> bool {
+    let (mut t, mut n) = (0, 0);
+    let mut retry = None;
+    loop {
+        match tokens.get(t) {
+            Some(Token::Run) => {
+                retry = Some((t, n));
+                t += 1;
+                continue;
+            }
+            Some(token) if n < name.len() && token.takes(name[n]) => {
+                (t, n) = (t + 1, n + 1);
+                continue;
+            }
+            None if n == name.len() => return true,
+            _ => {}
+        }
+        match retry {
+            Some((run, from)) if from < name.len() => {
+                retry = Some((run, from + 1));
+                (t, n) = (run + 1, from + 1);
+            }
+            _ => return false,
+        }
+    }
+}
+
+impl Token {
+    fn takes(&self, byte: u8) -> bool {
+        match self {
+            Token::Byte(literal) => *literal == byte,
+            Token::One => true,
+            Token::Run => unreachable!("a run is no single byte; the matcher handles it"),
+            Token::Set { negated, ranges } => {
+                ranges.iter().any(|&(low, high)| (low..=high).contains(&byte)) != *negated
+            }
+        }
+    }
+}
+
+fn parse_name(text: &[u8]) -> Result<Vec<Token>, &'static str> {
+    let mut tokens = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        let token = match byte {
+            b'*' => Token::Run,
+            b'?' => Token::One,
+            b'[' => parse_set(&mut rest)?,
+            _ => Token::Byte(literal(byte, &mut rest)?),
+        };
+        if token != Token::Run || tokens.last() != Some(&Token::Run) {
+            tokens.push(token);
+        }
+    }
+    Ok(tokens)
+}
+
+/// The byte itself, or the one behind a backslash.
+fn literal(byte: u8, rest: &mut &[u8]) -> Result<u8, &'static str> {
+    match byte {
+        0 => Err("holds a zero byte, which no name can"),
+        b'\\' => {
+            let (&escaped, tail) = rest.split_first().ok_or("ends with a single \\")?;
+            *rest = tail;
+            literal_escaped(escaped)
+        }
+        _ => Ok(byte),
+    }
+}
+
+fn literal_escaped(byte: u8) -> Result<u8, &'static str> {
+    if byte == 0 { Err("holds a zero byte, which no name can") } else { Ok(byte) }
+}
+
+/// Reads a set whose `[` is already taken.
+fn parse_set(rest: &mut &[u8]) -> Result<Token, &'static str> {
+    const OPEN: &str = "has a [ without its ]";
+    let negated = matches!(rest.first(), Some(b'!' | b'^'));
+    if negated {
+        *rest = &rest[1..];
+    }
+    let mut ranges = Vec::new();
+    loop {
+        let (&byte, tail) = rest.split_first().ok_or(OPEN)?;
+        *rest = tail;
+        match byte {
+            b']' if !ranges.is_empty() => return Ok(Token::Set { negated, ranges }),
+            b'[' if rest.first() == Some(&b':') => return Err("has a [:class:], not supported"),
+            _ => {}
+        }
+        let low = literal(byte, rest)?;
+        let mut high = low;
+        if let [b'-', end, tail @ ..] = *rest
+            && *end != b']'
+        {
+            *rest = tail;
+            high = literal(*end, rest)?;
+        }
+        if high < low {
+            return Err("has a range that runs backwards");
+        }
+        ranges.push((low, high));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(pattern: &str, path: &str) -> Verdict {
+        Exclude::new([pattern]).unwrap().judge(path.as_bytes())
+    }
+
+    #[test]
+    fn patterns_match_what_people_expect() {
+        use Verdict::{Exclude as Yes, ExcludeDirectory as Dir, Include as No};
+        for (pattern, path, expected) in [
+            ("*.o", "/src/a.o", Yes),
+            ("*.o", "/src/deep/er/a.o", Yes),
+            ("*.o", "/src/a.oo", No),
+            ("*.o", "/src.o/a", No),
+            ("*.o", "/.o", Yes),
+            ("cache", "/home/a/cache", Yes),
+            ("cache", "/home/a/cached", No),
+            ("cache", "/cache", Yes),
+            ("cache/", "/home/a/cache", Dir),
+            ("/cache", "/cache", Yes),
+            ("/cache", "/home/cache", No),
+            ("/home/*/tmp", "/home/a/tmp", Yes),
+            ("/home/*/tmp", "/home/a/b/tmp", No),
+            ("/home/*/tmp", "/home/tmp", No),
+            ("target/debug", "/x/target/debug", Yes),
+            ("target/debug", "/target/debug", Yes),
+            ("target/debug", "/target/x/debug", No),
+            ("target/debug", "/x/target/debug/y", No),
+            ("target/debug/", "/x/target/debug", Dir),
+            ("a/**/b", "/a/b", Yes),
+            ("a/**/b", "/x/a/y/z/b", Yes),
+            ("a/**/b", "/x/a/y/z/bb", No),
+            ("/a/**/b", "/x/a/b", No),
+            ("/a/**/b/**/c", "/a/b/b/d/c", Yes),
+            ("/a/**/b/**/c", "/a/d/c", No),
+            ("**/b", "/a/b", Yes),
+            ("**/b", "/b", Yes),
+            ("/a/**", "/a/b/c", Yes),
+            ("/a/**", "/a", No),
+            ("a/*", "/x/a/b", Yes),
+            ("a/*", "/x/a", No),
+            ("a/**/**/b", "/a/b", Yes),
+            ("**", "/a", Yes),
+            ("/**", "/a/b", Yes),
+            ("a?c", "/abc", Yes),
+            ("a?c", "/ac", No),
+            ("a*b*c", "/aXbYbZc", Yes),
+            ("a*b*c", "/aXcYb", No),
+            ("a**c", "/abbc", Yes),
+            ("a**c", "/a/c", No),
+            ("[a-c]x", "/bx", Yes),
+            ("[a-c]x", "/dx", No),
+            ("[!a-c]x", "/dx", Yes),
+            ("[^a-c]x", "/ax", No),
+            ("[]]x", "/]x", Yes),
+            ("[a-]x", "/-x", Yes),
+            (r"[\]a]x", "/]x", Yes),
+            (r"\*x", "/*x", Yes),
+            (r"\*x", "/yx", No),
+            (r"\!x", "/!x", Yes),
+            ("*", "/a/b", Yes),
+            ("**a*", "/xxay", Yes),
+        ] {
+            assert_eq!(judge(pattern, path), expected, "{pattern} on {path}");
+        }
+    }
+
+    #[test]
+    fn names_are_bytes() {
+        let exclude = Exclude::new([&b"caf\xe9*"[..], b"[\xf0-\xff]"]).unwrap();
+        assert_eq!(exclude.judge(b"/x/caf\xe9.txt"), Verdict::Exclude);
+        assert_eq!(exclude.judge(b"/x/\xf8"), Verdict::Exclude);
+        assert_eq!(exclude.judge(b"/x/\xc3"), Verdict::Include);
+        assert_eq!(Exclude::new([b"?"]).unwrap().judge(b"/\xff"), Verdict::Exclude);
+    }
+
+    #[test]
+    fn the_gravest_verdict_wins() {
+        let exclude = Exclude::new(["x/", "y/", "x*"]).unwrap();
+        assert_eq!(exclude.judge(b"/x"), Verdict::Exclude);
+        assert_eq!(exclude.judge(b"/y"), Verdict::ExcludeDirectory);
+        assert_eq!(Exclude::default().judge(b"/x"), Verdict::Include);
+    }
+
+    #[test]
+    fn patterns_that_cannot_be_meant_are_refused() {
+        for pattern in [
+            "", "/", "//", "a//b", "./a", "a/..", "[", "[]", "[a", "[!", "[a-", "x[b-a]", "a\\",
+            "!a", "[[:alpha:]]", "a\0b", "\\\0",
+        ] {
+            let error = Exclude::new([pattern]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{pattern:?}");
+            assert!(error.advice_text().is_some(), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn many_stars_cost_little() {
+        let pattern = "*a".repeat(60);
+        let path = format!("/{}b", "a".repeat(4000));
+        assert_eq!(judge(&pattern, &path), Verdict::Include);
+        let pattern = format!("/{}z", "**/a/".repeat(60));
+        let path = "/a".repeat(2000);
+        assert_eq!(judge(&pattern, &path), Verdict::Include);
+    }
+}

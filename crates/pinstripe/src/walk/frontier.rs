@@ -1,0 +1,257 @@
+//! The edge of the walk: one list in path order of what is finished and what is still to do.
+//!
+//! Every step of the list is either a run of finished entries, a piece of work, or the place of
+//! a piece that some thread has claimed. Finishing a piece replaces it, in its place, by the runs
+//! and pieces that it turned out to be; so the list is in path order at all times, its head is
+//! what the consumer wants next, and the first piece of work is the most urgent one.
+//!
+//! Invariants: steps never change places; claimed steps are at most as many as there are
+//! claimers, so finding the first piece of work is a short look. Pure: no I/O, no threads, no
+//! clock; the caller holds the lock.
+
+/// Names one step until it is finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key(u32);
+
+/// What stands at one place of the list.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step<R, W> {
+    /// Finished, waits for the consumer.
+    Ready(R),
+    /// To be done.
+    Work(W),
+}
+
+/// What the head of the list is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Head {
+    /// The list is empty: the walk is over.
+    End,
+    /// A finished run.
+    Ready,
+    /// Work that nobody has claimed.
+    Work,
+    /// Work that somebody does right now.
+    Claimed,
+}
+
+enum Slot<R, W> {
+    Free,
+    Ready(R),
+    Work(W),
+    Claimed,
+}
+
+struct Node<R, W> {
+    slot: Slot<R, W>,
+    /// Neighbours in path order, among all steps.
+    step: Links,
+    /// Neighbours in path order, among unfinished steps only.
+    work: Links,
+}
+
+#[derive(Clone, Copy)]
+struct Links {
+    prev: u32,
+    next: u32,
+}
+
+/// Node 0 closes both rings: its `next` is the head, its `prev` the tail.
+const RING: u32 = 0;
+const ALONE: Links = Links { prev: RING, next: RING };
+
+/// The list. `R` is a run of finished entries, `W` a piece of work.
+pub(super) struct Frontier<R, W> {
+    nodes: Vec<Node<R, W>>,
+    free: Vec<u32>,
+    /// Pieces of work that nobody has claimed.
+    unclaimed: usize,
+}
+
+impl<R, W> Frontier<R, W> {
+    /// A list with nothing in it.
+    pub fn new() -> Self {
+        let ring = Node { slot: Slot::Free, step: ALONE, work: ALONE };
+        Frontier { nodes: vec![ring], free: Vec::new(), unclaimed: 0 }
+    }
+
+    /// Adds a step at the end.
+    pub fn push_back(&mut self, step: Step<R, W>) {
+        self.insert(step, RING, RING);
+    }
+
+    /// Adds a step right before a claimed one.
+    pub fn insert_before(&mut self, at: Key, step: Step<R, W>) {
+        self.insert(step, at.0, at.0);
+    }
+
+    /// Adds a step right behind a claimed one.
+    pub fn insert_after(&mut self, at: Key, step: Step<R, W>) {
+        let node = &self.nodes[at.0 as usize];
+        let (next_step, next_work) = (node.step.next, node.work.next);
+        self.insert(step, next_step, next_work);
+    }
+
+    fn insert(&mut self, step: Step<R, W>, next_step: u32, next_work: u32) {
+        let slot = match step {
+            Step::Ready(run) => Slot::Ready(run),
+            Step::Work(work) => Slot::Work(work),
+        };
+        let unfinished = matches!(slot, Slot::Work(_));
+        let new = self.allocate(slot);
+        self.link(new, next_step, |node| &mut node.step);
+        if unfinished {
+            self.unclaimed += 1;
+            self.link(new, next_work, |node| &mut node.work);
+        }
+    }
+
+    /// Takes the first piece of work that nobody has claimed and keeps its place.
+    pub fn claim(&mut self) -> Option<(Key, W)> {
+        if self.unclaimed == 0 {
+            return None;
+        }
+        let mut at = self.nodes[RING as usize].work.next;
+        while at != RING {
+            let node = &mut self.nodes[at as usize];
+            if matches!(node.slot, Slot::Work(_)) {
+                let Slot::Work(work) = std::mem::replace(&mut node.slot, Slot::Claimed) else {
+                    unreachable!("just matched")
+                };
+                self.unclaimed -= 1;
+                return Some((Key(at), work));
+            }
+            at = node.work.next;
+        }
+        None
+    }
+
+    /// Removes a claimed step: all that it turned out to be was inserted before it.
+    pub fn finish(&mut self, key: Key) {
+        self.unlink(key.0, |node| &mut node.work);
+        self.unlink(key.0, |node| &mut node.step);
+        self.release(key.0);
+    }
+
+    /// Takes the head if it is a finished run.
+    pub fn pop_ready(&mut self) -> Option<R> {
+        let head = self.nodes[RING as usize].step.next;
+        let node = &mut self.nodes[head as usize];
+        match std::mem::replace(&mut node.slot, Slot::Free) {
+            Slot::Ready(run) => {
+                self.unlink(head, |node| &mut node.step);
+                self.free.push(head);
+                Some(run)
+            }
+            other => {
+                node.slot = other;
+                None
+            }
+        }
+    }
+
+    /// What stands first.
+    pub fn head(&self) -> Head {
+        match self.nodes[self.nodes[RING as usize].step.next as usize].slot {
+            Slot::Free => Head::End,
+            Slot::Ready(_) => Head::Ready,
+            Slot::Work(_) => Head::Work,
+            Slot::Claimed => Head::Claimed,
+        }
+    }
+
+    /// How many pieces of work wait to be claimed.
+    pub fn unclaimed(&self) -> usize {
+        self.unclaimed
+    }
+
+    /// Whether no work is left, claimed or not.
+    pub fn is_exhausted(&self) -> bool {
+        self.nodes[RING as usize].work.next == RING
+    }
+
+    fn allocate(&mut self, slot: Slot<R, W>) -> u32 {
+        let node = Node { slot, step: ALONE, work: ALONE };
+        if let Some(index) = self.free.pop() {
+            self.nodes[index as usize] = node;
+            return index;
+        }
+        let index = u32::try_from(self.nodes.len()).expect("steps fit in memory, so in 32 bits");
+        self.nodes.push(node);
+        index
+    }
+
+    fn release(&mut self, index: u32) {
+        self.nodes[index as usize].slot = Slot::Free;
+        self.free.push(index);
+    }
+
+    fn link(&mut self, new: u32, next: u32, ring: impl Fn(&mut Node<R, W>) -> &mut Links) {
+        let prev = ring(&mut self.nodes[next as usize]).prev;
+        *ring(&mut self.nodes[new as usize]) = Links { prev, next };
+        ring(&mut self.nodes[prev as usize]).next = new;
+        ring(&mut self.nodes[next as usize]).prev = new;
+    }
+
+    fn unlink(&mut self, old: u32, ring: impl Fn(&mut Node<R, W>) -> &mut Links) {
+        let Links { prev, next } = *ring(&mut self.nodes[old as usize]);
+        ring(&mut self.nodes[prev as usize]).next = next;
+        ring(&mut self.nodes[next as usize]).prev = prev;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(list: &mut Frontier<u32, u32>) -> Vec<u32> {
+        std::iter::from_fn(|| list.pop_ready()).collect()
+    }
+
+    #[test]
+    fn work_is_replaced_in_its_place() {
+        let mut list = Frontier::new();
+        list.push_back(Step::Ready(1));
+        list.push_back(Step::Work(20));
+        list.push_back(Step::Ready(5));
+        let (key, work) = list.claim().unwrap();
+        assert_eq!(work, 20);
+        assert_eq!((list.claim(), list.is_exhausted()), (None, false));
+        assert_eq!(drain(&mut list), [1]);
+        assert_eq!(list.head(), Head::Claimed);
+        list.insert_before(key, Step::Ready(2));
+        list.insert_before(key, Step::Work(30));
+        list.insert_before(key, Step::Ready(4));
+        list.finish(key);
+        assert_eq!(drain(&mut list), [2]);
+        assert_eq!(list.head(), Head::Work);
+        let (key, work) = list.claim().unwrap();
+        assert_eq!((work, list.unclaimed()), (30, 0));
+        list.insert_before(key, Step::Ready(3));
+        list.finish(key);
+        assert!(list.is_exhausted());
+        assert_eq!(drain(&mut list), [3, 4, 5]);
+        assert_eq!(list.head(), Head::End);
+    }
+
+    #[test]
+    fn the_first_work_is_claimed_first() {
+        let mut list: Frontier<u32, u32> = Frontier::new();
+        list.push_back(Step::Work(1));
+        list.push_back(Step::Work(2));
+        let (first, work) = list.claim().unwrap();
+        assert_eq!(work, 1);
+        let (second, work) = list.claim().unwrap();
+        assert_eq!(work, 2);
+        list.insert_before(second, Step::Work(20));
+        list.finish(second);
+        list.insert_before(first, Step::Work(10));
+        list.insert_after(first, Step::Work(15));
+        list.finish(first);
+        let (third, work) = list.claim().unwrap();
+        assert_eq!(work, 10, "children stand where their directory stood");
+        list.finish(third);
+        assert_eq!(list.claim().map(|(_, work)| work), Some(15));
+        assert_eq!(list.claim().map(|(_, work)| work), Some(20));
+    }
+}

@@ -1,0 +1,260 @@
+//! The work of the walk: enter a directory and list it, look at a slice of its names.
+//!
+//! A task turns into finished runs and further tasks, in path order. It knows nothing of
+//! threads, queues or of who does it. A name is looked at only when its slice's turn comes, so a
+//! directory of a million names costs its names and not a million stats.
+
+use std::ffi::CString;
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+
+use super::batch::{ENTRY_BYTES, Entries, Run};
+use super::directory::{Directory, FdBudget, Names, Refusal, look};
+use super::exclude::{Exclude, Verdict};
+use super::frontier;
+use super::stat::{Kind, Stat};
+use crate::error::{self, Error};
+
+/// A slice is as many names as make about this many bytes of entries, within the bounds below.
+const SLICE_BYTES: usize = 256 * 1024;
+const SLICE_NAMES_MAX: usize = 512;
+
+pub(super) type Step = frontier::Step<Run, Task>;
+
+/// A piece of work that any thread can do.
+pub(super) enum Task {
+    /// Enter this directory, which was listed but is not open.
+    Enter(Directory),
+    /// Look at these names of a directory.
+    Look(Arc<Listing>, Range<usize>),
+}
+
+/// A directory too large to be looked at in one go.
+pub(super) struct Listing {
+    directory: Arc<Directory>,
+    names: Names,
+    slice_names: usize,
+}
+
+impl Task {
+    /// Cuts the task down to one slice and returns the rest.
+    pub fn split_off_rest(&mut self) -> Option<Task> {
+        let Task::Look(listing, range) = self else { return None };
+        let middle = range.start + listing.slice_names;
+        if middle >= range.end {
+            return None;
+        }
+        let rest = middle..range.end;
+        range.end = middle;
+        Some(Task::Look(listing.clone(), rest))
+    }
+}
+
+/// What every task of one walk needs to know.
+pub(super) struct Plan {
+    pub one_file_system: bool,
+    pub exclude: Exclude,
+    /// The root's absolute path without a trailing slash: for patterns and messages only.
+    pub prefix: Vec<u8>,
+    pub root_device: u64,
+    pub budget: FdBudget,
+    pub stopped: AtomicBool,
+}
+
+/// One thread's tools: the plan, and buffers that outlive the task.
+pub(super) struct Scanner {
+    plan: Arc<Plan>,
+    names: Names,
+    /// The absolute path of what is being looked at.
+    path: Vec<u8>,
+    entries: Entries,
+    /// The tasks found, each with the number of entries that stand before it.
+    tasks: Vec<(usize, Task)>,
+    steps: Vec<Step>,
+}
+
+impl Scanner {
+    pub fn new(plan: Arc<Plan>) -> Self {
+        Scanner {
+            plan,
+            names: Names::default(),
+            path: Vec::new(),
+            entries: Entries::default(),
+            tasks: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// Does one task; what it turned out to be, in path order, is drained from the result.
+    pub fn perform(&mut self, task: Task) -> std::vec::Drain<'_, Step> {
+        match task {
+            Task::Enter(directory) => self.enter(directory),
+            Task::Look(listing, range) => self.look_again(&listing, range),
+        }
+        let entries = Arc::new(self.entries.take_exact());
+        let mut begin = 0;
+        let mut push_run = |steps: &mut Vec<Step>, end| {
+            if begin < end {
+                steps.push(Step::Ready(Run::new(entries.clone(), begin..end)));
+                begin = end;
+            }
+        };
+        for (at, task) in self.tasks.drain(..) {
+            push_run(&mut self.steps, at);
+            self.steps.push(Step::Work(task));
+        }
+        push_run(&mut self.steps, entries.len());
+        self.steps.drain(..)
+    }
+
+    fn enter(&mut self, mut directory: Directory) {
+        self.set_path(&directory);
+        let fd = match directory.open() {
+            Ok(fd) => fd,
+            Err(refusal) => return self.refused(refusal),
+        };
+        let go_on = || !self.plan.stopped.load(Ordering::Relaxed);
+        let mut names = std::mem::take(&mut self.names);
+        if let Err(errno) = names.list(fd.as_fd(), go_on) {
+            self.denied("cannot list the directory to its end", errno);
+        }
+        let fd = directory.keep(fd, &self.plan.budget);
+        let directory = Arc::new(directory);
+        let at = directory.kept().or(fd.as_ref().map(AsFd::as_fd));
+        let at = at.expect("a descriptor that was not kept was handed back");
+        let slice_names = slice_names(self.path.len());
+        let slice = names.len().min(slice_names);
+        self.look_at(&directory, at, &names, 0..slice);
+        if slice == names.len() {
+            self.names = names;
+        } else {
+            let rest = slice..names.len();
+            let listing = Arc::new(Listing { directory, names, slice_names });
+            self.push_task(Task::Look(listing, rest));
+        }
+    }
+
+    fn look_again(&mut self, listing: &Listing, range: Range<usize>) {
+        let Listing { directory, names, .. } = listing;
+        self.set_path(directory);
+        if let Some(at) = directory.kept() {
+            return self.look_at(directory, at, names, range);
+        }
+        match directory.open() {
+            Ok(fd) => self.look_at(directory, fd.as_fd(), names, range),
+            Err(refusal) => self.refused(refusal),
+        }
+    }
+
+    fn look_at(
+        &mut self,
+        directory: &Arc<Directory>,
+        at: BorrowedFd<'_>,
+        names: &Names,
+        range: Range<usize>,
+    ) {
+        let dir_len = self.path.len();
+        for index in range {
+            let name = names.get(index);
+            self.path.truncate(dir_len);
+            self.path.push(b'/');
+            self.path.extend_from_slice(name.to_bytes());
+            let verdict = self.plan.exclude.judge(&self.path);
+            if verdict == Verdict::Exclude {
+                continue;
+            }
+            let seen = match look(at, name) {
+                Ok(seen) => seen,
+                Err(errno) => {
+                    self.denied("cannot stat", errno);
+                    continue;
+                }
+            };
+            let Some(stat) = seen.stat else {
+                self.trouble(Error::new(error::Kind::Unsupported, "unknown type of file"));
+                continue;
+            };
+            let is_directory = stat.kind == Kind::Directory;
+            if is_directory && verdict == Verdict::ExcludeDirectory {
+                continue;
+            }
+            self.found(stat);
+            if is_directory && !self.stops_at(&stat, seen.is_mount_point) {
+                self.descend(directory, name.to_owned(), &stat);
+            }
+        }
+        self.path.truncate(dir_len);
+    }
+
+    fn stops_at(&self, stat: &Stat, is_mount_point: bool) -> bool {
+        self.plan.one_file_system && (is_mount_point || stat.device != self.plan.root_device)
+    }
+
+    fn descend(&mut self, parent: &Arc<Directory>, name: CString, stat: &Stat) {
+        if parent.is_within(stat.identity()) {
+            let what = "this directory contains itself: a mount makes a loop; not entered";
+            return self.trouble(Error::new(error::Kind::Refused, what));
+        }
+        let child = Directory::below(parent.clone(), name, stat.identity());
+        self.push_task(Task::Enter(child));
+    }
+
+    fn set_path(&mut self, directory: &Directory) {
+        self.path.clear();
+        self.path.extend_from_slice(&self.plan.prefix);
+        directory.append_path(&mut self.path);
+    }
+
+    fn found(&mut self, stat: Stat) {
+        self.entries.push(relative(&self.plan, &self.path), Ok(stat));
+    }
+
+    fn trouble(&mut self, error: Error) {
+        let error = error.at(place(&self.path));
+        self.entries.push(relative(&self.plan, &self.path), Err(error));
+    }
+
+    /// Reports that the system refused an act; what vanished is a change, not a fault.
+    fn denied(&mut self, what: &str, errno: Errno) {
+        self.trouble(match errno {
+            Errno::NOENT => Error::new(error::Kind::Changed, "vanished during the walk"),
+            _ => Error::io(what, place(&self.path), errno),
+        });
+    }
+
+    fn refused(&mut self, refusal: Refusal) {
+        match refusal {
+            Refusal::Replaced | Refusal::System(Errno::NOTDIR | Errno::LOOP) => {
+                let what = "replaced during the walk by something else; not entered";
+                self.trouble(Error::new(error::Kind::Changed, what));
+            }
+            Refusal::System(errno) => self.denied("cannot open the directory", errno),
+        }
+    }
+
+    fn push_task(&mut self, task: Task) {
+        self.tasks.push((self.entries.len(), task));
+    }
+}
+
+/// The path below the root; the root itself has none.
+fn relative<'a>(plan: &Plan, path: &'a [u8]) -> &'a [u8] {
+    path.get(plan.prefix.len() + 1..).unwrap_or_default()
+}
+
+/// A path for messages; the prefix of the file system's root is empty.
+fn place(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(if path.is_empty() { b"/" } else { path }))
+}
+
+/// How many names of a directory make a slice, given the length of its path.
+fn slice_names(path_bytes: usize) -> usize {
+    (SLICE_BYTES / (ENTRY_BYTES + path_bytes)).clamp(1, SLICE_NAMES_MAX)
+}
