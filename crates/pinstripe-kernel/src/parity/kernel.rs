@@ -1,0 +1,311 @@
+//! The four sums as kernels: each a short step over vectors of any width, plus its plain version.
+//!
+//! A [`Kernel`] says *what* is computed at an offset; [`Lanes`] says how one instruction set holds
+//! and multiplies bytes; [`sweep`] walks a span of offsets. An instruction set is thereby one
+//! implementation of `Lanes`, and no kernel is written twice.
+//!
+//! Every generic function here is `inline(always)`: it takes on the target features of the one
+//! function per level that calls [`sweep`].
+
+use super::{MAX_PARITY, scalar};
+use std::ops::Range;
+
+/// A vector register of bytes, each an element of GF(2^8).
+pub(super) trait Lanes: Copy {
+    /// Width.
+    const BYTES: usize;
+    /// A constant made ready to multiply by.
+    type Factor: Copy;
+
+    /// # Safety
+    /// `BYTES` bytes can be read at `from`; the processor has the level's features, as in all below.
+    unsafe fn load(from: *const u8) -> Self;
+    /// # Safety
+    /// `BYTES` bytes can be written at `to`.
+    unsafe fn store(self, to: *mut u8);
+    /// Stores past the caches where the processor can.
+    /// # Safety
+    /// As `store`, and `to` is a multiple of `BYTES`.
+    unsafe fn stream(self, to: *mut u8);
+    /// # Safety
+    /// The processor has the level's features.
+    unsafe fn xor(self, other: Self) -> Self;
+    /// # Safety
+    /// The processor has the level's features.
+    unsafe fn double(self) -> Self;
+    /// # Safety
+    /// The processor has the level's features.
+    unsafe fn factor(factor: u8) -> Self::Factor;
+    /// # Safety
+    /// The processor has the level's features.
+    unsafe fn times(self, factor: Self::Factor) -> Self;
+}
+
+/// One of the sums.
+///
+/// # Safety
+/// `step` must stay inside `0..bound()` of its slices whenever `at + N * V::BYTES <= bound()`.
+pub(super) unsafe trait Kernel {
+    /// Offsets below this lie within every slice, source or output.
+    fn bound(&self) -> usize;
+    /// How many slices are read or written.
+    fn slices(&self) -> usize;
+    /// The address of the outputs modulo 64, if they agree in it and may be stored past the caches.
+    fn phase(&self) -> Option<usize>;
+    /// Computes `span` with safe code.
+    fn plain(&mut self, span: Range<usize>);
+    /// Computes `N` vectors of every output at offset `at`.
+    ///
+    /// # Safety
+    /// `at + N * V::BYTES <= bound()`; the processor has the features of `V`; with `STREAM` set,
+    /// `phase` is known and `phase + at` is a multiple of 64.
+    unsafe fn step<V: Lanes, const N: usize, const STREAM: bool>(&mut self, at: usize);
+}
+
+/// Steps through `span` and returns where it stopped, less than a vector before its end.
+///
+/// # Safety
+/// As [`Kernel::step`] for every offset of `span`.
+#[inline(always)]
+pub(super) unsafe fn sweep<V: Lanes, K: Kernel, const STREAM: bool>(
+    kernel: &mut K,
+    span: Range<usize>,
+) -> usize {
+    let mut at = span.start;
+    while span.end - at >= 4 * V::BYTES {
+        // SAFETY: four vectors at `at` end within the span, the rest the caller promised.
+        unsafe { kernel.step::<V, 4, STREAM>(at) };
+        at += 4 * V::BYTES;
+    }
+    while span.end - at >= V::BYTES {
+        // SAFETY: one vector at `at` ends within the span, the rest the caller promised.
+        unsafe { kernel.step::<V, 1, STREAM>(at) };
+        at += V::BYTES;
+    }
+    at
+}
+
+/// `out` = sum of the sources.
+pub(super) struct Xor<'a> {
+    pub sources: &'a [&'a [u8]],
+    pub out: &'a mut [u8],
+}
+
+// SAFETY: `bound` is the shortest slice; `step` touches N vectors at `at` of each and no more.
+unsafe impl Kernel for Xor<'_> {
+    fn bound(&self) -> usize {
+        shortest(self.sources).min(self.out.len())
+    }
+
+    fn slices(&self) -> usize {
+        self.sources.len() + 1
+    }
+
+    fn phase(&self) -> Option<usize> {
+        Some(phase(self.out))
+    }
+
+    fn plain(&mut self, span: Range<usize>) {
+        scalar::xor(self.sources, self.out, span);
+    }
+
+    #[inline(always)]
+    unsafe fn step<V: Lanes, const N: usize, const STREAM: bool>(&mut self, at: usize) {
+        let Some((first, rest)) = self.sources.split_first() else { return };
+        // SAFETY: the caller keeps N vectors at `at` within every slice.
+        unsafe {
+            let mut sum = load::<V, N>(first.as_ptr().add(at));
+            for source in rest {
+                let data = load::<V, N>(source.as_ptr().add(at));
+                for n in 0..N {
+                    sum[n] = sum[n].xor(data[n]);
+                }
+            }
+            put::<V, N, STREAM>(sum, self.out.as_mut_ptr().add(at));
+        }
+    }
+}
+
+/// `p` = sum of the sources, `q` = sum of 2^index * source, in one pass by Horner's rule.
+pub(super) struct Pq<'a> {
+    pub sources: &'a [&'a [u8]],
+    pub p: &'a mut [u8],
+    pub q: &'a mut [u8],
+}
+
+// SAFETY: `bound` is the shortest slice; `step` touches N vectors at `at` of each and no more.
+unsafe impl Kernel for Pq<'_> {
+    fn bound(&self) -> usize {
+        shortest(self.sources).min(self.p.len()).min(self.q.len())
+    }
+
+    fn slices(&self) -> usize {
+        self.sources.len() + 2
+    }
+
+    fn phase(&self) -> Option<usize> {
+        Some(phase(self.p)).filter(|&p| p == phase(self.q))
+    }
+
+    fn plain(&mut self, span: Range<usize>) {
+        scalar::pq(self.sources, self.p, self.q, span);
+    }
+
+    #[inline(always)]
+    unsafe fn step<V: Lanes, const N: usize, const STREAM: bool>(&mut self, at: usize) {
+        let Some((last, rest)) = self.sources.split_last() else { return };
+        // SAFETY: the caller keeps N vectors at `at` within every slice.
+        unsafe {
+            let mut p = load::<V, N>(last.as_ptr().add(at));
+            let mut q = p;
+            for source in rest.iter().rev() {
+                let data = load::<V, N>(source.as_ptr().add(at));
+                for n in 0..N {
+                    p[n] = p[n].xor(data[n]);
+                    q[n] = q[n].double().xor(data[n]);
+                }
+            }
+            put::<V, N, STREAM>(p, self.p.as_mut_ptr().add(at));
+            put::<V, N, STREAM>(q, self.q.as_mut_ptr().add(at));
+        }
+    }
+}
+
+/// A source with its coefficient in each output.
+#[derive(Clone, Copy)]
+pub(super) struct Term<'a> {
+    pub source: &'a [u8],
+    pub factors: [u8; MAX_PARITY],
+}
+
+/// `outs[n]` = sum of `factors[n] * source`.
+pub(super) struct Combine<'a, const OUTS: usize> {
+    pub terms: &'a [Term<'a>],
+    pub outs: [&'a mut [u8]; OUTS],
+}
+
+// SAFETY: `bound` is the shortest slice; `step` touches N vectors at `at` of each and no more.
+unsafe impl<const OUTS: usize> Kernel for Combine<'_, OUTS> {
+    fn bound(&self) -> usize {
+        let sources = self.terms.iter().map(|term| term.source.len());
+        sources.chain(self.outs.iter().map(|out| out.len())).min().unwrap_or(0)
+    }
+
+    fn slices(&self) -> usize {
+        self.terms.len() + OUTS
+    }
+
+    fn phase(&self) -> Option<usize> {
+        let first = phase(self.outs.first()?);
+        self.outs.iter().all(|out| phase(out) == first).then_some(first)
+    }
+
+    fn plain(&mut self, span: Range<usize>) {
+        scalar::combine(self.terms, &mut self.outs, span);
+    }
+
+    #[inline(always)]
+    unsafe fn step<V: Lanes, const N: usize, const STREAM: bool>(&mut self, at: usize) {
+        let Some((first, rest)) = self.terms.split_first() else { return };
+        // SAFETY: the caller keeps N vectors at `at` within every slice.
+        unsafe {
+            let data = load::<V, N>(first.source.as_ptr().add(at));
+            let mut sums = [data; OUTS];
+            for (o, sum) in sums.iter_mut().enumerate() {
+                let factor = V::factor(first.factors[o]);
+                for lanes in sum {
+                    *lanes = lanes.times(factor);
+                }
+            }
+            for term in rest {
+                let data = load::<V, N>(term.source.as_ptr().add(at));
+                for (o, sum) in sums.iter_mut().enumerate() {
+                    let factor = V::factor(term.factors[o]);
+                    for n in 0..N {
+                        sum[n] = sum[n].xor(data[n].times(factor));
+                    }
+                }
+            }
+            for (sum, out) in sums.into_iter().zip(&mut self.outs) {
+                put::<V, N, STREAM>(sum, out.as_mut_ptr().add(at));
+            }
+        }
+    }
+}
+
+/// `target ^= source`.
+pub(super) struct XorInto<'a> {
+    pub target: &'a mut [u8],
+    pub source: &'a [u8],
+}
+
+// SAFETY: `bound` is the shortest slice; `step` touches N vectors at `at` of each and no more.
+unsafe impl Kernel for XorInto<'_> {
+    fn bound(&self) -> usize {
+        self.target.len().min(self.source.len())
+    }
+
+    fn slices(&self) -> usize {
+        2
+    }
+
+    /// The target has just been read into the caches: storing past them gains nothing.
+    fn phase(&self) -> Option<usize> {
+        None
+    }
+
+    fn plain(&mut self, span: Range<usize>) {
+        scalar::xor_into(self.target, self.source, span);
+    }
+
+    #[inline(always)]
+    unsafe fn step<V: Lanes, const N: usize, const STREAM: bool>(&mut self, at: usize) {
+        // SAFETY: the caller keeps N vectors at `at` within both slices.
+        unsafe {
+            let to = self.target.as_mut_ptr().add(at);
+            let mut sum = load::<V, N>(to);
+            let data = load::<V, N>(self.source.as_ptr().add(at));
+            for n in 0..N {
+                sum[n] = sum[n].xor(data[n]);
+            }
+            put::<V, N, STREAM>(sum, to);
+        }
+    }
+}
+
+/// # Safety
+/// `N * V::BYTES` bytes can be read at `from`.
+#[inline(always)]
+unsafe fn load<V: Lanes, const N: usize>(from: *const u8) -> [V; N] {
+    // SAFETY: the caller promised all N vectors.
+    unsafe {
+        let mut lanes = [V::load(from); N];
+        for (n, lane) in lanes.iter_mut().enumerate().skip(1) {
+            *lane = V::load(from.add(n * V::BYTES));
+        }
+        lanes
+    }
+}
+
+/// # Safety
+/// `N * V::BYTES` bytes can be written at `to`, which is a multiple of 64 with `STREAM` set.
+#[inline(always)]
+unsafe fn put<V: Lanes, const N: usize, const STREAM: bool>(lanes: [V; N], to: *mut u8) {
+    for (n, lane) in lanes.into_iter().enumerate() {
+        // SAFETY: the caller promised all N vectors and, for streaming, the alignment.
+        unsafe {
+            match STREAM {
+                true => lane.stream(to.add(n * V::BYTES)),
+                false => lane.store(to.add(n * V::BYTES)),
+            }
+        }
+    }
+}
+
+fn shortest(slices: &[&[u8]]) -> usize {
+    slices.iter().map(|slice| slice.len()).min().unwrap_or(0)
+}
+
+fn phase(slice: &[u8]) -> usize {
+    slice.as_ptr().addr() % 64
+}

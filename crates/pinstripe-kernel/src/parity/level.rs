@@ -1,0 +1,146 @@
+//! Which instruction set computes, and the one door to its kernel.
+
+use super::kernel::Kernel;
+#[cfg(target_arch = "aarch64")]
+use super::neon;
+#[cfg(target_arch = "x86_64")]
+use super::x86;
+use std::fmt;
+use std::ops::Range;
+
+/// An instruction set that the kernels are written for. All give the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// Plain 64-bit words; runs everywhere.
+    Scalar,
+    /// x86-64: vectors of 16 bytes, products by shuffle.
+    Ssse3,
+    /// x86-64: vectors of 32 bytes, products by shuffle.
+    Avx2,
+    /// x86-64: vectors of 32 bytes, products by bit matrix.
+    Avx2Gfni,
+    /// x86-64: vectors of 64 bytes, products by bit matrix. Needs AVX-512 F and BW.
+    Avx512Gfni,
+    /// aarch64: vectors of 16 bytes, products by table look-up.
+    Neon,
+}
+
+/// The levels this processor can run, slowest first. Never empty.
+pub fn levels() -> Vec<Level> {
+    Level::ALL.into_iter().filter(|level| level.runs_here()).collect()
+}
+
+/// The fastest level this processor can run.
+pub fn best() -> Level {
+    Level::ALL.into_iter().rfind(|level| level.runs_here()).unwrap_or(Level::Scalar)
+}
+
+impl Level {
+    /// Every level of every architecture, slowest first within each.
+    pub const ALL: [Level; 6] =
+        [Level::Scalar, Level::Ssse3, Level::Avx2, Level::Avx2Gfni, Level::Avx512Gfni, Level::Neon];
+
+    /// Whether this processor can run the level. The standard library asks the processor once.
+    pub fn runs_here(self) -> bool {
+        match self {
+            Level::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Level::Ssse3 => is_x86_feature_detected!("ssse3"),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => is_x86_feature_detected!("avx2"),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2Gfni => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("gfni"),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Gfni => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("gfni")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            #[allow(unreachable_patterns, reason = "levels of other architectures")]
+            _ => false,
+        }
+    }
+
+    /// Computes `span` of every output of the kernel.
+    ///
+    /// A level that this processor cannot run gives way to [`Level::Scalar`].
+    ///
+    /// # Panics
+    /// If `span` ends beyond the kernel's bound.
+    pub(super) fn run<K: Kernel>(self, kernel: &mut K, span: Range<usize>) {
+        assert!(
+            span.start <= span.end && span.end <= kernel.bound(),
+            "the span lies in all slices"
+        );
+        if self == Level::Scalar || !self.runs_here() {
+            return kernel.plain(span);
+        }
+        let start = stream_start(kernel, &span);
+        kernel.plain(span.start..start.unwrap_or(span.start));
+        let rest = start.unwrap_or(span.start)..span.end;
+        // SAFETY: the processor runs this level, the span ends within the kernel's bound, and
+        // `stream_start` gives only offsets where the outputs lie on multiples of 64.
+        let done = unsafe { self.sweep(kernel, rest, start.is_some()) };
+        kernel.plain(done..span.end);
+    }
+
+    /// # Safety
+    /// This processor runs the level; `span` ends within the kernel's bound; with `stream` set, the
+    /// kernel's outputs lie on multiples of 64 at the start of `span`.
+    unsafe fn sweep<K: Kernel>(self, kernel: &mut K, span: Range<usize>, stream: bool) -> usize {
+        // SAFETY: the caller's promises are those of every level's function.
+        #[cfg(target_arch = "x86_64")]
+        return unsafe {
+            match self {
+                Level::Ssse3 => x86::ssse3(kernel, span, stream),
+                Level::Avx2 => x86::avx2(kernel, span, stream),
+                Level::Avx2Gfni => x86::avx2_gfni(kernel, span, stream),
+                Level::Avx512Gfni => x86::avx512_gfni(kernel, span, stream),
+                Level::Scalar | Level::Neon => span.start,
+            }
+        };
+        // SAFETY: the same.
+        #[cfg(target_arch = "aarch64")]
+        return unsafe {
+            match (self, stream) {
+                (Level::Neon, false) => neon::neon(kernel, span),
+                _ => span.start,
+            }
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        return (kernel, span.start, stream).1;
+    }
+}
+
+/// Where to begin storing past the caches, `None` to store into them.
+///
+/// What does not fit in the caches would only push out what does: such stores save reading every
+/// line before it is overwritten. For what fits they cost far more than they save.
+#[cfg(target_arch = "x86_64")]
+fn stream_start<K: Kernel>(kernel: &K, span: &Range<usize>) -> Option<usize> {
+    if span.len().saturating_mul(kernel.slices()) <= x86::cache_bytes() {
+        return None;
+    }
+    let misaligned = (kernel.phase()? + span.start) % 64;
+    Some(span.start + (64 - misaligned) % 64)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn stream_start<K: Kernel>(_: &K, _: &Range<usize>) -> Option<usize> {
+    None
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Scalar => "scalar",
+            Level::Ssse3 => "ssse3",
+            Level::Avx2 => "avx2",
+            Level::Avx2Gfni => "avx2+gfni",
+            Level::Avx512Gfni => "avx512+gfni",
+            Level::Neon => "neon",
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! The plain version of every kernel: safe code on 64-bit words, eight bytes of the field in each.
+//!
+//! It serves processors without vectors, finishes what is left below one vector, and is what the
+//! tests hold every other level equal to. On purpose it multiplies in another way than they do:
+//! bit by bit, with no table.
+//!
+//! Work goes tile by tile so that sources read more than once stay in the first-level cache.
+
+use super::kernel::Term;
+use std::ops::Range;
+
+const TILE_BYTES: usize = 512;
+type Tile = [u64; TILE_BYTES / 8];
+
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+const REDUCTION: u64 = 0x1d1d_1d1d_1d1d_1d1d;
+
+/// `out[span]` = sum of `source[span]`.
+pub(super) fn xor(sources: &[&[u8]], out: &mut [u8], span: Range<usize>) {
+    for tile in tiles(span) {
+        let mut sum = [0; _];
+        for source in sources {
+            add(&mut sum, &source[tile.clone()]);
+        }
+        put(&sum, &mut out[tile]);
+    }
+}
+
+/// `p[span]` = sum of `source[span]`, `q[span]` = sum of 2^index * `source[span]`.
+pub(super) fn pq(sources: &[&[u8]], p: &mut [u8], q: &mut [u8], span: Range<usize>) {
+    for tile in tiles(span) {
+        let (mut p_sum, mut q_sum) = ([0; _], [0; _]);
+        for source in sources.iter().rev() {
+            double(&mut q_sum);
+            add(&mut p_sum, &source[tile.clone()]);
+            add(&mut q_sum, &source[tile.clone()]);
+        }
+        put(&p_sum, &mut p[tile.clone()]);
+        put(&q_sum, &mut q[tile]);
+    }
+}
+
+/// `outs[n][span]` = sum of `term.factors[n] * term.source[span]`.
+///
+/// Horner's rule over the bits of the factors: seven doublings in all, however many terms.
+pub(super) fn combine(terms: &[Term], outs: &mut [&mut [u8]], span: Range<usize>) {
+    for tile in tiles(span) {
+        for (n, out) in outs.iter_mut().enumerate() {
+            let mut sum = [0; _];
+            for bit in (0..8).rev() {
+                double(&mut sum);
+                for term in terms.iter().filter(|term| term.factors[n] >> bit & 1 == 1) {
+                    add(&mut sum, &term.source[tile.clone()]);
+                }
+            }
+            put(&sum, &mut out[tile.clone()]);
+        }
+    }
+}
+
+/// `target[span] ^= source[span]`.
+pub(super) fn xor_into(target: &mut [u8], source: &[u8], span: Range<usize>) {
+    for (to, from) in target[span.clone()].iter_mut().zip(&source[span]) {
+        *to ^= from;
+    }
+}
+
+fn tiles(span: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = span.end;
+    span.step_by(TILE_BYTES).map(move |start| start..end.min(start + TILE_BYTES))
+}
+
+/// `source` is at most a tile long; the rest of the tile is left as it is.
+fn add(tile: &mut Tile, source: &[u8]) {
+    match source.try_into() {
+        Ok(full) => add_full(tile, full),
+        Err(_) => {
+            let mut padded = [0; TILE_BYTES];
+            padded[..source.len()].copy_from_slice(source);
+            add_full(tile, &padded);
+        }
+    }
+}
+
+fn add_full(tile: &mut Tile, source: &[u8; TILE_BYTES]) {
+    for (word, bytes) in tile.iter_mut().zip(source.as_chunks().0) {
+        *word ^= u64::from_ne_bytes(*bytes);
+    }
+}
+
+/// Every byte times two: shift left, and where a bit fell out of the top, reduce.
+fn double(tile: &mut Tile) {
+    for word in tile {
+        let high = *word & HIGH_BITS;
+        let overflowed = (high << 1).wrapping_sub(high >> 7);
+        *word = ((*word ^ high) << 1) ^ (overflowed & REDUCTION);
+    }
+}
+
+fn put(tile: &Tile, out: &mut [u8]) {
+    let (words, rest) = out.as_chunks_mut();
+    for (bytes, word) in words.iter_mut().zip(tile) {
+        *bytes = word.to_ne_bytes();
+    }
+    if let Some(word) = tile.get(words.len()) {
+        let bytes = word.to_ne_bytes();
+        rest.copy_from_slice(&bytes[..rest.len()]);
+    }
+}
