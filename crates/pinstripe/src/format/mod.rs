@@ -1,1 +1,3 @@
 //! format
+
+pub mod meta;
