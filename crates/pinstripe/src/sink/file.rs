@@ -55,7 +55,8 @@ impl FileSink {
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when they reach beyond the file's size, [`Kind::NoSpace`] on a full target, otherwise as the system says.
+    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when they reach beyond the file's size,
+    /// `NoSpace` on a full target, otherwise as the system says.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_bytes);
         let Some(end) = end else {
