@@ -204,7 +204,7 @@ fn build(at: &Path) {
     let file = open_beneath(root.as_fd(), &deep, flags, Mode::RUSR).unwrap();
     rustix::io::write(&file, b"deep").unwrap();
     set_look(&at.join("suid"), 0o6751, -5_000, 999_999_999);
-    set_look(&at.join("empty"), 0o004, 0, 0);
+    set_look(&at.join("empty"), 0o404, 0, 0);
     set_look(&at.join("sparse"), 0o600, 1_700_000_000, 1);
     set_look(&at.join("link"), 0, -1, 5);
     set_look(&at.join("fifo"), 0o662, 1, 2);

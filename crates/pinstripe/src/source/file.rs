@@ -76,11 +76,12 @@ impl SourceFile {
         if size == 0 {
             return Ok(Vec::new());
         }
+        let whole = 0..size;
         if self.stat.blocks.saturating_mul(512) >= size {
-            return Ok(one(0..size));
+            return Ok(vec![whole]);
         }
         self.seek_extents(size, MAX_EXTENTS).or_else(|errno| match errno {
-            Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(one(0..size)),
+            Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(vec![whole]),
             _ => Err(Error::io("cannot find its holes", shown(&self.path), errno)),
         })
     }
@@ -157,13 +158,7 @@ impl SourceFile {
     }
 }
 
-#[expect(clippy::single_range_in_vec_init, reason = "a list of ranges that happens to hold one")]
-fn one(extent: Range<u64>) -> Vec<Range<u64>> {
-    vec![extent]
-}
-
 /// fstat, in our own words.
-#[expect(clippy::unnecessary_cast, reason = "the fields' widths differ between architectures")]
 fn stat_of(fd: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     let stat =
         rustix::fs::fstat(fd).map_err(|errno| Error::io("cannot stat", shown(path), errno))?;
