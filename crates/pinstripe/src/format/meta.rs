@@ -1,48 +1,127 @@
-//! What is kept about an entry besides its name and content.
+//! What is known of a file besides its content: kind, owner, mode, times, extended attributes.
+//!
+//! Invariants: plain values, no handles and no system calls; mode bits never hold the file type;
+//! names and attribute values are bytes. Never decides what to keep: whoever reads fills in all.
 
-/// What an entry is.
+/// The kinds of entries that a directory can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A symbolic link; never followed.
+    /// A symbolic link; its target is a string of bytes, followed by nobody here.
     Symlink,
-    /// A named pipe; never opened.
+    /// A named pipe.
     Fifo,
-    /// A socket; never opened.
+    /// A socket's name.
     Socket,
-    /// A character device.
+    /// A character device node.
     CharDevice,
-    /// A block device.
+    /// A block device node.
     BlockDevice,
 }
 
-/// A moment as the file system keeps it.
+impl FileKind {
+    /// The kind in the type bits of an `st_mode`; `None` when they are of no kind that exists.
+    pub fn from_st_mode(st_mode: u32) -> Option<Self> {
+        Some(match st_mode & 0o170_000 {
+            0o100_000 => FileKind::File,
+            0o040_000 => FileKind::Directory,
+            0o120_000 => FileKind::Symlink,
+            0o010_000 => FileKind::Fifo,
+            0o140_000 => FileKind::Socket,
+            0o020_000 => FileKind::CharDevice,
+            0o060_000 => FileKind::BlockDevice,
+            _ => return None,
+        })
+    }
+
+    /// How people call it, with its article, as it stands in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileKind::File => "a regular file",
+            FileKind::Directory => "a directory",
+            FileKind::Symlink => "a symlink",
+            FileKind::Fifo => "a named pipe",
+            FileKind::Socket => "a socket",
+            FileKind::CharDevice => "a character device",
+            FileKind::BlockDevice => "a block device",
+        }
+    }
+}
+
+/// A point in time since 1970 UTC: `seconds` may be negative, `nanos` always counts forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Time {
-    /// Seconds since 1970, negative before.
+    /// Whole seconds, rounded down.
     pub seconds: i64,
-    /// Nanoseconds of that second, below 1,000,000,000.
+    /// Nanoseconds on top, below 1,000,000,000 in every time that is one.
     pub nanos: u32,
 }
 
-/// What restore brings back besides name and content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the file system says of an entry, as far as backup needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stat {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits with setuid, setgid and sticky: 07777 at most.
+    pub mode: u32,
+    /// Owner's number.
+    pub uid: u32,
+    /// Group's number.
+    pub gid: u32,
+    /// Hard links to it.
+    pub links: u64,
+    /// Device number of the file system it lies on.
+    pub device: u64,
+    /// Inode number there.
+    pub inode: u64,
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// Space it takes, in blocks of 512 bytes.
+    pub blocks: u64,
+    /// When its content last changed.
+    pub mtime: Time,
+    /// When its content or its metadata last changed, by the system's own clock.
+    pub ctime: Time,
+    /// Major and minor number, for device nodes.
+    pub rdev: (u32, u32),
+}
+
+/// Extended attributes as (name, value), sorted by name; ACLs and capabilities are among them.
+pub type XattrList = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a restored entry is given back.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Metadata {
     /// What it is.
     pub kind: FileKind,
-    /// Permission bits, 0o7777 at most.
+    /// Permission bits with setuid, setgid and sticky: 07777 at most. Symlinks have none.
     pub mode: u32,
-    /// Owner.
+    /// Owner's number.
     pub uid: u32,
-    /// Group.
+    /// Group's number.
     pub gid: u32,
-    /// Last change of content.
+    /// When its content last changed.
     pub mtime: Time,
-    /// Extended attributes, ACLs and capabilities among them, sorted by name.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Major and minor number of a device, zero for everything else.
+    /// Major and minor number, for device nodes.
     pub rdev: (u32, u32),
+    /// Extended attributes.
+    pub xattrs: XattrList,
+}
+
+impl Metadata {
+    /// The part of `stat` that is restored, with the attributes that were read beside it.
+    pub fn new(stat: &Stat, xattrs: XattrList) -> Self {
+        Metadata {
+            kind: stat.kind,
+            mode: stat.mode,
+            uid: stat.uid,
+            gid: stat.gid,
+            mtime: stat.mtime,
+            rdev: stat.rdev,
+            xattrs,
+        }
+    }
 }

@@ -1,1 +1,67 @@
-//! source
+//! Reading a tree for backup: file content, where its holes are, attributes, link targets.
+//!
+//! The walk has said what there is; by the time it is read it may have changed, vanished or
+//! become a symlink. Whatever is no longer what the walk saw is [`Kind::Changed`], never read
+//! as if it were.
+//!
+//! Invariants: opens only below the root that it was given and through no symlink
+//! (`crate::beneath`); reading leaves no trace in access times where the system allows that;
+//! attributes that cannot be read are handed back as problems, never dropped. Never waits on a
+//! FIFO or a device, never writes.
+
+mod file;
+#[cfg(test)]
+mod tests;
+mod xattr;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::beneath::{Resolver, check_relative, failure, shown};
+use crate::error::{Error, Kind, Result};
+
+pub use file::SourceFile;
+pub use xattr::{Xattrs, xattrs_at, xattrs_of};
+
+/// The target of the symlink at `path` below `root`: its bytes, not resolved.
+///
+/// # Errors
+/// [`Kind::Changed`] when there is no symlink any more, [`Kind::Refused`] for a path that is not
+/// clean and relative, otherwise as the system says.
+pub fn read_link(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<u8>> {
+    check_relative(path)?;
+    let link = open_entry(root, path)?;
+    match rustix::fs::readlinkat(&link, b"".as_slice(), Vec::new()) {
+        Ok(target) => Ok(target.into_bytes()),
+        // What is no symlink has no target: EINVAL, or ENOENT for an empty path on most kinds.
+        Err(Errno::INVAL | Errno::NOENT) => Err(no_longer(path, "a symlink")),
+        Err(errno) => Err(Error::io("cannot read the link", shown(path), errno)),
+    }
+}
+
+/// A handle on the entry itself, whatever its kind; the empty path is the root.
+fn open_entry(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
+    Resolver::of_this_kernel()
+        .open(root.as_fd(), path, OFlags::PATH, Mode::empty())
+        .map_err(|errno| open_failure(path, errno))
+}
+
+/// The error for an entry that the walk saw and that does not open now.
+fn open_failure(path: &[u8], errno: Errno) -> Error {
+    match errno {
+        Errno::NOENT => Error::new(Kind::Changed, "vanished before it was read").at(shown(path)),
+        // A component is now a symlink or a file, or the file is a socket or a driverless node.
+        Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => {
+            Error::new(Kind::Changed, "was replaced by something else before it was read")
+                .at(shown(path))
+        }
+        _ => failure("cannot open", path, errno),
+    }
+}
+
+/// The error for an entry that was `kind` when the walk saw it.
+fn no_longer(path: &[u8], kind: &str) -> Error {
+    Error::new(Kind::Changed, format!("is no longer {kind}")).at(shown(path))
+}

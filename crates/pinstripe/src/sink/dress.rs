@@ -1,0 +1,239 @@
+//! Giving an entry its metadata, in the one order in which nothing undoes what came before:
+//! owner (clears setuid and capabilities), extended attributes (an ACL rewrites the mode), mode,
+//! times.
+//!
+//! Invariants: works on the entry that is open, never on a name that may by now be another's;
+//! whatever cannot be set is handed back; a setuid or setgid bit is never given to an owner or
+//! group for whom it was not meant.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use crate::beneath::{magic_path, shown};
+use crate::error::{Error, Kind, Result};
+use crate::format::meta::{FileKind, Metadata};
+
+/// The ACL of an entry itself.
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+/// The ACL that a directory hands down to what is made in it.
+pub(super) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+
+/// A part of the metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// User or group; usual when not restoring as root.
+    Owner,
+    /// Permission bits.
+    Mode,
+    /// Modification time.
+    Times,
+    /// One extended attribute: also ACLs, capabilities, labels.
+    Xattr,
+}
+
+/// Metadata that an entry had when it was backed up, and could not be given back.
+#[derive(Debug)]
+pub struct Unset {
+    /// Which part.
+    pub part: Part,
+    /// Why, naming the entry.
+    pub error: Error,
+}
+
+/// An entry to work on.
+#[derive(Clone, Copy)]
+pub(super) enum Handle<'f> {
+    /// Opened for reading or writing.
+    Open(BorrowedFd<'f>),
+    /// Opened with `O_PATH`, as is all that must not be opened otherwise.
+    Named(BorrowedFd<'f>),
+}
+
+/// What an entry is to be given.
+pub(super) struct Dress<'m> {
+    /// For messages.
+    pub path: &'m [u8],
+    pub metadata: &'m Metadata,
+    /// Whether the entry may carry attributes that it should not have: inherited ones, or those
+    /// of a directory that was there before.
+    pub strip: bool,
+}
+
+impl Dress<'_> {
+    /// Puts all of it on.
+    ///
+    /// # Errors
+    /// [`Kind::Changed`] when the entry is of another kind than its metadata; otherwise only when
+    /// it cannot even be looked at.
+    pub fn put_on(&self, handle: Handle<'_>) -> Result<Vec<Unset>> {
+        let metadata = self.metadata;
+        let now = rustix::fs::fstat(handle.fd())
+            .map_err(|errno| Error::io("cannot stat", shown(self.path), errno))?;
+        if FileKind::from_st_mode(now.st_mode) != Some(metadata.kind) {
+            let what = format!("is not {}, as it was made", metadata.kind.name());
+            return Err(Error::new(Kind::Changed, what).at(shown(self.path)));
+        }
+        let mut unset = Vec::new();
+        let mut mode = metadata.mode & 0o7777;
+        if (now.st_uid, now.st_gid) != (metadata.uid, metadata.gid) {
+            mode &= !self.own(handle, (now.st_uid, now.st_gid), &mut unset);
+        }
+        let acl_changed = self.attribute(handle, &mut unset);
+        let differs = now.st_mode & 0o7777 != mode || mode & (SETUID | SETGID) != 0 || acl_changed;
+        if differs && metadata.kind != FileKind::Symlink {
+            self.permit(handle, mode, &mut unset);
+        }
+        self.date(handle, &mut unset);
+        Ok(unset)
+    }
+
+    /// Sets owner and group; returns the mode bits that must not be set because that failed.
+    fn own(&self, handle: Handle<'_>, now: (u32, u32), unset: &mut Vec<Unset>) -> u32 {
+        let (uid, gid) = (self.metadata.uid, self.metadata.gid);
+        let Err(errno) = handle.set_owner(uid, gid) else { return 0 };
+        // A user may not give files away, but may well be in the group.
+        let group_fits = now.1 == gid || handle.set_owner(now.0, gid).is_ok();
+        self.lacks(unset, Part::Owner, format!("cannot set its owner to {uid}:{gid}"), errno);
+        let uid_bit = if now.0 == uid { 0 } else { SETUID };
+        let gid_bit = if group_fits { 0 } else { SETGID };
+        uid_bit | gid_bit
+    }
+
+    /// Sets the extended attributes; says whether the mode may have changed by that.
+    fn attribute(&self, handle: Handle<'_>, unset: &mut Vec<Unset>) -> bool {
+        let wanted = &self.metadata.xattrs;
+        let mut acl_changed = false;
+        if self.strip {
+            for name in handle.strippable() {
+                if wanted.iter().all(|(wanted, _)| *wanted != name) {
+                    acl_changed |= name == ACL_ACCESS;
+                    if let Err(errno) = handle.remove_xattr(&name) {
+                        let name = String::from_utf8_lossy(&name);
+                        let what = format!("cannot remove the extended attribute {name}");
+                        self.lacks(unset, Part::Xattr, what, errno);
+                    }
+                }
+            }
+        }
+        for (name, value) in wanted {
+            acl_changed |= name == ACL_ACCESS;
+            if let Err(errno) = handle.set_xattr(name, value) {
+                let name = String::from_utf8_lossy(name);
+                let what = format!("cannot set its extended attribute {name}");
+                self.lacks(unset, Part::Xattr, what, errno);
+            }
+        }
+        acl_changed
+    }
+
+    fn permit(&self, handle: Handle<'_>, mode: u32, unset: &mut Vec<Unset>) {
+        let what = || format!("cannot set its mode to {mode:04o}");
+        if let Err(errno) = handle.set_mode(mode) {
+            self.lacks(unset, Part::Mode, what(), errno);
+        } else if mode & SETGID != 0 {
+            // The system drops this bit without a word where the caller is not in the group.
+            let kept = rustix::fs::fstat(handle.fd()).is_ok_and(|now| now.st_mode & SETGID != 0);
+            if !kept {
+                self.lacks(unset, Part::Mode, what(), Errno::PERM);
+            }
+        }
+    }
+
+    fn date(&self, handle: Handle<'_>, unset: &mut Vec<Unset>) {
+        let mtime = self.metadata.mtime;
+        // Numbers beyond a second mean "now" and "leave it" to the system.
+        let set = if mtime.nanos < 1_000_000_000 {
+            handle.set_mtime(Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanos.into() })
+        } else {
+            Err(Errno::INVAL)
+        };
+        if let Err(errno) = set {
+            self.lacks(unset, Part::Times, "cannot set its modification time".into(), errno);
+        }
+    }
+
+    fn lacks(&self, unset: &mut Vec<Unset>, part: Part, what: String, errno: Errno) {
+        unset.push(Unset { part, error: Error::io(what, shown(self.path), errno) });
+    }
+}
+
+impl<'f> Handle<'f> {
+    fn fd(self) -> BorrowedFd<'f> {
+        match self {
+            Handle::Open(fd) | Handle::Named(fd) => fd,
+        }
+    }
+
+    fn set_owner(self, uid: u32, gid: u32) -> Result<(), Errno> {
+        // All ones would mean "leave it" to the system.
+        if uid == u32::MAX || gid == u32::MAX {
+            return Err(Errno::INVAL);
+        }
+        let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        match self {
+            Handle::Open(fd) => rustix::fs::fchown(fd, uid, gid),
+            Handle::Named(fd) => rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH),
+        }
+    }
+
+    fn set_mode(self, mode: u32) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(mode);
+        match self {
+            Handle::Open(fd) => rustix::fs::fchmod(fd, mode),
+            Handle::Named(fd) => rustix::fs::chmod(magic_path(fd), mode),
+        }
+    }
+
+    fn set_mtime(self, mtime: Timespec) -> Result<(), Errno> {
+        let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let times = Timestamps { last_access, last_modification: mtime };
+        match self {
+            Handle::Open(fd) => rustix::fs::futimens(fd, &times),
+            Handle::Named(fd) => rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH),
+        }
+    }
+
+    fn set_xattr(self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        let flags = XattrFlags::empty();
+        match self {
+            Handle::Open(fd) => rustix::fs::fsetxattr(fd, name, value, flags),
+            Handle::Named(fd) => rustix::fs::setxattr(magic_path(fd), name, value, flags),
+        }
+    }
+
+    fn remove_xattr(self, name: &[u8]) -> Result<(), Errno> {
+        match self {
+            Handle::Open(fd) => rustix::fs::fremovexattr(fd, name),
+            Handle::Named(fd) => rustix::fs::removexattr(magic_path(fd), name),
+        }
+    }
+
+    /// Whether it has the attribute `name`.
+    pub fn has_xattr(self, name: &[u8]) -> bool {
+        let mut no_room: [u8; 0] = [];
+        match self {
+            Handle::Open(fd) => rustix::fs::fgetxattr(fd, name, &mut no_room).is_ok(),
+            Handle::Named(fd) => rustix::fs::getxattr(magic_path(fd), name, &mut no_room).is_ok(),
+        }
+    }
+
+    /// Its attributes that belong to users and administrators, not to the system's own guards:
+    /// ACLs and `user.*`.
+    fn strippable(self) -> Vec<Vec<u8>> {
+        let mut names = vec![0; 64 << 10]; // XATTR_LIST_MAX
+        let length = match self {
+            Handle::Open(fd) => rustix::fs::flistxattr(fd, &mut names[..]),
+            Handle::Named(fd) => rustix::fs::listxattr(magic_path(fd), &mut names[..]),
+        };
+        names.truncate(length.unwrap_or(0));
+        let ours = |name: &&[u8]| {
+            *name == ACL_ACCESS || *name == ACL_DEFAULT || name.starts_with(b"user.")
+        };
+        names.split(|&byte| byte == 0).filter(ours).map(<[u8]>::to_vec).collect()
+    }
+}

@@ -1,0 +1,102 @@
+//! Extended attributes of any entry, by descriptor or, where a descriptor may not be opened for
+//! reading (devices, FIFOs, sockets, symlinks), by the kernel's own name for it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+
+use super::open_entry;
+use crate::beneath::{check_relative, magic_path, shown};
+use crate::error::{Error, Result};
+use crate::format::meta::XattrList;
+
+/// The kernel's own limit for a list of names and for one value (XATTR_LIST_MAX, XATTR_SIZE_MAX).
+const MAX_BYTES: usize = 64 << 10;
+
+/// What fits here, and nearly everything does, costs one call instead of three.
+const ORDINARY_BYTES: usize = 256;
+
+/// Extended attributes of one entry.
+#[derive(Debug, Default)]
+pub struct Xattrs {
+    /// Name and value, sorted by name.
+    pub list: XattrList,
+    /// What could not be read, each naming the entry and the attribute.
+    pub problems: Vec<Error>,
+}
+
+/// The extended attributes of the entry at `path` below `root`, of whatever kind; a symlink's
+/// are its own. The empty path is the root itself.
+///
+/// # Errors
+/// [`crate::error::Kind::Changed`] when there is no such entry any more, otherwise as the system
+/// says. An attribute that cannot be read is no error but one of the problems.
+pub fn xattrs_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Xattrs> {
+    if !path.is_empty() {
+        check_relative(path)?;
+    }
+    let entry = open_entry(root, path)?;
+    let name = magic_path(entry.as_fd());
+    Ok(collect(
+        path,
+        |buffer| rustix::fs::listxattr(&name, buffer),
+        |attribute, buffer| rustix::fs::getxattr(&name, attribute, buffer),
+    ))
+}
+
+/// The extended attributes of what `fd` has open for reading; `path` is only for messages.
+pub fn xattrs_of(fd: BorrowedFd<'_>, path: &[u8]) -> Xattrs {
+    collect(
+        path,
+        |buffer| rustix::fs::flistxattr(fd, buffer),
+        |attribute, buffer| rustix::fs::fgetxattr(fd, attribute, buffer),
+    )
+}
+
+fn collect(
+    path: &[u8],
+    list: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+    get: impl Fn(&[u8], &mut [u8]) -> Result<usize, Errno>,
+) -> Xattrs {
+    let mut found = Xattrs::default();
+    let names = match with_room(list) {
+        Ok(names) => names,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return found,
+        Err(errno) => {
+            let what = "cannot list its extended attributes";
+            found.problems.push(Error::io(what, shown(path), errno));
+            return found;
+        }
+    };
+    for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        match with_room(|buffer| get(name, buffer)) {
+            Ok(value) => found.list.push((name.to_vec(), value)),
+            // Removed since the list was made; ctime tells that the file changed.
+            Err(Errno::NODATA) => {}
+            Err(errno) => {
+                let name = String::from_utf8_lossy(name);
+                let what = format!("cannot read its extended attribute {name}");
+                found.problems.push(Error::io(what, shown(path), errno));
+            }
+        }
+    }
+    found.list.sort_unstable();
+    found
+}
+
+/// Calls `fill` with a small buffer, and with the largest one that the kernel fills if the
+/// answer did not fit. No answer, no allocation.
+fn with_room(fill: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut ordinary = [0; ORDINARY_BYTES];
+    match fill(&mut ordinary) {
+        Ok(length) => Ok(ordinary[..length].to_vec()),
+        Err(Errno::RANGE) => {
+            let mut largest = vec![0; MAX_BYTES];
+            let length = fill(&mut largest)?;
+            largest.truncate(length);
+            largest.shrink_to_fit();
+            Ok(largest)
+        }
+        Err(errno) => Err(errno),
+    }
+}
