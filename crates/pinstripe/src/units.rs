@@ -66,6 +66,18 @@ pub fn format_count(count: u64) -> String {
     out
 }
 
+/// Serializes a path for JSON, which has no words for bytes that are not UTF-8: those become the
+/// replacement character.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn lossy_path<S: serde::Serializer>(
+    path: &std::path::Path,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

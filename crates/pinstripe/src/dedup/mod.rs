@@ -95,6 +95,15 @@ impl ChunkIndex {
         self.shard(id).contains_key(id)
     }
 
+    /// Shows every chunk that is in a sealed pack.
+    pub fn for_each(&self, mut show: impl FnMut(&ChunkId, Place)) {
+        for shard in &self.shards {
+            let shard = shard.lock().expect("no thread panics while it holds a shard");
+            let sealed = shard.iter().filter(|(_, place)| **place != Place::UNDERWAY);
+            sealed.for_each(|(id, place)| show(id, *place));
+        }
+    }
+
     /// Number of chunks.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().map_or(0, |shard| shard.len())).sum()

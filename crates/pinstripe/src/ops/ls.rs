@@ -43,6 +43,6 @@ pub fn run(
 /// The error for a path that a snapshot does not have.
 pub fn no_such_path(path: &[u8]) -> Error {
     Error::new(Kind::NotFound, "the snapshot has nothing under this path")
-        .at(crate::source::shown(&[b"/", path].concat()))
+        .at(crate::beneath::shown(&[b"/", path].concat()))
         .advice("list what it has with: pinstripe ls SNAPSHOT")
 }

@@ -12,13 +12,13 @@ use crossbeam_channel::{Receiver, Sender};
 use super::ingest::{Assembled, Ingest, Outcome, RecordBuilder};
 use super::limits::{LIST_ROWS, TREE_RECORD_RAW_BYTES};
 use super::pack::FinishedRecord;
+use crate::beneath::shown;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry, ListRow, write_chunks};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::TreeRoot;
 use crate::format::tree::PAGE_MAX_BYTES;
 use crate::format::wire::Writer;
-use crate::source;
 use crate::store::tree::TreeWriter;
 
 /// What one job has returned so far.
@@ -56,17 +56,20 @@ pub struct Assembler<'a> {
 
 impl<'a> Assembler<'a> {
     /// An assembler that hands tree records to `records`.
-    pub fn new(shared: &'a Ingest<'a>, records: Sender<FinishedRecord>) -> Self {
+    ///
+    /// # Errors
+    /// When the compressor cannot be set up.
+    pub fn new(shared: &'a Ingest<'a>, records: Sender<FinishedRecord>) -> Result<Self> {
         let room = TREE_RECORD_RAW_BYTES + 2 * PAGE_MAX_BYTES;
         let full = TREE_RECORD_RAW_BYTES;
-        Assembler {
+        Ok(Assembler {
             shared,
-            record: RecordBuilder::new(shared, RecordKind::Tree, full, room, records),
+            record: RecordBuilder::new(shared, RecordKind::Tree, full, room, records)?,
             tree: TreeWriter::new(),
             waiting: BTreeMap::new(),
             next: 0,
             inodes: HashMap::new(),
-        }
+        })
     }
 
     /// Takes outcomes until nobody can send more, then closes the tree. One token is taken from
@@ -148,7 +151,7 @@ impl<'a> Assembler<'a> {
     fn push_same_inode(&mut self, mut entry: Entry) -> Result<()> {
         let Some(first) = self.inodes.get(&(entry.device, entry.inode)) else {
             let error = Error::new(Kind::Changed, "another name of this file could not be read");
-            self.shared.monitor.loss(source::shown(&entry.path), error);
+            self.shared.monitor.loss(shown(&entry.path), error);
             return Ok(());
         };
         entry.content = first.content.clone();

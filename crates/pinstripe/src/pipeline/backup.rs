@@ -20,6 +20,7 @@ use super::ingest::{Ingest, Item, Job, Outcome, Worker};
 use super::large::{self, Queues};
 use super::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES, Limits, WINDOW_JOBS};
 use super::pack::{self, FinishedRecord};
+use crate::beneath::shown;
 use crate::chunk::Cutter;
 use crate::codec::Codec;
 use crate::dedup::ChunkIndex;
@@ -124,7 +125,7 @@ fn ingest<'scope, 'env>(
             })
         });
         for _ in 0..limits.workers {
-            let worker = Worker::new(shared, data.clone());
+            let worker = Worker::new(shared, data.clone())?;
             let (job_queue, outcomes) = (job_queue.clone(), outcomes.clone());
             stages.spawn(move || {
                 let _guard = shared.abort.on_panic();
@@ -132,7 +133,7 @@ fn ingest<'scope, 'env>(
             });
         }
         drop((data, job_queue));
-        let assembler = Assembler::new(shared, tree);
+        let assembler = Assembler::new(shared, tree)?;
         let assembler = stages.spawn(move || assembler.run(&outcome_queue, &window_queue));
         let mut join = Join {
             shared,
@@ -234,10 +235,10 @@ impl<'env> Join<'env> {
             self.shared.abort.check()?;
             for item in batch {
                 match item {
-                    walk::Item::Found(found) => self.entry(join(source, &found.path), found.stat)?,
+                    walk::Item::Found(found) => self.entry(join(source, &found.path), stat_of(&found.stat))?,
                     walk::Item::Trouble(trouble) => {
                         let place = join(source, &trouble.path);
-                        self.shared.monitor.loss(source::shown(&place), trouble.error);
+                        self.shared.monitor.loss(shown(&place), trouble.error);
                     }
                 }
             }
@@ -372,7 +373,7 @@ impl<'env> Join<'env> {
         let queues = Queues { jobs, outcomes, segments: *segments };
         if let Err(error) = large::ingest(self.shared, &queues, seq, path) {
             self.shared.abort.check()?;
-            self.shared.monitor.loss(source::shown(path), error);
+            self.shared.monitor.loss(shown(path), error);
             outcomes.send(Outcome::Entries(seq, Vec::new())).map_err(|_| gone())?;
         }
         Ok(())
@@ -416,14 +417,40 @@ fn estimate(
             for item in batch {
                 if let walk::Item::Found(found) = item {
                     entries += 1;
-                    if found.stat.kind == FileKind::File {
-                        bytes += found.stat.size_bytes;
+                    if found.stat.kind == walk::Kind::File {
+                        bytes += found.stat.size;
                     }
                 }
             }
         }
     }
     monitor.expect(bytes, entries);
+}
+
+fn stat_of(stat: &walk::Stat) -> Stat {
+    let time = |time: walk::Time| Time { seconds: time.seconds, nanos: time.nanos };
+    Stat {
+        kind: match stat.kind {
+            walk::Kind::File => FileKind::File,
+            walk::Kind::Directory => FileKind::Directory,
+            walk::Kind::Symlink => FileKind::Symlink,
+            walk::Kind::Fifo => FileKind::Fifo,
+            walk::Kind::Socket => FileKind::Socket,
+            walk::Kind::CharDevice => FileKind::CharDevice,
+            walk::Kind::BlockDevice => FileKind::BlockDevice,
+        },
+        mode: stat.mode,
+        uid: stat.uid,
+        gid: stat.gid,
+        links: u64::from(stat.nlink),
+        device: stat.device,
+        inode: stat.inode,
+        size_bytes: stat.size,
+        blocks: stat.blocks_512,
+        mtime: time(stat.mtime),
+        ctime: time(stat.ctime),
+        rdev: (stat.rdev_major, stat.rdev_minor),
+    }
 }
 
 fn path(bytes: &[u8]) -> &Path {

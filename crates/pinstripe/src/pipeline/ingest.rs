@@ -13,8 +13,9 @@ use super::abort::Abort;
 use super::large::{ChunkTask, ScanTask};
 use super::limits::RECORD_RAW_BYTES;
 use super::pack::FinishedRecord;
+use crate::beneath::shown;
 use crate::chunk::Cutter;
-use crate::codec::{Codec, Encoder};
+use crate::codec::{Codec, Encoded, Encoder};
 use crate::dedup::ChunkIndex;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
@@ -100,10 +101,13 @@ pub struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     /// A worker that hands its records to `records`.
-    pub fn new(shared: &'a Ingest<'a>, records: Sender<FinishedRecord>) -> Self {
+    ///
+    /// # Errors
+    /// When the compressor cannot be set up.
+    pub fn new(shared: &'a Ingest<'a>, records: Sender<FinishedRecord>) -> Result<Self> {
         let room = RECORD_RAW_BYTES + shared.cutter.max_bytes();
-        let record = RecordBuilder::new(shared, RecordKind::Data, RECORD_RAW_BYTES, room, records);
-        Worker { shared, record, stream: Vec::new() }
+        let record = RecordBuilder::new(shared, RecordKind::Data, RECORD_RAW_BYTES, room, records)?;
+        Ok(Worker { shared, record, stream: Vec::new() })
     }
 
     /// Works until there are no jobs left; after a fatal error only drains them.
@@ -160,7 +164,7 @@ impl<'a> Worker<'a> {
                 None
             }
             Err(error) => {
-                self.shared.monitor.loss(source::shown(&path), error);
+                self.shared.monitor.loss(shown(&path), error);
                 None
             }
         }
@@ -295,7 +299,7 @@ impl OpenedFile {
         if self.file.changed_since(&stat)? {
             let error = Error::new(Kind::Changed, "the file changed while it was read")
                 .advice("what was read is saved; back it up again when nothing writes to it");
-            shared.monitor.loss(source::shown(&path), error);
+            shared.monitor.loss(shown(&path), error);
         }
         let found = self.file.xattrs();
         let mut entry = entry_of(path, &stat, report_xattrs(shared, found));
@@ -373,23 +377,26 @@ pub struct RecordBuilder<'a> {
 
 impl<'a> RecordBuilder<'a> {
     /// A builder that closes records at `full_bytes`, with a buffer of `room_bytes`.
+    ///
+    /// # Errors
+    /// When the compressor cannot be set up.
     pub fn new(
         shared: &'a Ingest<'a>,
         kind: RecordKind,
         full_bytes: usize,
         room_bytes: usize,
         records: Sender<FinishedRecord>,
-    ) -> Self {
-        RecordBuilder {
+    ) -> Result<Self> {
+        Ok(RecordBuilder {
             shared,
             kind,
             full_bytes,
             raw: vec![0; room_bytes],
             filled: 0,
             rows: Vec::new(),
-            encoder: Encoder::new(shared.codec),
+            encoder: Encoder::new(shared.codec)?,
             records,
-        }
+        })
     }
 
     /// A buffer of `bytes` bytes behind the chunks of the record being filled, for a chunk that
@@ -474,7 +481,11 @@ impl<'a> RecordBuilder<'a> {
 
     fn send(&mut self, raw: &[u8], chunks: Vec<ChunkRow>) -> Result<()> {
         let mut stored = Vec::new();
-        let codec = self.encoder.encode(raw, &mut stored)?;
+        let encoded = self.encoder.encode(raw, &mut stored)?;
+        if encoded == Encoded::Raw {
+            stored.extend_from_slice(raw);
+        }
+        let codec = encoded.codec_id();
         if self.kind == RecordKind::Data {
             self.shared.monitor.add(Counter::CompressedBytes, stored.len() as u64);
         }

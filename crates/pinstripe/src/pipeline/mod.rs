@@ -13,6 +13,7 @@
 pub mod abort;
 pub mod assemble;
 pub mod backup;
+pub mod each;
 pub mod fleet;
 pub mod ingest;
 pub mod large;

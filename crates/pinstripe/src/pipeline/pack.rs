@@ -8,11 +8,11 @@ use crate::error::Result;
 use crate::format::label::StoreConfig;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::{self, ChunkRow, RecordKind};
-use crate::format::stripe_set::SetKind;
+use crate::format::stripe_set::{Geometry, SetKind};
 use crate::id::{random, SetId};
 use crate::member::ExtentName;
 use crate::store::index::index_record;
-use crate::stripe::{Geometry, SetWriter};
+use crate::stripe::SetWriter;
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {
@@ -29,8 +29,11 @@ pub struct FinishedRecord {
 }
 
 /// The geometry of a store's stripe sets.
-pub fn geometry(config: &StoreConfig) -> Geometry {
-    Geometry { data: config.data, parity: config.parity, strip_bytes: config.strip_bytes }
+///
+/// # Errors
+/// When the store's settings make no geometry.
+pub fn geometry(config: &StoreConfig) -> Result<Geometry> {
+    Geometry::new(config.data, config.parity, config.strip_bytes)
 }
 
 /// Lays records into packs until the queue closes, and names what each pack holds.
@@ -72,7 +75,7 @@ impl OpenPack {
     fn begin(fleet: &Fleet<'_>, config: &StoreConfig) -> Result<Self> {
         let set = SetId(random()?);
         fleet.begin(ExtentName::pack(set));
-        let writer = SetWriter::new(config.store, set, SetKind::Pack, geometry(config))?;
+        let writer = SetWriter::new(config.store, set, SetKind::Pack, geometry(config)?);
         Ok(OpenPack { index: PackIndex { set, records: Vec::new() }, writer, head: Vec::new() })
     }
 
@@ -114,7 +117,7 @@ pub fn write_run(packs: &[PackIndex], fleet: &Fleet<'_>, config: &StoreConfig) -
     let set = SetId(random()?);
     let name = ExtentName::index(set);
     fleet.begin(name);
-    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config))?;
+    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config)?);
     let mut sink = fleet.sink(name);
     for pack in packs {
         writer.append(&index_record(pack), &mut sink)?;

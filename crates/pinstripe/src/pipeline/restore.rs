@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::abort::Abort;
 use super::limits::{Limits, PLAN_CHUNKS, PLAN_OPEN_FILES};
+use crate::beneath::shown;
 use crate::codec::Decoder;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
@@ -22,8 +23,8 @@ use crate::format::meta::{FileKind, Metadata};
 use crate::format::record::ChunkRow;
 use crate::id::ChunkId;
 use crate::monitor::{Counter, Monitor};
-use crate::sink::{FileSink, TreeSink, Unset};
-use crate::source::{self, SourceFile};
+use crate::sink::{FileSink, Part, TreeSink, Unset};
+use crate::source::SourceFile;
 use crate::store::packs::{
     Catalogued, FetchedRecord, PackReader, RecordPlace, missing_chunk, wrong_place,
 };
@@ -91,8 +92,13 @@ impl Plan<'_> {
     }
 
     fn note_unset(&self, path: &[u8], unset: Vec<Unset>) {
-        for unset in unset {
-            self.monitor.loss(source::shown(path), unset.error);
+        for Unset { part, error } in unset {
+            // Only root may give files away: that an owner stays is how others restore.
+            if part == Part::Owner && !rustix::process::geteuid().is_root() {
+                self.monitor.warning(shown(path), error);
+            } else {
+                self.monitor.loss(shown(path), error);
+            }
         }
     }
 
@@ -213,7 +219,7 @@ impl Plan<'_> {
         if error.kind() == Kind::NoSpace {
             abort.raise(error.advice("free some room at the target and restore again with --overwrite"));
         } else {
-            self.monitor.loss(source::shown(&target.path), error);
+            self.monitor.loss(shown(&target.path), error);
         }
     }
 }
@@ -278,7 +284,7 @@ impl Planner<'_, '_> {
                 if !path.is_empty()
                     && let Err(error) = self.plan.sink.make_directory(path)
                 {
-                    self.plan.monitor.loss(source::shown(path), error);
+                    self.plan.monitor.loss(shown(path), error);
                 }
             }
             FileKind::File => {
@@ -425,7 +431,7 @@ pub fn finish_tree(
                 plan.note_unset(path, unset);
             }
             Ok(None) => {}
-            Err(error) => plan.monitor.loss(source::shown(path), error),
+            Err(error) => plan.monitor.loss(shown(path), error),
         }
     }
     while let Some(directory) = open.pop() {
@@ -462,7 +468,7 @@ fn close(plan: &Plan<'_>, directory: Option<&Entry>) {
             plan.monitor.add(Counter::RestoredEntries, 1);
             plan.note_unset(path, unset);
         }
-        Err(error) => plan.monitor.loss(source::shown(path), error),
+        Err(error) => plan.monitor.loss(shown(path), error),
     }
 }
 
@@ -485,7 +491,7 @@ pub fn verify(plan: &Plan<'_>, tree: &mut TreeReader<'_>, target: BorrowedFd<'_>
                     let path = plan.target_path(&entry);
                     if let Err(error) = verify_file(plan, &entry, &rows, target, path, &mut buffer)
                     {
-                        plan.monitor.loss(source::shown(path), error);
+                        plan.monitor.loss(shown(path), error);
                     }
                 }
             });

@@ -159,7 +159,7 @@ impl SourceFile {
 }
 
 /// fstat, in our own words.
-fn stat_of(fd: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
+pub(super) fn stat_of(fd: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     let stat =
         rustix::fs::fstat(fd).map_err(|errno| Error::io("cannot stat", shown(path), errno))?;
     let kind = FileKind::from_st_mode(stat.st_mode as u32).ok_or_else(|| {

@@ -15,15 +15,44 @@ mod tests;
 mod xattr;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::beneath::{Resolver, check_relative, failure, shown};
 use crate::error::{Error, Kind, Result};
+use crate::format::meta::Stat;
 
 pub use file::SourceFile;
 pub use xattr::{Xattrs, xattrs_at, xattrs_of};
+
+/// The file system's root: what the paths of a backup are relative to.
+///
+/// # Errors
+/// As the system says.
+pub fn open_root() -> Result<OwnedFd> {
+    open_directory(Path::new("/"))
+}
+
+/// A directory to read below.
+///
+/// # Errors
+/// As the system says.
+pub fn open_directory(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| Error::io("cannot open the directory", path, errno))
+}
+
+/// What the entry at `path` is now.
+///
+/// # Errors
+/// As [`read_link`].
+pub fn stat_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
+    check_relative(path)?;
+    file::stat_of(open_entry(root, path)?.as_fd(), path)
+}
 
 /// The target of the symlink at `path` below `root`: its bytes, not resolved.
 ///

@@ -93,7 +93,7 @@ fn parse_run(mut bytes: &[u8]) -> Result<Vec<PackIndex>> {
 pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
     let name = ExtentName::pack(set);
     let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
-    let bytes = read_checked(&reader, reader.index_range(), |bytes| parse_index_record(bytes).map(drop))?;
+    let bytes = read_checked(&reader, reader.index(), |bytes| parse_index_record(bytes).map(drop))?;
     let (index, _) = parse_index_record(&bytes).map_err(|error| error.at(name.path()))?;
     if index.set != set {
         return Err(Error::corrupt("a pack's index speaks of another pack", name.path())
@@ -111,6 +111,7 @@ fn read_checked(
     let mut bytes = Vec::new();
     reader.read(range.clone(), &mut bytes)?;
     if check(&bytes).is_err() {
+        bytes.clear();
         reader.read_verified(range, &mut bytes)?;
     }
     Ok(bytes)

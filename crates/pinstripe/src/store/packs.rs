@@ -144,6 +144,7 @@ impl<'a> PackReader<'a> {
             let stored = buffer.len() - stored.len()..buffer.len();
             return Ok(FetchedRecord { head, bytes: buffer, stored });
         }
+        buffer.clear();
         let report = reader.read_verified(range, &mut buffer)?;
         self.count(&report, bytes);
         let parsed = record::parse(&buffer).map(|(head, stored)| (head, stored.len()));

@@ -1,0 +1,58 @@
+//! `members`: which members the store has, where they are, what they hold.
+
+use std::path::PathBuf;
+
+use crate::error::Result;
+use crate::member::Room;
+use crate::store::Store;
+
+/// One member of the store.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct MemberState {
+    /// Its number, from 0.
+    pub member: usize,
+    /// Where it is, or was last seen.
+    #[serde(serialize_with = "crate::units::lossy_path")]
+    pub place: PathBuf,
+    /// Whether it was found.
+    pub present: bool,
+    /// Why not.
+    pub absence: Option<String>,
+    /// Extents of packs.
+    pub packs: u64,
+    /// Bytes in all rooms.
+    pub stored_bytes: u64,
+    /// Bytes still free on its file system, where that is known.
+    pub free_bytes: Option<u64>,
+}
+
+/// The state of every member.
+///
+/// # Errors
+/// When a present member cannot be listed.
+pub fn run(store: &Store) -> Result<Vec<MemberState>> {
+    let mut states = Vec::with_capacity(store.seats.len());
+    for (number, seat) in store.seats.iter().enumerate() {
+        let mut state = MemberState {
+            member: number,
+            place: seat.place.clone(),
+            present: seat.member.is_some(),
+            absence: seat.absence.as_ref().map(ToString::to_string),
+            packs: 0,
+            stored_bytes: 0,
+            free_bytes: None,
+        };
+        if let Some(member) = &seat.member {
+            for room in Room::ALL {
+                let extents = member.list(room)?;
+                state.stored_bytes += extents.iter().map(|(_, bytes)| bytes).sum::<u64>();
+                if room == Room::Packs {
+                    state.packs = extents.len() as u64;
+                }
+            }
+            state.free_bytes = member.caps().free_bytes;
+        }
+        states.push(state);
+    }
+    Ok(states)
+}

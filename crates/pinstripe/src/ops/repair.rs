@@ -1,0 +1,255 @@
+//! `repair`: write anew what parity or another copy can give back.
+//!
+//! Every strip is read and judged; an extent with damage is rebuilt whole beside the old one and
+//! takes its place only when it is durable. Snapshot objects, keys and labels are copied from a
+//! member that has them sound. An index run that cannot be read is made anew from the packs. The
+//! label of a rebuilt member comes last: before that, the directory is no member.
+
+use std::collections::{BTreeSet, HashSet};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::check::judge;
+use crate::error::{Error, Kind, Result};
+use crate::format::label::Label;
+use crate::format::stripe_set::SetKind;
+use crate::id::{SetId, SnapshotId, random};
+use crate::member::directory::DirectoryMember;
+use crate::member::{ExtentName, Replace, Room, SharedMember};
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::each::each;
+use crate::pipeline::limits::Limits;
+use crate::pipeline::pack::geometry;
+use crate::store::{Seat, Store, index, keys_name, read_small};
+use crate::stripe::{SetReader, SetWriter, StripSink};
+
+/// What to repair.
+pub struct Options {
+    /// Rebuild this member into this directory, which must be missing or empty.
+    pub replace: Option<(usize, PathBuf)>,
+    /// Threads.
+    pub limits: Limits,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Outcome {
+    /// Stripe sets examined.
+    pub sets: u64,
+    /// Extents written anew.
+    pub repaired_extents: u64,
+    /// Small objects copied.
+    pub repaired_objects: u64,
+    /// Index runs made anew.
+    pub rebuilt_runs: u64,
+    /// Extents that nothing can bring back.
+    pub lost_extents: u64,
+}
+
+/// Repairs the store.
+///
+/// # Errors
+/// What keeps it from running: a target that is not empty, a member number that does not exist, a
+/// member that cannot be written.
+pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    if let Some((number, place)) = &options.replace {
+        seat_replacement(store, *number, place)?;
+    }
+    small_objects(store, monitor, &mut outcome)?;
+    stripe_sets(store, options, monitor, &mut outcome)?;
+    index_runs(store, monitor, &mut outcome)?;
+    labels(store, monitor, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// Puts a new, empty member on a seat.
+fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -> Result<()> {
+    let Some(seat) = store.seats.get_mut(number) else {
+        return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
+            .advice("list the members with: pinstripe members"));
+    };
+    if seat.member.is_some() {
+        return Err(Error::new(Kind::Refused, format!("member {number} is there"))
+            .at(&seat.place)
+            .advice("repair without --member mends what is damaged on it; to replace it, detach it first"));
+    }
+    let member = DirectoryMember::create_in(place)?;
+    let place = std::fs::canonicalize(place)
+        .map_err(|error| Error::io("cannot make this path absolute", place, error))?;
+    *seat = Seat { place, member: Some(Arc::new(member)), absence: None };
+    Ok(())
+}
+
+/// Replaces one small object, durably.
+fn replace(member: &SharedMember, name: ExtentName, bytes: &[u8]) -> Result<()> {
+    let mut writer = member.create(name, Replace::Allowed)?;
+    writer.append(bytes)?;
+    writer.seal()
+}
+
+fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+    let mut names = BTreeSet::from([keys_name(&store.config)]);
+    for (_, member) in store.present() {
+        let ids = member.list(Room::Snapshots)?;
+        names.extend(ids.into_iter().map(|(id, _)| ExtentName::snapshot(SnapshotId(id))));
+    }
+    for name in names {
+        let sound = |number: usize, member: &SharedMember| {
+            let bytes = read_small(&**member, name)?;
+            judge(store, number, name, &bytes).map(|()| bytes)
+        };
+        let mut copies = store.present().filter_map(|(number, member)| sound(number, member).ok());
+        let good = match (name, copies.next()) {
+            (_, Some(good)) => good,
+            // The keys in memory were read from a member whose copy is unreadable only now.
+            (ExtentName::In(Room::Keys, _), None) => store.keys.encode(),
+            (_, None) => {
+                monitor.loss(name.path(), Error::new(Kind::TooManyLosses, "no member has a sound copy"));
+                outcome.lost_extents += 1;
+                continue;
+            }
+        };
+        for (number, member) in store.present() {
+            if sound(number, member).is_err() {
+                replace(member, name, &good)?;
+                outcome.repaired_objects += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stripe_sets(
+    store: &Store,
+    options: &Options,
+    monitor: &Monitor,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    for room in [Room::Packs, Room::Index] {
+        let sets: Vec<_> = (index::sets_in(store, room)?.into_iter())
+            .filter(|(_, members)| members.len() >= usize::from(store.config.data))
+            .map(|(set, _)| set)
+            .collect();
+        let repaired = each(options.limits.workers, &sets, |set| {
+            repair_set(store, ExtentName::In(room, set.0), *set, monitor)
+        })?;
+        outcome.sets += sets.len() as u64;
+        for (repaired, lost) in repaired {
+            outcome.repaired_extents += repaired;
+            outcome.lost_extents += lost;
+        }
+    }
+    Ok(())
+}
+
+/// Rewrites the damaged extents of one set; returns how many were repaired, and how many are lost.
+fn repair_set(
+    store: &Store,
+    name: ExtentName,
+    set: SetId,
+    monitor: &Monitor,
+) -> Result<(u64, u64)> {
+    let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
+        Ok(reader) => reader,
+        // An index run is made anew later.
+        Err(_) if matches!(name, ExtentName::In(Room::Index, _)) => return Ok((0, 0)),
+        Err(error) => {
+            monitor.loss(name.path(), error);
+            return Ok((0, 1));
+        }
+    };
+    let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
+    let damaged: BTreeSet<_> = verification.damage.iter().map(|damage| damage.member).collect();
+    let (mut repaired, mut lost) = (0, 0);
+    for number in damaged {
+        let Some(member) = store.seats[number].member.as_ref() else { continue };
+        let mut writer = member.create(name, Replace::Allowed)?;
+        match reader.rebuild_extent(number, &mut *writer) {
+            Ok(_) => {
+                writer.seal()?;
+                monitor.add(Counter::RepairedExtents, 1);
+                repaired += 1;
+            }
+            Err(error) if error.kind() == Kind::TooManyLosses => {
+                monitor.loss(member.place().join(name.path()), error);
+                lost += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((repaired, lost))
+}
+
+/// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read:
+/// they are derived, and their packs speak for themselves.
+fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+    let mut spoken_of = HashSet::new();
+    let mut unreadable = Vec::new();
+    for run in index::sets_in(store, Room::Index)?.into_keys() {
+        match index::read_run(store, run) {
+            Ok(packs) => spoken_of.extend(packs.into_iter().map(|pack| pack.set)),
+            Err(_) => unreadable.push(run),
+        }
+    }
+    let mut packs = Vec::new();
+    for (set, members) in index::sets_in(store, Room::Packs)? {
+        if !spoken_of.contains(&set) && members.len() >= usize::from(store.config.data) {
+            match index::read_pack_index(store, set) {
+                Ok(pack) => packs.push(pack),
+                Err(error) => monitor.warning(ExtentName::pack(set).path(), error),
+            }
+        }
+    }
+    if !packs.is_empty() && !unreadable.is_empty() {
+        write_run(store, &packs)?;
+        outcome.rebuilt_runs += 1;
+    }
+    for run in unreadable {
+        for (_, member) in store.present() {
+            member.delete(ExtentName::index(run))?;
+        }
+    }
+    store.present().try_for_each(|(_, member)| member.sync())
+}
+
+fn write_run(store: &Store, packs: &[crate::format::pack_index::PackIndex]) -> Result<()> {
+    struct Extents(Vec<Option<Box<dyn crate::member::ExtentWriter>>>);
+    impl StripSink for Extents {
+        fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()> {
+            self.0[member].as_mut().map_or(Ok(()), |writer| writer.append(&bytes))
+        }
+    }
+    let set = SetId(random()?);
+    let create = |member: &Option<SharedMember>| {
+        member.as_ref().map(|m| m.create(ExtentName::index(set), Replace::Never)).transpose()
+    };
+    let mut extents = Extents(store.members().iter().map(create).collect::<Result<_>>()?);
+    let config = &store.config;
+    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config)?);
+    for pack in packs {
+        writer.append(&index::index_record(pack), &mut extents)?;
+    }
+    let end = writer.position();
+    writer.finish(0..end, &mut extents)?;
+    extents.0.into_iter().flatten().try_for_each(|writer| writer.seal())
+}
+
+/// Writes every member's label that is missing, damaged or names places that are no more.
+fn labels(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+    let places: Vec<_> =
+        store.seats.iter().map(|seat| seat.place.as_os_str().as_bytes().to_vec()).collect();
+    // Members that were here all along first: they must know the new one before it counts.
+    for (number, member) in store.present() {
+        let label =
+            Label { config: store.config.clone(), member: number as u8, places: places.clone() };
+        let bytes = label.encode();
+        if read_small(&**member, ExtentName::Label).ok().as_deref() != Some(&bytes[..]) {
+            replace(member, ExtentName::Label, &bytes)?;
+            outcome.repaired_objects += 1;
+            monitor.note(&format!("wrote the label of member {number} at {}", member.place().display()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! The same work for each item of a list, by several threads.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::error::Result;
+
+/// Does `work` for every item on `threads` threads; results come in the order of the items.
+/// Every item is worked on, also after one has failed.
+///
+/// # Errors
+/// The first error in the order of the items.
+pub fn each<T: Sync, R: Send>(
+    threads: usize,
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<_> = items.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(items.len()) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(at) else { break };
+                    let result = work(item);
+                    *results[at].lock().expect("each slot is locked once") = Some(result);
+                }
+            });
+        }
+    });
+    let done = |slot: Mutex<Option<Result<R>>>| {
+        slot.into_inner().expect("no thread panicked").expect("every item was worked on")
+    };
+    results.into_iter().map(done).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Kind};
+
+    #[test]
+    fn results_keep_the_order_and_the_first_error_wins() {
+        let items: Vec<u32> = (0..100).collect();
+        assert_eq!(each(4, &items, |n| Ok(n * 2)).unwrap()[99], 198);
+        let fail = |n: &u32| match n {
+            7 | 50 => Err(Error::new(Kind::Io, n.to_string())),
+            _ => Ok(()),
+        };
+        assert_eq!(each(4, &items, fail).unwrap_err().to_string(), "7");
+        assert!(each(4, &[] as &[u32], |_| Ok(())).unwrap().is_empty());
+    }
+}
