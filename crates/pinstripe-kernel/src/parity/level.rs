@@ -109,8 +109,6 @@ impl Level {
                 _ => span.start,
             }
         };
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        return (kernel, span.start, stream).1;
     }
 }
 
