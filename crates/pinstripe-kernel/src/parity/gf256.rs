@@ -21,7 +21,7 @@ const LOG: [u8; 256] = log_table();
 pub(super) static NIBBLES: [[u8; 32]; 256] = nibble_tables();
 
 /// For every factor its product as an 8x8 bit matrix in the form `gf2p8affineqb` takes.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "GFNI is an x86 extension"))]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "GFNI is an x86 extension"))]
 pub(super) static MATRICES: [u64; 256] = matrices();
 
 /// `a * x`, the product with the generator.

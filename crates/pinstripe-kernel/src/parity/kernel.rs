@@ -46,7 +46,7 @@ pub(super) trait Lanes: Copy {
 /// # Safety
 /// `step` must stay inside `0..bound()` of its slices whenever `at + N * V::BYTES <= bound()`.
 pub(super) unsafe trait Kernel {
-    /// Offsets below this lie within every slice, source or output.
+    /// Offsets below this lie within every slice, source or output. Without sources it is 0.
     fn bound(&self) -> usize;
     /// How many slices are read or written.
     fn slices(&self) -> usize;
@@ -302,6 +302,7 @@ unsafe fn put<V: Lanes, const N: usize, const STREAM: bool>(lanes: [V; N], to: *
     }
 }
 
+/// Without slices 0: no offset lies within none.
 fn shortest(slices: &[&[u8]]) -> usize {
     slices.iter().map(|slice| slice.len()).min().unwrap_or(0)
 }

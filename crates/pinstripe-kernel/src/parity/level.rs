@@ -104,32 +104,28 @@ impl Level {
         // SAFETY: the same.
         #[cfg(target_arch = "aarch64")]
         return unsafe {
-            match (self, stream) {
-                (Level::Neon, false) => neon::neon(kernel, span),
+            match self {
+                Level::Neon => neon::neon(kernel, span, stream),
                 _ => span.start,
             }
         };
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        return (kernel, span.start, stream).1;
     }
 }
 
 /// Where to begin storing past the caches, `None` to store into them.
 ///
-/// What does not fit in the caches would only push out what does: such stores save reading every
-/// line before it is overwritten. For what fits they cost far more than they save.
-#[cfg(target_arch = "x86_64")]
+/// What does not fit in the caches would only push out what does, and such stores save reading
+/// every line before it is overwritten. For what fits they cost far more than they save.
 fn stream_start<K: Kernel>(kernel: &K, span: &Range<usize>) -> Option<usize> {
-    if span.len().saturating_mul(kernel.slices()) <= x86::cache_bytes() {
+    #[cfg(target_arch = "x86_64")]
+    let fits_bytes = x86::cache_bytes();
+    #[cfg(not(target_arch = "x86_64"))]
+    let fits_bytes = usize::MAX;
+    if span.len().saturating_mul(kernel.slices()) <= fits_bytes {
         return None;
     }
     let misaligned = (kernel.phase()? + span.start) % 64;
     Some(span.start + (64 - misaligned) % 64)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn stream_start<K: Kernel>(_: &K, _: &Range<usize>) -> Option<usize> {
-    None
 }
 
 impl fmt::Display for Level {

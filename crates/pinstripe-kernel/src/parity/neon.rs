@@ -1,7 +1,7 @@
 //! The level of aarch64: how NEON holds and multiplies bytes.
 //!
-//! A product is two look-ups in sixteen-entry tables. There are no stores past the caches: the
-//! processors detect such streams themselves.
+//! A product is two look-ups in sixteen-entry tables. No intrinsic stores past the caches, and these
+//! processors see such streams by themselves.
 
 use super::gf256::NIBBLES;
 use super::kernel::{Kernel, Lanes, sweep};
@@ -16,7 +16,7 @@ struct Neon(uint8x16_t);
 /// # Safety
 /// The processor has NEON; `span` ends within the kernel's bound.
 #[target_feature(enable = "neon")]
-pub(super) unsafe fn neon<K: Kernel>(kernel: &mut K, span: Range<usize>) -> usize {
+pub(super) unsafe fn neon<K: Kernel>(kernel: &mut K, span: Range<usize>, _stream: bool) -> usize {
     // SAFETY: promised by the caller.
     unsafe { sweep::<Neon, K, false>(kernel, span) }
 }
