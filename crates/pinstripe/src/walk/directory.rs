@@ -179,11 +179,8 @@ impl Drop for Directory {
 /// Opens a directory for reading: never through a symlink, without hanging, and without touching
 /// its access time where we may ask for that.
 pub(super) fn open_directory(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY
-        | OFlags::DIRECTORY
-        | OFlags::NOFOLLOW
-        | OFlags::CLOEXEC
-        | OFlags::NONBLOCK;
+    let flags =
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::openat(at, name, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => rustix::fs::openat(at, name, flags, Mode::empty()),
         answer => answer,

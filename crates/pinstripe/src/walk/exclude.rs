@@ -358,8 +358,23 @@ mod tests {
     #[test]
     fn patterns_that_cannot_be_meant_are_refused() {
         for pattern in [
-            "", "/", "//", "a//b", "./a", "a/..", "[", "[]", "[a", "[!", "[a-", "x[b-a]", "a\\",
-            "!a", "[[:alpha:]]", "a\0b", "\\\0",
+            "",
+            "/",
+            "//",
+            "a//b",
+            "./a",
+            "a/..",
+            "[",
+            "[]",
+            "[a",
+            "[!",
+            "[a-",
+            "x[b-a]",
+            "a\\",
+            "!a",
+            "[[:alpha:]]",
+            "a\0b",
+            "\\\0",
         ] {
             let error = Exclude::new([pattern]).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{pattern:?}");

@@ -24,19 +24,20 @@ mod stat;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::CString;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::CWD;
-use rustix::path::Arg;
 
 use crate::error::{self, Error, Result};
+pub use batch::{Batch, Found, Item, Trouble};
 use batch::{Entries, Run};
 use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
-pub use batch::{Batch, Found, Item, Trouble};
 use frontier::{Frontier, Head, Key};
 use scan::{Plan, Scanner, Step, Task};
 pub use stat::{Kind, Stat, Time};
@@ -112,13 +113,15 @@ impl Walker {
     ///
     /// # Errors
     /// [`error::Kind::NotFound`] or [`error::Kind::Io`] when the root cannot be looked at or
-    /// opened.
+    /// opened; [`error::Kind::Usage`] for a path with a zero byte.
     pub fn new(root: &Path, prefix: Vec<u8>, options: Options) -> Result<Walker> {
-        let name = root.into_c_str().map_err(|errno| Error::io("cannot use", root, errno))?;
-        let seen = look(CWD, &name).map_err(|errno| Error::io("cannot stat", root, errno))?;
-        let stat = seen.stat.ok_or_else(|| {
-            Error::new(error::Kind::Unsupported, "unknown type of file").at(root)
+        let name = CString::new(root.as_os_str().as_bytes()).map_err(|_| {
+            Error::new(error::Kind::Usage, "a zero byte cannot be part of a path").at(root)
         })?;
+        let seen = look(CWD, &name).map_err(|errno| Error::io("cannot stat", root, errno))?;
+        let stat = seen
+            .stat
+            .ok_or_else(|| Error::new(error::Kind::Unsupported, "unknown type of file").at(root))?;
         let mut frontier = Frontier::new();
         let mut entries = Entries::default();
         entries.push(b"", Ok(stat));
