@@ -1,1 +1,51 @@
-fn main() {}
+//! The chores of this repository, as `cargo xtask VERB`.
+//!
+//! It depends on none of our crates, so that it still works when they do not compile.
+
+mod bench;
+mod fuzz;
+mod licence;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+The chores of this repository.
+
+usage:
+  cargo xtask test                 format, clippy, tidy, licences and every test
+  cargo xtask tidy                 the house rules that no compiler checks
+  cargo xtask fuzz [SECONDS]       every fuzz target for SECONDS each (default 30)
+  cargo xtask bench CASE [ARG]...  codec, walk, backup, parity or all; ARGs go to the case;
+                                   results land in target/bench/ as JSON and Markdown
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let verb = args.first().map(String::as_str);
+    let rest = args.get(1..).unwrap_or_default();
+    let done = match verb {
+        Some("test") if rest.is_empty() => test::run(),
+        Some("tidy") if rest.is_empty() => tidy::run(),
+        Some("fuzz") => fuzz::run(rest),
+        Some("bench") => bench::run(rest),
+        Some("help" | "--help" | "-h") => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! One huge file, such as a disk image: how it is made, and its table.
+//!
+//! The image is the same in each run on one machine: slabs of 64 MiB, of which 40 MiB are files
+//! of /usr one after the other in path order (from the start again when they end), 12 MiB are
+//! zeros and 12 MiB cannot be compressed.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use pinstripe::units::{MIB, format_size};
+
+use super::limits::Limit;
+use super::{Costs, Phase, Target, compare_row, comparison, costs_of, mib, tools, trees};
+use crate::Result;
+use crate::child::Cost;
+use crate::stats::Summary;
+use crate::table::Table;
+
+const FILES_FROM: &str = "/usr";
+/// Bytes of files, of zeros and of noise in each slab.
+const SLAB: [u64; 3] = [40 * MIB, 12 * MIB, 12 * MIB];
+/// The share of the slowest stage's rate that a backup of the image is to reach.
+const SHARE: f64 = 0.8;
+
+/// Makes the image below `work` unless it is there in full, and returns its path.
+pub fn make(work: &Path, bytes: u64) -> Result<PathBuf> {
+    let path = work.join(format!("image-{bytes}"));
+    if path.metadata().is_ok_and(|metadata| metadata.len() == bytes) {
+        return Ok(path);
+    }
+    eprintln!("making an image of {}", format_size(bytes));
+    let half = path.with_extension("half");
+    let told = |error| format!("cannot make {}: {error}", half.display());
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(&half).map_err(told)?);
+    let mut files = Files::below(Path::new(FILES_FROM))?;
+    fill(&mut out, &mut files, SLAB, bytes)
+        .and_then(|()| out.flush())
+        .and_then(|()| fs::rename(&half, &path))
+        .map_err(told)?;
+    Ok(path)
+}
+
+fn fill(out: &mut dyn Write, files: &mut Files, slab: [u64; 3], bytes: u64) -> io::Result<()> {
+    let [file_bytes, zero_bytes, random_bytes] = slab;
+    let mut random = Random(0);
+    let mut left = bytes;
+    while left > 0 {
+        let before = left;
+        left -= io::copy(&mut files.by_ref().take(file_bytes.min(left)), out)?;
+        left -= io::copy(&mut io::repeat(0).take(zero_bytes.min(left)), out)?;
+        left -= io::copy(&mut random.by_ref().take(random_bytes.min(left)), out)?;
+        assert!(left < before, "zeros and random bytes never end");
+    }
+    Ok(())
+}
+
+/// The content of many files as one endless stream; empty when they all are.
+struct Files {
+    paths: Vec<PathBuf>,
+    next: usize,
+    current: Option<File>,
+}
+
+impl Files {
+    fn below(root: &Path) -> Result<Files> {
+        let mut paths = Vec::new();
+        trees::visit(root, &mut |path, metadata| {
+            if metadata.is_file() && metadata.len() > 0 {
+                paths.push(path.to_path_buf());
+            }
+            Ok(())
+        })?;
+        Ok(Files { paths, next: 0, current: None })
+    }
+}
+
+impl Read for Files {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Twice over the list without a byte: there is none.
+        for _ in 0..2 * self.paths.len() {
+            if let Some(file) = &mut self.current {
+                match file.read(buffer)? {
+                    0 => self.current = None,
+                    read => return Ok(read),
+                }
+            }
+            // A file that cannot be opened or has gone is passed over.
+            self.current = File::open(&self.paths[self.next]).ok();
+            self.next = (self.next + 1) % self.paths.len();
+        }
+        Ok(0)
+    }
+}
+
+/// Bytes that no codec makes smaller, always the same ones (splitmix64).
+struct Random(u64);
+
+impl Read for Random {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        for piece in buffer.chunks_mut(8) {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^= mixed >> 31;
+            piece.copy_from_slice(&mixed.to_le_bytes()[..piece.len()]);
+        }
+        Ok(buffer.len())
+    }
+}
+
+/// The backup of the image beside what each stage could do alone.
+pub fn table(costs: &Costs, bytes: u64, limits: &[Limit]) -> Result<Table> {
+    let note = format!(
+        "{}: slabs of 64 MiB, of which 40 MiB are files of {FILES_FROM}, 12 MiB zeros and 12 MiB \
+         pseudo-random. A stage's own rate is that of all cores doing nothing else.",
+        format_size(bytes)
+    );
+    let mut table = comparison("Backup of one huge file", note);
+    let theirs = costs_of(costs, Phase::Image, tools::RESTIC)?;
+    let ours = costs_of(costs, Phase::Image, tools::PINSTRIPE)?;
+    let mut both = |what: &str, pick: &dyn Fn(&Cost) -> f64, decimals, target| {
+        let values = [theirs, ours].map(|costs| {
+            let samples: Vec<f64> = costs.iter().map(pick).collect();
+            Summary::of(&samples).map_or(f64::NAN, |summary| summary.median)
+        });
+        compare_row(&mut table, what.to_owned(), values, decimals, target);
+        values[1]
+    };
+    both("wall s", &|cost| cost.wall_s, 2, Target::None);
+    both("CPU s", &|cost| cost.cpu_s, 2, Target::None);
+    both("cores busy", &|cost| cost.cpu_s / cost.wall_s, 2, Target::None);
+    let limit = Target::AtMost(super::MEMORY_LIMIT_MIB);
+    both("peak MiB", &|cost| mib(cost.memory_bytes as f64), 0, limit);
+    let rate = both("MB/s", &|cost| bytes as f64 / 1e6 / cost.wall_s, 0, Target::None);
+    for limit in limits {
+        let what = format!("{} alone, MB/s", limit.stage);
+        let values = [f64::NAN, limit.bytes_per_second / 1e6];
+        compare_row(&mut table, what, values, 0, Target::None);
+    }
+    let slowest = limits.iter().map(|limit| limit.bytes_per_second / 1e6).fold(f64::NAN, f64::min);
+    let what = "share of the slowest stage".to_owned();
+    compare_row(&mut table, what, [f64::NAN, rate / slowest], 2, Target::AtLeast(SHARE));
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_has_its_size_and_its_parts() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("a"), "alpha").unwrap();
+        fs::write(place.path().join("b"), "beta").unwrap();
+        let make = || {
+            let mut files = Files::below(place.path()).unwrap();
+            let mut image = Vec::new();
+            fill(&mut image, &mut files, [18, 5, 7], 61).unwrap();
+            image
+        };
+        let image = make();
+        assert_eq!(image.len(), 61);
+        assert_eq!(&image[..23], b"alphabetaalphabeta\0\0\0\0\0");
+        assert_eq!(&image[30..53], &image[..23]);
+        assert_ne!(image[23..30], image[53..60]);
+        assert!(image == make(), "two images differ");
+    }
+
+    #[test]
+    fn without_files_the_image_is_zeros_and_noise() {
+        let place = tempfile::tempdir().unwrap();
+        let mut files = Files::below(place.path()).unwrap();
+        let mut image = Vec::new();
+        fill(&mut image, &mut files, [18, 5, 7], 30).unwrap();
+        assert_eq!(image.len(), 30);
+        assert!(image.starts_with(&[0; 5]));
+    }
+}

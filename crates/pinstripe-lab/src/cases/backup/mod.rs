@@ -1,0 +1,442 @@
+//! pinstripe against restic on one real tree, and both on one huge file.
+//!
+//! Both read the same bytes from a warm page cache and write to the same file system; they take
+//! turns, and who begins changes from round to round, so that a neighbour's load falls on both.
+//! pinstripe has four members with parity one, restic one directory. Everything that is restored
+//! is compared with its source, content and metadata, outside the measured time. A store is made
+//! anew in each round, and making it is not measured.
+
+mod image;
+mod limits;
+mod tools;
+mod trees;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pinstripe::units::{GIB, format_count, parse_size};
+
+use super::pairs;
+use crate::Result;
+use crate::child::{self, Cost};
+use crate::machine::file_system;
+use crate::stats::Summary;
+use crate::table::{Align, Cell, Table};
+use tools::{Pinstripe, Restic, Tool};
+
+/// What it measures, and its arguments.
+pub const ABOUT: &str = "pinstripe against restic: --source TREE, --work DIR (20 GB free), \
+                         --rounds N, --image-size SIZE, --restic FILE, --pinstripe FILE";
+
+const TARBALL: &str = "/usr/src/linux-source-6.1.tar.xz";
+const MEMORY_LIMIT_MIB: f64 = 200.0;
+
+/// What is run in each round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    First,
+    Second,
+    Restore,
+    Degraded,
+    Image,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Phase::First => "first backup",
+            Phase::Second => "unchanged second backup",
+            Phase::Restore => "full restore",
+            Phase::Degraded => "restore, one member missing",
+            Phase::Image => "one huge file",
+        }
+    }
+}
+
+/// Runs both and returns the tables.
+pub fn run(args: &[String]) -> Result<Vec<Table>> {
+    let settings = Settings::read(args)?;
+    let mut contest = Contest::prepare(&settings)?;
+    for round in 0..settings.rounds {
+        contest.tree_round(round)?;
+    }
+    let image = image::make(&settings.work, settings.image_bytes)?;
+    for round in 0..settings.rounds {
+        contest.image_round(round, &image)?;
+    }
+    contest.clear()?;
+    let limits = limits::measure(&image)?;
+    Ok(vec![
+        contest.tree_table()?,
+        image::table(&contest.costs, settings.image_bytes, &limits)?,
+        contest.runs_table(),
+    ])
+}
+
+struct Settings {
+    source: Option<PathBuf>,
+    work: PathBuf,
+    rounds: usize,
+    image_bytes: u64,
+    restic: PathBuf,
+    pinstripe: PathBuf,
+}
+
+impl Settings {
+    fn read(args: &[String]) -> Result<Settings> {
+        let here = std::env::current_exe().map_err(|error| format!("who am I: {error}"))?;
+        let beside = here.parent().unwrap_or(Path::new("."));
+        let mut settings = Settings {
+            source: None,
+            // target/lab, beside target/release: a disk, where the temporary directory may be memory.
+            work: beside.parent().unwrap_or(beside).join("lab"),
+            rounds: 3,
+            image_bytes: 4 * GIB,
+            restic: PathBuf::from("restic"),
+            pinstripe: beside.join("pinstripe"),
+        };
+        let known = ["--source", "--work", "--rounds", "--image-size", "--restic", "--pinstripe"];
+        for (name, value) in pairs(args, &known)? {
+            match name {
+                "--source" => settings.source = Some(absolute(value)?),
+                "--work" => settings.work = absolute(value)?,
+                "--rounds" => {
+                    let rounds = value.parse().ok().filter(|rounds| *rounds > 0);
+                    settings.rounds = rounds.ok_or(format!("'{value}' is no number of rounds"))?;
+                }
+                "--image-size" => {
+                    settings.image_bytes = parse_size(value).map_err(|error| error.to_string())?;
+                }
+                "--restic" => settings.restic = PathBuf::from(value),
+                _ => settings.pinstripe = PathBuf::from(value),
+            }
+        }
+        Ok(settings)
+    }
+}
+
+fn absolute(path: &str) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
+}
+
+/// Both tools, the tree, and what was measured so far.
+struct Contest {
+    source: PathBuf,
+    entries: u64,
+    source_bytes: u64,
+    work: PathBuf,
+    restic: Restic,
+    pinstripe: Pinstripe,
+    costs: Costs,
+    /// Stored bytes after the first backup: restic's, pinstripe's without and with parity.
+    stored: [Vec<f64>; 3],
+}
+
+/// The costs of each phase by tool, one per round.
+type Costs = BTreeMap<(Phase, &'static str), Vec<Cost>>;
+
+impl Contest {
+    fn prepare(settings: &Settings) -> Result<Contest> {
+        let work = settings.work.clone();
+        fs::create_dir_all(work.join("logs"))
+            .map_err(|error| format!("cannot make {}: {error}", work.display()))?;
+        // The tools first, so that a missing one is told before a tree is unpacked.
+        let restic = Restic::find(&settings.restic, &work)?;
+        let pinstripe = Pinstripe::find(&settings.pinstripe, &work)?;
+        let source = match &settings.source {
+            Some(source) => source.clone(),
+            None => unpack(&work)?,
+        };
+        let (entries, source_bytes) = trees::measure(&source)?;
+        let (costs, stored) = (Costs::new(), Default::default());
+        Ok(Contest { source, entries, source_bytes, work, restic, pinstripe, costs, stored })
+    }
+
+    /// One round over the tree: first backup, second, restore, restore with a member away.
+    fn tree_round(&mut self, round: usize) -> Result<()> {
+        let source = self.source.clone();
+        for phase in [Phase::First, Phase::Second, Phase::Restore] {
+            for name in order(round) {
+                match phase {
+                    Phase::First => {
+                        self.tool(name).make_empty()?;
+                        self.back_up(phase, name, &source)?;
+                    }
+                    Phase::Second => self.back_up(phase, name, &source)?,
+                    _ => self.restore(phase, name)?,
+                }
+            }
+            if phase == Phase::First {
+                let all = self.pinstripe.stored_bytes()?;
+                self.stored[0].push(self.restic.stored_bytes()? as f64);
+                self.stored[1].push(tools::without_parity(all));
+                self.stored[2].push(all as f64);
+            }
+        }
+        let away = self.pinstripe.lose_member(round)?;
+        self.restore(Phase::Degraded, tools::PINSTRIPE)?;
+        away.bring_back()
+    }
+
+    fn image_round(&mut self, round: usize, image: &Path) -> Result<()> {
+        for name in order(round) {
+            self.tool(name).make_empty()?;
+            self.back_up(Phase::Image, name, image)?;
+        }
+        Ok(())
+    }
+
+    fn tool(&self, name: &str) -> &dyn Tool {
+        if name == tools::RESTIC { &self.restic } else { &self.pinstripe }
+    }
+
+    fn back_up(&mut self, phase: Phase, name: &'static str, source: &Path) -> Result<()> {
+        trees::warm(source)?;
+        let command = self.tool(name).back_up(source);
+        self.measure(phase, name, command)
+    }
+
+    fn restore(&mut self, phase: Phase, name: &'static str) -> Result<()> {
+        let to = self.work.join("restored");
+        trees::remove(&to)?;
+        let command = self.tool(name).restore(&to);
+        self.measure(phase, name, command)?;
+        // Both put every source below the target under its full path.
+        let inside = to.join(self.source.strip_prefix("/").unwrap_or(&self.source));
+        let compared = trees::compare(&self.source, &inside)
+            .map_err(|error| format!("{name}, {}: not the same: {error}", phase.name()));
+        trees::remove(&to)?;
+        compared
+    }
+
+    fn measure(&mut self, phase: Phase, name: &'static str, mut command: Command) -> Result<()> {
+        // What others left to be written must not be paid by this run.
+        rustix::fs::sync();
+        let log = format!("{name}-{}", phase.name().replace([' ', ','], "-"));
+        let cost = child::run(&mut command, &self.work.join("logs"), &log)?;
+        let Cost { wall_s, cpu_s, memory_bytes } = cost;
+        let memory = mib(memory_bytes as f64);
+        eprintln!("{name}, {}: {wall_s:.2} s, {cpu_s:.2} s CPU, {memory:.0} MiB", phase.name());
+        self.costs.entry((phase, name)).or_default().push(cost);
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        trees::remove(&self.restic.folder)?;
+        trees::remove(&self.pinstripe.folder)
+    }
+
+    fn tree_table(&self) -> Result<Table> {
+        let note = format!(
+            "{} entries, {:.0} MB in {}; {} and pinstripe with {} members, parity {}, all on one \
+             {}; page cache warm; medians of {} rounds in turns; every restore was compared with \
+             its source, content and metadata. Ratio: restic / pinstripe, above 1 is better for \
+             pinstripe.",
+            format_count(self.entries),
+            self.source_bytes as f64 / 1e6,
+            self.source.file_name().unwrap_or_default().to_string_lossy(),
+            self.restic.version,
+            tools::MEMBERS,
+            tools::PARITY,
+            file_system(&self.work),
+            self.stored[0].len(),
+        );
+        let mut table = comparison("Backup and restore of a tree", note);
+        let median = |samples: &[f64]| Summary::of(samples).map_or(f64::NAN, |s| s.median);
+        let targets = [
+            (Phase::First, Phase::First, Target::Times(3.0), Target::Times(2.5)),
+            (Phase::Second, Phase::Second, Target::Times(8.0), Target::None),
+            (Phase::Restore, Phase::Restore, Target::Times(3.0), Target::None),
+            (Phase::Degraded, Phase::Restore, Target::Times(2.0), Target::None),
+        ];
+        for (phase, against, wall_target, cpu_target) in targets {
+            let theirs = costs_of(&self.costs, against, tools::RESTIC)?;
+            let ours = costs_of(&self.costs, phase, tools::PINSTRIPE)?;
+            let name = phase.name();
+            let mut line = |what: &str, pick: fn(&Cost) -> f64, decimals, target: Target| {
+                let values = |costs: &[Cost]| median(&costs.iter().map(pick).collect::<Vec<_>>());
+                let values = [values(theirs), values(ours)];
+                compare_row(&mut table, format!("{name}: {what}"), values, decimals, target);
+            };
+            line("wall s", |cost| cost.wall_s, 2, wall_target);
+            line("CPU s", |cost| cost.cpu_s, 2, cpu_target);
+            let limit = Target::AtMost(MEMORY_LIMIT_MIB);
+            line("peak MiB", |cost| mib(cost.memory_bytes as f64), 0, limit);
+        }
+        let [restic, without_parity, all] = [0, 1, 2].map(|at| median(&self.stored[at]) / 1e6);
+        let limit = Target::TimesTheirs(1.05);
+        let what = "stored MB, parity not counted".to_owned();
+        compare_row(&mut table, what, [restic, without_parity], 1, limit);
+        let what = "stored MB, with parity".to_owned();
+        compare_row(&mut table, what, [restic, all], 1, Target::None);
+        Ok(table)
+    }
+
+    fn runs_table(&self) -> Table {
+        let columns = [
+            ("phase", Align::Left),
+            ("tool", Align::Left),
+            ("round", Align::Right),
+            ("wall s", Align::Right),
+            ("CPU s", Align::Right),
+            ("peak MiB", Align::Right),
+        ];
+        let mut table = Table::new("Every run", "", &columns);
+        for ((phase, tool), costs) in &self.costs {
+            for (round, cost) in costs.iter().enumerate() {
+                table.row([
+                    phase.name().into(),
+                    (*tool).into(),
+                    (round as u64 + 1).into(),
+                    Cell::Number(cost.wall_s, 2),
+                    Cell::Number(cost.cpu_s, 2),
+                    Cell::Number(mib(cost.memory_bytes as f64), 0),
+                ]);
+            }
+        }
+        table
+    }
+}
+
+/// Who runs first changes with the round.
+fn order(round: usize) -> [&'static str; 2] {
+    match round % 2 {
+        0 => [tools::RESTIC, tools::PINSTRIPE],
+        _ => [tools::PINSTRIPE, tools::RESTIC],
+    }
+}
+
+fn costs_of<'a>(costs: &'a Costs, phase: Phase, tool: &'static str) -> Result<&'a [Cost]> {
+    let found = costs.get(&(phase, tool)).filter(|costs| !costs.is_empty());
+    found.map(Vec::as_slice).ok_or_else(|| format!("{tool} never ran the {}", phase.name()))
+}
+
+/// What pinstripe is to reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Target {
+    None,
+    /// At least so many times better than restic.
+    Times(f64),
+    /// At most so many times restic's value.
+    TimesTheirs(f64),
+    /// At most this value.
+    AtMost(f64),
+    /// At least this value.
+    AtLeast(f64),
+}
+
+impl Target {
+    fn show(self) -> String {
+        match self {
+            Target::None => String::new(),
+            Target::Times(times) => format!("ratio >= {times}"),
+            Target::TimesTheirs(times) => format!("<= {times} x restic"),
+            Target::AtMost(limit) => format!("<= {limit}"),
+            Target::AtLeast(limit) => format!(">= {limit}"),
+        }
+    }
+
+    /// `PASS`, `short`, or nothing when nothing was aimed at.
+    fn verdict(self, theirs: f64, ours: f64) -> &'static str {
+        let reached = match self {
+            Target::None => return "",
+            Target::Times(times) => theirs >= times * ours,
+            Target::TimesTheirs(times) => ours <= times * theirs,
+            Target::AtMost(limit) => ours <= limit,
+            Target::AtLeast(limit) => ours >= limit,
+        };
+        if reached { "PASS" } else { "short" }
+    }
+}
+
+/// An empty table that compares both tools, one measure in each row.
+fn comparison(title: &str, note: String) -> Table {
+    let columns = [
+        ("measure", Align::Left),
+        ("restic", Align::Right),
+        ("pinstripe", Align::Right),
+        ("ratio", Align::Right),
+        ("target", Align::Left),
+        ("verdict", Align::Left),
+    ];
+    Table::new(title, note, &columns)
+}
+
+/// A row of a comparison, from `[restic's, ours]`; a NaN is a value that does not exist.
+fn compare_row(table: &mut Table, what: String, values: [f64; 2], decimals: usize, target: Target) {
+    let cell = |value: f64, decimals| match value.is_nan() {
+        true => "".into(),
+        false => Cell::Number(value, decimals),
+    };
+    let [theirs, ours] = values;
+    table.row([
+        what.into(),
+        cell(theirs, decimals),
+        cell(ours, decimals),
+        cell(theirs / ours, 2),
+        target.show().into(),
+        target.verdict(theirs, ours).into(),
+    ]);
+}
+
+fn mib(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
+}
+
+/// Unpacks Debian's kernel source below `work`, once.
+fn unpack(work: &Path) -> Result<PathBuf> {
+    let (tree, done) = (work.join("linux-source-6.1"), work.join("linux-source-6.1.complete"));
+    if done.exists() {
+        return Ok(tree);
+    }
+    if !Path::new(TARBALL).exists() {
+        let advice = "apt-get install linux-source-6.1 restic, or name a tree with --source";
+        return Err(format!("no {TARBALL}: {advice}"));
+    }
+    trees::remove(&tree)?;
+    eprintln!("unpacking {TARBALL}");
+    let mut tar = Command::new("tar");
+    tar.arg("-xJf").arg(TARBALL).arg("-C").arg(work);
+    child::run(&mut tar, &work.join("logs"), "unpack")?;
+    fs::write(&done, "").map_err(|error| format!("cannot write {}: {error}", done.display()))?;
+    Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_judge_what_they_say() {
+        for (target, theirs, ours, verdict) in [
+            (Target::Times(3.0), 12.0, 4.0, "PASS"),
+            (Target::Times(3.0), 12.0, 4.1, "short"),
+            (Target::TimesTheirs(1.05), 100.0, 105.0, "PASS"),
+            (Target::TimesTheirs(1.05), 100.0, 106.0, "short"),
+            (Target::AtMost(200.0), 150.0, 201.0, "short"),
+            (Target::AtLeast(0.8), f64::NAN, 0.8, "PASS"),
+            (Target::None, 1.0, 2.0, ""),
+        ] {
+            assert_eq!(target.verdict(theirs, ours), verdict, "{target:?} {theirs} {ours}");
+        }
+    }
+
+    #[test]
+    fn who_begins_changes() {
+        assert_eq!(order(0)[0], order(1)[1]);
+        assert_ne!(order(0), order(1));
+    }
+
+    #[test]
+    fn wrong_settings_are_named() {
+        let read = |text: &str| {
+            let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            Settings::read(&args).map(|settings| settings.image_bytes)
+        };
+        assert_eq!(read("--image-size 64M --rounds 1").unwrap(), 64 << 20);
+        assert!(read("--rounds 0").unwrap_err().contains("number of rounds"));
+        assert!(read("--image-size big").unwrap_err().contains("big"));
+    }
+}

@@ -1,0 +1,211 @@
+//! The two tools as a user calls them: nothing but their command lines.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::trees;
+use crate::Result;
+use crate::child;
+
+/// restic's name in tables.
+pub const RESTIC: &str = "restic";
+/// Our name in tables.
+pub const PINSTRIPE: &str = "pinstripe";
+/// Members of our store.
+pub const MEMBERS: usize = 4;
+/// Members that may be lost.
+pub const PARITY: usize = 1;
+
+/// A backup tool with one store of its own.
+pub trait Tool {
+    /// Throws the store away and makes an empty one.
+    fn make_empty(&self) -> Result<()>;
+    /// The command that backs up `source` to the store.
+    fn back_up(&self, source: &Path) -> Command;
+    /// The command that restores the latest backup below `to`, under its full path.
+    fn restore(&self, to: &Path) -> Command;
+    /// Bytes in all files of the store.
+    fn stored_bytes(&self) -> Result<u64>;
+}
+
+/// What of our stored bytes is not parity: every extent is data and parity in one proportion.
+/// The little that all members hold alike (member files, snapshots) is shared out likewise.
+pub fn without_parity(all_bytes: u64) -> f64 {
+    all_bytes as f64 * (MEMBERS - PARITY) as f64 / MEMBERS as f64
+}
+
+/// restic with one local directory.
+pub struct Restic {
+    program: PathBuf,
+    /// Where its repository and its cache are.
+    pub folder: PathBuf,
+    logs: PathBuf,
+    /// Its name and version.
+    pub version: String,
+}
+
+impl Restic {
+    /// Looks whether it runs.
+    pub fn find(program: &Path, work: &Path) -> Result<Restic> {
+        let output = Command::new(program).arg("version").output().map_err(|error| {
+            format!("cannot run {}: {error} (apt-get install restic)", program.display())
+        })?;
+        let version = String::from_utf8_lossy(&output.stdout);
+        let version = version.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        let (folder, logs) = (work.join("restic"), work.join("logs"));
+        Ok(Restic { program: program.to_path_buf(), folder, logs, version })
+    }
+
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("RESTIC_PASSWORD", "lab").env("RESTIC_CACHE_DIR", self.folder.join("cache"));
+        command.env("RESTIC_REPOSITORY", self.folder.join("repository"));
+        command.args([verb, "--quiet"]);
+        command
+    }
+}
+
+impl Tool for Restic {
+    fn make_empty(&self) -> Result<()> {
+        new_folder(&self.folder)?;
+        child::run(&mut self.command("init"), &self.logs, "restic-init").map(drop)
+    }
+
+    fn back_up(&self, source: &Path) -> Command {
+        let mut command = self.command("backup");
+        command.arg(source);
+        command
+    }
+
+    fn restore(&self, to: &Path) -> Command {
+        let mut command = self.command("restore");
+        command.args(["latest", "--target"]).arg(to);
+        command
+    }
+
+    fn stored_bytes(&self) -> Result<u64> {
+        Ok(trees::measure(&self.folder.join("repository"))?.1)
+    }
+}
+
+/// pinstripe with its members side by side.
+pub struct Pinstripe {
+    program: PathBuf,
+    /// Where the members are.
+    pub folder: PathBuf,
+    logs: PathBuf,
+}
+
+impl Pinstripe {
+    /// Looks whether it is there.
+    pub fn find(program: &Path, work: &Path) -> Result<Pinstripe> {
+        if !program.exists() {
+            let advice = "cargo build --release -p pinstripe-cli, or name it with --pinstripe";
+            return Err(format!("no {}: {advice}", program.display()));
+        }
+        let (folder, logs) = (work.join("members"), work.join("logs"));
+        Ok(Pinstripe { program: program.to_path_buf(), folder, logs })
+    }
+
+    fn member(&self, number: usize) -> PathBuf {
+        self.folder.join(number.to_string())
+    }
+
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("PINSTRIPE_STORE", self.member(0)).args([verb, "--json"]);
+        command
+    }
+
+    /// Moves one member's directory away, another one in each round; never the one that names the
+    /// store.
+    pub fn lose_member(&self, round: usize) -> Result<Away> {
+        let home = self.member(1 + round % (MEMBERS - 1));
+        let away = home.with_extension("away");
+        rename(&home, &away)?;
+        Ok(Away { home, away })
+    }
+}
+
+impl Tool for Pinstripe {
+    fn make_empty(&self) -> Result<()> {
+        new_folder(&self.folder)?;
+        let mut command = self.command("init");
+        for number in 0..MEMBERS {
+            command.arg("--member").arg(self.member(number));
+        }
+        command.args(["--parity", &PARITY.to_string(), "--same-disk"]);
+        child::run(&mut command, &self.logs, "pinstripe-init").map(drop)
+    }
+
+    fn back_up(&self, source: &Path) -> Command {
+        let mut command = self.command("backup");
+        command.arg(source);
+        command
+    }
+
+    fn restore(&self, to: &Path) -> Command {
+        let mut command = self.command("restore");
+        command.args(["latest", "--to"]).arg(to);
+        command
+    }
+
+    fn stored_bytes(&self) -> Result<u64> {
+        Ok(trees::measure(&self.folder)?.1)
+    }
+}
+
+/// A member that is away.
+#[must_use]
+pub struct Away {
+    home: PathBuf,
+    away: PathBuf,
+}
+
+impl Away {
+    /// Moves it back.
+    pub fn bring_back(self) -> Result<()> {
+        rename(&self.away, &self.home)
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(|error| format!("cannot move {}: {error}", from.display()))
+}
+
+fn new_folder(folder: &Path) -> Result<()> {
+    trees::remove(folder)?;
+    fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lost_member_changes_and_is_never_the_named_one() {
+        let work = tempfile::tempdir().unwrap();
+        let program = work.path().join("program");
+        fs::write(&program, "").unwrap();
+        let tool = Pinstripe::find(&program, work.path()).unwrap();
+        for number in 0..MEMBERS {
+            fs::create_dir_all(tool.member(number)).unwrap();
+        }
+        let mut lost = Vec::new();
+        for round in 0..MEMBERS - 1 {
+            let away = tool.lose_member(round).unwrap();
+            assert!(tool.member(0).exists() && !away.home.exists());
+            lost.push(away.home.clone());
+            away.bring_back().unwrap();
+        }
+        lost.dedup();
+        assert_eq!(lost.len(), MEMBERS - 1);
+        assert!((0..MEMBERS).all(|number| tool.member(number).exists()));
+    }
+
+    #[test]
+    fn a_quarter_of_four_members_is_parity() {
+        assert_eq!(without_parity(400), 300.0);
+    }
+}

@@ -1,0 +1,46 @@
+//! `cargo xtask bench CASE`: builds in release mode and lets `pinstripe-lab` measure.
+//!
+//! Results land in `target/bench/` as JSON and Markdown; the Markdown is also shown.
+
+use std::process::Command;
+
+use crate::workspace::{Result, Workspace, cargo, succeeds};
+
+const CASES: &[&str] = &["codec", "walk", "parity", "backup"];
+
+/// Runs one case, or all of them; false when one of them failed.
+pub fn run(args: &[String]) -> Result<bool> {
+    let (case, rest) = match args.split_first() {
+        Some((case, rest)) => (case.as_str(), rest),
+        None => return Err(format!("bench what? {} or all", CASES.join(", "))),
+    };
+    let cases = match CASES.iter().find(|known| **known == case) {
+        Some(known) => vec![*known],
+        None if case == "all" && rest.is_empty() => CASES.to_vec(),
+        None if case == "all" => return Err("bench all takes no arguments".to_owned()),
+        None => return Err(format!("no case '{case}': {} or all", CASES.join(", "))),
+    };
+    let workspace = Workspace::load()?;
+    let mut build = cargo();
+    build.args(["build", "--release", "-p", "pinstripe-lab", "-p", "pinstripe-cli"]);
+    if !succeeds(build.current_dir(&workspace.root))? {
+        return Ok(false);
+    }
+    let mut all_fine = true;
+    for case in cases {
+        // The parity kernels are measured by criterion; the lab only reads what it wrote.
+        let mut criterion = cargo();
+        criterion.args(["bench", "-p", "pinstripe-kernel"]).current_dir(&workspace.root);
+        if case == "parity" && !succeeds(&mut criterion)? {
+            all_fine = false;
+            continue;
+        }
+        let mut lab = Command::new(workspace.target.join("release/pinstripe-lab"));
+        lab.arg(case).arg("--markdown").arg("--out").arg(workspace.target.join("bench"));
+        if case == "parity" {
+            lab.arg("--criterion").arg(workspace.target.join("criterion"));
+        }
+        all_fine &= succeeds(lab.args(rest))?;
+    }
+    Ok(all_fine)
+}

@@ -1,0 +1,160 @@
+//! Rules on single files: banned calls and texts, sizes, files that nobody declares.
+
+use super::source::whole_words;
+use super::{File, Finding, Scanned, child, rules};
+
+/// Every finding in the text and code of the files.
+pub fn check(files: &[File], scanned: &[Scanned]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files {
+        banned_texts(file, &mut findings);
+    }
+    for file in scanned {
+        banned_calls(file, &mut findings);
+        sizes(file, &mut findings);
+    }
+    dead_files(scanned, &mut findings);
+    findings
+}
+
+fn banned_texts(file: &File, findings: &mut Vec<Finding>) {
+    if file.path.starts_with(rules::NAMES_BANNED_TEXTS) {
+        return;
+    }
+    for banned in rules::BANNED_TEXTS {
+        let (text, instead) = (banned.text, banned.instead);
+        for at in whole_words(file.text.as_bytes(), text.as_bytes()) {
+            // `a/work/` is a path below some folder, not of this machine.
+            let before = file.text[..at].chars().next_back().unwrap_or(' ');
+            if text.starts_with('/') && (before.is_alphanumeric() || "._-/}".contains(before)) {
+                continue;
+            }
+            let line = file.text[..at].lines().count().max(1);
+            let line = if file.text[..at].ends_with('\n') { line + 1 } else { line };
+            findings.push(Finding::new(&file.path, line, format!("{text} is banned: {instead}")));
+        }
+    }
+}
+
+fn banned_calls(file: &Scanned, findings: &mut Vec<Finding>) {
+    if !rules::CORE.iter().any(|folder| file.path.starts_with(folder)) {
+        return;
+    }
+    for banned in rules::BANNED_CALLS {
+        let excepted = banned.except.iter().any(|path| match path.strip_prefix('*') {
+            Some(suffix) => file.path.ends_with(suffix),
+            None => file.path.starts_with(path),
+        });
+        for at in file.source.calls(banned.call).filter(|_| !excepted) {
+            let what = format!("{} is banned here: {}", banned.call, banned.instead);
+            findings.push(Finding::new(&file.path, file.source.line(at), what));
+        }
+    }
+}
+
+fn sizes(file: &Scanned, findings: &mut Vec<Finding>) {
+    let limit = rules::FILE_LINES;
+    let judge = |line, name: &str, lines: usize, limit: &rules::Limit| {
+        let what = format!("{name} has {lines} lines, more than {}", limit.warn);
+        match lines {
+            _ if lines > limit.fail => {
+                let what = format!("{name} has {lines} lines; the limit is {}", limit.fail);
+                Some(Finding::new(&file.path, line, what))
+            }
+            _ if lines > limit.warn => Some(Finding::warning(&file.path, line, what)),
+            _ => None,
+        }
+    };
+    findings.extend(judge(0, "the file", file.source.product_lines, &limit));
+    for function in file.source.functions() {
+        let name = format!("fn {}", function.name);
+        findings.extend(judge(function.line, &name, function.lines, &rules::FUNCTION_LINES));
+    }
+}
+
+/// Files that no `mod` leads to: the compiler never sees them.
+fn dead_files(scanned: &[Scanned], findings: &mut Vec<Finding>) {
+    let declared: Vec<String> = scanned
+        .iter()
+        .flat_map(|file| file.source.modules.iter().map(|name| child(&file.path, name)))
+        .collect();
+    for file in scanned {
+        let stem = file.path.trim_end_matches(".rs");
+        let module = stem.trim_end_matches("/mod");
+        let root = ["/lib", "/main", "/build"].iter().any(|end| stem.ends_with(end))
+            || stem.contains("/bin/");
+        if !root && !declared.iter().any(|declared| declared == module) {
+            findings.push(Finding::new(&file.path, 0, "no mod declares this file"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scan;
+    use super::super::tests::{file, lines};
+    use super::*;
+
+    const CORE_FILE: &str = "crates/pinstripe/src/chunk/mod.rs";
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        let root = file("crates/pinstripe/src/lib.rs", "mod chunk; mod pipeline; mod clock;");
+        let files = [root, file(path, text)];
+        lines(check(&files, &scan(&files)))
+    }
+
+    #[test]
+    fn banned_calls_name_their_replacement() {
+        for (text, instead) in [
+            ("fn a() { println!(\"x\") }", "Monitor"),
+            ("fn a() { std::process::exit(1) }", "return an Error"),
+            ("fn a() { std::env::var(\"X\"); }", "take it as an argument"),
+            ("fn a() { std::thread::spawn(|| 1); }", "pipeline/"),
+            ("fn a() { Instant::now(); }", "clock.rs"),
+        ] {
+            let found = found(CORE_FILE, text);
+            assert!(found.len() == 1 && found[0].contains(instead), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn banned_calls_are_free_in_tests_comments_and_their_own_rooms() {
+        for (path, text) in [
+            (CORE_FILE, "#[cfg(test)]\nmod tests { fn a() { println!(); } }"),
+            (CORE_FILE, "// println!() would be wrong here"),
+            ("crates/pinstripe/src/pipeline/mod.rs", "fn a() { std::thread::scope(|_| ()) }"),
+            ("crates/pinstripe/src/clock.rs", "fn a() { SystemTime::now(); }"),
+            ("crates/pinstripe-cli/src/main.rs", "fn main() { println!(); }"),
+        ] {
+            assert_eq!(found(path, text), Vec::<String>::new(), "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn banned_texts_are_found_in_prose_too() {
+        let found = found("doc/a.md", "fine\nFIXME later\nsee /work/x, not a/work/x, XXXL\n");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("doc/a.md:2: FIXME"), "{found:?}");
+        assert!(found[1].contains("doc/a.md:3: /work/"), "{found:?}");
+    }
+
+    #[test]
+    fn sizes_warn_first_and_fail_later() {
+        let function = |lines: usize| format!("fn a() {{\n{}}}\n", "b();\n".repeat(lines - 2));
+        let body = |lines: usize| "// prose\n".repeat(lines);
+        assert_eq!(found(CORE_FILE, &function(70)), Vec::<String>::new());
+        assert!(found(CORE_FILE, &function(71))[0].starts_with("warning: "));
+        assert!(found(CORE_FILE, &function(101))[0].starts_with("error: "));
+        assert_eq!(found(CORE_FILE, &body(400)), Vec::<String>::new());
+        assert!(found(CORE_FILE, &body(401))[0].starts_with("warning: "));
+        assert!(found(CORE_FILE, &body(601))[0].starts_with("error: "));
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// prose\n".repeat(700));
+        assert_eq!(found(CORE_FILE, &tests), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_file_that_nobody_declares_is_dead() {
+        let found = found("crates/pinstripe/src/chunk/attic.rs", "");
+        assert!(found[0].contains("no mod declares this file"), "{found:?}");
+    }
+}

@@ -1,0 +1,407 @@
+//! One Rust file as tidy sees it: without comments, strings and tests, at unchanged positions.
+//!
+//! This is a scanner, not a parser: it knows just enough of the language (nested comments, raw
+//! strings, lifetimes, `#[cfg(test)]` items) to never take prose for code. Blanked bytes become
+//! spaces and newlines stay, so that offsets and line numbers are those of the file.
+
+use std::ops::Range;
+
+/// A scanned file.
+pub struct Source {
+    /// The code of the product: comments, literals and tests are blanks.
+    pub product: Vec<u8>,
+    /// Lines that are not inside tests.
+    pub product_lines: usize,
+    /// Modules that are declared for tests only, in files of their own.
+    pub test_modules: Vec<String>,
+    /// All modules that are declared to be in files of their own.
+    pub modules: Vec<String>,
+}
+
+/// A function of the product.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// The line of its `fn`, from 1.
+    pub line: usize,
+    /// Lines from `fn` to the closing brace.
+    pub lines: usize,
+}
+
+impl Source {
+    /// Scans a file.
+    pub fn scan(text: &str) -> Source {
+        let code = blank_prose(text.as_bytes());
+        let modules = declared_modules(&code);
+        let tests = test_items(&code);
+        let mut product = code.clone();
+        for range in &tests {
+            blank(&mut product[range.clone()]);
+        }
+        let kept = declared_modules(&product);
+        let test_modules = modules.iter().filter(|name| !kept.contains(name)).cloned().collect();
+        let in_tests: usize = tests.iter().map(|range| lines_within(&code, range)).sum();
+        let all = text.lines().count();
+        Source { product_lines: all.saturating_sub(in_tests), product, test_modules, modules }
+    }
+
+    /// The line of an offset, from 1.
+    pub fn line(&self, offset: usize) -> usize {
+        1 + newlines(&self.product[..offset])
+    }
+
+    /// Offsets at which `call` is written, as whole words.
+    pub fn calls<'a>(&'a self, call: &'a str) -> impl Iterator<Item = usize> + 'a {
+        whole_words(&self.product, call.as_bytes())
+    }
+
+    /// The first names after `crate::` and after as many `super::` as lead to the crate's root,
+    /// for a file whose module is `depth` below it; each with its offset.
+    pub fn rooms_named(&self, depth: usize) -> Vec<(String, usize)> {
+        let mut named = Vec::new();
+        for at in self.calls("crate") {
+            if let Some(after) = skip_colons(&self.product, at + "crate".len()) {
+                heads(&self.product, after, &mut named);
+            }
+        }
+        for at in self.calls("super") {
+            if before_is_colons(&self.product, at) {
+                continue; // Counted from the first `super` of the chain.
+            }
+            let (mut here, mut up) = (at, 0);
+            while self.product[here..].starts_with(b"super") {
+                let Some(after) = skip_colons(&self.product, here + "super".len()) else { break };
+                here = after;
+                up += 1;
+            }
+            if up > 0 && up == depth {
+                heads(&self.product, here, &mut named);
+            }
+        }
+        named
+    }
+
+    /// The functions with a body.
+    pub fn functions(&self) -> Vec<Function> {
+        let code = &self.product;
+        let mut functions = Vec::new();
+        for at in self.calls("fn") {
+            let start = skip_blanks(code, at + 2);
+            let name = word_at(code, start);
+            if name.is_empty() {
+                continue; // The type `fn(..)`.
+            }
+            if let Some(body) = item_body(code, start) {
+                let line = self.line(at);
+                let lines = self.line(body.end - 1) - line + 1;
+                functions.push(Function { name, line, lines });
+            }
+        }
+        functions
+    }
+}
+
+/// Offsets of `needle` where no word runs into it from either side.
+pub fn whole_words<'a>(text: &'a [u8], needle: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    let (first, last) = (needle[0], needle[needle.len() - 1]);
+    let last_start = text.len().saturating_sub(needle.len());
+    (0..=last_start).filter(move |&at| {
+        text[at..].starts_with(needle)
+            && !(is_word(first) && at > 0 && is_word(text[at - 1]))
+            && !(is_word(last) && text.get(at + needle.len()).is_some_and(|&b| is_word(b)))
+    })
+}
+
+/// Replaces comments and the contents of literals by blanks.
+fn blank_prose(text: &[u8]) -> Vec<u8> {
+    let mut code = text.to_vec();
+    let mut at = 0;
+    while at < text.len() {
+        let end = match text[at] {
+            b'/' if text[at..].starts_with(b"//") => find(text, at, b"\n"),
+            b'/' if text[at..].starts_with(b"/*") => comment_end(text, at),
+            b'"' => string_end(text, at),
+            b'r' if at == 0 || !is_word(text[at - 1]) || is_literal_prefix(text, at) => {
+                raw_string_end(text, at).unwrap_or(at)
+            }
+            b'\'' => char_end(text, at).unwrap_or(at),
+            _ => at,
+        };
+        blank(&mut code[at..end]);
+        at = end.max(at + 1);
+    }
+    code
+}
+
+/// Whether the `r` here follows the `b` or `c` of `br"..."`, `cr"..."`.
+fn is_literal_prefix(text: &[u8], at: usize) -> bool {
+    matches!(text[at - 1], b'b' | b'c') && (at == 1 || !is_word(text[at - 2]))
+}
+
+fn comment_end(text: &[u8], start: usize) -> usize {
+    let (mut at, mut depth) = (start, 0);
+    while at < text.len() {
+        if text[at..].starts_with(b"/*") {
+            depth += 1;
+            at += 2;
+        } else if text[at..].starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                break;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    at
+}
+
+fn string_end(text: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < text.len() && text[at] != b'"' {
+        at += if text[at] == b'\\' { 2 } else { 1 };
+    }
+    (at + 1).min(text.len())
+}
+
+fn raw_string_end(text: &[u8], start: usize) -> Option<usize> {
+    let hashes = text[start + 1..].iter().take_while(|&&b| b == b'#').count();
+    if text.get(start + 1 + hashes) != Some(&b'"') {
+        return None;
+    }
+    let close = [b"\"".as_slice(), &vec![b'#'; hashes]].concat();
+    let end = find(text, start + 2 + hashes, &close) + close.len();
+    Some(end.min(text.len()))
+}
+
+/// The end of a character literal; none for a lifetime.
+fn char_end(text: &[u8], start: usize) -> Option<usize> {
+    let inside = text.get(start + 1)?;
+    if *inside == b'\\' {
+        return Some((find(text, start + 3, b"'") + 1).min(text.len()));
+    }
+    let width = match inside {
+        0..0x80 => 1,
+        0x80..0xe0 => 2,
+        0xe0..0xf0 => 3,
+        _ => 4,
+    };
+    (text.get(start + 1 + width) == Some(&b'\'')).then_some(start + 2 + width)
+}
+
+/// The ranges of items under `#[cfg(test)]` or `#[test]`; everything under `#![cfg(test)]`.
+fn test_items(code: &[u8]) -> Vec<Range<usize>> {
+    let all = |mark: &[u8]| find(code, 0, mark) < code.len();
+    if all(b"#![cfg(test)]") {
+        return std::iter::once(0..code.len()).collect();
+    }
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for mark in ["#[cfg(test)]", "#[cfg(all(test", "#[test]"] {
+        let mut at = find(code, 0, mark.as_bytes());
+        while at < code.len() {
+            let end = item_end(code, at);
+            if !ranges.iter().any(|range| range.contains(&at)) {
+                ranges.retain(|range| !(at..end).contains(&range.start));
+                ranges.push(at..end);
+            }
+            at = find(code, end, mark.as_bytes());
+        }
+    }
+    ranges
+}
+
+/// The end of the item whose first attribute starts here.
+fn item_end(code: &[u8], start: usize) -> usize {
+    let mut at = start;
+    while code.get(at) == Some(&b'#') {
+        at = skip_blanks(code, closed(code, find(code, at, b"[")));
+    }
+    match item_body(code, at) {
+        Some(body) => body.end,
+        None => (find(code, at, b";") + 1).min(code.len()),
+    }
+}
+
+/// The braces that an item opens before a `;` ends it.
+fn item_body(code: &[u8], start: usize) -> Option<Range<usize>> {
+    let mut at = start;
+    while at < code.len() {
+        match code[at] {
+            b'{' => return Some(at..closed(code, at)),
+            b';' => return None,
+            b'(' | b'[' => at = closed(code, at),
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+/// Behind the bracket that closes the one that opens here.
+fn closed(code: &[u8], start: usize) -> usize {
+    let (mut at, mut depth) = (start, 0usize);
+    while at < code.len() {
+        match code[at] {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+/// The names of `mod name;` declarations.
+fn declared_modules(code: &[u8]) -> Vec<String> {
+    let declared = |at: usize| {
+        let start = skip_blanks(code, at + 3);
+        let name = word_at(code, start);
+        let next = code.get(skip_blanks(code, start + name.len()));
+        (!name.is_empty() && next == Some(&b';')).then_some(name)
+    };
+    whole_words(code, b"mod").filter_map(declared).collect()
+}
+
+/// The first name of a path, or of each path in a `{..}` group.
+fn heads(code: &[u8], at: usize, named: &mut Vec<(String, usize)>) {
+    if code.get(at) != Some(&b'{') {
+        let name = word_at(code, at);
+        if !name.is_empty() {
+            named.push((name, at));
+        }
+        return;
+    }
+    let end = closed(code, at) - 1;
+    let mut at = skip_blanks(code, at + 1);
+    while at < end {
+        heads(code, at, named);
+        while at < end && code[at] != b',' {
+            at = if code[at] == b'{' { closed(code, at) } else { at + 1 };
+        }
+        at = skip_blanks(code, at + 1);
+    }
+}
+
+fn skip_colons(code: &[u8], at: usize) -> Option<usize> {
+    let at = skip_blanks(code, at);
+    code[at..].starts_with(b"::").then(|| skip_blanks(code, at + 2))
+}
+
+fn before_is_colons(code: &[u8], at: usize) -> bool {
+    code[..at].trim_ascii_end().ends_with(b"::")
+}
+
+fn skip_blanks(code: &[u8], at: usize) -> usize {
+    let rest = code.get(at..).unwrap_or_default();
+    at + rest.iter().take_while(|b| b.is_ascii_whitespace()).count()
+}
+
+fn word_at(code: &[u8], at: usize) -> String {
+    let rest = code.get(at..).unwrap_or_default();
+    let word = rest.iter().take_while(|&&b| is_word(b)).copied().collect();
+    String::from_utf8(word).unwrap_or_default()
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Where `needle` is at or after `start`; the length of the text when it is not.
+fn find(text: &[u8], start: usize, needle: &[u8]) -> usize {
+    let rest = text.get(start..).unwrap_or_default();
+    let found = rest.windows(needle.len()).position(|window| window == needle);
+    found.map_or(text.len(), |at| start + at)
+}
+
+fn blank(bytes: &mut [u8]) {
+    for byte in bytes {
+        if *byte != b'\n' {
+            *byte = b' ';
+        }
+    }
+}
+
+fn newlines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|&&byte| byte == b'\n').count()
+}
+
+fn lines_within(code: &[u8], range: &Range<usize>) -> usize {
+    1 + newlines(code[range.clone()].trim_ascii_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn product(text: &str) -> String {
+        String::from_utf8(Source::scan(text).product).unwrap()
+    }
+
+    #[test]
+    fn prose_is_not_code() {
+        for text in [
+            "a(); // b()\n c()",
+            "a(); /* b() /* b() */ b() */ c()",
+            r#"a("b()", "\"b()"); c()"#,
+            r###"a(r"b()\", r#"b()"b"#, cr##"b()"#b"##); c()"###,
+            "a('b', '\\'', '\\u{62}', 'é'); c()",
+        ] {
+            let product = product(text);
+            assert_eq!(product.len(), text.len());
+            assert!(product.contains("a(") && product.contains("c()"), "{text} -> {product}");
+            assert!(!product.contains('b'), "{text} -> {product}");
+        }
+        let lifetimes = "fn a<'b>(c: &'b str) -> &'b str { r#type(c) }";
+        assert_eq!(product(lifetimes), lifetimes);
+    }
+
+    #[test]
+    fn tests_are_not_product() {
+        let text = "fn a() {}\n#[cfg(test)]\n#[rustfmt::skip]\nmod tests {\n  fn b() {}\n}\n\
+                    #[cfg(test)]\nuse b::c;\nfn d() {}\n#[cfg(test)]\nmod oracle;\nmod real;\n";
+        let source = Source::scan(text);
+        assert_eq!(source.test_modules, ["oracle"]);
+        assert_eq!(source.modules, ["oracle", "real"]);
+        let names: Vec<String> = source.functions().into_iter().map(|f| f.name).collect();
+        assert_eq!(names, ["a", "d"]);
+        assert_eq!(source.product_lines, 3);
+        assert_eq!(Source::scan("#![cfg(test)]\nfn a() {}\n").product_lines, 0);
+    }
+
+    #[test]
+    fn imports_are_found_however_they_are_written() {
+        let text = "use crate::codec::Codec;\nuse crate::{chunk, dedup::{self, Known}, walk as w};\n\
+                    fn a() -> crate::error::Result<()> { $crate::id::random(); super::super::ops::b() }\n\
+                    use super::near; pub(crate) fn c() {} // crate::prose\n";
+        let named = |depth| {
+            let rooms = Source::scan(text).rooms_named(depth);
+            rooms.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(named(2), ["codec", "chunk", "dedup", "walk", "error", "id", "ops"]);
+        assert_eq!(named(1).last().unwrap(), "near");
+        let source = Source::scan(text);
+        let (_, at) = source.rooms_named(2)[6];
+        assert_eq!(source.line(at), 3);
+    }
+
+    #[test]
+    fn functions_are_measured_to_their_closing_brace() {
+        let text = "trait T {\n  fn a(x: [u8; 4]);\n}\nfn b(f: fn(u8)) -> [u8; 2]\nwhere\n  u8: Copy,\n\
+                    {\n  if x { \"}\" }\n}\n";
+        assert_eq!(
+            Source::scan(text).functions(),
+            [Function { name: "b".into(), line: 4, lines: 6 }]
+        );
+    }
+
+    #[test]
+    fn calls_are_whole_words() {
+        let source = Source::scan("eprintln!(); println!(); env::vars(); env::var(x);");
+        assert_eq!(source.calls("println!").count(), 1);
+        assert_eq!(source.calls("env::var").count(), 1);
+    }
+}
