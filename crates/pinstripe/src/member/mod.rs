@@ -10,6 +10,19 @@
 //! - after `seal` or `put` returned, the bytes survive a power cut;
 //! - `put` has exactly one winner.
 
+mod directory;
+mod disk;
+mod memory;
+mod steps;
+
+#[cfg(test)]
+pub(crate) mod conformance;
+
+pub use directory::DirectoryMember;
+pub use disk::{Disk, physical_disk};
+pub use memory::MemoryMember;
+pub use steps::{Step, Steps};
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;

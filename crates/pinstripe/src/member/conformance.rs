@@ -1,0 +1,284 @@
+//! The one suite that every member passes: each rule of the seam, said as a test.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{ExtentName, Member, Replace, Room};
+use crate::error::Kind;
+use crate::units::MIB;
+
+/// Runs every check, each on a fresh, empty member.
+pub(crate) fn run(fresh: &dyn Fn() -> Box<dyn Member>) {
+    for check in [
+        an_extent_is_seen_when_it_is_sealed,
+        a_dropped_writer_leaves_nothing,
+        never_keeps_the_old_bytes,
+        allowed_replaces_whole,
+        put_is_create_if_absent,
+        put_has_one_winner,
+        seal_has_one_winner,
+        reads_are_whole_or_fail,
+        what_is_missing_is_not_found,
+        lists_are_sorted_and_exact,
+        rooms_are_apart,
+        empty_and_big_extents,
+        deleted_is_gone_and_may_come_back,
+        writers_side_by_side,
+        replacing_under_readers,
+    ] {
+        check(fresh().as_ref());
+    }
+}
+
+fn pack(number: u8) -> ExtentName {
+    ExtentName::In(Room::Packs, [number; 16])
+}
+
+fn write(member: &dyn Member, name: ExtentName, replace: Replace, bytes: &[u8]) -> Option<Kind> {
+    let mut writer = member.create(name, replace).unwrap();
+    writer.append(bytes).unwrap();
+    writer.seal().err().map(|error| error.kind())
+}
+
+fn read(member: &dyn Member, name: ExtentName) -> Vec<u8> {
+    let mut bytes = vec![0; member.len(name).unwrap() as usize];
+    member.read_at(name, 0, &mut bytes).unwrap();
+    bytes
+}
+
+fn assert_absent(member: &dyn Member, name: ExtentName) {
+    assert_eq!(member.len(name).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(member.read_at(name, 0, &mut [0]).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(member.read_at(name, 0, &mut []).unwrap_err().kind(), Kind::NotFound);
+    if let ExtentName::In(room, id) = name {
+        assert!(member.list(room).unwrap().iter().all(|(listed, _)| *listed != id));
+    }
+}
+
+fn an_extent_is_seen_when_it_is_sealed(member: &dyn Member) {
+    for name in [pack(1), ExtentName::Label, ExtentName::In(Room::Snapshots, [9; 16])] {
+        let mut writer = member.create(name, Replace::Never).unwrap();
+        assert_absent(member, name);
+        writer.append(b"one ").unwrap();
+        writer.append(b"").unwrap();
+        writer.append(b"two").unwrap();
+        assert_absent(member, name);
+        writer.seal().unwrap();
+        assert_eq!(read(member, name), b"one two");
+    }
+}
+
+fn a_dropped_writer_leaves_nothing(member: &dyn Member) {
+    let mut writer = member.create(pack(1), Replace::Never).unwrap();
+    writer.append(b"half").unwrap();
+    drop(writer);
+    assert_absent(member, pack(1));
+    assert_eq!(write(member, pack(1), Replace::Never, b"old"), None);
+    let mut writer = member.create(pack(1), Replace::Allowed).unwrap();
+    writer.append(b"half").unwrap();
+    drop(writer);
+    assert_eq!(read(member, pack(1)), b"old");
+    assert_eq!(member.list(Room::Packs).unwrap(), [([1; 16], 3)]);
+}
+
+fn never_keeps_the_old_bytes(member: &dyn Member) {
+    assert_eq!(write(member, pack(1), Replace::Never, b"first"), None);
+    assert_eq!(write(member, pack(1), Replace::Never, b"second"), Some(Kind::Exists));
+    assert_eq!(read(member, pack(1)), b"first");
+    // Also when the name was free at `create`.
+    let mut late = member.create(pack(2), Replace::Never).unwrap();
+    late.append(b"late").unwrap();
+    assert_eq!(write(member, pack(2), Replace::Never, b"early"), None);
+    assert_eq!(late.seal().unwrap_err().kind(), Kind::Exists);
+    assert_eq!(read(member, pack(2)), b"early");
+}
+
+fn allowed_replaces_whole(member: &dyn Member) {
+    assert_eq!(write(member, pack(1), Replace::Allowed, b"a free name"), None);
+    let mut writer = member.create(pack(1), Replace::Allowed).unwrap();
+    writer.append(b"new").unwrap();
+    // The old one stays whole until the seal, also for those who read it before.
+    assert_eq!(read(member, pack(1)), b"a free name");
+    writer.seal().unwrap();
+    assert_eq!(read(member, pack(1)), b"new");
+    assert_eq!(member.list(Room::Packs).unwrap(), [([1; 16], 3)]);
+}
+
+fn put_is_create_if_absent(member: &dyn Member) {
+    for name in [ExtentName::Label, ExtentName::In(Room::Keys, [3; 16]), pack(3)] {
+        member.put(name, b"first").unwrap();
+        assert_eq!(member.put(name, b"second").unwrap_err().kind(), Kind::Exists);
+        assert_eq!(read(member, name), b"first");
+    }
+}
+
+fn put_has_one_winner(member: &dyn Member) {
+    for round in 0..8 {
+        let name = ExtentName::In(Room::Snapshots, [round; 16]);
+        race(member, name, &|bytes| member.put(name, bytes).err().map(|error| error.kind()));
+    }
+}
+
+fn seal_has_one_winner(member: &dyn Member) {
+    for round in 0..4 {
+        let name = pack(round);
+        race(member, name, &|bytes| write(member, name, Replace::Never, bytes));
+    }
+}
+
+/// Eight threads make the same name; one succeeds, and its bytes are there.
+fn race(member: &dyn Member, name: ExtentName, make: &(dyn Fn(&[u8]) -> Option<Kind> + Sync)) {
+    let winners = AtomicUsize::new(0);
+    let winner = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..8_usize {
+            let (winners, winner) = (&winners, &winner);
+            scope.spawn(move || match make(&[thread as u8; 1000]) {
+                None => {
+                    winners.fetch_add(1, Ordering::Relaxed);
+                    winner.store(thread, Ordering::Relaxed);
+                }
+                Some(kind) => assert_eq!(kind, Kind::Exists),
+            });
+        }
+    });
+    assert_eq!(winners.into_inner(), 1);
+    assert_eq!(read(member, name), [winner.into_inner() as u8; 1000]);
+}
+
+fn reads_are_whole_or_fail(member: &dyn Member) {
+    assert_eq!(write(member, pack(1), Replace::Never, b"0123456789"), None);
+    let mut buf = [0; 4];
+    member.read_at(pack(1), 3, &mut buf).unwrap();
+    assert_eq!(&buf, b"3456");
+    member.read_at(pack(1), 6, &mut buf).unwrap();
+    assert_eq!(&buf, b"6789");
+    for offset in [7, 10, 11, 1 << 40, i64::MAX as u64, u64::MAX - 3, u64::MAX] {
+        let error = member.read_at(pack(1), offset, &mut buf).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "offset {offset}");
+        assert!(error.to_string().contains("found 10"), "{error}");
+    }
+    for offset in [0, 10, 11, u64::MAX] {
+        member.read_at(pack(1), offset, &mut []).unwrap();
+    }
+}
+
+fn what_is_missing_is_not_found(member: &dyn Member) {
+    let rooms = Room::ALL.map(|room| ExtentName::In(room, [5; 16]));
+    for name in rooms.into_iter().chain([ExtentName::Label]) {
+        assert_absent(member, name);
+        let error = member.len(name).unwrap_err();
+        assert_eq!(error.place(), Some(member.place().join(name.path()).as_path()));
+        member.delete(name).unwrap();
+    }
+    for room in Room::ALL {
+        assert_eq!(member.list(room).unwrap(), []);
+    }
+    member.sync().unwrap();
+}
+
+fn lists_are_sorted_and_exact(member: &dyn Member) {
+    let mut expected = Vec::new();
+    for number in 0..60_u8 {
+        // Spread, with shared first bytes, and made out of order.
+        let mut id = [number.wrapping_mul(73); 16];
+        id[0] = number.wrapping_mul(151) & 0xe1;
+        let bytes = vec![number; usize::from(number) * 3];
+        for room in [Room::Packs, Room::Index] {
+            assert_eq!(write(member, ExtentName::In(room, id), Replace::Never, &bytes), None);
+        }
+        expected.push((id, bytes.len() as u64));
+    }
+    member.put(ExtentName::Label, b"label").unwrap();
+    expected.sort_unstable();
+    assert_eq!(member.list(Room::Packs).unwrap(), expected);
+    assert_eq!(member.list(Room::Index).unwrap(), expected);
+}
+
+fn rooms_are_apart(member: &dyn Member) {
+    for (at, room) in Room::ALL.into_iter().enumerate() {
+        member.put(ExtentName::In(room, [1; 16]), &[at as u8; 4]).unwrap();
+    }
+    member.delete(ExtentName::In(Room::Index, [1; 16])).unwrap();
+    for (at, room) in Room::ALL.into_iter().enumerate() {
+        if room == Room::Index {
+            assert_eq!(member.list(room).unwrap(), []);
+        } else {
+            assert_eq!(member.list(room).unwrap(), [([1; 16], 4)]);
+            assert_eq!(read(member, ExtentName::In(room, [1; 16])), [at as u8; 4]);
+        }
+    }
+}
+
+fn empty_and_big_extents(member: &dyn Member) {
+    assert_eq!(write(member, pack(0), Replace::Never, b""), None);
+    member.create(pack(1), Replace::Never).unwrap().seal().unwrap();
+    member.put(pack(2), b"").unwrap();
+    for number in 0..3 {
+        assert_eq!(member.len(pack(number)).unwrap(), 0);
+        let error = member.read_at(pack(number), 0, &mut [0]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+    }
+    let big: Vec<u8> = (0..10 * MIB).map(|at| (at ^ (at >> 9)) as u8).collect();
+    let mut writer = member.create(pack(3), Replace::Never).unwrap();
+    for part in big.chunks(3 * MIB as usize + 7) {
+        writer.append(part).unwrap();
+    }
+    writer.seal().unwrap();
+    assert_eq!(member.len(pack(3)).unwrap(), big.len() as u64);
+    assert!(read(member, pack(3)) == big, "10 MiB come back as they were");
+}
+
+fn deleted_is_gone_and_may_come_back(member: &dyn Member) {
+    for name in [pack(1), ExtentName::Label] {
+        member.put(name, b"one").unwrap();
+        assert_eq!(read(member, name), b"one");
+        member.delete(name).unwrap();
+        assert_absent(member, name);
+        member.delete(name).unwrap();
+        member.sync().unwrap();
+        member.put(name, b"another").unwrap();
+        assert_eq!(read(member, name), b"another");
+        member.sync().unwrap();
+    }
+}
+
+fn writers_side_by_side(member: &dyn Member) {
+    std::thread::scope(|scope| {
+        for thread in 0..8_u8 {
+            scope.spawn(move || {
+                for turn in 0..4_u8 {
+                    let number = thread * 4 + turn;
+                    let mut writer = member.create(pack(number), Replace::Never).unwrap();
+                    for _ in 0..10 {
+                        writer.append(&[number; 1000]).unwrap();
+                    }
+                    writer.seal().unwrap();
+                    assert_eq!(read(member, pack(number)), [number; 10_000]);
+                }
+            });
+        }
+    });
+    let expected: Vec<_> = (0..32).map(|number| ([number; 16], 10_000)).collect();
+    assert_eq!(member.list(Room::Packs).unwrap(), expected);
+}
+
+fn replacing_under_readers(member: &dyn Member) {
+    assert_eq!(write(member, pack(1), Replace::Never, &[0; 4096]), None);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 1..=20_u8 {
+                assert_eq!(write(member, pack(1), Replace::Allowed, &[turn; 4096]), None);
+                assert_eq!(read(member, pack(1))[0], turn, "a replacer sees its own bytes");
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let bytes = read(member, pack(1));
+                    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "one or the other, whole");
+                }
+            });
+        }
+    });
+    assert_eq!(read(member, pack(1)), [20; 4096]);
+}

@@ -1,0 +1,123 @@
+//! Open extents, kept for the next read. Bounded; the one longest unused goes first (clock).
+//!
+//! Invariant: after [`forget`](Handles::forget) returned, no file that had the name before is
+//! ever handed out, also when another thread was just opening it.
+
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::member::ExtentName;
+
+/// How many files one member keeps open. A store of 16 members stays far below the usual limit
+/// of 1024 open files, and a restore that reads by pack needs a handful.
+pub(super) const MAX_HANDLES: usize = 32;
+
+#[derive(Default)]
+pub(super) struct Handles(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    slots: Vec<Slot>,
+    hand: usize,
+    /// Counts `forget`: a file opened before one must not be kept after it.
+    epoch: u64,
+}
+
+struct Slot {
+    name: ExtentName,
+    file: Arc<File>,
+    used: bool,
+}
+
+/// When a file was looked for in vain; [`Handles::keep`] wants it back.
+#[derive(Clone, Copy)]
+pub(super) struct Epoch(u64);
+
+impl Handles {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open file, or the moment to hand to [`keep`](Handles::keep) with a newly opened one.
+    pub fn get(&self, name: ExtentName) -> Result<Arc<File>, Epoch> {
+        let mut state = self.state();
+        match state.slots.iter_mut().find(|slot| slot.name == name) {
+            Some(slot) => {
+                slot.used = true;
+                Ok(slot.file.clone())
+            }
+            None => Err(Epoch(state.epoch)),
+        }
+    }
+
+    /// Keeps a file for later, in the place of one that was not used for long.
+    pub fn keep(&self, name: ExtentName, file: Arc<File>, since: Epoch) {
+        let mut state = self.state();
+        let known = state.slots.iter().any(|slot| slot.name == name);
+        if state.epoch != since.0 || known {
+            return;
+        }
+        let slot = Slot { name, file, used: false };
+        if state.slots.len() < MAX_HANDLES {
+            state.slots.push(slot);
+            return;
+        }
+        let at = loop {
+            let at = state.hand;
+            state.hand = (at + 1) % MAX_HANDLES;
+            if !std::mem::take(&mut state.slots[at].used) {
+                break at;
+            }
+        };
+        state.slots[at] = slot;
+    }
+
+    /// Drops the file of an extent that was deleted or replaced.
+    pub fn forget(&self, name: ExtentName) {
+        let mut state = self.state();
+        state.epoch += 1;
+        state.slots.retain(|slot| slot.name != name);
+        state.hand = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Room;
+
+    fn name(number: u8) -> ExtentName {
+        ExtentName::In(Room::Packs, [number; 16])
+    }
+
+    fn offer(handles: &Handles, number: u8) {
+        if let Err(epoch) = handles.get(name(number)) {
+            handles.keep(name(number), Arc::new(tempfile::tempfile().unwrap()), epoch);
+        }
+    }
+
+    #[test]
+    fn bounded_and_the_used_ones_stay() {
+        let handles = Handles::default();
+        for number in 0..200 {
+            offer(&handles, number);
+            assert!(handles.get(name(0)).is_ok(), "0 is used all the time: {number}");
+        }
+        assert_eq!(handles.state().slots.len(), MAX_HANDLES);
+        assert!(handles.get(name(199)).is_ok());
+        assert!(handles.get(name(1)).is_err());
+    }
+
+    #[test]
+    fn a_file_opened_before_forget_is_not_kept_after_it() {
+        let handles = Handles::default();
+        let Err(epoch) = handles.get(name(1)) else { panic!("nothing was kept yet") };
+        handles.forget(name(1));
+        handles.keep(name(1), Arc::new(tempfile::tempfile().unwrap()), epoch);
+        assert!(handles.get(name(1)).is_err());
+        offer(&handles, 1);
+        assert!(handles.get(name(1)).is_ok());
+        handles.forget(name(1));
+        assert!(handles.get(name(1)).is_err());
+    }
+}
