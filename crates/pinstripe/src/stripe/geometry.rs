@@ -44,7 +44,7 @@ impl Permutation {
         let mut state = u64::from_le_bytes(seed) ^ row.wrapping_mul(0xd134_2543_de82_ef95);
         for place in (1..count).rev() {
             let draw = u128::from(split_mix_64(&mut state));
-            members.swap(place, (draw * (place as u128 + 1) >> 64) as usize);
+            members.swap(place, ((draw * (place as u128 + 1)) >> 64) as usize);
         }
         Permutation { members, count }
     }

@@ -15,3 +15,19 @@
 //! calls `&self` methods from as many threads as it likes, and no lock is held across I/O.
 
 pub mod geometry;
+
+mod reader;
+mod report;
+mod row;
+mod verify;
+mod writer;
+
+pub use geometry::{Geometry, Layout, Piece};
+pub use reader::SetReader;
+pub use report::{Damage, Part, ReadReport, Reason, Rebuilt, Verification};
+pub use writer::{SetWriter, StripSink, Summary};
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,374 @@
+//! Reads ranges of a stripe set from its members, whatever is left of them.
+//!
+//! Two ways to read. [`SetReader::read`] is the fast one: only the bytes asked for, believed as
+//! they come, because the caller checks the records in them. [`SetReader::read_verified`] is for
+//! when that check failed: whole strips, each held against its checksum in the trailer, so the
+//! damaged one is found and rebuilt.
+//!
+//! Invariants: an extent's bytes are believed either because its header says that it is the right
+//! extent, or because their checksum matches: a damaged header alone never costs data. Nothing
+//! here changes after opening except what is remembered of each header.
+//!
+//! Never here: retries. Whoever wants an extent looked at again opens the set again.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use super::geometry::{Geometry, Layout, Piece};
+use super::report::{Part, ReadReport, Reason};
+use super::row::{Row, Trust};
+use crate::error::{Error, Kind, Result};
+use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Header, SetKind, Trailer};
+use crate::id::{SetId, StoreId};
+use crate::member::{ExtentName, Member, SharedMember};
+
+/// How much of an extent's end is read at once in the hope that the whole trailer is in it: the
+/// trailer of a 64 MiB pack with strips of 256 KiB on 4 members has 5.6 KiB.
+const TAIL_GUESS_BYTES: u64 = 16 << 10;
+
+/// An open stripe set. Any number of threads may read through one.
+pub struct SetReader {
+    /// By member number, exactly N.
+    members: Vec<Option<SharedMember>>,
+    name: ExtentName,
+    trailer: Trailer,
+    layout: Layout,
+    /// By member number: what its header says, once it was looked at.
+    headers: Vec<OnceLock<Result<(), Reason>>>,
+}
+
+impl SetReader {
+    /// Opens the set whose extents have this name, by any one good trailer.
+    ///
+    /// `members` stand by member number, `None` for one that is missing. A set over fewer members
+    /// than given uses the first of them, a set over more counts the rest as missing. Which member
+    /// is asked first depends on the set id, so that many sets load all members.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when no member has the extent; [`Kind::Unsupported`] when a newer
+    /// version wrote it; [`Kind::WrongMember`], [`Kind::Corrupt`] or the member's own error when
+    /// there are extents, but none with a good trailer of this store and set.
+    pub fn open(
+        members: &[Option<SharedMember>],
+        name: ExtentName,
+        store: StoreId,
+        set: SetId,
+    ) -> Result<Self> {
+        let mut worst: Option<Error> = None;
+        for turn in 0..members.len() {
+            let first = usize::from(set.0[SetId::LEN - 1]);
+            let Some(member) = &members[(first + turn) % members.len()] else { continue };
+            match read_trailer(member.as_ref(), name, store, set) {
+                Ok(trailer) => return Self::with_trailer(members, name, trailer),
+                Err(error) if worst.as_ref().is_none_or(|w| gravity(&error) > gravity(w)) => {
+                    worst = Some(error);
+                }
+                Err(_) => {}
+            }
+        }
+        Err(worst.filter(|error| error.kind() != Kind::NotFound).unwrap_or_else(|| {
+            Error::new(Kind::NotFound, "no member has this stripe set").at(name.path())
+        }))
+    }
+
+    fn with_trailer(
+        members: &[Option<SharedMember>],
+        name: ExtentName,
+        trailer: Trailer,
+    ) -> Result<Self> {
+        let count = trailer.geometry.members();
+        let mut members = members.to_vec();
+        members.resize(count, None);
+        Ok(SetReader {
+            members,
+            name,
+            layout: Layout::new(trailer.geometry, trailer.set, trailer.logical_bytes)?,
+            trailer,
+            headers: (0..count).map(|_| OnceLock::new()).collect(),
+        })
+    }
+
+    /// What the set holds.
+    pub fn kind(&self) -> SetKind {
+        self.trailer.kind
+    }
+
+    /// How the set is cut.
+    pub fn geometry(&self) -> Geometry {
+        self.trailer.geometry
+    }
+
+    /// Where everything lies.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Bytes of the logical run.
+    pub fn logical_bytes(&self) -> u64 {
+        self.trailer.logical_bytes
+    }
+
+    /// Where in the logical run the record index lies; empty when there is none.
+    pub fn index(&self) -> Range<u64> {
+        self.trailer.index.clone()
+    }
+
+    /// Appends a range of the logical run to `out`, rebuilding what cannot be read.
+    ///
+    /// Strips are not held against their checksums: the caller checks what it finds in the range
+    /// and turns to [`read_verified`](Self::read_verified) when that fails.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] for a range beyond the run; [`Kind::TooManyLosses`] when more strips of a
+    /// row are gone than parity can replace. Then `out` is as it was.
+    pub fn read(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<ReadReport> {
+        self.read_rows(range, out, Trust::Header)
+    }
+
+    /// As [`read`](Self::read), but of whole strips, each held against its checksum: what is
+    /// returned is what was written.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_verified(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<ReadReport> {
+        self.read_rows(range, out, Trust::Checksum)
+    }
+
+    fn read_rows(&self, range: Range<u64>, out: &mut Vec<u8>, trust: Trust) -> Result<ReadReport> {
+        if range.start > range.end || range.end > self.logical_bytes() {
+            return Err(Error::corrupt("a range beyond the stripe set", self.name.path())
+                .expected(
+                    format!("within 0..{}", self.logical_bytes()),
+                    format!("{}..{}", range.start, range.end),
+                ));
+        }
+        let before = out.len();
+        let mut report = ReadReport::default();
+        for row in self.layout.rows_of(&range) {
+            let read = match trust {
+                Trust::Header => self.read_row(row, range.clone(), out, &mut report),
+                Trust::Checksum => self.read_row_verified(row, range.clone(), out, &mut report),
+            };
+            if let Err(error) = read {
+                out.truncate(before);
+                return Err(error);
+            }
+        }
+        Ok(report)
+    }
+
+    /// Reads the part of a range that lies in one row, straight into place.
+    fn read_row(
+        &self,
+        row: u64,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+        report: &mut ReadReport,
+    ) -> Result<()> {
+        let before = out.len();
+        let mut lost = Vec::new();
+        for piece in self.layout.row_pieces(row, range.clone()) {
+            let start = out.len();
+            out.resize(start + piece.column.len(), 0);
+            let fetched = self
+                .header(piece.member)
+                .and_then(|()| self.fetch(piece.member, piece.extent_offset, &mut out[start..]));
+            match fetched {
+                Ok(()) => report.fetched_bytes += piece.column.len() as u64,
+                Err(reason) => lost.push((piece, reason)),
+            }
+        }
+        if lost.is_empty() {
+            return Ok(());
+        }
+        match self.rebuild_pieces(row, &range, lost, &mut out[before..], report) {
+            // Strips under a damaged header may still be good: their checksums can tell.
+            Err(error) if error.kind() == Kind::TooManyLosses => {
+                out.truncate(before);
+                self.read_row_verified(row, range, out, report)
+            }
+            other => other,
+        }
+    }
+
+    /// Fills the lost pieces of a row in `read`, the part of a range that lies in the row, from
+    /// the same columns of the other strips.
+    fn rebuild_pieces(
+        &self,
+        row: u64,
+        range: &Range<u64>,
+        lost: Vec<(Piece, Reason)>,
+        read: &mut [u8],
+        report: &mut ReadReport,
+    ) -> Result<()> {
+        let start = lost.iter().map(|(piece, _)| piece.column.start).min().unwrap_or(0);
+        let end = lost.iter().map(|(piece, _)| piece.column.end).max().unwrap_or(0);
+        let row_start = self.layout.row_shape(row).logical.start.max(range.start);
+        let place = |piece: &Piece| {
+            (piece.logical.start - row_start) as usize..(piece.logical.end - row_start) as usize
+        };
+        let positions: Vec<usize> = lost.iter().map(|(piece, _)| piece.position).collect();
+
+        let mut strips = Row::new(self, row, start..end, Trust::Header);
+        for piece in self.layout.row_pieces(row, range.clone()) {
+            strips.offer(piece.position, piece.column.clone(), &read[place(&piece)]);
+        }
+        for (piece, reason) in &lost {
+            strips.lose(piece.position, reason.clone());
+        }
+        strips.heal(&positions, report)?;
+        let healed: Vec<Vec<u8>> =
+            positions.into_iter().map(|position| strips.take(position)).collect();
+        for ((piece, _), strip) in lost.iter().zip(healed) {
+            let from = (piece.column.start - start) as usize;
+            read[place(piece)].copy_from_slice(&strip[from..from + piece.column.len()]);
+        }
+        Ok(())
+    }
+
+    fn read_row_verified(
+        &self,
+        row: u64,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+        report: &mut ReadReport,
+    ) -> Result<()> {
+        let mut strips = Row::whole(self, row);
+        let pieces: Vec<Piece> = self.layout.row_pieces(row, range).collect();
+        let positions: Vec<usize> = pieces.iter().map(|piece| piece.position).collect();
+        strips.heal(&positions, report)?;
+        for piece in pieces {
+            let column = piece.column.start as usize..piece.column.end as usize;
+            out.extend_from_slice(&strips.bytes(piece.position)[column]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn trailer(&self) -> &Trailer {
+        &self.trailer
+    }
+
+    pub(super) fn name(&self) -> ExtentName {
+        self.name
+    }
+
+    /// The member of this number, if it is there.
+    pub(super) fn member(&self, member: usize) -> Option<&dyn Member> {
+        self.members[member].as_deref()
+    }
+
+    /// Says in one line what is wrong with a part of a member's extent, and where that is.
+    pub fn describe(&self, member: usize, part: Part, reason: &Reason) -> String {
+        match reason {
+            // These name the place themselves.
+            Reason::Header(_) | Reason::Unreadable(_) => {
+                format!("member {member}, {part}: {reason}")
+            }
+            _ => format!("member {member}, {part}: {}: {reason}", self.place(member)),
+        }
+    }
+
+    /// Where a member's extent is, for messages.
+    pub(super) fn place(&self, member: usize) -> String {
+        match self.member(member) {
+            Some(there) => there.place().join(self.name.path()).display().to_string(),
+            None => self.name.path(),
+        }
+    }
+
+    /// Fills `buf` from a member's extent, which is neither believed nor doubted.
+    pub(super) fn fetch(&self, member: usize, offset: u64, buf: &mut [u8]) -> Result<(), Reason> {
+        let there = self.member(member).ok_or(Reason::MemberMissing)?;
+        there
+            .read_at(self.name, offset, buf)
+            .map_err(|error| Reason::unreadable(error.at(there.place().join(self.name.path()))))
+    }
+
+    /// Whether a member's extent may be believed by its header, read at first use.
+    ///
+    /// Two threads may both look at first; they see the same and one answer is kept.
+    pub(super) fn header(&self, member: usize) -> Result<(), Reason> {
+        if let Some(known) = self.headers[member].get() {
+            return known.clone();
+        }
+        let found = self.read_header(member);
+        self.headers[member].get_or_init(|| found).clone()
+    }
+
+    /// Reads a member's header and compares it with what it must be.
+    pub(super) fn read_header(&self, member: usize) -> Result<(), Reason> {
+        let mut block = [0; HEADER_BYTES];
+        self.fetch(member, 0, &mut block)?;
+        let expected = self.expected_header(member);
+        let wrong = |error: Error| Reason::Header(Arc::new(error.at(self.place(member))));
+        let found = Header::decode(&block).map_err(wrong)?;
+        if found == expected {
+            return Ok(());
+        }
+        let name = |header: &Header| {
+            let Header { store, set, geometry, member, .. } = header;
+            let (data, parity) = (geometry.data(), geometry.parity());
+            let (store, set, strip) = (store.short(), set.short(), geometry.strip_bytes());
+            format!("store {store} set {set} member {member} of {data}+{parity} x {strip}")
+        };
+        Err(wrong(
+            Error::new(Kind::WrongMember, "the extent belongs elsewhere")
+                .expected(name(&expected), name(&found)),
+        ))
+    }
+
+    /// What a member's header must say.
+    pub(super) fn expected_header(&self, member: usize) -> Header {
+        let Trailer { store, set, kind, geometry, .. } = self.trailer;
+        Header { store, set, kind, geometry, member: member as u8 }
+    }
+}
+
+/// Reads the trailer of one member's extent and compares its ids.
+fn read_trailer(
+    member: &dyn Member,
+    name: ExtentName,
+    store: StoreId,
+    set: SetId,
+) -> Result<Trailer> {
+    let place = member.place().join(name.path());
+    let at_place = |error: Error| error.at(&place);
+    let extent_bytes = member.len(name).map_err(at_place)?;
+    let guess = extent_bytes.min(TAIL_GUESS_BYTES);
+    let mut tail = vec![0; guess as usize];
+    member.read_at(name, extent_bytes - guess, &mut tail).map_err(at_place)?;
+
+    let footer_at = tail.len().saturating_sub(FOOTER_BYTES);
+    let footer = Footer::decode(&tail[footer_at..]).map_err(at_place)?;
+    let room = extent_bytes.saturating_sub((HEADER_BYTES + FOOTER_BYTES) as u64);
+    if footer.trailer_bytes > room {
+        return Err(Error::corrupt("the trailer is longer than the extent", &place)
+            .expected(format!("at most {room}"), footer.trailer_bytes));
+    }
+    tail.truncate(footer_at);
+    if footer.trailer_bytes > footer_at as u64 {
+        tail = vec![0; footer.trailer_bytes as usize];
+        let start = extent_bytes - FOOTER_BYTES as u64 - footer.trailer_bytes;
+        member.read_at(name, start, &mut tail).map_err(at_place)?;
+    }
+    let start = tail.len() - footer.trailer_bytes as usize;
+    let trailer = Trailer::decode(&tail[start..], &footer).map_err(at_place)?;
+    if trailer.store != store || trailer.set != set {
+        let name = |store: StoreId, set: SetId| format!("store {store} set {set}");
+        return Err(Error::new(Kind::WrongMember, "the extent belongs elsewhere")
+            .at(&place)
+            .expected(name(store, set), name(trailer.store, trailer.set)));
+    }
+    Ok(trailer)
+}
+
+/// Which error to tell when no member has a good trailer: the one that says most.
+fn gravity(error: &Error) -> u8 {
+    match error.kind() {
+        Kind::NotFound => 0,
+        Kind::Corrupt => 2,
+        Kind::WrongMember => 3,
+        Kind::Unsupported => 4,
+        _ => 1,
+    }
+}

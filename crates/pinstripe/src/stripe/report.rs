@@ -1,0 +1,124 @@
+//! What a reader has to say beside the bytes: what was rebuilt, what is damaged, what is lost.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Kind};
+
+/// Why a strip, or the extent it is in, counts as an erasure.
+#[derive(Debug, Clone)]
+pub enum Reason {
+    /// No member stands at this number.
+    MemberMissing,
+    /// The member is there, the extent is not.
+    ExtentMissing,
+    /// The header is damaged, or that of another store, set, member or geometry.
+    Header(Arc<Error>),
+    /// The member could not give the bytes: an I/O error, or the extent is too short.
+    Unreadable(Arc<Error>),
+    /// The bytes are not those that were written.
+    Checksum,
+}
+
+impl Reason {
+    /// What a member's refusal to read makes of a strip.
+    pub(super) fn unreadable(error: Error) -> Self {
+        match error.kind() {
+            Kind::NotFound => Reason::ExtentMissing,
+            _ => Reason::Unreadable(Arc::new(error)),
+        }
+    }
+
+    /// Whether the whole extent is out of reach, so that no read of it can succeed.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Reason::MemberMissing | Reason::ExtentMissing)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::MemberMissing => f.write_str("the member is missing"),
+            Reason::ExtentMissing => f.write_str("the member has no such extent"),
+            Reason::Header(error) => write!(f, "not the extent that it should be: {error}"),
+            Reason::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            Reason::Checksum => f.write_str("the checksum does not match"),
+        }
+    }
+}
+
+/// A strip that was rebuilt from the others of its row.
+#[derive(Debug, Clone)]
+pub struct Rebuilt {
+    /// The member that should have given it.
+    pub member: usize,
+    /// The row.
+    pub row: u64,
+    /// Why it did not.
+    pub reason: Reason,
+}
+
+/// What a read did beside returning bytes.
+#[derive(Debug, Clone, Default)]
+pub struct ReadReport {
+    /// The strips, or parts of strips, that had to be rebuilt, in row order.
+    pub rebuilt: Vec<Rebuilt>,
+    /// Bytes read from members, those for rebuilding included.
+    pub fetched_bytes: u64,
+}
+
+/// A part of an extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// All of it: the member or the extent is missing.
+    Extent,
+    /// The first 4096 bytes.
+    Header,
+    /// The strip of this row.
+    Strip(u64),
+    /// Trailer and footer, or the length of the extent.
+    Trailer,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Extent => f.write_str("the extent"),
+            Part::Header => f.write_str("the header"),
+            Part::Strip(row) => write!(f, "the strip of row {row}"),
+            Part::Trailer => f.write_str("the trailer"),
+        }
+    }
+}
+
+/// One damaged part of one member's extent.
+#[derive(Debug, Clone)]
+pub struct Damage {
+    /// The member.
+    pub member: usize,
+    /// Which part of its extent.
+    pub part: Part,
+    /// What is wrong with it.
+    pub reason: Reason,
+    /// Whether the other members have what it takes to write it anew.
+    pub repairable: bool,
+}
+
+/// The state of a whole set.
+#[derive(Debug, Clone, Default)]
+pub struct Verification {
+    /// Everything that is not as it was written, by member, then by part.
+    pub damage: Vec<Damage>,
+    /// The ranges of the logical run that parity cannot bring back: sorted, disjoint, not touching.
+    pub lost_ranges: Vec<Range<u64>>,
+    /// Bytes read from members.
+    pub fetched_bytes: u64,
+}
+
+impl Verification {
+    /// Whether every byte on every member is as it was written.
+    pub fn is_whole(&self) -> bool {
+        self.damage.is_empty()
+    }
+}

@@ -1,0 +1,256 @@
+//! One row being put together: which of its strips are at hand, why the others are not, and the
+//! rebuilding of those from these.
+//!
+//! Invariants: a strip is read at most once; parity is read only when something is lost; under
+//! [`Trust::Checksum`] nothing is at hand that does not match its checksum, rebuilt strips too.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use pinstripe_kernel::parity;
+
+use super::geometry::{Permutation, RowShape};
+use super::reader::SetReader;
+use super::report::{Part, ReadReport, Reason, Rebuilt};
+use crate::error::{Error, Kind, Result};
+use crate::format::stripe_set::{Checksum, checksum};
+
+/// What makes bytes from a member believable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// The extent's header is right.
+    Header,
+    /// The strip's checksum is right, whatever the header says; needs whole strips.
+    Checksum,
+}
+
+enum Strip<'a> {
+    Unread,
+    AtHand(Cow<'a, [u8]>),
+    Lost(Reason),
+}
+
+/// The same columns of all strips of a row, by position.
+pub(super) struct Row<'a> {
+    set: &'a SetReader,
+    row: u64,
+    shape: RowShape,
+    permutation: Permutation,
+    columns: Range<u32>,
+    trust: Trust,
+    strips: Vec<Strip<'a>>,
+}
+
+impl<'a> Row<'a> {
+    /// Some columns of a row, none of them read yet.
+    pub(super) fn new(set: &'a SetReader, row: u64, columns: Range<u32>, trust: Trust) -> Self {
+        let layout = set.layout();
+        Row {
+            set,
+            row,
+            shape: layout.row_shape(row),
+            permutation: layout.permutation(row),
+            columns,
+            trust,
+            strips: (0..layout.geometry().members()).map(|_| Strip::Unread).collect(),
+        }
+    }
+
+    /// Whole strips, each to be held against its checksum.
+    pub(super) fn whole(set: &'a SetReader, row: u64) -> Self {
+        let columns = 0..set.layout().row_shape(row).strip_bytes;
+        Row::new(set, row, columns, Trust::Checksum)
+    }
+
+    /// States that a strip is lost.
+    pub(super) fn lose(&mut self, position: usize, reason: Reason) {
+        self.strips[position] = Strip::Lost(reason);
+    }
+
+    /// Offers columns of a strip that were read already; they save a read if they are enough.
+    pub(super) fn offer(&mut self, position: usize, columns: Range<u32>, bytes: &'a [u8]) {
+        let needed = self.part(position);
+        if columns.start <= needed.start && needed.end <= columns.end {
+            let from = (needed.start - columns.start) as usize;
+            let bytes = &bytes[from..from + needed.len()];
+            self.strips[position] = Strip::AtHand(Cow::Borrowed(bytes));
+        }
+    }
+
+    /// The bytes of a strip that [`heal`](Self::heal) was asked for.
+    pub(super) fn bytes(&self, position: usize) -> &[u8] {
+        match &self.strips[position] {
+            Strip::AtHand(bytes) => bytes,
+            _ => unreachable!("heal leaves every strip that it was asked for at hand"),
+        }
+    }
+
+    /// As [`bytes`](Self::bytes), but the strip is at hand no longer.
+    pub(super) fn take(&mut self, position: usize) -> Vec<u8> {
+        match std::mem::replace(&mut self.strips[position], Strip::Unread) {
+            Strip::AtHand(bytes) => bytes.into_owned(),
+            _ => unreachable!("heal leaves every strip that it was asked for at hand"),
+        }
+    }
+
+    /// Brings the strips at these positions to hand, rebuilt from others where they are lost.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] when parity cannot replace what is lost, naming all of it.
+    pub(super) fn heal(&mut self, wanted: &[usize], report: &mut ReadReport) -> Result<()> {
+        let mut lost = wanted.to_vec();
+        lost.retain(|&position| !self.load(position, report));
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let geometry = self.set.geometry();
+        let mut short =
+            (0..geometry.data()).filter(|&position| !self.load(position, report)).count();
+        for position in geometry.data()..geometry.members() {
+            if short > 0 && self.load(position, report) {
+                short -= 1;
+            }
+        }
+        if short > 0 {
+            return Err(self.too_many_losses());
+        }
+        self.rebuild(&lost, report)
+    }
+
+    /// Looks at every strip and lets go of it again: the positions that are lost, and why.
+    pub(super) fn survey(&self, report: &mut ReadReport) -> Vec<(usize, Reason)> {
+        let positions = 0..self.strips.len();
+        positions
+            .filter_map(|position| Some((position, self.fetch(position, report).err()?)))
+            .collect()
+    }
+
+    /// The logical bytes that go with the data strips at these positions, which are in order;
+    /// neighbours are merged.
+    pub(super) fn logical(&self, positions: impl Iterator<Item = usize>) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        for position in positions {
+            push_range(&mut ranges, self.shape.strip_logical(position));
+        }
+        ranges
+    }
+
+    /// The member that holds a position.
+    pub(super) fn member(&self, position: usize) -> usize {
+        self.permutation.member(position)
+    }
+
+    /// The position that a member holds.
+    pub(super) fn position(&self, member: usize) -> usize {
+        self.permutation.position(member)
+    }
+
+    /// The columns that there are of a strip, which may be shorter than the row's longest.
+    fn part(&self, position: usize) -> Range<u32> {
+        let len = self.shape.strip_len(position);
+        self.columns.start.min(len)..self.columns.end.min(len)
+    }
+
+    fn recorded_checksum(&self, position: usize) -> &Checksum {
+        self.set.trailer().checksum(self.row, self.member(position))
+    }
+
+    /// Reads a strip unless that was tried before; says whether it is at hand.
+    fn load(&mut self, position: usize, report: &mut ReadReport) -> bool {
+        if matches!(self.strips[position], Strip::Unread) {
+            self.strips[position] = match self.fetch(position, report) {
+                Ok(bytes) => Strip::AtHand(Cow::Owned(bytes)),
+                Err(reason) => Strip::Lost(reason),
+            };
+        }
+        matches!(self.strips[position], Strip::AtHand(_))
+    }
+
+    /// Reads a strip's columns; what has no bytes cannot be lost.
+    fn fetch(&self, position: usize, report: &mut ReadReport) -> Result<Vec<u8>, Reason> {
+        let part = self.part(position);
+        let mut bytes = vec![0; part.len()];
+        if bytes.is_empty() {
+            return Ok(bytes);
+        }
+        let member = self.member(position);
+        if self.trust == Trust::Header {
+            self.set.header(member)?;
+        }
+        let offset = self.set.layout().strip_offset(self.row) + u64::from(part.start);
+        self.set.fetch(member, offset, &mut bytes)?;
+        report.fetched_bytes += bytes.len() as u64;
+        if self.trust == Trust::Checksum && checksum(&bytes) != *self.recorded_checksum(position) {
+            return Err(Reason::Checksum);
+        }
+        Ok(bytes)
+    }
+
+    fn rebuild(&mut self, lost: &[usize], report: &mut ReadReport) -> Result<()> {
+        let mut made: Vec<Vec<u8>> =
+            lost.iter().map(|&position| vec![0; self.part(position).len()]).collect();
+        let present: Vec<Option<&[u8]>> = self
+            .strips
+            .iter()
+            .map(|strip| match strip {
+                Strip::AtHand(bytes) => Some(bytes.as_ref()),
+                _ => None,
+            })
+            .collect();
+        let mut wanted: Vec<(usize, &mut [u8])> =
+            lost.iter().copied().zip(made.iter_mut().map(Vec::as_mut_slice)).collect();
+        parity::rebuild(self.set.geometry().data(), &present, &mut wanted)
+            .map_err(|_| self.too_many_losses())?;
+
+        for (&position, bytes) in lost.iter().zip(made) {
+            if self.trust == Trust::Checksum
+                && checksum(&bytes) != *self.recorded_checksum(position)
+            {
+                let what = format!("row {}: the parity contradicts the data", self.row);
+                return Err(Error::corrupt(what, self.set.name().path()));
+            }
+            let rebuilt = Strip::AtHand(Cow::Owned(bytes));
+            if let Strip::Lost(reason) = std::mem::replace(&mut self.strips[position], rebuilt) {
+                let member = self.member(position);
+                report.rebuilt.push(Rebuilt { member, row: self.row, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Names every strip of the row that is lost, and the bytes that are gone with them.
+    fn too_many_losses(&self) -> Error {
+        let mut strips = Vec::new();
+        for (position, strip) in self.strips.iter().enumerate() {
+            if let Strip::Lost(reason) = strip {
+                let part = Part::Strip(self.row);
+                strips.push(self.set.describe(self.member(position), part, reason));
+            }
+        }
+        let is_lost = |&position: &usize| matches!(self.strips[position], Strip::Lost(_));
+        let gone = self.logical((0..self.set.geometry().data()).filter(is_lost));
+        let gone: Vec<String> =
+            gone.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
+        let what = format!(
+            "bytes {} of the stripe set are gone: row {} has lost {} of its strips and parity \
+             can replace {} ({})",
+            gone.join(" and "),
+            self.row,
+            strips.len(),
+            self.set.geometry().parity(),
+            strips.join("; ")
+        );
+        Error::new(Kind::TooManyLosses, what)
+            .at(self.set.name().path())
+            .advice("bring a missing member back if there is one, then run check")
+    }
+}
+
+/// Adds a range behind others, joined to the last one if they touch.
+pub(super) fn push_range(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match ranges.last_mut() {
+        _ if range.is_empty() => {}
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => ranges.push(range),
+    }
+}

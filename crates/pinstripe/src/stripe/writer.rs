@@ -1,0 +1,223 @@
+//! Lays a byte run over members as it arrives, one row in memory at a time.
+//!
+//! Invariants: a strip's buffer goes to the sink as it was filled, without another copy; each
+//! member gets header, strips and trailer in exactly this order; the same bytes appended in any
+//! portions give the same extents.
+//!
+//! Never here: writing. A [`StripSink`] takes the buffers wherever they go.
+
+use std::ops::Range;
+
+use pinstripe_kernel::parity;
+
+use super::geometry::{Permutation, RowShape};
+use crate::error::{Error, Kind, Result};
+use crate::format::stripe_set::{
+    Checksum, Geometry, HEADER_BYTES, Header, LOGICAL_BYTES_MAX, SetKind, Trailer, checksum,
+};
+use crate::id::{SetId, StoreId};
+
+/// Where the parts of the members' extents go.
+pub trait StripSink {
+    /// Takes the next part of a member's extent; parts of one member arrive in order.
+    ///
+    /// # Errors
+    /// Whatever keeps the set from being finished: the writer stops with the same error. A sink
+    /// that can go on without a member returns `Ok`.
+    fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()>;
+
+    /// An empty buffer with room for `capacity` bytes; a sink that recycles buffers hands out
+    /// old ones.
+    fn buffer(&mut self, capacity: usize) -> Vec<u8> {
+        Vec::with_capacity(capacity)
+    }
+}
+
+/// What became of a finished set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes of the logical run.
+    pub logical_bytes: u64,
+    /// Length of each member's extent in bytes, by member number.
+    pub extent_bytes: Vec<u64>,
+}
+
+/// Makes the extents of one stripe set. After an error the set is spoilt: drop the writer and
+/// leave the extents unsealed.
+#[derive(Debug)]
+pub struct SetWriter {
+    store: StoreId,
+    set: SetId,
+    kind: SetKind,
+    geometry: Geometry,
+    /// The data strips of the row being filled; all but the last are full.
+    strips: Vec<Vec<u8>>,
+    /// Where the row being filled begins in the logical run.
+    row_start: u64,
+    position: u64,
+    checksums: Vec<Checksum>,
+    extent_bytes: Vec<u64>,
+}
+
+impl SetWriter {
+    /// A writer of an empty set. Nothing goes to a sink before the first full row or the finish.
+    pub fn new(store: StoreId, set: SetId, kind: SetKind, geometry: Geometry) -> Self {
+        SetWriter {
+            store,
+            set,
+            kind,
+            geometry,
+            strips: Vec::with_capacity(geometry.data()),
+            row_start: 0,
+            position: 0,
+            checksums: Vec::new(),
+            extent_bytes: vec![0; geometry.members()],
+        }
+    }
+
+    /// Logical bytes so far: where the next append begins.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Adds bytes at the end of the run.
+    ///
+    /// # Errors
+    /// Those of the sink; [`Kind::Usage`] beyond 64 PiB.
+    pub fn append(&mut self, mut bytes: &[u8], sink: &mut dyn StripSink) -> Result<()> {
+        if bytes.len() as u64 > LOGICAL_BYTES_MAX - self.position {
+            return Err(Error::new(Kind::Usage, "a stripe set holds at most 64 PiB"));
+        }
+        let strip_bytes = self.geometry.strip_bytes() as usize;
+        while !bytes.is_empty() {
+            if self.strips.last().is_none_or(|strip| strip.len() == strip_bytes) {
+                let mut strip = sink.buffer(strip_bytes);
+                strip.clear();
+                self.strips.push(strip);
+            }
+            let strip = self.strips.last_mut().expect("one was pushed if there was none");
+            let room = strip_bytes - strip.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            strip.extend_from_slice(now);
+            bytes = later;
+            self.position += now.len() as u64;
+            if self.position - self.row_start == self.geometry.row_bytes() {
+                let strips = std::mem::take(&mut self.strips);
+                self.write_row(strips, sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the run; `index` says where in it the record index lies, and is empty if there is
+    /// none.
+    ///
+    /// # Errors
+    /// Those of the sink; [`Kind::Usage`] when the index lies outside of the run.
+    pub fn finish(mut self, index: Range<u64>, sink: &mut dyn StripSink) -> Result<Summary> {
+        if index.start > index.end || index.end > self.position {
+            return Err(Error::new(Kind::Usage, "the record index lies outside of the stripe set"));
+        }
+        if !self.strips.is_empty() {
+            let strips = self.cut_short_row(sink);
+            self.write_row(strips, sink)?;
+        }
+        if self.position == 0 {
+            self.write_headers(sink)?;
+        }
+        let trailer = Trailer {
+            store: self.store,
+            set: self.set,
+            kind: self.kind,
+            geometry: self.geometry,
+            logical_bytes: self.position,
+            index: if index.is_empty() { 0..0 } else { index },
+            checksums: std::mem::take(&mut self.checksums),
+        };
+        let tail = trailer.encode();
+        for member in 0..self.geometry.members() {
+            self.send(member, tail.clone(), sink)?;
+        }
+        Ok(Summary { logical_bytes: self.position, extent_bytes: self.extent_bytes })
+    }
+
+    /// Lays the bytes of the unfinished row over all its strips anew, as a short row wants it.
+    fn cut_short_row(&mut self, sink: &mut dyn StripSink) -> Vec<Vec<u8>> {
+        let filled = std::mem::take(&mut self.strips);
+        let shape = self.row_shape();
+        let mut strips = Vec::with_capacity(self.geometry.data());
+        for position in 0..self.geometry.data() {
+            let logical = shape.strip_logical(position);
+            let (mut at, end) = (logical.start - self.row_start, logical.end - self.row_start);
+            let mut strip = sink.buffer((end - at) as usize);
+            strip.clear();
+            while at < end {
+                let source = &filled[(at / u64::from(self.geometry.strip_bytes())) as usize];
+                let from = (at % u64::from(self.geometry.strip_bytes())) as usize;
+                let len = (source.len() - from).min((end - at) as usize);
+                strip.extend_from_slice(&source[from..from + len]);
+                at += len as u64;
+            }
+            strips.push(strip);
+        }
+        strips
+    }
+
+    fn row_shape(&self) -> RowShape {
+        RowShape::new(self.geometry, self.row_start, self.position - self.row_start)
+    }
+
+    /// Computes parity and checksums of a row and sends it, headers first if it is the first row.
+    fn write_row(&mut self, mut strips: Vec<Vec<u8>>, sink: &mut dyn StripSink) -> Result<()> {
+        if self.row_start == 0 {
+            self.write_headers(sink)?;
+        }
+        let shape = self.row_shape();
+        if self.geometry.parity() > 0 {
+            let mut parities: Vec<Vec<u8>> = (0..self.geometry.parity())
+                .map(|_| {
+                    let mut strip = sink.buffer(shape.strip_bytes as usize);
+                    strip.resize(shape.strip_bytes as usize, 0);
+                    strip
+                })
+                .collect();
+            let data: Vec<&[u8]> = strips.iter().map(Vec::as_slice).collect();
+            let mut parity: Vec<&mut [u8]> = parities.iter_mut().map(Vec::as_mut_slice).collect();
+            parity::encode(&data, &mut parity);
+            strips.append(&mut parities);
+        }
+
+        let members = self.geometry.members();
+        let row = self.row_start / self.geometry.row_bytes();
+        let permutation = Permutation::new(self.set, row, members);
+        let first = self.checksums.len();
+        self.checksums.resize(first + members, Checksum::default());
+        for (strip, member) in strips.into_iter().zip(permutation.members()) {
+            self.checksums[first + member] = checksum(&strip);
+            self.send(member, strip, sink)?;
+        }
+        self.row_start = self.position;
+        Ok(())
+    }
+
+    fn write_headers(&mut self, sink: &mut dyn StripSink) -> Result<()> {
+        for member in 0..self.geometry.members() {
+            let header = Header {
+                store: self.store,
+                set: self.set,
+                kind: self.kind,
+                geometry: self.geometry,
+                member: member as u8,
+            };
+            let bytes = header.encode();
+            debug_assert_eq!(bytes.len(), HEADER_BYTES);
+            self.send(member, bytes, sink)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, member: usize, bytes: Vec<u8>, sink: &mut dyn StripSink) -> Result<()> {
+        self.extent_bytes[member] += bytes.len() as u64;
+        if bytes.is_empty() { Ok(()) } else { sink.append(member, bytes) }
+    }
+}
