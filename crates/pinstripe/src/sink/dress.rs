@@ -6,6 +6,7 @@
 //! whatever cannot be set is handed back; a setuid or setgid bit is never given to an owner or
 //! group for whom it was not meant.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
@@ -34,6 +35,17 @@ pub enum Part {
     Times,
     /// One extended attribute: also ACLs, capabilities, labels.
     Xattr,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Owner => "owner",
+            Part::Mode => "mode",
+            Part::Times => "times",
+            Part::Xattr => "extended attribute",
+        })
+    }
 }
 
 /// Metadata that an entry had when it was backed up, and could not be given back.

@@ -19,7 +19,6 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -354,15 +353,4 @@ fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
 /// Whether the directory gives every entry made in it an ACL.
 fn hands_down_acl(directory: Handle<'_>) -> bool {
     directory.has_xattr(ACL_DEFAULT)
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Part::Owner => "owner",
-            Part::Mode => "mode",
-            Part::Times => "times",
-            Part::Xattr => "extended attribute",
-        })
-    }
 }
