@@ -282,16 +282,14 @@ fn read_entry(reader: &mut Reader<'_>, path: Vec<u8>) -> Result<Entry> {
             xattrs.push((reader.bytes()?.to_vec(), reader.bytes()?.to_vec()));
         }
     }
-    let extents =
-        if marks & HAS_EXTENTS != 0 { read_extents(reader, size)? } else { Vec::new() };
+    let extents = if marks & HAS_EXTENTS != 0 { read_extents(reader, size)? } else { Vec::new() };
     let content = match kind {
         FileKind::File if marks & IS_LONG != 0 => Content::Lists(read_lists(reader)?),
         FileKind::File => Content::Chunks(read_chunks(reader)?),
         _ => Content::default(),
     };
     let meta = Metadata { kind, mode, uid, gid, mtime, xattrs, rdev };
-    let entry =
-        Entry { path, meta, ctime, inode, device, links, size, extents, target, content };
+    let entry = Entry { path, meta, ctime, inode, device, links, size, extents, target, content };
     check_content(reader, &entry)?;
     Ok(entry)
 }
@@ -404,14 +402,22 @@ mod tests {
                 uid: seed as u32,
                 gid: u32::MAX,
                 mtime: Time { seconds: -(seed as i64), nanos: 999_999_999 },
-                xattrs: (0..seed % 3).map(|n| (vec![b'a' + n as u8], vec![0; n as usize])).collect(),
+                xattrs: (0..seed % 3)
+                    .map(|n| (vec![b'a' + n as u8], vec![0; n as usize]))
+                    .collect(),
                 rdev: if device { (8, seed as u32) } else { (0, 0) },
             },
             ctime: Time { seconds: i64::MAX, nanos: 0 },
             inode: seed,
             device: u64::MAX,
             links: 1,
-            size: if sparse { 5000 } else if kind == FileKind::File { 300 } else { seed },
+            size: if sparse {
+                5000
+            } else if kind == FileKind::File {
+                300
+            } else {
+                seed
+            },
             extents: if sparse { vec![10..110, 4800..5000] } else { Vec::new() },
             target: if kind == FileKind::Symlink { b"../x".to_vec() } else { Vec::new() },
             content,

@@ -91,7 +91,8 @@ pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
             .corrupt("wrong length")
             .expected(HEAD_BYTES + body_bytes + SUM_BYTES, bytes.len()));
     };
-    if blake3::hash(&bytes[..sum_at]) != blake3::Hash::from_slice(&bytes[sum_at..]).expect("32 bytes")
+    if blake3::hash(&bytes[..sum_at])
+        != blake3::Hash::from_slice(&bytes[sum_at..]).expect("32 bytes")
     {
         return Err(reader.corrupt("the checksum does not match"));
     }
@@ -122,7 +123,11 @@ mod tests {
         for at in 0..whole.len() * 8 {
             let mut damaged = whole.clone();
             damaged[at / 8] ^= 1 << (at % 8);
-            assert_eq!(open(Object::Label, &damaged).unwrap_err().kind(), Kind::Corrupt, "bit {at}");
+            assert_eq!(
+                open(Object::Label, &damaged).unwrap_err().kind(),
+                Kind::Corrupt,
+                "bit {at}"
+            );
         }
         for len in 0..whole.len() {
             assert_eq!(open(Object::Label, &whole[..len]).unwrap_err().kind(), Kind::Corrupt);

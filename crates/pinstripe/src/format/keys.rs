@@ -6,7 +6,7 @@
 use super::envelope::{self, Object};
 use super::wire::{Reader, Writer};
 use crate::error::Result;
-use crate::id::{random, ChunkId, StoreId};
+use crate::id::{ChunkId, StoreId, random};
 
 /// The secrets of one store.
 #[derive(Clone, PartialEq, Eq)]

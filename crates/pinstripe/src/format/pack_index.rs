@@ -10,7 +10,7 @@
 //!   kind 1, raw bytes varint, chunk count varint, then per chunk: id 32, raw bytes varint
 //! ```
 
-use super::record::{RecordKind, CHUNK_ROW_BYTES, RECORD_HEAD_BYTES, RECORD_MAX_CHUNKS};
+use super::record::{CHUNK_ROW_BYTES, RECORD_HEAD_BYTES, RECORD_MAX_CHUNKS, RecordKind};
 use super::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
 use super::wire::{Reader, Writer};
 use crate::error::Result;

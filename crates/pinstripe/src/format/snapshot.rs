@@ -93,11 +93,8 @@ impl Snapshot {
             1 => Some(SnapshotId(reader.array()?)),
             other => return Err(reader.corrupt(format!("impossible parent mark {other}"))),
         };
-        let root = TreeRoot {
-            id: ChunkId(reader.array()?),
-            height: reader.u8()?,
-            entries: reader.u64()?,
-        };
+        let root =
+            TreeRoot { id: ChunkId(reader.array()?), height: reader.u8()?, entries: reader.u64()? };
         let counts = (0..reader.count(2)?)
             .map(|_| Ok((text(&mut reader)?, reader.varint()?)))
             .collect::<Result<Vec<_>>>()?;

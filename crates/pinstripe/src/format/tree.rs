@@ -152,7 +152,8 @@ mod tests {
 
     #[test]
     fn a_node_comes_back() {
-        let child = |path: &[u8]| Child { first_path: path.to_vec(), id: ChunkId([1; 32]), entries: 300 };
+        let child =
+            |path: &[u8]| Child { first_path: path.to_vec(), id: ChunkId([1; 32]), entries: 300 };
         let children = vec![child(b"a"), child(b"a/b"), child(b"a-b")];
         assert_eq!(decode_node(&encode_node(&children)).unwrap(), children);
         let wrong = vec![child(b"a-b"), child(b"a/b")];

@@ -10,8 +10,8 @@
 //! - after `seal` or `put` returned, the bytes survive a power cut;
 //! - `put` has exactly one winner.
 
-mod directory;
-mod disk;
+pub mod directory;
+pub mod disk;
 mod memory;
 mod steps;
 
@@ -150,3 +150,42 @@ pub trait ExtentWriter: Send {
 
 /// A member that several threads hold.
 pub type SharedMember = Arc<dyn Member>;
+
+/// A shared member is a member, so that wrappers take it as they take any other.
+impl<M: Member + ?Sized> Member for Arc<M> {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        (**self).create(name, replace)
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        (**self).put(name, bytes)
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        (**self).read_at(name, offset, buf)
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        (**self).len(name)
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        (**self).list(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        (**self).delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        (**self).sync()
+    }
+
+    fn caps(&self) -> Caps {
+        (**self).caps()
+    }
+
+    fn place(&self) -> &Path {
+        (**self).place()
+    }
+}

@@ -113,13 +113,15 @@ fn counts(monitor: &Monitor) -> Vec<(String, u64)> {
 fn report_absent(store: &Store, monitor: &Monitor) {
     for number in store.absent() {
         let seat = &store.seats[number];
-        let error = seat.absence.as_ref().map_or_else(
-            || Error::new(Kind::NotFound, "the member is absent"),
-            Error::duplicate,
-        );
+        let error = seat
+            .absence
+            .as_ref()
+            .map_or_else(|| Error::new(Kind::NotFound, "the member is absent"), Error::duplicate);
         monitor.loss(
             &seat.place,
-            error.advice("the backup goes on without this member; run 'pinstripe repair' when it is back"),
+            error.advice(
+                "the backup goes on without this member; run 'pinstripe repair' when it is back",
+            ),
         );
     }
 }
@@ -135,7 +137,8 @@ fn sources(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
 
 fn source(path: &Path) -> Result<Vec<u8>> {
     let io = |error| {
-        Error::io("cannot back this path up", path, error).advice("name files and directories that exist")
+        Error::io("cannot back this path up", path, error)
+            .advice("name files and directories that exist")
     };
     std::fs::symlink_metadata(path).map_err(io)?;
     let absolute = match (path.parent(), path.file_name()) {
@@ -156,9 +159,12 @@ fn refuse_members(store: &Store, sources: &[Vec<u8>]) -> Result<()> {
         let place = seat.place.as_os_str().as_bytes();
         let place = place.strip_prefix(b"/").unwrap_or(place);
         if let Some(source) = sources.iter().find(|source| is_at_or_below(source, place)) {
-            return Err(Error::new(Kind::Refused, "this path lies within a member of the store itself")
-                .at(Path::new("/").join(OsStr::from_bytes(source)))
-                .advice("a store cannot back itself up"));
+            return Err(Error::new(
+                Kind::Refused,
+                "this path lies within a member of the store itself",
+            )
+            .at(Path::new("/").join(OsStr::from_bytes(source)))
+            .advice("a store cannot back itself up"));
         }
     }
     Ok(())

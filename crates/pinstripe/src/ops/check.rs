@@ -103,7 +103,8 @@ fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Res
     names.extend(ids.into_iter().map(|id| ExtentName::snapshot(SnapshotId(id))));
     for (number, member) in store.present() {
         for &name in &names {
-            let sound = read_small(&**member, name).and_then(|bytes| judge(store, number, name, &bytes));
+            let sound =
+                read_small(&**member, name).and_then(|bytes| judge(store, number, name, &bytes));
             if let Err(error) = sound {
                 let error = error.advice("run 'pinstripe repair' to copy it from another member");
                 monitor.warning(member.place().join(name.path()), error);
@@ -177,7 +178,10 @@ fn stripe_sets(
         for ((set, _), result) in sets.into_iter().zip(results) {
             let name = ExtentName::In(room, set.0);
             let Some(examined) = result else {
-                let leftover = Error::new(Kind::NotFound, "left over from a backup that was cut off; nothing needs it");
+                let leftover = Error::new(
+                    Kind::NotFound,
+                    "left over from a backup that was cut off; nothing needs it",
+                );
                 monitor.warning(name.path(), leftover);
                 continue;
             };
@@ -256,7 +260,10 @@ fn undecodable(
             for chunk in &head.chunks {
                 let end = at + chunk.raw_bytes as usize;
                 if store.keys.chunk_id(&raw[at..end]) != chunk.id {
-                    return Err(Error::new(Kind::Corrupt, format!("chunk {} is not what its id says", chunk.id)));
+                    return Err(Error::new(
+                        Kind::Corrupt,
+                        format!("chunk {} is not what its id says", chunk.id),
+                    ));
                 }
                 at = end;
             }

@@ -63,14 +63,17 @@ pub fn run(options: &Options) -> Result<StoreConfig> {
     }
     let strip_bytes = u32::try_from(options.strip_bytes)
         .ok()
-        .filter(|bytes| bytes.is_power_of_two() && (4 * KIB..=16 * MIB).contains(&u64::from(*bytes)))
+        .filter(|bytes| {
+            bytes.is_power_of_two() && (4 * KIB..=16 * MIB).contains(&u64::from(*bytes))
+        })
         .ok_or_else(|| {
             Error::new(Kind::Usage, "this is not a strip size")
                 .expected("a power of two from 4K to 16M", options.strip_bytes)
         })?;
     let data = (members - parity) as u8;
     Geometry::new(data, options.parity, strip_bytes)?;
-    let places = options.members.iter().map(|member| absolute(member)).collect::<Result<Vec<_>>>()?;
+    let places =
+        options.members.iter().map(|member| absolute(member)).collect::<Result<Vec<_>>>()?;
     refuse_twins(&places)?;
     if !options.same_disk {
         refuse_one_disk(&places)?;
@@ -132,7 +135,11 @@ fn refuse_one_disk(places: &[PathBuf]) -> Result<()> {
         if let Some((disk, other)) = twin {
             return Err(Error::new(
                 Kind::Refused,
-                format!("this member lies on the same disk ({}) as {}", disk.name(), places[other].display()),
+                format!(
+                    "this member lies on the same disk ({}) as {}",
+                    disk.name(),
+                    places[other].display()
+                ),
             )
             .at(&places[at])
             .advice(

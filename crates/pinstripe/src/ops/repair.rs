@@ -106,7 +106,10 @@ fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Res
             // The keys in memory were read from a member whose copy is unreadable only now.
             (ExtentName::In(Room::Keys, _), None) => store.keys.encode(),
             (_, None) => {
-                monitor.loss(name.path(), Error::new(Kind::TooManyLosses, "no member has a sound copy"));
+                monitor.loss(
+                    name.path(),
+                    Error::new(Kind::TooManyLosses, "no member has a sound copy"),
+                );
                 outcome.lost_extents += 1;
                 continue;
             }
@@ -248,7 +251,10 @@ fn labels(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()>
         if read_small(&**member, ExtentName::Label).ok().as_deref() != Some(&bytes[..]) {
             replace(member, ExtentName::Label, &bytes)?;
             outcome.repaired_objects += 1;
-            monitor.note(&format!("wrote the label of member {number} at {}", member.place().display()));
+            monitor.note(&format!(
+                "wrote the label of member {number} at {}",
+                member.place().display()
+            ));
         }
     }
     Ok(())

@@ -57,7 +57,8 @@ pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Resu
 pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Snapshot> {
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
     for number in store.absent() {
-        let absent = Error::new(Kind::NotFound, "the member is absent; its strips are rebuilt from parity");
+        let absent =
+            Error::new(Kind::NotFound, "the member is absent; its strips are rebuilt from parity");
         monitor.warning(&store.seats[number].place, absent);
     }
     let catalogued = index::load(store, monitor)?;

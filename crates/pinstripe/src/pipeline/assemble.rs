@@ -180,7 +180,8 @@ impl<'a> Assembler<'a> {
         for row in rows {
             list.push(row);
             // Ends by content where it can, so that an edit moves no other list's boundary.
-            let ends = u16::from_le_bytes([row.id.0[0], row.id.0[1]]) as usize % (LIST_ROWS / 2) == 0;
+            let ends =
+                u16::from_le_bytes([row.id.0[0], row.id.0[1]]) as usize % (LIST_ROWS / 2) == 0;
             if (ends && list.len() > LIST_ROWS / 8) || list.len() >= LIST_ROWS {
                 lists.push(self.list(&std::mem::take(&mut list))?);
             }

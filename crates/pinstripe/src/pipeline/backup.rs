@@ -5,7 +5,9 @@
 //! then the index run, then nothing more; the snapshot object is the caller's to put.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::Scope;
@@ -200,7 +202,8 @@ impl<'env> Join<'env> {
         let mut last: Option<Vec<u8>> = None;
         for source in self.plan.sources {
             for ancestor in ancestors(source) {
-                let is_new = last.as_deref().is_none_or(|last| compare_paths(last, ancestor).is_lt());
+                let is_new =
+                    last.as_deref().is_none_or(|last| compare_paths(last, ancestor).is_lt());
                 if is_new {
                     let stat = source::stat_at(self.shared.root, ancestor)?;
                     self.entry(ancestor.to_vec(), stat)?;
@@ -212,11 +215,7 @@ impl<'env> Join<'env> {
         self.hand_out()
     }
 
-    fn walk<'scope>(
-        &mut self,
-        scope: &'scope Scope<'scope, 'env>,
-        source: &[u8],
-    ) -> Result<()> {
+    fn walk<'scope>(&mut self, scope: &'scope Scope<'scope, 'env>, source: &[u8]) -> Result<()> {
         let absolute = [b"/", source].concat();
         let options = walk::Options {
             one_file_system: self.plan.one_file_system,
@@ -233,12 +232,14 @@ impl<'env> Join<'env> {
         let _cancel = CancelOnDrop(Arc::clone(&walker));
         while let Some(batch) = walker.next_batch() {
             self.shared.abort.check()?;
-            for item in batch {
+            for item in batch.iter() {
                 match item {
-                    walk::Item::Found(found) => self.entry(join(source, &found.path), stat_of(&found.stat))?,
+                    walk::Item::Found(found) => {
+                        self.entry(join(source, found.path), stat_of(found.stat))?;
+                    }
                     walk::Item::Trouble(trouble) => {
-                        let place = join(source, &trouble.path);
-                        self.shared.monitor.loss(shown(&place), trouble.error);
+                        let place = join(source, trouble.path);
+                        self.shared.monitor.loss(shown(&place), trouble.error.duplicate());
                     }
                 }
             }
@@ -403,18 +404,15 @@ fn estimate(
     let (mut bytes, mut entries) = (0, 0);
     for source in sources {
         let absolute = [b"/", &source[..]].concat();
-        let options = walk::Options {
-            one_file_system,
-            exclude: exclude.clone(),
-            ..walk::Options::default()
-        };
+        let options =
+            walk::Options { one_file_system, exclude: exclude.clone(), ..walk::Options::default() };
         // Troubles are the backup's own walk to report.
         let Ok(walker) = Walker::new(path(&absolute), absolute.clone(), options) else { continue };
         while let Some(batch) = walker.next_batch() {
             if abort.is_raised() {
                 return;
             }
-            for item in batch {
+            for item in batch.iter() {
                 if let walk::Item::Found(found) = item {
                     entries += 1;
                     if found.stat.kind == walk::Kind::File {
@@ -454,7 +452,7 @@ fn stat_of(stat: &walk::Stat) -> Stat {
 }
 
 fn path(bytes: &[u8]) -> &Path {
-    Path::new(std::os::unix::ffi::OsStrExt::from_bytes(bytes))
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 /// A path below a source, both from the file system's root.

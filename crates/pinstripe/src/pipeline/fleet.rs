@@ -66,7 +66,9 @@ impl<'a> Fleet<'a> {
             let member = member.clone()?;
             let (sender, receiver) = bounded(STRIPS_QUEUED);
             let shared = shared.clone();
-            scope.spawn(move || Writer { number, member, shared, open: HashMap::new() }.run(&receiver));
+            scope.spawn(move || {
+                Writer { number, member, shared, open: HashMap::new() }.run(&receiver)
+            });
             Some(sender)
         };
         let queues = members.iter().enumerate().map(start).collect();
@@ -146,9 +148,11 @@ impl Shared<'_> {
         let failed = failures.iter().flatten().count();
         drop(failures);
         if error.kind() == Kind::NoSpace {
-            self.abort.raise(error.at(member.place()).advice(
-                "free some room on this member; what was backed up before is untouched",
-            ));
+            self.abort.raise(
+                error.at(member.place()).advice(
+                    "free some room on this member; what was backed up before is untouched",
+                ),
+            );
         } else if failed > self.parity {
             let advice = if self.parity == 0 {
                 "this store has no parity; make one with --parity 1 to survive the loss of a member"

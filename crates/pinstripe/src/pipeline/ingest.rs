@@ -336,10 +336,7 @@ fn plain_entry(shared: &Ingest<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> 
     Ok(entry)
 }
 
-fn report_xattrs(
-    shared: &Ingest<'_>,
-    found: source::Xattrs,
-) -> crate::format::meta::XattrList {
+fn report_xattrs(shared: &Ingest<'_>, found: source::Xattrs) -> crate::format::meta::XattrList {
     for error in found.problems {
         let place = error.place().map(std::path::Path::to_path_buf).unwrap_or_default();
         shared.monitor.loss(place, error);

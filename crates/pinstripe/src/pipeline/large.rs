@@ -111,7 +111,8 @@ impl ChunkTask {
 
 /// The bytes of `chunk` that lie in `segment`.
 fn part_of<'s>(segment: &'s Segment, chunk: &Range<u64>) -> &'s [u8] {
-    let at = |position: u64| (position.clamp(segment.start, segment.end()) - segment.start) as usize;
+    let at =
+        |position: u64| (position.clamp(segment.start, segment.end()) - segment.start) as usize;
     &segment.data()[at(chunk.start)..at(chunk.end)]
 }
 

@@ -9,7 +9,7 @@ use crate::format::label::StoreConfig;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::{self, ChunkRow, RecordKind};
 use crate::format::stripe_set::{Geometry, SetKind};
-use crate::id::{random, SetId};
+use crate::id::{SetId, random};
 use crate::member::ExtentName;
 use crate::store::index::index_record;
 use crate::stripe::SetWriter;

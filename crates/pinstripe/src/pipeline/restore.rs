@@ -217,7 +217,9 @@ impl Plan<'_> {
 
     fn report(&self, target: &Target, error: Error, abort: &Abort) {
         if error.kind() == Kind::NoSpace {
-            abort.raise(error.advice("free some room at the target and restore again with --overwrite"));
+            abort.raise(
+                error.advice("free some room at the target and restore again with --overwrite"),
+            );
         } else {
             self.monitor.loss(shown(&target.path), error);
         }

@@ -15,8 +15,8 @@ use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 use crate::stripe::SetReader;
 
-use super::packs::Catalogued;
 use super::Store;
+use super::packs::Catalogued;
 
 /// Which stripe sets a room has, and on how many of the present members.
 pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
@@ -72,7 +72,8 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
 pub fn read_run(store: &Store, set: SetId) -> Result<Vec<PackIndex>> {
     let name = ExtentName::index(set);
     let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
-    let bytes = read_checked(&reader, 0..reader.logical_bytes(), |bytes| parse_run(bytes).map(drop))?;
+    let bytes =
+        read_checked(&reader, 0..reader.logical_bytes(), |bytes| parse_run(bytes).map(drop))?;
     parse_run(&bytes).map_err(|error| error.at(name.path()))
 }
 

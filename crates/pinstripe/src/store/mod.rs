@@ -57,10 +57,11 @@ impl Store {
     /// # Errors
     /// [`Kind::NotFound`] when `any` is no member, [`Kind::TooManyLosses`] when more members are
     /// absent than parity replaces, [`Kind::Unsupported`] when a newer version wrote it.
-    pub fn open(any: &Path, faults: &[Plan]) -> Result<Store> {
+    pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
         let any = std::fs::canonicalize(any).map_err(|error| {
-            Error::io("there is no store here", any, error)
-                .advice("name a member directory of a store, or make one: pinstripe init --member DIR")
+            Error::io("there is no store here", any, error).advice(
+                "name a member directory of a store, or make one: pinstripe init --member DIR",
+            )
         })?;
         let (first, label) = read_member(&any)?;
         let mut seats: Vec<Seat> = (label.places.iter())
@@ -101,7 +102,8 @@ impl Store {
             }
         }
         lay_faults(&mut seats, faults);
-        let store = Store { keys: read_keys(&seats, &label.config)?, config: label.config, seats, moved };
+        let store =
+            Store { keys: read_keys(&seats, &label.config)?, config: label.config, seats, moved };
         store.require_quorum()?;
         Ok(store)
     }
@@ -165,8 +167,11 @@ impl Store {
 pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
     let bytes = member.len(name)?;
     if bytes > OBJECT_MAX_BYTES {
-        return Err(Error::corrupt("too long for a small object", member.place().join(name.path()))
-            .expected(format!("at most {OBJECT_MAX_BYTES} bytes"), bytes));
+        return Err(Error::corrupt(
+            "too long for a small object",
+            member.place().join(name.path()),
+        )
+        .expected(format!("at most {OBJECT_MAX_BYTES} bytes"), bytes));
     }
     let mut whole = vec![0; bytes as usize];
     member.read_at(name, 0, &mut whole)?;
@@ -222,14 +227,13 @@ fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> 
     all
 }
 
-fn lay_faults(seats: &mut [Seat], faults: &[Plan]) {
-    for plan in faults {
-        for (number, seat) in seats.iter_mut().enumerate() {
-            if plan.applies_to_member(number) {
-                seat.member = seat.member.take().map(|inner| {
-                    Arc::new(FaultMember::new(inner, plan.clone())) as SharedMember
-                });
-            }
+/// Lays the faults that a plan has for each member over it; members without any stay bare.
+fn lay_faults(seats: &mut [Seat], faults: &Plan) {
+    for (number, seat) in seats.iter_mut().enumerate() {
+        let plan = faults.for_member(number as u32);
+        if !plan.faults.is_empty() {
+            let wrap = |inner| Arc::new(FaultMember::new(inner, plan)) as SharedMember;
+            seat.member = seat.member.take().map(wrap);
         }
     }
 }
@@ -239,7 +243,9 @@ fn read_keys(seats: &[Seat], config: &StoreConfig) -> Result<Keys> {
     for member in seats.iter().filter_map(|seat| seat.member.as_deref()) {
         let name = keys_name(config);
         let place = member.place().join(name.path());
-        match read_small(member, name).and_then(|bytes| Keys::decode(&bytes).map_err(|e| e.at(&place))) {
+        match read_small(member, name)
+            .and_then(|bytes| Keys::decode(&bytes).map_err(|e| e.at(&place)))
+        {
             Ok(keys) if keys.store == config.store => return Ok(keys),
             Ok(_) => last = Some(Error::corrupt("these keys belong to another store", place)),
             Err(error) => last = Some(error),

@@ -148,8 +148,8 @@ impl<'a> PackReader<'a> {
         let report = reader.read_verified(range, &mut buffer)?;
         self.count(&report, bytes);
         let parsed = record::parse(&buffer).map(|(head, stored)| (head, stored.len()));
-        let (head, stored_bytes) = parsed
-            .map_err(|error| error.at(format!("pack {set}, record at {offset}")))?;
+        let (head, stored_bytes) =
+            parsed.map_err(|error| error.at(format!("pack {set}, record at {offset}")))?;
         let stored = buffer.len() - stored_bytes..buffer.len();
         Ok(FetchedRecord { head, bytes: buffer, stored })
     }

@@ -27,7 +27,8 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
             Err(error) => monitor.loss(ExtentName::snapshot(id).path(), error),
         }
     }
-    snapshots.sort_by_key(|snapshot| (snapshot.created_seconds, snapshot.created_nanos, snapshot.id));
+    snapshots
+        .sort_by_key(|snapshot| (snapshot.created_seconds, snapshot.created_nanos, snapshot.id));
     Ok(snapshots)
 }
 
@@ -62,10 +63,10 @@ pub fn find<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
         snapshots.iter().filter(|snapshot| snapshot.id.to_string().starts_with(name));
     match (matching.next(), matching.next()) {
         (Some(snapshot), None) if name.len() >= 4 => Ok(snapshot),
-        (Some(_), _) => Err(Error::new(Kind::Usage, format!("'{name}' is too short for one snapshot"))
-            .advice(list)),
-        (None, _) => {
-            Err(Error::new(Kind::NotFound, format!("no snapshot '{name}'")).advice(list))
+        (Some(_), _) => {
+            Err(Error::new(Kind::Usage, format!("'{name}' is too short for one snapshot"))
+                .advice(list))
         }
+        (None, _) => Err(Error::new(Kind::NotFound, format!("no snapshot '{name}'")).advice(list)),
     }
 }

@@ -6,12 +6,12 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use crate::error::{Error, Kind, Result};
-use crate::format::entry::{decode_page, Content, Entry, PageWriter};
+use crate::format::entry::{Content, Entry, PageWriter, decode_page};
 use crate::format::record::ChunkRow;
 use crate::format::snapshot::TreeRoot;
 use crate::format::tree::{
-    compare_paths, decode_node, encode_node, ends_node, ends_page, is_at_or_below, Child, HEIGHT_MAX,
-    NODE_MAX_CHILDREN, PAGE_MAX_BYTES,
+    Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, compare_paths, decode_node, encode_node,
+    ends_node, ends_page, is_at_or_below,
 };
 use crate::format::wire::Reader;
 use crate::id::ChunkId;
@@ -93,10 +93,7 @@ impl TreeWriter {
     ///
     /// # Errors
     /// Those of `store`.
-    pub fn finish(
-        mut self,
-        store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>,
-    ) -> Result<TreeRoot> {
+    pub fn finish(mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>) -> Result<TreeRoot> {
         if !self.page.is_empty() || self.levels.is_empty() {
             self.close_page(store)?;
         }
