@@ -47,30 +47,31 @@ fn pieces_look_random(raw: &[u8]) -> bool {
     squares / mean <= MAX_CHI_SQUARED
 }
 
-/// Bytes looked at together for the anchor byte.
+/// Bytes looked at together for the anchor byte: eight words.
 const BLOCK_BYTES: usize = 64;
-/// Slots for the strings behind anchors; a record's anchors are thinned out to about half of it.
-const SLOTS_LOG: u32 = 12;
+/// log2 of the slots for the strings behind anchors; long records are thinned out to half of it.
+const SLOTS_LOG: u32 = 11;
 
 /// Whether more than 1 in 128 sampled strings came before in the record.
 ///
 /// Strings are sampled by content, so that a repetition is found at any distance: wherever one
 /// certain byte stands (in random bytes every 256th), the eight bytes behind it are the sample.
 fn repeats_itself(raw: &[u8]) -> bool {
-    let anchor = raw[raw.len() / 2];
+    let anchor = u64::from_le_bytes([raw[raw.len() / 2]; 8]);
     let thinning = (raw.len() >> (SLOTS_LOG + 7)).next_power_of_two() as u64;
     let mut slots = [0u32; 1 << SLOTS_LOG];
     let (mut samples, mut repeats) = (0usize, 0usize);
     for at in (0..raw.len().saturating_sub(BLOCK_BYTES + 8)).step_by(BLOCK_BYTES) {
-        let block = &raw[at..at + BLOCK_BYTES + 8];
-        let hits =
-            block[..BLOCK_BYTES].iter().fold(0u8, |hits, &byte| hits | u8::from(byte == anchor));
-        if hits == 0 {
+        let block: &[u8; BLOCK_BYTES + 8] =
+            raw[at..at + BLOCK_BYTES + 8].try_into().expect("a slice of that length");
+        let hits: [u64; 8] = std::array::from_fn(|n| lowest_zero(word(block, 8 * n) ^ anchor));
+        if hits.iter().fold(0, |any, hit| any | hit) == 0 {
             continue;
         }
-        for behind in block.windows(9).filter(|window| window[0] == anchor) {
-            let string = u64::from_le_bytes(behind[1..].try_into().expect("eight bytes of nine"));
-            let hash = string.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The first anchor of each word is sample enough.
+        for (n, hit) in hits.into_iter().enumerate().filter(|&(_, hit)| hit != 0) {
+            let behind = word(block, 8 * n + hit.trailing_zeros() as usize / 8 + 1);
+            let hash = behind.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             if (hash >> 16) & (thinning - 1) != 0 {
                 continue;
             }
@@ -84,4 +85,15 @@ fn repeats_itself(raw: &[u8]) -> bool {
     // Far fewer samples than in random bytes: the few strings there are were thinned out.
     let too_few = samples * 4 < raw.len() / 256 / thinning as usize;
     too_few || repeats > samples / 128
+}
+
+/// Not 0 if any byte of `word` is 0; its lowest set bit is then the top one of the lowest such.
+#[inline(always)]
+fn lowest_zero(word: u64) -> u64 {
+    word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
+}
+
+#[inline(always)]
+fn word(block: &[u8; BLOCK_BYTES + 8], at: usize) -> u64 {
+    u64::from_le_bytes(block[at..at + 8].try_into().expect("a slice of eight bytes"))
 }
