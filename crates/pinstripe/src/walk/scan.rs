@@ -199,8 +199,8 @@ impl Scanner {
 
     fn descend(&mut self, parent: &Arc<Directory>, name: CString, stat: &Stat) {
         if parent.is_within(stat.identity()) {
-            let what = "this directory contains itself: a mount makes a loop; not entered";
-            return self.trouble(Error::new(error::Kind::Refused, what));
+            let error = Error::new(error::Kind::Refused, "contains itself by a mount; not entered");
+            return self.trouble(error.advice("exclude it, or stay on one file system"));
         }
         let child = Directory::below(parent.clone(), name, stat.identity());
         self.push_task(Task::Enter(child));

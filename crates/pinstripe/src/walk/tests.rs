@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -272,17 +272,20 @@ fn a_huge_directory_is_taken_in_slices() {
     }
 }
 
-/// 3,000 levels, far beyond PATH_MAX, with a sibling behind every step down.
+/// 3,000 levels, far beyond PATH_MAX, with siblings behind some of the steps down.
 #[test]
 fn a_deep_tree_has_no_longest_path_and_needs_few_descriptors() {
     const LEVELS: usize = 3000;
+    let has_siblings = |level: usize| level % 20 == 7;
     let dir = temp();
     let mut at: OwnedFd =
         openat(CWD, dir.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    for _ in 0..LEVELS {
+    for level in 0..LEVELS {
         mkdirat(&at, "down", Mode::RWXU).unwrap();
-        mkdirat(&at, "next", Mode::RWXU).unwrap();
-        mknodat(at.as_fd(), "next.file", FileType::RegularFile, Mode::RUSR, 0).unwrap();
+        if has_siblings(level) {
+            mkdirat(&at, "next", Mode::RWXU).unwrap();
+            mknodat(&at, "next.file", FileType::RegularFile, Mode::RUSR, 0).unwrap();
+        }
         at = openat(&at, "down", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
     }
     drop(at);
@@ -292,10 +295,12 @@ fn a_deep_tree_has_no_longest_path_and_needs_few_descriptors() {
         path.extend_from_slice(if level == 0 { b"down" } else { b"/down" });
         expected.push(path.clone());
     }
-    for _ in 0..LEVELS {
-        path.truncate(path.len() - 4);
-        expected.push([&path[..], b"next"].concat());
-        expected.push([&path[..], b"next.file"].concat());
+    for level in (0..LEVELS).rev() {
+        path.truncate(path.len() - b"down".len());
+        if has_siblings(level) {
+            expected.push([&path[..], b"next"].concat());
+            expected.push([&path[..], b"next.file"].concat());
+        }
         path.pop();
     }
     for (workers, kept_directories) in [(0, 256), (3, 16)] {
@@ -381,7 +386,7 @@ fn an_unreadable_directory_is_trouble_in_its_place() {
     }
     let dir = temp();
     make_tree(dir.path(), &["a", "b/hidden", "c"], &["c/file"]);
-    fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0o000)).unwrap();
     let seen = walk(dir.path(), 2, Options::default());
     fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(seen.paths(), ["", "a", "b", "c", "c/file"]);
