@@ -8,8 +8,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::stat::Stat;
 use crate::error::Error;
+use crate::format::meta::Stat;
 
 /// Memory of one entry without its path.
 pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();

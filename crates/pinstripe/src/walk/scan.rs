@@ -19,8 +19,8 @@ use super::batch::{ENTRY_BYTES, Entries, Run};
 use super::directory::{Directory, FdBudget, Names, Refusal, look};
 use super::exclude::{Exclude, Verdict};
 use super::frontier;
-use super::stat::{Kind, Stat};
 use crate::error::{self, Error};
+use crate::format::meta::{FileKind, Stat};
 
 /// A slice is as many names as make about this many bytes of entries, within the bounds below.
 const SLICE_BYTES: usize = 256 * 1024;
@@ -181,7 +181,7 @@ impl Scanner {
                 self.trouble(Error::new(error::Kind::Unsupported, "unknown type of file"));
                 continue;
             };
-            let is_directory = stat.kind == Kind::Directory;
+            let is_directory = stat.kind == FileKind::Directory;
             if is_directory && verdict == Verdict::ExcludeDirectory {
                 continue;
             }
