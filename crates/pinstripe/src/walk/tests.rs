@@ -176,7 +176,7 @@ fn every_kind_of_entry_is_seen_as_it_is() {
     touch(at.join(OsStr::from_bytes(b"\xff\xfe\n\t")));
     assert_same_in_all_variants(at);
     let seen = walk(at, 0, Options::default());
-    let kinds: BTreeSet<Kind> = seen.found.iter().map(|(_, stat)| stat.kind).collect();
+    let kinds: BTreeSet<FileKind> = seen.found.iter().map(|(_, stat)| stat.kind).collect();
     let all =
         [FileKind::File, FileKind::Directory, FileKind::Symlink, FileKind::Fifo, FileKind::Socket];
     assert_eq!(kinds, BTreeSet::from(all));
