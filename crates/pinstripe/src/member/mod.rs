@@ -13,6 +13,7 @@
 mod directory;
 mod disk;
 mod memory;
+mod shared;
 mod steps;
 
 #[cfg(test)]
