@@ -13,6 +13,7 @@
 pub mod directory;
 pub mod disk;
 mod memory;
+mod shared;
 mod steps;
 
 #[cfg(test)]
