@@ -35,6 +35,10 @@ impl<M: Member + ?Sized> Member for Arc<M> {
         (**self).sync()
     }
 
+    fn sweep(&self) -> Result<u64> {
+        (**self).sweep()
+    }
+
     fn caps(&self) -> Caps {
         (**self).caps()
     }

@@ -69,6 +69,9 @@ fn keeps_the_rules_of_the_seam() {
         fn sync(&self) -> Result<()> {
             self.0.sync()
         }
+        fn sweep(&self) -> Result<u64> {
+            unreachable!("no test sweeps through this one")
+        }
         fn caps(&self) -> Caps {
             self.0.caps()
         }
