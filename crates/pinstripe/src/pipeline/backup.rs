@@ -22,6 +22,7 @@ use super::ingest::{Ingest, Item, Job, Outcome, Worker};
 use super::large::{self, Queues};
 use super::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES, Limits, WINDOW_JOBS};
 use super::pack::{self, FinishedRecord};
+use super::spare::Spare;
 use crate::beneath::shown;
 use crate::chunk::Cutter;
 use crate::codec::Codec;
@@ -76,6 +77,8 @@ pub fn run(
 ) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
+    let stored = Spare::new(2 * plan.limits.records_queued);
+    let segments = Arc::new(Spare::new(plan.limits.segments));
     let shared = Ingest {
         root: root.as_fd(),
         keys: &plan.store.keys,
@@ -84,6 +87,8 @@ pub fn run(
         chunks: plan.chunks,
         monitor,
         abort: &abort,
+        stored: &stored,
+        segments: &segments,
     };
     std::thread::scope(|scope| {
         let store = plan.store;
@@ -120,7 +125,7 @@ fn ingest<'scope, 'env>(
         let (tree, tree_queue) = bounded::<FinishedRecord>(limits.records_queued);
         let packers = [data_queue, tree_queue].map(|queue: Receiver<FinishedRecord>| {
             stages.spawn(move || {
-                let packed = pack::run(&queue, fleet, config);
+                let packed = pack::run(&queue, fleet, config, shared.stored);
                 // A packer that stops early must not stop those who feed it.
                 queue.iter().for_each(drop);
                 packed

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
@@ -13,6 +14,7 @@ use super::abort::Abort;
 use super::large::{ChunkTask, ScanTask};
 use super::limits::RECORD_RAW_BYTES;
 use super::pack::FinishedRecord;
+use super::spare::Spare;
 use crate::beneath::shown;
 use crate::chunk::Cutter;
 use crate::codec::{Codec, Encoded, Encoder};
@@ -42,6 +44,10 @@ pub struct Ingest<'a> {
     pub monitor: &'a Monitor,
     /// The end of the run, if it comes early.
     pub abort: &'a Abort,
+    /// Buffers for compressed records.
+    pub stored: &'a Spare,
+    /// Buffers for segments of large files.
+    pub segments: &'a Arc<Spare>,
 }
 
 /// One entry for a worker or for the assembler.
@@ -432,7 +438,8 @@ impl<'a> RecordBuilder<'a> {
     pub fn add(&mut self, chunk: &[u8]) -> Result<ChunkRow> {
         let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: chunk.len() as u32 };
         if self.claim(row.id, chunk.len()) {
-            if self.filled == 0 && chunk.len() >= self.full_bytes {
+            // A chunk that fills a record alone goes as it is; what is gathered waits for more.
+            if chunk.len() >= self.full_bytes {
                 return self.send(chunk, vec![row]).map(|()| row);
             }
             self.room(chunk.len())?.copy_from_slice(chunk);
@@ -477,7 +484,7 @@ impl<'a> RecordBuilder<'a> {
     }
 
     fn send(&mut self, raw: &[u8], chunks: Vec<ChunkRow>) -> Result<()> {
-        let mut stored = Vec::new();
+        let mut stored = self.shared.stored.take();
         let encoded = self.encoder.encode(raw, &mut stored)?;
         if encoded == Encoded::Raw {
             stored.extend_from_slice(raw);

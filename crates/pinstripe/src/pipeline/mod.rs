@@ -20,3 +20,4 @@ pub mod large;
 pub mod limits;
 pub mod pack;
 pub mod restore;
+pub mod spare;
