@@ -110,8 +110,16 @@ fn step(name: &str) {
 
 fn formatting_and_lints(tally: &mut Tally) {
     let format: &[&str] = &["fmt", "--all", "--check"];
-    let clippy: &[&str] =
-        &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    let clippy: &[&str] = &[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--all-features",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ];
     for (name, component, args) in [("format", "rustfmt", format), ("clippy", "clippy", clippy)] {
         step(name);
         let there = || works(cargo().arg(args[0]).arg("--version"));

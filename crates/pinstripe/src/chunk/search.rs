@@ -19,8 +19,8 @@ use pinstripe_kernel::gear::{Candidate, WINDOW};
 
 use super::cutter::{Candidates, GearRules};
 
-/// How far to look at once, at most; no further than half of the average chunk either, so that
-/// little is looked at in vain.
+/// How far to look at once, at most; no further than a quarter of the average chunk either, so
+/// that little is looked at in vain.
 const BLOCK_BYTES: u64 = 32 << 10;
 /// And at least, because short blocks are slow.
 const BLOCK_BYTES_LEAST: u64 = 4 << 10;
@@ -107,7 +107,7 @@ impl<'a> Search<'a> {
         if let Some(candidate) = listed.find(|candidate| wanted(candidate)) {
             return Some(candidate.position);
         }
-        let step = (self.rules.avg / 2).clamp(BLOCK_BYTES_LEAST, BLOCK_BYTES);
+        let step = (self.rules.avg / 4).clamp(BLOCK_BYTES_LEAST, BLOCK_BYTES);
         let mut from = places.start.max(self.found.through);
         while from < places.end {
             let end = places.end.min(from + step);

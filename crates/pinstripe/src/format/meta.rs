@@ -89,6 +89,13 @@ pub struct Stat {
     pub rdev: (u32, u32),
 }
 
+impl Stat {
+    /// What names the inode on this machine: `(device, inode)`, equal for hard links.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+}
+
 /// Extended attributes as (name, value), sorted by name; ACLs and capabilities are among them.
 pub type XattrList = Vec<(Vec<u8>, Vec<u8>)>;
 

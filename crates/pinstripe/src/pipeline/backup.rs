@@ -235,7 +235,7 @@ impl<'env> Join<'env> {
             for item in batch.iter() {
                 match item {
                     walk::Item::Found(found) => {
-                        self.entry(join(source, found.path), stat_of(found.stat))?;
+                        self.entry(join(source, found.path), *found.stat)?;
                     }
                     walk::Item::Trouble(trouble) => {
                         let place = join(source, trouble.path);
@@ -415,40 +415,14 @@ fn estimate(
             for item in batch.iter() {
                 if let walk::Item::Found(found) = item {
                     entries += 1;
-                    if found.stat.kind == walk::Kind::File {
-                        bytes += found.stat.size;
+                    if found.stat.kind == FileKind::File {
+                        bytes += found.stat.size_bytes;
                     }
                 }
             }
         }
     }
     monitor.expect(bytes, entries);
-}
-
-fn stat_of(stat: &walk::Stat) -> Stat {
-    let time = |time: walk::Time| Time { seconds: time.seconds, nanos: time.nanos };
-    Stat {
-        kind: match stat.kind {
-            walk::Kind::File => FileKind::File,
-            walk::Kind::Directory => FileKind::Directory,
-            walk::Kind::Symlink => FileKind::Symlink,
-            walk::Kind::Fifo => FileKind::Fifo,
-            walk::Kind::Socket => FileKind::Socket,
-            walk::Kind::CharDevice => FileKind::CharDevice,
-            walk::Kind::BlockDevice => FileKind::BlockDevice,
-        },
-        mode: stat.mode,
-        uid: stat.uid,
-        gid: stat.gid,
-        links: u64::from(stat.nlink),
-        device: stat.device,
-        inode: stat.inode,
-        size_bytes: stat.size,
-        blocks: stat.blocks_512,
-        mtime: time(stat.mtime),
-        ctime: time(stat.ctime),
-        rdev: (stat.rdev_major, stat.rdev_minor),
-    }
 }
 
 fn path(bytes: &[u8]) -> &Path {

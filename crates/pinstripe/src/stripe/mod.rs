@@ -28,6 +28,8 @@ pub use report::{Damage, Part, ReadReport, Reason, Rebuilt, Verification};
 pub use writer::{SetWriter, StripSink, Summary};
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

@@ -112,7 +112,7 @@ pub struct Verification {
     pub damage: Vec<Damage>,
     /// The ranges of the logical run that parity cannot bring back: sorted, disjoint, not touching.
     pub lost_ranges: Vec<Range<u64>>,
-    /// Bytes read from members.
+    /// Bytes read from members; those of a damaged header or trailer are not counted.
     pub fetched_bytes: u64,
 }
 

@@ -1,92 +1,15 @@
 //! What the tests of this room stand on: members in memory that can be hurt, and a set on them.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::*;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::format::stripe_set::SetKind;
 use crate::id::{SetId, StoreId};
-use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, SharedMember};
+use crate::member::{ExtentName, Member, MemoryMember, Replace, SharedMember};
 
 pub const STORE: StoreId = StoreId([0x51; 16]);
 pub const SET: SetId = SetId(*b"a set of strips.");
-
-/// The least that the reader asks of a member; what it never asks is refused.
-pub struct MemoryMember {
-    place: PathBuf,
-    extents: Mutex<HashMap<ExtentName, Vec<u8>>>,
-    /// Every read fails with EIO.
-    pub broken: AtomicBool,
-}
-
-impl MemoryMember {
-    fn with<T>(&self, act: impl FnOnce(&mut HashMap<ExtentName, Vec<u8>>) -> T) -> T {
-        act(&mut self.extents.lock().expect("no test panics while it holds the lock"))
-    }
-
-    fn refuse<T>(&self) -> Result<T> {
-        Err(Error::new(Kind::Refused, "not a matter of this test").at(&self.place))
-    }
-
-    fn extent<T>(&self, name: ExtentName, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
-        if self.broken.load(Ordering::Relaxed) {
-            return Err(Error::io(
-                "cannot read",
-                &self.place,
-                std::io::Error::from_raw_os_error(5),
-            ));
-        }
-        self.with(|extents| match extents.get(&name) {
-            Some(bytes) => read(bytes),
-            None => Err(Error::new(Kind::NotFound, "no such extent").at(&self.place)),
-        })
-    }
-}
-
-impl Member for MemoryMember {
-    fn create(&self, _: ExtentName, _: Replace) -> Result<Box<dyn ExtentWriter>> {
-        self.refuse()
-    }
-
-    fn put(&self, _: ExtentName, _: &[u8]) -> Result<()> {
-        self.refuse()
-    }
-
-    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.extent(name, |bytes| {
-            let found = bytes.get(offset as usize..).and_then(|rest| rest.get(..buf.len()));
-            buf.copy_from_slice(found.ok_or_else(|| Error::corrupt("short", &self.place))?);
-            Ok(())
-        })
-    }
-
-    fn len(&self, name: ExtentName) -> Result<u64> {
-        self.extent(name, |bytes| Ok(bytes.len() as u64))
-    }
-
-    fn list(&self, _: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.refuse()
-    }
-
-    fn delete(&self, _: ExtentName) -> Result<()> {
-        self.refuse()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.refuse()
-    }
-
-    fn caps(&self) -> Caps {
-        Caps { device: None, free_bytes: None }
-    }
-
-    fn place(&self) -> &Path {
-        &self.place
-    }
-}
 
 /// Gathers extents; hands out dirty buffers, as a sink that recycles would.
 #[derive(Default)]
@@ -104,19 +27,18 @@ impl StripSink for Extents {
     }
 }
 
-/// An extent writer whose bytes stay visible.
-#[derive(Default)]
-pub struct Rewritten(pub Vec<u8>);
+/// A member's extent as `rebuild_extent` makes it.
+pub fn rewritten(set: &SetReader, member: usize) -> Result<Vec<u8>> {
+    let target = MemoryMember::new("target");
+    let mut writer = target.create(Fixture::name(), Replace::Never)?;
+    set.rebuild_extent(member, writer.as_mut())?;
+    writer.seal()?;
+    Ok(target.bytes(Fixture::name()).expect("it was sealed").to_vec())
+}
 
-impl ExtentWriter for Rewritten {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn seal(self: Box<Self>) -> Result<()> {
-        Ok(())
-    }
+/// What a verification found, in a form that compares.
+pub fn damage_of(found: &Verification) -> Vec<(usize, Part, bool)> {
+    found.damage.iter().map(|damage| (damage.member, damage.part, damage.repairable)).collect()
 }
 
 /// A finished set on members in memory.
@@ -152,20 +74,18 @@ impl Fixture {
         }
         let index = bytes as u64 / 2..bytes as u64;
         let summary = writer.finish(index, &mut sink).unwrap();
-        let members = sink.0.iter().enumerate().map(|(number, extent)| {
-            Arc::new(MemoryMember {
-                place: format!("/disk{number}").into(),
-                extents: Mutex::new([(Self::name(), extent.clone())].into()),
-                broken: AtomicBool::new(false),
-            })
-        });
-        Fixture {
+        let members = (0..geometry.members())
+            .map(|number| Arc::new(MemoryMember::new(format!("/disk{number}"))))
+            .collect();
+        let fixture = Fixture {
             content,
             layout: Layout::new(geometry, SET, bytes as u64).unwrap(),
             summary,
-            members: members.collect(),
+            members,
             extents: sink.0,
-        }
+        };
+        fixture.mend();
+        fixture
     }
 
     pub fn name() -> ExtentName {
@@ -193,7 +113,9 @@ impl Fixture {
 
     /// Changes a member's extent.
     pub fn hurt(&self, member: usize, change: impl FnOnce(&mut Vec<u8>)) {
-        self.members[member].with(|extents| change(extents.get_mut(&Self::name()).unwrap()));
+        let mut extent = self.members[member].bytes(Self::name()).unwrap().to_vec();
+        change(&mut extent);
+        self.members[member].overwrite(Self::name(), extent);
     }
 
     /// Flips a bit of a member's extent.
@@ -203,13 +125,13 @@ impl Fixture {
 
     /// Takes a member's extent away.
     pub fn remove(&self, member: usize) {
-        self.members[member].with(|extents| extents.clear());
+        self.members[member].delete(Self::name()).unwrap();
     }
 
     /// Makes every extent as it was written.
     pub fn mend(&self) {
         for (member, extent) in self.members.iter().zip(&self.extents) {
-            member.with(|extents| extents.insert(Self::name(), extent.clone()));
+            member.overwrite(Self::name(), extent.clone());
         }
     }
 

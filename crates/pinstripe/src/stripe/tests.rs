@@ -1,26 +1,19 @@
-//! Sets as a whole: written, hurt, read back, verified, mended.
+//! Sets as a whole, case by case: written, hurt, read back, verified, mended.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
-use proptest::prelude::*;
-
-use super::row::push_range;
 use super::testing::*;
 use super::*;
 use crate::error::{Error, Kind, Result};
-use crate::format::stripe_set::{HEADER_BYTES, SetKind, checksum};
+use crate::fault::FaultMember;
+use crate::format::stripe_set::{SetKind, checksum};
 use crate::id::{SetId, StoreId};
-use crate::member::ExtentName;
+use crate::member::{ExtentName, MemoryMember};
 
 /// A set of 3+1 with two full rows and a short one whose strips are 64, 64 and 22 bytes.
 fn small() -> Fixture {
     Fixture::new(3, 1, 2 * 3 * 4096 + 150)
-}
-
-fn damage_of(found: &Verification) -> Vec<(usize, Part, bool)> {
-    found.damage.iter().map(|damage| (damage.member, damage.part, damage.repairable)).collect()
 }
 
 /// The bytes of a set are a promise: when this fails, the format has changed.
@@ -101,11 +94,32 @@ fn a_range_beyond_the_set_is_refused() {
     assert!(set.read(end..end, &mut Vec::new()).is_ok());
 }
 
+/// Opens a set whose member 2 misbehaves by this plan.
+fn open_with_fault(fixture: &Fixture, plan: &str) -> SetReader {
+    let member = MemoryMember::new("/disk2");
+    member.overwrite(Fixture::name(), fixture.extents[2].clone());
+    let mut members = fixture.shared(&[]);
+    members[2] = Some(Arc::new(FaultMember::new(member, plan.parse().unwrap())));
+    SetReader::open(&members, Fixture::name(), STORE, SET).unwrap()
+}
+
+#[test]
+fn a_member_that_gives_wrong_or_short_bytes_is_rebuilt() {
+    for plan in ["op=read,flip=3,seed=5", "op=read,short=1000", "op=read,after=2,error=EIO"] {
+        let fixture = small();
+        let set = open_with_fault(&fixture, plan);
+        let mut out = Vec::new();
+        let report = set.read_verified(0..set.logical_bytes(), &mut out).unwrap();
+        assert!(out == fixture.content, "{plan}");
+        assert!(!report.rebuilt.is_empty(), "{plan}");
+        assert!(report.rebuilt.iter().all(|rebuilt| rebuilt.member == 2), "{plan}");
+    }
+}
+
 #[test]
 fn a_broken_member_is_rebuilt_and_named() {
     let fixture = small();
-    fixture.members[2].broken.store(true, Ordering::Relaxed);
-    let set = fixture.open();
+    let set = open_with_fault(&fixture, "op=any,error=EIO");
     let report = fixture.assert_reads(&set);
     let layout = &fixture.layout;
     let data_strips = (0..3).filter(|&row| {
@@ -237,12 +251,10 @@ fn too_many_losses_are_named_exactly() {
     let mut expected = vec![(0, Part::Extent, false), (hurt, Part::Strip(1), false)];
     expected.sort_unstable();
     assert_eq!(damage_of(&found), expected);
-    let error = set.rebuild_extent(0, &mut Rewritten::default()).unwrap_err();
+    let error = rewritten(&set, 0).unwrap_err();
     assert_eq!(error.kind(), Kind::TooManyLosses);
     let bystander = (1..4).find(|&member| member != hurt).unwrap();
-    let mut whole = Rewritten::default();
-    set.rebuild_extent(bystander, &mut whole).unwrap();
-    assert!(whole.0 == fixture.extents[bystander]);
+    assert!(rewritten(&set, bystander).unwrap() == fixture.extents[bystander]);
 }
 
 #[test]
@@ -274,210 +286,4 @@ fn many_threads_read_through_one_reader() {
             scope.spawn(|| fixture.assert_reads(&set));
         }
     });
-}
-
-fn shapes() -> impl Strategy<Value = (Geometry, usize)> {
-    (1u8..6, 0u8..3, 0u32..2, 0usize..120_000).prop_map(|(data, parity, shift, bytes)| {
-        (Geometry::new(data, parity, 4096 << shift).unwrap(), bytes)
-    })
-}
-
-/// Flips a bit in each of these strips, `(row, position, where in it)` taken modulo what there
-/// is; at most `most` per row. Says what was hit, by row and position.
-fn hurt_strips(
-    fixture: &Fixture,
-    hits: &[(u64, usize, u64)],
-    most: usize,
-) -> BTreeSet<(u64, usize)> {
-    let layout = &fixture.layout;
-    let mut hit = BTreeSet::new();
-    for &(row, position, at) in hits {
-        let row = row % layout.rows().max(1);
-        let position = position % layout.geometry().members();
-        let in_row = hit.iter().filter(|&&(other, _)| other == row).count();
-        if layout.rows() == 0 || in_row >= most || hit.contains(&(row, position)) {
-            continue;
-        }
-        let len = u64::from(layout.row_shape(row).strip_len(position));
-        if len > 0 {
-            let member = layout.permutation(row).member(position);
-            fixture.flip(member, layout.strip_offset(row) + at % len);
-            hit.insert((row, position));
-        }
-    }
-    hit
-}
-
-fn hits() -> impl Strategy<Value = Vec<(u64, usize, u64)>> {
-    prop::collection::vec((any::<u64>(), any::<usize>(), any::<u64>()), 0..12)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
-    #[test]
-    fn any_range_comes_back_with_up_to_p_members_gone(
-        (geometry, bytes) in shapes(),
-        portions in prop::collection::vec(1usize..20_000, 1..6),
-        gone: [usize; 2],
-        ranges in prop::collection::vec((any::<usize>(), any::<usize>()), 1..5),
-    ) {
-        let fixture = Fixture::appended(geometry, bytes, &portions);
-        let at_once = Fixture::appended(geometry, bytes, &[usize::MAX]);
-        prop_assert!(fixture.extents == at_once.extents, "portions show in the extents");
-
-        let gone: Vec<usize> =
-            gone.iter().take(geometry.parity()).map(|m| m % geometry.members()).collect();
-        for set in [fixture.open(), fixture.open_without(&gone)] {
-            fixture.assert_reads(&set);
-            for &(a, b) in &ranges {
-                let (a, b) = (a % (bytes + 1), b % (bytes + 1));
-                let range = a.min(b)..a.max(b);
-                for read in [SetReader::read, SetReader::read_verified] {
-                    let mut out = Vec::new();
-                    read(&set, range.start as u64..range.end as u64, &mut out).unwrap();
-                    prop_assert!(out == fixture.content[range.clone()], "{:?}", range);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn damage_within_parity_is_healed_and_located((geometry, bytes) in shapes(), hits in hits()) {
-        let fixture = Fixture::appended(geometry, bytes, &[usize::MAX]);
-        let hit = hurt_strips(&fixture, &hits, geometry.parity());
-        let set = fixture.open();
-
-        let mut out = Vec::new();
-        let report = set.read_verified(0..bytes as u64, &mut out).unwrap();
-        prop_assert!(out == fixture.content);
-        let rebuilt: BTreeSet<_> = report
-            .rebuilt
-            .iter()
-            .map(|r| (r.row, fixture.layout.permutation(r.row).position(r.member)))
-            .collect();
-        let data_hit: BTreeSet<_> =
-            hit.iter().copied().filter(|&(_, position)| position < geometry.data()).collect();
-        prop_assert_eq!(rebuilt, data_hit);
-        prop_assert!(report.rebuilt.iter().all(|r| matches!(r.reason, Reason::Checksum)));
-
-        let mut expected: Vec<_> = hit
-            .iter()
-            .map(|&(row, position)| {
-                (fixture.layout.permutation(row).member(position), Part::Strip(row), true)
-            })
-            .collect();
-        expected.sort_unstable();
-        let found = set.verify(&mut |_| {});
-        prop_assert_eq!(damage_of(&found), expected);
-        prop_assert!(found.lost_ranges.is_empty());
-
-        for (member, extent) in fixture.extents.iter().enumerate() {
-            let mut anew = Rewritten::default();
-            set.rebuild_extent(member, &mut anew).unwrap();
-            prop_assert!(anew.0 == *extent, "member {} differs", member);
-        }
-    }
-
-    #[test]
-    fn damage_beyond_parity_is_told_exactly((geometry, bytes) in shapes(), hits in hits()) {
-        let fixture = Fixture::appended(geometry, bytes, &[usize::MAX]);
-        let hit = hurt_strips(&fixture, &hits, usize::MAX);
-        let set = fixture.open();
-        let mut lost = Vec::new();
-        for row in 0..fixture.layout.rows() {
-            let in_row = hit.range((row, 0)..(row + 1, 0)).count();
-            for position in 0..geometry.data() {
-                let strip = fixture.layout.row_shape(row).strip_logical(position);
-                let is_lost = in_row > geometry.parity() && hit.contains(&(row, position));
-                let mut out = Vec::new();
-                match set.read_verified(strip.clone(), &mut out) {
-                    Ok(_) => {
-                        prop_assert!(!is_lost);
-                        let content = strip.start as usize..strip.end as usize;
-                        prop_assert!(out == fixture.content[content]);
-                    }
-                    Err(error) => {
-                        prop_assert!(is_lost);
-                        prop_assert_eq!(error.kind(), Kind::TooManyLosses);
-                    }
-                }
-                if is_lost {
-                    push_range(&mut lost, strip);
-                }
-            }
-        }
-        let found = set.verify(&mut |_| {});
-        prop_assert_eq!(found.damage.len(), hit.len());
-        for damage in &found.damage {
-            let Part::Strip(row) = damage.part else { panic!("{}", damage.part) };
-            let in_row = hit.range((row, 0)..(row + 1, 0)).count();
-            prop_assert_eq!(damage.repairable, in_row <= geometry.parity());
-        }
-        prop_assert_eq!(found.lost_ranges, lost);
-    }
-
-    #[test]
-    fn a_lost_extent_is_written_anew_as_it_was((geometry, bytes) in shapes(), gone: [usize; 2]) {
-        let fixture = Fixture::appended(geometry, bytes, &[usize::MAX]);
-        for member in gone.iter().take(geometry.parity()) {
-            fixture.remove(member % geometry.members());
-        }
-        let set = fixture.open();
-        let found = set.verify(&mut |_| {});
-        prop_assert!(found.damage.iter().all(|d| d.part == Part::Extent && d.repairable));
-        for (member, extent) in fixture.extents.iter().enumerate() {
-            let mut anew = Rewritten::default();
-            set.rebuild_extent(member, &mut anew).unwrap();
-            prop_assert!(anew.0 == *extent, "member {} differs", member);
-        }
-    }
-
-    #[test]
-    fn a_cut_or_lengthened_extent_is_damage_and_no_more(
-        (geometry, bytes) in shapes(),
-        member: usize,
-        len: usize,
-        flip: usize,
-    ) {
-        let fixture = Fixture::appended(geometry, bytes, &[usize::MAX]);
-        let member = member % geometry.members();
-        let whole = fixture.extents[member].len();
-        let len = len % (whole + 100);
-        fixture.hurt(member, |extent| extent.resize(len, 0xee));
-        if let Ok(set) = fixture.try_open() {
-            let found = set.verify(&mut |_| {});
-            prop_assert_eq!(found.is_whole(), len == whole);
-            prop_assert!(found.damage.iter().all(|damage| damage.member == member));
-            prop_assert!(geometry.parity() == 0 || found.lost_ranges.is_empty());
-            if geometry.parity() > 0 {
-                fixture.assert_reads(&set);
-            }
-        } else {
-            prop_assert_eq!(geometry.members(), 1);
-        }
-
-        // Any one flipped bit anywhere is one damage, and a header or trailer costs nothing.
-        fixture.mend();
-        let at = flip % whole;
-        fixture.flip(member, at as u64);
-        if let Ok(set) = fixture.try_open() {
-            let found = set.verify(&mut |_| {});
-            prop_assert_eq!(found.damage.len(), 1);
-            let part = found.damage[0].part;
-            let trailer = fixture.layout.trailer_offset(member) as usize;
-            prop_assert_eq!(part == Part::Header, at < HEADER_BYTES);
-            prop_assert_eq!(part == Part::Trailer, at >= trailer);
-            let mut anew = Rewritten::default();
-            let mended = set.rebuild_extent(member, &mut anew);
-            if geometry.parity() > 0 || !matches!(part, Part::Strip(_)) {
-                mended.unwrap();
-                prop_assert!(anew.0 == fixture.extents[member]);
-            } else {
-                prop_assert_eq!(mended.unwrap_err().kind(), Kind::TooManyLosses);
-            }
-        } else {
-            prop_assert!(geometry.members() == 1 && at >= HEADER_BYTES);
-        }
-    }
 }

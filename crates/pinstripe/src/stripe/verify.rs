@@ -9,7 +9,7 @@ use super::reader::SetReader;
 use super::report::{Damage, Part, ReadReport, Reason, Verification};
 use super::row::{Row, push_range};
 use crate::error::{Error, Result};
-use crate::format::stripe_set::{FOOTER_BYTES, Footer, Trailer};
+use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 use crate::member::ExtentWriter;
 
 impl SetReader {
@@ -109,13 +109,12 @@ impl SetReader {
         match self.read_header(member) {
             Err(reason) if reason.is_missing() => return damaged(Part::Extent, reason),
             Err(reason) => damaged(Part::Header, reason),
-            Ok(()) => {}
+            Ok(()) => found.fetched_bytes += HEADER_BYTES as u64,
         }
-        if let Err(reason) = self.verify_tail(member, tail) {
-            damaged(Part::Trailer, reason);
+        match self.verify_tail(member, tail) {
+            Err(reason) => damaged(Part::Trailer, reason),
+            Ok(()) => found.fetched_bytes += tail.len() as u64,
         }
-        let header_bytes = self.layout().strip_offset(0);
-        found.fetched_bytes += header_bytes + tail.len() as u64;
     }
 
     fn verify_tail(&self, member: usize, expected: &[u8]) -> Result<(), Reason> {

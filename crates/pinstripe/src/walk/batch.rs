@@ -1,14 +1,15 @@
 //! What the walk hands out: entries packed by the run, so that none has an allocation of its own.
 //!
 //! The paths of one task's entries lie end to end in one buffer, their metadata in another; a
-//! run is a range of them, a batch a list of runs. Measured on 220,000 entries: a path vector per
-//! entry made the walk's own share of the processor time 2.5 times as large.
+//! run is a range of them, a batch a list of runs. Measured with a path vector per entry instead:
+//! 1.5 times the processor time outside the kernel on one thread, and more on several, because
+//! one thread frees what another allocated.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::stat::Stat;
 use crate::error::Error;
+use crate::format::meta::Stat;
 
 /// Memory of one entry without its path.
 pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();

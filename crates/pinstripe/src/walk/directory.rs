@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
-use super::stat::Stat;
+use super::stat::from_statx;
+use crate::format::meta::Stat;
 
 /// Bytes that one getdents64 call may fill: about a thousand names.
 const LISTING_BYTES: usize = 32 * 1024;
@@ -244,7 +245,7 @@ pub(super) fn look(at: BorrowedFd<'_>, name: &CStr) -> Result<Seen, Errno> {
     let flags = if name.is_empty() { STATX_FLAGS | AtFlags::EMPTY_PATH } else { STATX_FLAGS };
     let statx = rustix::fs::statx(at, name, flags, StatxFlags::BASIC_STATS)?;
     let is_mount_point = statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-    Ok(Seen { stat: Stat::from_statx(&statx), is_mount_point })
+    Ok(Seen { stat: from_statx(&statx), is_mount_point })
 }
 
 /// The names in a directory, in byte order, in two allocations however many there are.

@@ -34,13 +34,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::fs::CWD;
 
 use crate::error::{self, Error, Result};
+use crate::format::meta::FileKind;
 pub use batch::{Batch, Found, Item, Trouble};
 use batch::{Entries, Run};
 use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};
 use scan::{Plan, Scanner, Step, Task};
-pub use stat::{Kind, Stat, Time};
 
 /// A batch ends with the run that fills it to this many items.
 const BATCH_ITEMS: usize = 256;
@@ -128,7 +128,7 @@ impl Walker {
         let run = Run::new(Arc::new(entries), 0..1);
         let ahead_bytes = run.bytes();
         frontier.push_back(Step::Ready(run));
-        if stat.kind == Kind::Directory {
+        if stat.kind == FileKind::Directory {
             let fd = open_directory(CWD, &name)
                 .map_err(|errno| Error::io("cannot open the directory", root, errno))?;
             let opened = look(fd.as_fd(), c"").ok().and_then(|seen| seen.stat);

@@ -19,8 +19,8 @@ use super::batch::{ENTRY_BYTES, Entries, Run};
 use super::directory::{Directory, FdBudget, Names, Refusal, look};
 use super::exclude::{Exclude, Verdict};
 use super::frontier;
-use super::stat::{Kind, Stat};
 use crate::error::{self, Error};
+use crate::format::meta::{FileKind, Stat};
 
 /// A slice is as many names as make about this many bytes of entries, within the bounds below.
 const SLICE_BYTES: usize = 256 * 1024;
@@ -181,7 +181,7 @@ impl Scanner {
                 self.trouble(Error::new(error::Kind::Unsupported, "unknown type of file"));
                 continue;
             };
-            let is_directory = stat.kind == Kind::Directory;
+            let is_directory = stat.kind == FileKind::Directory;
             if is_directory && verdict == Verdict::ExcludeDirectory {
                 continue;
             }
@@ -199,8 +199,8 @@ impl Scanner {
 
     fn descend(&mut self, parent: &Arc<Directory>, name: CString, stat: &Stat) {
         if parent.is_within(stat.identity()) {
-            let what = "this directory contains itself: a mount makes a loop; not entered";
-            return self.trouble(Error::new(error::Kind::Refused, what));
+            let error = Error::new(error::Kind::Refused, "contains itself by a mount; not entered");
+            return self.trouble(error.advice("exclude it, or stay on one file system"));
         }
         let child = Directory::below(parent.clone(), name, stat.identity());
         self.push_task(Task::Enter(child));

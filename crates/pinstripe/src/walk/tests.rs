@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use super::directory::Directory;
 use super::*;
 use crate::error::Kind as ErrorKind;
+use crate::format::meta::{FileKind, Stat, Time};
 
 /// What a walk said, owned: entries and troubles in the order of the stream.
 #[derive(Debug, Default, PartialEq)]
@@ -66,7 +67,7 @@ fn naive(root: &Path) -> Vec<(Vec<u8>, Stat)> {
     fn below(path: &Path, relative: &[u8], out: &mut Vec<(Vec<u8>, Stat)>) {
         let stat = naive_stat(path);
         out.push((relative.to_vec(), stat));
-        if stat.kind != Kind::Directory {
+        if stat.kind != FileKind::Directory {
             return;
         }
         let names: BTreeSet<Vec<u8>> = fs::read_dir(path)
@@ -87,28 +88,27 @@ fn naive_stat(path: &Path) -> Stat {
     let data = fs::symlink_metadata(path).unwrap();
     let kind = data.file_type();
     let kinds = [
-        (kind.is_file(), Kind::File),
-        (kind.is_dir(), Kind::Directory),
-        (kind.is_symlink(), Kind::Symlink),
-        (kind.is_fifo(), Kind::Fifo),
-        (kind.is_socket(), Kind::Socket),
-        (kind.is_char_device(), Kind::CharDevice),
-        (kind.is_block_device(), Kind::BlockDevice),
+        (kind.is_file(), FileKind::File),
+        (kind.is_dir(), FileKind::Directory),
+        (kind.is_symlink(), FileKind::Symlink),
+        (kind.is_fifo(), FileKind::Fifo),
+        (kind.is_socket(), FileKind::Socket),
+        (kind.is_char_device(), FileKind::CharDevice),
+        (kind.is_block_device(), FileKind::BlockDevice),
     ];
     Stat {
         kind: kinds.into_iter().find(|(is, _)| *is).unwrap().1,
         mode: data.mode() & 0o7777,
         uid: data.uid(),
         gid: data.gid(),
-        size: data.size(),
-        blocks_512: data.blocks(),
+        size_bytes: data.size(),
+        blocks: data.blocks(),
         mtime: Time { seconds: data.mtime(), nanos: data.mtime_nsec() as u32 },
         ctime: Time { seconds: data.ctime(), nanos: data.ctime_nsec() as u32 },
         inode: data.ino(),
         device: data.dev(),
-        nlink: data.nlink() as u32,
-        rdev_major: rustix::fs::major(data.rdev()),
-        rdev_minor: rustix::fs::minor(data.rdev()),
+        links: data.nlink(),
+        rdev: (rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev())),
     }
 }
 
@@ -176,8 +176,9 @@ fn every_kind_of_entry_is_seen_as_it_is() {
     touch(at.join(OsStr::from_bytes(b"\xff\xfe\n\t")));
     assert_same_in_all_variants(at);
     let seen = walk(at, 0, Options::default());
-    let kinds: BTreeSet<Kind> = seen.found.iter().map(|(_, stat)| stat.kind).collect();
-    let all = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
+    let kinds: BTreeSet<FileKind> = seen.found.iter().map(|(_, stat)| stat.kind).collect();
+    let all =
+        [FileKind::File, FileKind::Directory, FileKind::Symlink, FileKind::Fifo, FileKind::Socket];
     assert_eq!(kinds, BTreeSet::from(all));
     assert!(seen.found.iter().any(|(path, _)| path == b"latin-\xe9"));
     assert!(!seen.found.iter().any(|(path, _)| path.starts_with(b"to-directory/")));
@@ -188,7 +189,7 @@ fn devices_keep_their_numbers() {
     let seen = walk(Path::new("/dev/null"), 0, Options::default());
     assert_eq!(seen.found, [(Vec::new(), naive_stat(Path::new("/dev/null")))]);
     let stat = seen.found[0].1;
-    assert_eq!((stat.kind, stat.rdev_major, stat.rdev_minor), (Kind::CharDevice, 1, 3));
+    assert_eq!((stat.kind, stat.rdev), (FileKind::CharDevice, (1, 3)));
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn a_root_that_is_no_directory_is_the_only_entry() {
     let (file, link) = (dir.path().join("file"), dir.path().join("link"));
     touch(&file);
     symlink(dir.path(), &link).unwrap();
-    for (root, kind) in [(file, Kind::File), (link, Kind::Symlink)] {
+    for (root, kind) in [(file, FileKind::File), (link, FileKind::Symlink)] {
         for workers in [0, 2] {
             let seen = walk(&root, workers, Options::default());
             assert_eq!(seen.found, [(Vec::new(), naive_stat(&root))]);
@@ -272,17 +273,20 @@ fn a_huge_directory_is_taken_in_slices() {
     }
 }
 
-/// 3,000 levels, far beyond PATH_MAX, with a sibling behind every step down.
+/// 3,000 levels, far beyond PATH_MAX, with siblings behind some of the steps down.
 #[test]
 fn a_deep_tree_has_no_longest_path_and_needs_few_descriptors() {
     const LEVELS: usize = 3000;
+    let has_siblings = |level: usize| level % 20 == 7;
     let dir = temp();
     let mut at: OwnedFd =
         openat(CWD, dir.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    for _ in 0..LEVELS {
+    for level in 0..LEVELS {
         mkdirat(&at, "down", Mode::RWXU).unwrap();
-        mkdirat(&at, "next", Mode::RWXU).unwrap();
-        mknodat(at.as_fd(), "next.file", FileType::RegularFile, Mode::RUSR, 0).unwrap();
+        if has_siblings(level) {
+            mkdirat(&at, "next", Mode::RWXU).unwrap();
+            mknodat(&at, "next.file", FileType::RegularFile, Mode::RUSR, 0).unwrap();
+        }
         at = openat(&at, "down", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
     }
     drop(at);
@@ -292,10 +296,12 @@ fn a_deep_tree_has_no_longest_path_and_needs_few_descriptors() {
         path.extend_from_slice(if level == 0 { b"down" } else { b"/down" });
         expected.push(path.clone());
     }
-    for _ in 0..LEVELS {
-        path.truncate(path.len() - 4);
-        expected.push([&path[..], b"next"].concat());
-        expected.push([&path[..], b"next.file"].concat());
+    for level in (0..LEVELS).rev() {
+        path.truncate(path.len() - b"down".len());
+        if has_siblings(level) {
+            expected.push([&path[..], b"next"].concat());
+            expected.push([&path[..], b"next.file"].concat());
+        }
         path.pop();
     }
     for (workers, kept_directories) in [(0, 256), (3, 16)] {
@@ -381,7 +387,7 @@ fn an_unreadable_directory_is_trouble_in_its_place() {
     }
     let dir = temp();
     make_tree(dir.path(), &["a", "b/hidden", "c"], &["c/file"]);
-    fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0o000)).unwrap();
     let seen = walk(dir.path(), 2, Options::default());
     fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(seen.paths(), ["", "a", "b", "c", "c/file"]);

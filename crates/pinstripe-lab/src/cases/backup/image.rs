@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use pinstripe::units::{MIB, format_size};
 
 use super::limits::Limit;
-use super::{Costs, Phase, Target, compare_row, comparison, costs_of, mib, tools, trees};
+use super::targets::{Target, compare_row, comparison, plain_row};
+use super::{Costs, Phase, costs_of, mib, tools, trees};
 use crate::Result;
 use crate::child::Cost;
 use crate::stats::Summary;
@@ -120,28 +121,33 @@ pub fn table(costs: &Costs, bytes: u64, limits: &[Limit]) -> Result<Table> {
     let mut table = comparison("Backup of one huge file", note);
     let theirs = costs_of(costs, Phase::Image, tools::RESTIC)?;
     let ours = costs_of(costs, Phase::Image, tools::PINSTRIPE)?;
-    let mut both = |what: &str, pick: &dyn Fn(&Cost) -> f64, decimals, target| {
-        let values = [theirs, ours].map(|costs| {
+    let medians = |pick: &dyn Fn(&Cost) -> f64| {
+        [theirs, ours].map(|costs| {
             let samples: Vec<f64> = costs.iter().map(pick).collect();
             Summary::of(&samples).map_or(f64::NAN, |summary| summary.median)
-        });
-        compare_row(&mut table, what.to_owned(), values, decimals, target);
-        values[1]
+        })
     };
-    both("wall s", &|cost| cost.wall_s, 2, Target::None);
-    both("CPU s", &|cost| cost.cpu_s, 2, Target::None);
-    both("cores busy", &|cost| cost.cpu_s / cost.wall_s, 2, Target::None);
-    let limit = Target::AtMost(super::MEMORY_LIMIT_MIB);
-    both("peak MiB", &|cost| mib(cost.memory_bytes as f64), 0, limit);
-    let rate = both("MB/s", &|cost| bytes as f64 / 1e6 / cost.wall_s, 0, Target::None);
+    let wall = medians(&|cost| cost.wall_s);
+    let cpu = medians(&|cost| cost.cpu_s);
+    let memory = medians(&|cost| mib(cost.memory_bytes as f64));
+    let memory_limit = Target::AtMost(super::MEMORY_LIMIT_MIB);
+    compare_row(&mut table, "wall s".into(), wall, 2, Target::None);
+    compare_row(&mut table, "CPU s".into(), cpu, 2, Target::None);
+    compare_row(&mut table, "peak MiB".into(), memory, 0, memory_limit);
+    let busy = medians(&|cost| cost.cpu_s / cost.wall_s);
+    plain_row(&mut table, "cores busy".into(), busy, 2, Target::None);
+    let rates = wall.map(|wall_s| bytes as f64 / 1e6 / wall_s);
+    plain_row(&mut table, "MB/s".into(), rates, 0, Target::None);
+    let mut slowest = f64::INFINITY;
     for limit in limits {
+        let rate = limit.bytes_per_second / 1e6;
         let what = format!("{} alone, MB/s", limit.stage);
-        let values = [f64::NAN, limit.bytes_per_second / 1e6];
-        compare_row(&mut table, what, values, 0, Target::None);
+        plain_row(&mut table, what, [f64::NAN, rate], 0, Target::None);
+        slowest = slowest.min(rate);
     }
-    let slowest = limits.iter().map(|limit| limit.bytes_per_second / 1e6).fold(f64::NAN, f64::min);
-    let what = "share of the slowest stage".to_owned();
-    compare_row(&mut table, what, [f64::NAN, rate / slowest], 2, Target::AtLeast(SHARE));
+    let share = [f64::NAN, rates[1] / slowest];
+    let what = "share of the slowest stage".into();
+    plain_row(&mut table, what, share, 2, Target::AtLeast(SHARE));
     Ok(table)
 }
 

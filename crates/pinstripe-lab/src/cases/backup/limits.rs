@@ -2,13 +2,19 @@
 //!
 //! Every thread takes the next slab of the image, reads it, and then does the stage's work on it;
 //! only the work is timed, except where reading is the stage. The rate is all bytes over the
-//! longest time that one thread worked.
+//! longest time that one thread worked. Chunks are cut anew in each slab, and records have the
+//! average length of chunks.
 
 use std::fs::File;
+use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use pinstripe::chunk::{Chunking, Cutter};
+use pinstripe::codec::{Codec, Encoder};
+use pinstripe::error::Error;
 
 use crate::Result;
 
@@ -32,7 +38,37 @@ struct Stage {
     work: Option<Work>,
 }
 
-const STAGES: &[Stage] = &[Stage { name: "read", work: None }];
+const STAGES: &[Stage] = &[
+    Stage { name: "read", work: None },
+    Stage { name: "chunk + hash", work: Some(chunk_and_hash) },
+    Stage { name: "codec", work: Some(encode) },
+];
+
+/// The average chunk of a store that was told nothing else.
+const CHUNK_BYTES: u32 = 1 << 20;
+
+fn chunk_and_hash(slab: &[u8]) -> Result<()> {
+    let told = |error: Error| error.to_string();
+    let cutter = Cutter::new(Chunking::content_defined(CHUNK_BYTES).map_err(told)?, 1);
+    let cutter = cutter.map_err(told)?;
+    let mut at = 0;
+    while at < slab.len() {
+        let length = cutter.next_cut(at as u64, &slab[at..], true);
+        black_box(blake3::keyed_hash(&[1; 32], &slab[at..at + length]));
+        at += length;
+    }
+    Ok(())
+}
+
+fn encode(slab: &[u8]) -> Result<()> {
+    let told = |error: Error| error.to_string();
+    let mut encoder = Encoder::new(Codec::default()).map_err(told)?;
+    let mut out = Vec::new();
+    for record in slab.chunks(CHUNK_BYTES as usize) {
+        black_box(encoder.encode(record, &mut out).map_err(told)?);
+    }
+    Ok(())
+}
 
 /// Measures every stage on the image, which is in the page cache.
 pub fn measure(image: &Path) -> Result<Vec<Limit>> {

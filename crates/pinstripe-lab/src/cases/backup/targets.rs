@@ -1,0 +1,121 @@
+//! Comparison tables: a row says what each tool took, the ratio, what was aimed at, and whether it
+//! was reached. Rows that fall short stay in.
+
+use crate::table::{Align, Cell, Table};
+
+/// What pinstripe is to reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Target {
+    /// Nothing in particular.
+    None,
+    /// At least so many times better than restic.
+    Times(f64),
+    /// At most so many times restic's value.
+    TimesTheirs(f64),
+    /// At most this value.
+    AtMost(f64),
+    /// At least this value.
+    AtLeast(f64),
+}
+
+impl Target {
+    /// How tables name it.
+    pub fn show(self) -> String {
+        match self {
+            Target::None => String::new(),
+            Target::Times(times) => format!("ratio >= {times}"),
+            Target::TimesTheirs(times) => format!("<= {times} x restic"),
+            Target::AtMost(limit) => format!("<= {limit}"),
+            Target::AtLeast(limit) => format!(">= {limit}"),
+        }
+    }
+
+    /// `PASS`, `short`, or nothing when nothing was aimed at.
+    pub fn verdict(self, theirs: f64, ours: f64) -> &'static str {
+        let reached = match self {
+            Target::None => return "",
+            Target::Times(times) => theirs >= times * ours,
+            Target::TimesTheirs(times) => ours <= times * theirs,
+            Target::AtMost(limit) => ours <= limit,
+            Target::AtLeast(limit) => ours >= limit,
+        };
+        if reached { "PASS" } else { "short" }
+    }
+}
+
+/// An empty table that compares both tools, one measure in each row.
+pub fn comparison(title: &str, note: String) -> Table {
+    let columns = [
+        ("measure", Align::Left),
+        ("restic", Align::Right),
+        ("pinstripe", Align::Right),
+        ("ratio", Align::Right),
+        ("target", Align::Left),
+        ("verdict", Align::Left),
+    ];
+    Table::new(title, note, &columns)
+}
+
+/// A row of a comparison, from `[restic's, ours]` of something that is better when it is less.
+pub fn compare_row(
+    table: &mut Table,
+    what: String,
+    values: [f64; 2],
+    decimals: usize,
+    target: Target,
+) {
+    add_row(table, what, values, values[0] / values[1], decimals, target);
+}
+
+/// A row of a comparison that has no ratio; a NaN is a value that does not exist.
+pub fn plain_row(
+    table: &mut Table,
+    what: String,
+    values: [f64; 2],
+    decimals: usize,
+    target: Target,
+) {
+    add_row(table, what, values, f64::NAN, decimals, target);
+}
+
+fn add_row(
+    table: &mut Table,
+    what: String,
+    [theirs, ours]: [f64; 2],
+    ratio: f64,
+    decimals: usize,
+    target: Target,
+) {
+    let cell = |value: f64, decimals| match value.is_nan() {
+        true => "".into(),
+        false => Cell::Number(value, decimals),
+    };
+    table.row([
+        what.into(),
+        cell(theirs, decimals),
+        cell(ours, decimals),
+        cell(ratio, 2),
+        target.show().into(),
+        target.verdict(theirs, ours).into(),
+    ]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_judge_what_they_say() {
+        for (target, theirs, ours, verdict) in [
+            (Target::Times(3.0), 12.0, 4.0, "PASS"),
+            (Target::Times(3.0), 12.0, 4.1, "short"),
+            (Target::TimesTheirs(1.05), 100.0, 105.0, "PASS"),
+            (Target::TimesTheirs(1.05), 100.0, 106.0, "short"),
+            (Target::AtMost(200.0), 150.0, 201.0, "short"),
+            (Target::AtLeast(0.8), f64::NAN, 0.8, "PASS"),
+            (Target::None, 1.0, 2.0, ""),
+        ] {
+            assert_eq!(target.verdict(theirs, ours), verdict, "{target:?} {theirs} {ours}");
+        }
+    }
+}
