@@ -129,7 +129,7 @@ fn make_default(place: &Path) -> Result<()> {
         chunking: init::CHUNKING_DEFAULT.parse::<Chunking>()?,
         codec: Codec::default(),
         same_disk: false,
-        now_seconds: clock::now().seconds,
+        now_seconds: clock::now().0,
     })
     .map(drop)
 }
