@@ -43,12 +43,9 @@ mod tests {
 
     #[test]
     fn spans_and_rates_are_short() {
-        for (millis, text) in [
-            (0, "0.0 s"),
-            (1_250, "1.2 s"),
-            (61_000, "1 min 1 s"),
-            (7_384_000, "2 h 3 min"),
-        ] {
+        for (millis, text) in
+            [(0, "0.0 s"), (1_250, "1.2 s"), (61_000, "1 min 1 s"), (7_384_000, "2 h 3 min")]
+        {
             assert_eq!(span(Duration::from_millis(millis)), text);
         }
         assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.5 MB/s");

@@ -62,9 +62,7 @@ pub struct Args {
 
 const GAUGE: Gauge = Gauge {
     label: "backing up",
-    done_bytes: |monitor| {
-        monitor.get(Counter::ReadBytes) + monitor.get(Counter::UnchangedBytes)
-    },
+    done_bytes: |monitor| monitor.get(Counter::ReadBytes) + monitor.get(Counter::UnchangedBytes),
     passes: 1,
 };
 

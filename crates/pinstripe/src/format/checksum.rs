@@ -5,8 +5,6 @@
 //! Beside a cryptographic hash it costs a fifth (decision 0007), and it is paid three times: for
 //! a record, for its strips, for their parity.
 
-use std::hash::Hasher;
-
 use twox_hash::XxHash3_128;
 
 /// Bytes of a checksum.

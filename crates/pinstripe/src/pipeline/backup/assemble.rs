@@ -9,9 +9,8 @@ use std::ops::Range;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::ingest::{Assembled, Ingest, Outcome, RecordBuilder};
-use super::limits::TREE_RECORD_RAW_BYTES;
-use super::pack::FinishedRecord;
+use super::ingest::{Assembled, Ingest, Outcome};
+use super::record::RecordBuilder;
 use crate::beneath::shown;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry, ListRow, write_chunks};
@@ -19,6 +18,8 @@ use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::TreeRoot;
 use crate::format::tree::{LIST_MAX_ROWS, PAGE_MAX_BYTES, ends_list};
 use crate::format::wire::Writer;
+use crate::pipeline::limits::TREE_RECORD_RAW_BYTES;
+use crate::pipeline::pack::FinishedRecord;
 use crate::store::tree::TreeWriter;
 
 /// What one job has returned so far.

@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
 
-use super::ingest::{Ingest, Job, OpenedFile, Outcome, RecordBuilder, shorten};
-use super::limits::SEGMENT_BYTES;
-use super::spare::Spare;
+use super::entry::{OpenedFile, shorten};
+use super::ingest::{Ingest, Job, Outcome};
+use super::record::RecordBuilder;
 use crate::chunk::{Candidates, Resolver};
 use crate::error::{Error, Kind, Result};
 use crate::format::record::ChunkRow;
 use crate::monitor::Counter;
+use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
+use crate::pipeline::spare::Spare;
 use crate::source::SourceFile;
 
 /// What precedes a segment and still matters for its hashes.
@@ -243,7 +245,7 @@ impl Cut<'_> {
             chunks.push(run.chunk_start..end);
             bytes += end - run.chunk_start;
             run.chunk_start = end;
-            if bytes >= super::limits::JOB_BYTES || at + 1 == cuts.len() {
+            if bytes >= JOB_BYTES || at + 1 == cuts.len() {
                 let range = chunks[0].start..end;
                 let touches = |segment: &&Arc<Segment>| {
                     segment.start < range.end && range.start < segment.end()
