@@ -204,6 +204,10 @@ fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label
             .at(place)
             .expected(config.store, label.config.store));
     }
+    if label.config != *config {
+        return Err(Error::corrupt("this label describes the store in another way", place)
+            .advice("open the store through another member"));
+    }
     Ok((member, label))
 }
 
