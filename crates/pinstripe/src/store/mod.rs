@@ -267,6 +267,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_label_of_another_geometry_takes_no_seat() {
+        let around = tempfile::tempdir().unwrap();
+        let places = ["m0", "m1"].map(|name| around.path().join(name));
+        let config = crate::ops::init::run(&crate::ops::init::Options {
+            members: places.to_vec(),
+            parity: 1,
+            strip_bytes: 4096,
+            chunking: "64K".parse().unwrap(),
+            codec: "raw".parse().unwrap(),
+            same_disk: true,
+            now_seconds: 0,
+        })
+        .unwrap();
+        let config = StoreConfig { data: 7, ..config };
+        let label = Label { config, member: 6, places: vec![b"/nowhere".to_vec(); 8] };
+        std::fs::write(places[1].join(ExtentName::Label.path()), label.encode()).unwrap();
+        let store = Store::open(&places[0], &Plan::default()).unwrap();
+        assert_eq!(store.absent().collect::<Vec<_>>(), [1]);
+        assert!(Store::open(&places[1], &Plan::default()).is_err());
+    }
+
+    #[test]
     fn members_that_moved_together_are_found() {
         let at = |last: &str, old: &str, new: &str| {
             candidates(Path::new(last), Path::new(old), Path::new(new))
