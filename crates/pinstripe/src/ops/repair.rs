@@ -158,7 +158,8 @@ fn repair_set(
     let damaged: BTreeSet<_> = verification.damage.iter().map(|damage| damage.member).collect();
     let (mut repaired, mut lost) = (0, 0);
     for number in damaged {
-        let Some(member) = store.seats[number].member.as_ref() else { continue };
+        let seat = store.seats.get(number);
+        let Some(member) = seat.and_then(|seat| seat.member.as_ref()) else { continue };
         let mut writer = member.create(name, Replace::Allowed)?;
         match reader.rebuild_extent(number, &mut *writer) {
             Ok(_) => {

@@ -235,6 +235,10 @@ fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label
             .at(place)
             .expected(config.store, label.config.store));
     }
+    if label.config != *config {
+        return Err(Error::corrupt("this label describes the store in another way", place)
+            .advice("open the store through another member"));
+    }
     Ok((member, label))
 }
 
@@ -292,6 +296,28 @@ fn path(bytes: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_of_another_geometry_takes_no_seat() {
+        let around = tempfile::tempdir().unwrap();
+        let places = ["m0", "m1"].map(|name| around.path().join(name));
+        let config = crate::ops::init::run(&crate::ops::init::Options {
+            members: places.to_vec(),
+            parity: 1,
+            strip_bytes: 4096,
+            chunking: "64K".parse().unwrap(),
+            codec: "raw".parse().unwrap(),
+            same_disk: true,
+            now_seconds: 0,
+        })
+        .unwrap();
+        let config = StoreConfig { data: 7, ..config };
+        let label = Label { config, member: 6, places: vec![b"/nowhere".to_vec(); 8] };
+        std::fs::write(places[1].join(ExtentName::Label.path()), label.encode()).unwrap();
+        let store = Store::open(&places[0], &Plan::default()).unwrap();
+        assert_eq!(store.absent().collect::<Vec<_>>(), [1]);
+        assert!(Store::open(&places[1], &Plan::default()).is_err());
+    }
 
     #[test]
     fn members_that_moved_together_are_found() {

@@ -6,6 +6,8 @@
 //! paths that it hurts.
 
 mod sets;
+#[cfg(test)]
+mod tests;
 mod trees;
 
 use std::collections::BTreeSet;

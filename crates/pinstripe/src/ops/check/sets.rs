@@ -177,7 +177,7 @@ fn tally(
     };
     for (damage, text) in examined.verification.damage.iter().zip(examined.describe) {
         // An absent member was reported once; it has no extent of any set.
-        if store.seats[damage.member].member.is_none() {
+        if store.seats.get(damage.member).is_none_or(|seat| seat.member.is_none()) {
             continue;
         }
         let error = Error::new(Kind::Corrupt, text);
