@@ -62,9 +62,7 @@ pub struct Args {
 
 const GAUGE: Gauge = Gauge {
     label: "backing up",
-    done_bytes: |monitor| {
-        monitor.get(Counter::ReadBytes) + monitor.get(Counter::UnchangedBytes)
-    },
+    done_bytes: |monitor| monitor.get(Counter::ReadBytes) + monitor.get(Counter::UnchangedBytes),
     passes: 1,
 };
 
@@ -129,7 +127,7 @@ fn make_default(place: &Path) -> Result<()> {
         chunking: init::CHUNKING_DEFAULT.parse::<Chunking>()?,
         codec: Codec::default(),
         same_disk: false,
-        now_seconds: clock::now().seconds,
+        now_seconds: clock::now().0,
     })
     .map(drop)
 }

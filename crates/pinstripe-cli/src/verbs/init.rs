@@ -82,7 +82,7 @@ impl Args {
             chunking: self.chunk_size,
             codec: self.codec,
             same_disk: self.same_disk,
-            now_seconds: clock::now().seconds,
+            now_seconds: clock::now().0,
         })?;
         self.say(run, &config);
         for (number, place) in self.members.iter().enumerate() {

@@ -40,7 +40,8 @@ impl Args {
             None => {
                 let mut page = Vec::new();
                 let rendered = Man::new(Cli::command()).render(&mut page);
-                rendered.map_err(|error| Error::io("cannot make the page", "pinstripe.1", error))?;
+                rendered
+                    .map_err(|error| Error::io("cannot make the page", "pinstripe.1", error))?;
                 run.screen.row(String::from_utf8_lossy(&page).trim_end())?;
             }
         }

@@ -22,7 +22,7 @@ use super::ingest::{Ingest, Item, Job, Outcome, Worker};
 use super::large::{self, Queues};
 use super::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES, Limits, WINDOW_JOBS};
 use super::pack::{self, FinishedRecord};
-use crate::beneath::shown;
+use crate::beneath::shown_from_root;
 use crate::chunk::Cutter;
 use crate::codec::Codec;
 use crate::dedup::ChunkIndex;
@@ -239,7 +239,9 @@ impl<'env> Join<'env> {
                     }
                     walk::Item::Trouble(trouble) => {
                         let place = join(source, trouble.path);
-                        self.shared.monitor.loss(shown(&place), trouble.error.duplicate());
+                        self.shared
+                            .monitor
+                            .loss(shown_from_root(&place), trouble.error.duplicate());
                     }
                 }
             }
@@ -374,7 +376,7 @@ impl<'env> Join<'env> {
         let queues = Queues { jobs, outcomes, segments: *segments };
         if let Err(error) = large::ingest(self.shared, &queues, seq, path) {
             self.shared.abort.check()?;
-            self.shared.monitor.loss(shown(path), error);
+            self.shared.monitor.loss(shown_from_root(path), error);
             outcomes.send(Outcome::Entries(seq, Vec::new())).map_err(|_| gone())?;
         }
         Ok(())

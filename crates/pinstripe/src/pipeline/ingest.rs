@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 
 use crossbeam_channel::{Receiver, Sender};
 
@@ -13,7 +14,7 @@ use super::abort::Abort;
 use super::large::{ChunkTask, ScanTask};
 use super::limits::RECORD_RAW_BYTES;
 use super::pack::FinishedRecord;
-use crate::beneath::shown;
+use crate::beneath::shown_from_root;
 use crate::chunk::Cutter;
 use crate::codec::{Codec, Encoded, Encoder};
 use crate::dedup::ChunkIndex;
@@ -164,7 +165,7 @@ impl<'a> Worker<'a> {
                 None
             }
             Err(error) => {
-                self.shared.monitor.loss(shown(&path), error);
+                self.shared.monitor.loss(shown_from_root(&path), error);
                 None
             }
         }
@@ -299,7 +300,7 @@ impl OpenedFile {
         if self.file.changed_since(&stat)? {
             let error = Error::new(Kind::Changed, "the file changed while it was read")
                 .advice("what was read is saved; back it up again when nothing writes to it");
-            shared.monitor.loss(shown(&path), error);
+            shared.monitor.loss(shown_from_root(&path), error);
         }
         let found = self.file.xattrs();
         let mut entry = entry_of(path, &stat, report_xattrs(shared, found));
@@ -338,8 +339,8 @@ fn plain_entry(shared: &Ingest<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> 
 
 fn report_xattrs(shared: &Ingest<'_>, found: source::Xattrs) -> crate::format::meta::XattrList {
     for error in found.problems {
-        let place = error.place().map(std::path::Path::to_path_buf).unwrap_or_default();
-        shared.monitor.loss(place, error);
+        let place = error.place().map(|place| place.as_os_str().as_bytes()).unwrap_or_default();
+        shared.monitor.loss(shown_from_root(place), error);
     }
     found.list
 }

@@ -7,7 +7,8 @@
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -40,12 +41,16 @@ pub struct Plan<'a> {
     pub keys: &'a Keys,
     /// The target.
     pub sink: &'a TreeSink,
+    /// Where the target is, for messages.
+    pub to: &'a Path,
     /// What is cut off each path: the restored subtree, or nothing.
     pub strip: &'a [u8],
     /// Threads and queues.
     pub limits: Limits,
     /// The ledger.
     pub monitor: &'a Monitor,
+    /// Counts the entries that could not be given to their owner.
+    pub disowned: AtomicU64,
 }
 
 /// First name of each inode that has several.
@@ -91,13 +96,18 @@ impl Plan<'_> {
         }
     }
 
+    fn place(&self, path: &[u8]) -> PathBuf {
+        self.to.join(shown(path))
+    }
+
     fn note_unset(&self, path: &[u8], unset: Vec<Unset>) {
         for Unset { part, error } in unset {
-            // Only root may give files away: that an owner stays is how others restore.
+            // Only root may give files away: that an owner stays is how others restore. It is said
+            // once for all of them.
             if part == Part::Owner && !rustix::process::geteuid().is_root() {
-                self.monitor.warning(shown(path), error);
+                self.disowned.fetch_add(1, Ordering::Relaxed);
             } else {
-                self.monitor.loss(shown(path), error);
+                self.monitor.loss(self.place(path), error);
             }
         }
     }
@@ -221,7 +231,7 @@ impl Plan<'_> {
                 error.advice("free some room at the target and restore again with --overwrite"),
             );
         } else {
-            self.monitor.loss(shown(&target.path), error);
+            self.monitor.loss(self.place(&target.path), error);
         }
     }
 }
@@ -286,7 +296,7 @@ impl Planner<'_, '_> {
                 if !path.is_empty()
                     && let Err(error) = self.plan.sink.make_directory(path)
                 {
-                    self.plan.monitor.loss(shown(path), error);
+                    self.plan.monitor.loss(self.plan.place(path), error);
                 }
             }
             FileKind::File => {
@@ -433,7 +443,7 @@ pub fn finish_tree(
                 plan.note_unset(path, unset);
             }
             Ok(None) => {}
-            Err(error) => plan.monitor.loss(shown(path), error),
+            Err(error) => plan.monitor.loss(plan.place(path), error),
         }
     }
     while let Some(directory) = open.pop() {
@@ -470,7 +480,7 @@ fn close(plan: &Plan<'_>, directory: Option<&Entry>) {
             plan.monitor.add(Counter::RestoredEntries, 1);
             plan.note_unset(path, unset);
         }
-        Err(error) => plan.monitor.loss(shown(path), error),
+        Err(error) => plan.monitor.loss(plan.place(path), error),
     }
 }
 
@@ -493,7 +503,7 @@ pub fn verify(plan: &Plan<'_>, tree: &mut TreeReader<'_>, target: BorrowedFd<'_>
                     let path = plan.target_path(&entry);
                     if let Err(error) = verify_file(plan, &entry, &rows, target, path, &mut buffer)
                     {
-                        plan.monitor.loss(shown(path), error);
+                        plan.monitor.loss(plan.place(path), error);
                     }
                 }
             });

@@ -56,7 +56,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::NotFound`] when `any` is no member, [`Kind::TooManyLosses`] when more members are
-    /// absent than parity replaces, [`Kind::Unsupported`] when a newer version wrote it.
+    /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places, [`Kind::Unsupported`] when a newer version wrote it.
     pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
         let any = std::fs::canonicalize(any).map_err(|error| {
             Error::io("there is no store here", any, error).advice(
@@ -80,10 +80,15 @@ impl Store {
             for candidate in candidates(&last_seen, &own_old, &any) {
                 match seat_at(&candidate, &label.config) {
                     Ok((member, found)) => {
-                        let seat = &mut seats[usize::from(found.member)];
+                        let found = usize::from(found.member);
+                        if found != number {
+                            absence = absence.or(Some(another(&candidate, number, found)));
+                        }
+                        let home = path(&label.places[found]);
+                        let seat = &mut seats[found];
                         if seat.member.is_none() {
-                            if usize::from(found.member) != number || candidate != last_seen {
-                                moved.push((usize::from(found.member), last_seen.clone()));
+                            if candidate != home {
+                                moved.push((found, home));
                             }
                             *seat = Seat {
                                 place: candidate,
@@ -91,7 +96,9 @@ impl Store {
                                 absence: None,
                             };
                         }
-                        break;
+                        if found == number {
+                            break;
+                        }
                     }
                     Err(error) if error.kind() == Kind::Unsupported => return Err(error),
                     Err(error) => absence = absence.or(Some(error)),
@@ -109,18 +116,30 @@ impl Store {
     }
 
     fn require_quorum(&self) -> Result<()> {
-        let absent: Vec<_> = self.absent().collect();
+        let absent: Vec<_> = self.absent().map(|number| (number, &self.seats[number])).collect();
         if absent.len() <= usize::from(self.config.parity) {
             return Ok(());
         }
-        let places: Vec<_> =
-            absent.iter().map(|&n| format!("{} ({})", n, self.seats[n].place.display())).collect();
-        Err(Error::new(
-            Kind::TooManyLosses,
-            format!("members {} are absent", places.join(", ")),
-        )
-        .expected(format!("at most {} absent", self.config.parity), absent.len())
-        .advice("attach them where they were, or name with --store a member that knows their new places"))
+        let describe = |(number, seat): &(usize, &Seat)| {
+            let why = seat.absence.as_ref().map_or("absent", Error::what);
+            format!("{number} ({}: {why})", seat.place.display())
+        };
+        let places: Vec<_> = absent.iter().map(describe).collect();
+        let is_wrong = |(_, seat): &(usize, &Seat)| {
+            seat.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
+        };
+        let (kind, advice) = if absent.iter().any(is_wrong) {
+            (Kind::WrongMember, "attach the members of this store where they were")
+        } else {
+            (
+                Kind::TooManyLosses,
+                "attach them where they were, or name with --store a member that knows their new \
+                 places",
+            )
+        };
+        Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))
+            .expected(format!("at most {} absent", self.config.parity), absent.len())
+            .advice(advice))
     }
 
     /// The members by number, `None` where absent.
@@ -236,6 +255,13 @@ fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label
             .expected(config.store, label.config.store));
     }
     Ok((member, label))
+}
+
+/// The error for a place that holds member `found` of the store instead of member `number`.
+fn another(place: &Path, number: usize, found: usize) -> Error {
+    Error::new(Kind::WrongMember, "another member of this store is here")
+        .at(place)
+        .expected(format!("member {number}"), format!("member {found}"))
 }
 
 /// Where a member may be: where it was last seen, and where it would be if all members had moved
