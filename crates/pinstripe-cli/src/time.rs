@@ -32,6 +32,14 @@ pub fn span(elapsed: Duration) -> String {
     }
 }
 
+/// The same in whole seconds: for what is only guessed.
+pub fn rough_span(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        _ => self::span(span),
+    }
+}
+
 /// `412.3 MB/s`: millions of bytes per second, as disks are sold.
 pub fn rate(bytes: u64, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-6);
@@ -53,6 +61,8 @@ mod tests {
         ] {
             assert_eq!(span(Duration::from_millis(millis)), text);
         }
+        assert_eq!(rough_span(Duration::from_millis(2_900)), "2 s");
+        assert_eq!(rough_span(Duration::from_secs(60)), "1 min 0 s");
         assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.5 MB/s");
         assert!(rate(1, Duration::ZERO).ends_with(" MB/s"));
     }
