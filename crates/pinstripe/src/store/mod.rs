@@ -86,7 +86,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::NotFound`] when `any` is no member, [`Kind::TooManyLosses`] when more members are
-    /// absent than parity replaces, [`Kind::Unsupported`] when a newer version wrote it.
+    /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places,
+    /// [`Kind::Unsupported`] when a newer version wrote it.
     pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
         Self::open_with(any, OpenOptions { faults: faults.clone(), steps: None })
     }
@@ -119,13 +120,19 @@ impl Store {
                 match seat_at(&candidate, &label.config) {
                     Ok((member, found)) => {
                         let found = usize::from(found.member);
+                        if found != number {
+                            absence = absence.or(Some(another(&candidate, number, found)));
+                        }
+                        let home = path(&label.places[found]);
                         if seats[found].member.is_none() {
-                            if found != number || candidate != last_seen {
-                                moved.push((found, last_seen.clone()));
+                            if candidate != home {
+                                moved.push((found, home));
                             }
                             seats[found] = options.seat(candidate, member, found);
                         }
-                        break;
+                        if found == number {
+                            break;
+                        }
                     }
                     Err(error) if error.kind() == Kind::Unsupported => return Err(error),
                     Err(error) => absence = absence.or(Some(error)),
@@ -199,18 +206,30 @@ impl Store {
     }
 
     fn require_quorum(&self) -> Result<()> {
-        let absent: Vec<_> = self.absent().collect();
+        let absent: Vec<_> = self.absent().map(|number| (number, &self.seats[number])).collect();
         if absent.len() <= usize::from(self.config.parity) {
             return Ok(());
         }
-        let places: Vec<_> =
-            absent.iter().map(|&n| format!("{} ({})", n, self.seats[n].place.display())).collect();
-        Err(Error::new(
-            Kind::TooManyLosses,
-            format!("members {} are absent", places.join(", ")),
-        )
-        .expected(format!("at most {} absent", self.config.parity), absent.len())
-        .advice("attach them where they were, or name with --store a member that knows their new places"))
+        let describe = |(number, seat): &(usize, &Seat)| {
+            let why = seat.absence.as_ref().map_or("absent", Error::what);
+            format!("{number} ({}: {why})", seat.place.display())
+        };
+        let places: Vec<_> = absent.iter().map(describe).collect();
+        let is_wrong = |(_, seat): &(usize, &Seat)| {
+            seat.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
+        };
+        let (kind, advice) = if absent.iter().any(is_wrong) {
+            (Kind::WrongMember, "attach the members of this store where they were")
+        } else {
+            (
+                Kind::TooManyLosses,
+                "attach them where they were, or name with --store a member that knows their new \
+                 places",
+            )
+        };
+        Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))
+            .expected(format!("at most {} absent", self.config.parity), absent.len())
+            .advice(advice))
     }
 
     /// The members by number, `None` where absent.
@@ -336,6 +355,13 @@ fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label
             .advice("open the store through another member"));
     }
     Ok((member, label))
+}
+
+/// The error for a place that holds member `found` of the store instead of member `number`.
+fn another(place: &Path, number: usize, found: usize) -> Error {
+    Error::new(Kind::WrongMember, "another member of this store is here")
+        .at(place)
+        .expected(format!("member {number}"), format!("member {found}"))
 }
 
 /// Where a member may be: where it was last seen, and where it would be if all members had moved
