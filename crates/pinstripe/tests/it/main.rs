@@ -6,6 +6,7 @@
 
 
 
+mod damage;
 mod model;
 
 
