@@ -12,6 +12,7 @@ mod trees;
 
 use std::collections::BTreeSet;
 
+pub(crate) use sets::indexed_sets;
 use sets::{lost_chunks, stripe_sets};
 use trees::Trees;
 

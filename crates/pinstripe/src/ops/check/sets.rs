@@ -67,7 +67,7 @@ pub(super) fn stripe_sets(
 }
 
 /// Packs that some readable index run speaks of.
-fn indexed_sets(store: &Store) -> HashSet<SetId> {
+pub(crate) fn indexed_sets(store: &Store) -> HashSet<SetId> {
     let runs = index::sets_in(store, Room::Index).unwrap_or_default();
     let packs = runs.into_keys().filter_map(|run| index::read_run(store, run).ok()).flatten();
     packs.map(|pack| pack.set).collect()
