@@ -429,7 +429,7 @@ mod tests {
         entries.iter().for_each(|entry| writer.push(entry));
         let (bytes, first, count) = writer.take();
         assert_eq!((first, count), (entries[0].path.clone(), entries.len() as u64));
-        assert!(writer.is_empty() && writer.len() == 0);
+        assert!(writer.is_empty());
         bytes
     }
 

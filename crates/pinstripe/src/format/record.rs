@@ -10,8 +10,8 @@
 //! 12  stored bytes                  4   length after compression
 //! 16  chunk count                   4
 //! 20  zero                          4
-//! 24  BLAKE3-128 of stored bytes   16
-//! 40  BLAKE3-128 of 0..40 + table  16
+//! 24  XXH3-128 of stored bytes     16
+//! 40  XXH3-128 of 0..40 and table  16
 //! 56  zero                          8
 //! 64  chunk table: id 32, raw bytes 4, once per chunk
 //!     stored bytes
@@ -20,6 +20,7 @@
 //! and fast (decision 0005). Why the ids stand here and not only in the index: any index can be
 //! rebuilt from records alone.
 
+use super::checksum::{Checksum, checksum, checksum_of_two};
 use super::envelope::newer;
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Result};
@@ -81,16 +82,6 @@ pub struct RecordHead {
     pub stored_bytes: u32,
     /// The chunks, in the order of their bytes.
     pub chunks: Vec<ChunkRow>,
-    sum: [u8; 16],
-}
-
-/// The first 16 bytes of BLAKE3: what guards stored bytes against damage.
-pub fn checksum(bytes: &[u8]) -> [u8; 16] {
-    first_half(blake3::hash(bytes))
-}
-
-fn first_half(hash: blake3::Hash) -> [u8; 16] {
-    hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes")
 }
 
 /// Appends the head and table of a record whose stored bytes are `stored`.
@@ -122,10 +113,8 @@ pub fn write_head(
     out[start + 40..start + 56].copy_from_slice(&sum);
 }
 
-fn head_sum(head: &[u8]) -> [u8; 16] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&head[..40]).update(&head[RECORD_HEAD_BYTES..]);
-    first_half(hasher.finalize())
+fn head_sum(head: &[u8]) -> Checksum {
+    checksum_of_two(&head[..40], &head[RECORD_HEAD_BYTES..])
 }
 
 /// Splits a record's bytes into head and stored bytes, both verified.
@@ -177,7 +166,7 @@ pub fn parse(bytes: &[u8]) -> Result<(RecordHead, &[u8])> {
             "the checksum of a record's stored bytes does not match",
         ));
     }
-    Ok((RecordHead { kind, codec, raw_bytes, stored_bytes, chunks, sum }, stored))
+    Ok((RecordHead { kind, codec, raw_bytes, stored_bytes, chunks }, stored))
 }
 
 #[cfg(test)]

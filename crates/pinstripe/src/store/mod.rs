@@ -22,7 +22,7 @@ use crate::format::envelope::OBJECT_MAX_BYTES;
 use crate::format::keys::Keys;
 use crate::format::label::{Label, StoreConfig};
 use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Room, SharedMember};
+use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
 
 /// One member's seat in the store: taken or absent.
 pub struct Seat {
@@ -138,6 +138,26 @@ impl Store {
         self.seats.iter().enumerate().filter_map(|(n, seat)| Some((n, seat.member.as_ref()?)))
     }
 
+    /// Writes the label of every present member on which it is missing, damaged or names places
+    /// that are no more; returns how many.
+    ///
+    /// # Errors
+    /// When a member cannot be written.
+    pub fn write_labels(&self) -> Result<u64> {
+        let place = |seat: &Seat| seat.place.as_os_str().as_bytes().to_vec();
+        let places: Vec<_> = self.seats.iter().map(place).collect();
+        let mut written = 0;
+        for (number, member) in self.present() {
+            let (config, places) = (self.config.clone(), places.clone());
+            let label = Label { config, member: number as u8, places }.encode();
+            if read_small(&**member, ExtentName::Label).ok() != Some(label.clone()) {
+                replace_small(&**member, ExtentName::Label, &label)?;
+                written += 1;
+            }
+        }
+        Ok(written)
+    }
+
     /// Reads a small object whole from whichever member has it sound; `decode` judges.
     ///
     /// # Errors
@@ -176,6 +196,17 @@ pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
     let mut whole = vec![0; bytes as usize];
     member.read_at(name, 0, &mut whole)?;
     Ok(whole)
+}
+
+/// Puts a small object in the place of a damaged or outdated one; the old one stays until the new
+/// one is durable.
+///
+/// # Errors
+/// Those of the member.
+pub fn replace_small(member: &dyn Member, name: ExtentName, bytes: &[u8]) -> Result<()> {
+    let mut writer = member.create(name, Replace::Allowed)?;
+    writer.append(bytes)?;
+    writer.seal()
 }
 
 /// Opens a directory as a member and reads its label.

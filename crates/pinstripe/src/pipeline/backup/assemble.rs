@@ -9,16 +9,17 @@ use std::ops::Range;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::ingest::{Assembled, Ingest, Outcome, RecordBuilder};
-use super::limits::{LIST_ROWS, TREE_RECORD_RAW_BYTES};
-use super::pack::FinishedRecord;
+use super::ingest::{Assembled, Ingest, Outcome};
+use super::record::RecordBuilder;
 use crate::beneath::shown;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry, ListRow, write_chunks};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::TreeRoot;
-use crate::format::tree::PAGE_MAX_BYTES;
+use crate::format::tree::{LIST_MAX_ROWS, PAGE_MAX_BYTES, ends_list};
 use crate::format::wire::Writer;
+use crate::pipeline::limits::TREE_RECORD_RAW_BYTES;
+use crate::pipeline::pack::FinishedRecord;
 use crate::store::tree::TreeWriter;
 
 /// What one job has returned so far.
@@ -172,17 +173,15 @@ impl<'a> Assembler<'a> {
 
     /// The content of a large file; a list that would burst its page is put into chunks itself.
     fn long_content(&mut self, rows: Vec<ChunkRow>) -> Result<Content> {
-        if rows.len() <= LIST_ROWS {
+        if rows.len() <= LIST_MAX_ROWS {
             return Ok(Content::Chunks(rows));
         }
         let mut lists = Vec::new();
         let mut list = Vec::new();
         for row in rows {
             list.push(row);
-            // Ends by content where it can, so that an edit moves no other list's boundary.
-            let ends =
-                u16::from_le_bytes([row.id.0[0], row.id.0[1]]) as usize % (LIST_ROWS / 2) == 0;
-            if (ends && list.len() > LIST_ROWS / 8) || list.len() >= LIST_ROWS {
+            if list.len() >= LIST_MAX_ROWS || (list.len() > LIST_MAX_ROWS / 8 && ends_list(&row.id))
+            {
                 lists.push(self.list(&std::mem::take(&mut list))?);
             }
         }

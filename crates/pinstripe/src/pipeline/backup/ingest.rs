@@ -6,25 +6,28 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::abort::Abort;
+use super::entry::{OpenedFile, plain_entry, shorten};
 use super::large::{ChunkTask, ScanTask};
-use super::limits::RECORD_RAW_BYTES;
-use super::pack::FinishedRecord;
+use super::record::RecordBuilder;
 use crate::beneath::shown;
 use crate::chunk::Cutter;
-use crate::codec::{Codec, Encoded, Encoder};
+use crate::codec::Codec;
 use crate::dedup::ChunkIndex;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::keys::Keys;
-use crate::format::meta::{FileKind, Metadata, Stat};
-use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
-use crate::id::ChunkId;
+use crate::format::meta::{FileKind, Stat};
+use crate::format::record::{ChunkRow, RecordKind};
 use crate::monitor::{Counter, Monitor};
-use crate::source::{self, SourceFile};
+use crate::pipeline::abort::Abort;
+use crate::pipeline::limits::RECORD_RAW_BYTES;
+use crate::pipeline::pack::FinishedRecord;
+use crate::pipeline::spare::Spare;
+use crate::source::SourceFile;
 
 /// What the workers of one backup share.
 pub struct Ingest<'a> {
@@ -42,6 +45,10 @@ pub struct Ingest<'a> {
     pub monitor: &'a Monitor,
     /// The end of the run, if it comes early.
     pub abort: &'a Abort,
+    /// Buffers for compressed records.
+    pub stored: &'a Spare,
+    /// Buffers for segments of large files.
+    pub segments: &'a Arc<Spare>,
 }
 
 /// One entry for a worker or for the assembler.
@@ -262,234 +269,5 @@ impl<'a> Worker<'a> {
         }
         self.stream = stream;
         Ok(next - extent.start)
-    }
-}
-
-/// A file opened for backup, with what its entry needs.
-pub struct OpenedFile {
-    /// The file.
-    pub file: SourceFile,
-    /// Its runs of data.
-    pub extents: Vec<Range<u64>>,
-}
-
-impl OpenedFile {
-    /// Opens `path` and asks for its runs of data.
-    ///
-    /// # Errors
-    /// As the system says; [`Kind::Changed`] when it is no file any more.
-    pub fn open(shared: &Ingest<'_>, path: &[u8]) -> Result<Self> {
-        let file = SourceFile::open(shared.root, path)?;
-        let extents = file.data_extents()?;
-        Ok(OpenedFile { file, extents })
-    }
-
-    /// Bytes of data in all runs.
-    pub fn data_bytes(&self) -> u64 {
-        self.extents.iter().map(|extent| extent.end - extent.start).sum()
-    }
-
-    /// Makes the entry, without content, once all was read. The times are those from before the
-    /// first read: should the file have changed meanwhile, the next backup reads it again.
-    ///
-    /// # Errors
-    /// As the system says.
-    pub fn finish(&self, shared: &Ingest<'_>, path: Vec<u8>) -> Result<Entry> {
-        let stat = *self.file.stat();
-        if self.file.changed_since(&stat)? {
-            let error = Error::new(Kind::Changed, "the file changed while it was read")
-                .advice("what was read is saved; back it up again when nothing writes to it");
-            shared.monitor.loss(shown(&path), error);
-        }
-        let found = self.file.xattrs();
-        let mut entry = entry_of(path, &stat, report_xattrs(shared, found));
-        let whole = matches!(self.extents[..], [Range { start: 0, end }] if end == stat.size_bytes);
-        if !whole {
-            entry.extents.clone_from(&self.extents);
-        }
-        Ok(entry)
-    }
-}
-
-/// Cuts an entry down to the `read_bytes` of data that were there: the file shrank.
-pub fn shorten(entry: &mut Entry, mut read_bytes: u64) {
-    let mut kept = Vec::new();
-    for extent in entry.data_extents() {
-        let take = (extent.end - extent.start).min(read_bytes);
-        read_bytes -= take;
-        if take > 0 {
-            kept.push(extent.start..extent.start + take);
-        }
-    }
-    entry.size = kept.last().map_or(0, |extent| extent.end);
-    let whole = matches!(kept[..], [Range { start: 0, end }] if end == entry.size);
-    entry.extents = if whole { Vec::new() } else { kept };
-}
-
-/// An entry without content: everything that is no file, and later names of one.
-fn plain_entry(shared: &Ingest<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> {
-    let xattrs = report_xattrs(shared, source::xattrs_at(shared.root, &path)?);
-    let mut entry = entry_of(path, &stat, xattrs);
-    if stat.kind == FileKind::Symlink {
-        entry.target = source::read_link(shared.root, &entry.path)?;
-    }
-    Ok(entry)
-}
-
-fn report_xattrs(shared: &Ingest<'_>, found: source::Xattrs) -> crate::format::meta::XattrList {
-    for error in found.problems {
-        let place = error.place().map(std::path::Path::to_path_buf).unwrap_or_default();
-        shared.monitor.loss(place, error);
-    }
-    found.list
-}
-
-/// The entry of what `stat` describes, without content.
-pub fn entry_of(path: Vec<u8>, stat: &Stat, xattrs: crate::format::meta::XattrList) -> Entry {
-    Entry {
-        path,
-        meta: Metadata::new(stat, xattrs),
-        ctime: stat.ctime,
-        inode: stat.inode,
-        device: stat.device,
-        links: stat.links,
-        size: stat.size_bytes,
-        extents: Vec::new(),
-        target: Vec::new(),
-        content: Content::default(),
-    }
-}
-
-/// Fills records with new chunks and hands them on, compressed.
-pub struct RecordBuilder<'a> {
-    shared: &'a Ingest<'a>,
-    kind: RecordKind,
-    full_bytes: usize,
-    raw: Vec<u8>,
-    filled: usize,
-    rows: Vec<ChunkRow>,
-    encoder: Encoder,
-    records: Sender<FinishedRecord>,
-}
-
-impl<'a> RecordBuilder<'a> {
-    /// A builder that closes records at `full_bytes`, with a buffer of `room_bytes`.
-    ///
-    /// # Errors
-    /// When the compressor cannot be set up.
-    pub fn new(
-        shared: &'a Ingest<'a>,
-        kind: RecordKind,
-        full_bytes: usize,
-        room_bytes: usize,
-        records: Sender<FinishedRecord>,
-    ) -> Result<Self> {
-        Ok(RecordBuilder {
-            shared,
-            kind,
-            full_bytes,
-            raw: vec![0; room_bytes],
-            filled: 0,
-            rows: Vec::new(),
-            encoder: Encoder::new(shared.codec)?,
-            records,
-        })
-    }
-
-    /// A buffer of `bytes` bytes behind the chunks of the record being filled, for a chunk that
-    /// may become part of it by [`keep_room`](Self::keep_room).
-    ///
-    /// # Errors
-    /// Those of the compressor, when the record had to be closed for it.
-    pub fn room(&mut self, bytes: usize) -> Result<&mut [u8]> {
-        if self.filled + bytes > self.raw.len() {
-            self.flush()?;
-            let most = self.raw.len().max(bytes);
-            self.raw.resize(most, 0);
-        }
-        Ok(&mut self.raw[self.filled..self.filled + bytes])
-    }
-
-    /// Takes the first `bytes` bytes of the room as a chunk, stored only if it is new.
-    ///
-    /// # Errors
-    /// Those of the compressor.
-    pub fn keep_room(&mut self, bytes: usize) -> Result<ChunkRow> {
-        let chunk = &self.raw[self.filled..self.filled + bytes];
-        let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: bytes as u32 };
-        if self.claim(row.id, bytes) {
-            self.filled += bytes;
-            self.rows.push(row);
-            self.flush_if_full()?;
-        }
-        Ok(row)
-    }
-
-    /// Takes a chunk from elsewhere, stored only if it is new.
-    ///
-    /// # Errors
-    /// Those of the compressor.
-    pub fn add(&mut self, chunk: &[u8]) -> Result<ChunkRow> {
-        let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: chunk.len() as u32 };
-        if self.claim(row.id, chunk.len()) {
-            if self.filled == 0 && chunk.len() >= self.full_bytes {
-                return self.send(chunk, vec![row]).map(|()| row);
-            }
-            self.room(chunk.len())?.copy_from_slice(chunk);
-            self.filled += chunk.len();
-            self.rows.push(row);
-            self.flush_if_full()?;
-        }
-        Ok(row)
-    }
-
-    fn claim(&self, id: ChunkId, bytes: usize) -> bool {
-        let is_new = self.shared.chunks.claim(id);
-        let monitor = self.shared.monitor;
-        monitor.add(if is_new { Counter::NewChunks } else { Counter::KnownChunks }, 1);
-        if is_new && self.kind == RecordKind::Data {
-            monitor.add(Counter::DedupedBytes, bytes as u64);
-        }
-        is_new
-    }
-
-    fn flush_if_full(&mut self) -> Result<()> {
-        if self.filled >= self.full_bytes || self.rows.len() >= RECORD_MAX_CHUNKS as usize {
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    /// Closes the record being filled, if there is one.
-    ///
-    /// # Errors
-    /// Those of the compressor.
-    pub fn flush(&mut self) -> Result<()> {
-        if self.rows.is_empty() {
-            return Ok(());
-        }
-        let rows = std::mem::take(&mut self.rows);
-        let raw = std::mem::take(&mut self.raw);
-        let sent = self.send(&raw[..self.filled], rows);
-        self.raw = raw;
-        self.filled = 0;
-        sent
-    }
-
-    fn send(&mut self, raw: &[u8], chunks: Vec<ChunkRow>) -> Result<()> {
-        let mut stored = Vec::new();
-        let encoded = self.encoder.encode(raw, &mut stored)?;
-        if encoded == Encoded::Raw {
-            stored.extend_from_slice(raw);
-        }
-        let codec = encoded.codec_id();
-        if self.kind == RecordKind::Data {
-            self.shared.monitor.add(Counter::CompressedBytes, stored.len() as u64);
-        }
-        let raw_bytes = raw.len() as u32;
-        let record = FinishedRecord { kind: self.kind, codec, chunks, raw_bytes, stored };
-        // The packer is there until all builders are gone, except when it panicked.
-        let _ = self.records.send(record);
-        Ok(())
     }
 }

@@ -10,12 +10,15 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
 
-use super::ingest::{Ingest, Job, OpenedFile, Outcome, RecordBuilder, shorten};
-use super::limits::SEGMENT_BYTES;
-use crate::chunk::{Candidates, Cutter, Resolver};
+use super::entry::{OpenedFile, shorten};
+use super::ingest::{Ingest, Job, Outcome};
+use super::record::RecordBuilder;
+use crate::chunk::{Candidates, Resolver};
 use crate::error::{Error, Kind, Result};
 use crate::format::record::ChunkRow;
 use crate::monitor::Counter;
+use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
+use crate::pipeline::spare::Spare;
 use crate::source::SourceFile;
 
 /// What precedes a segment and still matters for its hashes.
@@ -28,6 +31,14 @@ struct Segment {
     /// What precedes it, for the scan only, and then its bytes.
     bytes: Vec<u8>,
     warm_up: usize,
+    /// Where the buffer goes in the end.
+    spare: Arc<Spare>,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.spare.give(std::mem::take(&mut self.bytes));
+    }
 }
 
 impl Segment {
@@ -58,20 +69,24 @@ pub struct ScanTask {
 impl ScanTask {
     /// Carries the task out; the reply goes to whoever cuts the file.
     pub fn run(self, shared: &Ingest<'_>) {
-        let result = self.scan(shared.cutter, &self.file.file);
+        let result = self.scan(shared, &self.file.file);
         // Nobody waits for it when the file was given up.
         let _ = self.reply.send(Scanned { number: self.number, result });
     }
 
-    fn scan(&self, cutter: &Cutter, file: &SourceFile) -> Result<(Segment, Candidates)> {
+    fn scan(&self, shared: &Ingest<'_>, file: &SourceFile) -> Result<(Segment, Candidates)> {
         let warm_up = self.warm_up as usize;
-        let mut bytes = vec![0; warm_up + (self.range.end - self.range.start) as usize];
+        let mut bytes = shared.segments.take();
+        bytes.resize(warm_up + (self.range.end - self.range.start) as usize, 0);
         let read = file.read_at(self.range.start - self.warm_up, &mut bytes)?;
         bytes.truncate(read);
         let warm_up = warm_up.min(read);
         let (before, data) = bytes.split_at(warm_up);
-        let candidates = cutter.scan(before, data, self.range.start);
-        Ok((Segment { start: self.range.start, bytes, warm_up }, candidates))
+        let candidates = shared.cutter.scan(before, data, self.range.start);
+        Ok((
+            Segment { start: self.range.start, bytes, warm_up, spare: Arc::clone(shared.segments) },
+            candidates,
+        ))
     }
 }
 
@@ -230,7 +245,7 @@ impl Cut<'_> {
             chunks.push(run.chunk_start..end);
             bytes += end - run.chunk_start;
             run.chunk_start = end;
-            if bytes >= super::limits::JOB_BYTES || at + 1 == cuts.len() {
+            if bytes >= JOB_BYTES || at + 1 == cuts.len() {
                 let range = chunks[0].start..end;
                 let touches = |segment: &&Arc<Segment>| {
                     segment.start < range.end && range.start < segment.end()

@@ -1,172 +1,39 @@
-//! A backup's threads: walkers, ingest workers, packers, assembler, member writers.
-//!
-//! The caller's thread is the join: it takes entries from the walk in path order, holds them
-//! against the previous snapshot, and hands out what must be read. Order of the end: data packs,
-//! then the index run, then nothing more; the snapshot object is the caller's to put.
+//! The join: the walk held against the previous snapshot, entry by entry, in path order.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::Sender;
 
-use super::abort::Abort;
-use super::assemble::Assembler;
-use super::fleet::Fleet;
-use super::ingest::{Ingest, Item, Job, Outcome, Worker};
+use super::Plan;
+use super::ingest::{Assembled, Ingest, Item, Job, Outcome};
 use super::large::{self, Queues};
-use super::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES, Limits, WINDOW_JOBS};
-use super::pack::{self, FinishedRecord};
 use crate::beneath::shown;
-use crate::chunk::Cutter;
-use crate::codec::Codec;
-use crate::dedup::ChunkIndex;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
-use crate::format::meta::{FileKind, Stat, Time};
-use crate::format::pack_index::PackIndex;
-use crate::format::snapshot::{Snapshot, TreeRoot};
+use crate::format::meta::{FileKind, Stat};
 use crate::format::tree::compare_paths;
-use crate::member::ExtentName;
 use crate::monitor::{Counter, Monitor};
+use crate::pipeline::abort::Abort;
+use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
 use crate::source;
-use crate::store::Store;
-use crate::store::tree::TreeReader;
 use crate::walk::{self, Exclude, Walker};
 
-/// What to back up, and against what.
-pub struct Plan<'a> {
-    /// The store.
-    pub store: &'a Store,
-    /// Its chunks.
-    pub chunks: &'a ChunkIndex,
-    /// Absolute paths without the leading slash, sorted in path order, none below another.
-    pub sources: &'a [Vec<u8>],
-    /// What to leave out.
-    pub exclude: &'a Exclude,
-    /// Do not enter other file systems.
-    pub one_file_system: bool,
-    /// The previous snapshot's entries, and when it began.
-    pub previous: Option<(TreeReader<'a>, Time)>,
-    /// Count what there is to do beside the backup, for a progress bar.
-    pub estimate: bool,
-    /// Cuts content.
-    pub cutter: &'a Cutter,
-    /// Compresses records.
-    pub codec: Codec,
-    /// Threads and queues.
-    pub limits: Limits,
-}
-
-/// Runs a backup up to its commit. `commit` makes the snapshot object of the finished tree; it is
-/// put on every member after all that it names is durable.
-///
-/// # Errors
-/// Whatever ends the run: a full member, more members lost than parity replaces, a walk that
-/// cannot begin. What single entries met is in the ledger.
-pub fn run(
-    plan: Plan<'_>,
-    monitor: &Monitor,
-    commit: impl FnOnce(TreeRoot) -> Snapshot,
-) -> Result<Snapshot> {
-    let root = source::open_root()?;
-    let abort = Abort::default();
-    let shared = Ingest {
-        root: root.as_fd(),
-        keys: &plan.store.keys,
-        cutter: plan.cutter,
-        codec: plan.codec,
-        chunks: plan.chunks,
-        monitor,
-        abort: &abort,
-    };
-    std::thread::scope(|scope| {
-        let store = plan.store;
-        let parity = store.config.parity;
-        let fleet = Fleet::start(scope, &store.members(), parity, &abort, monitor);
-        let (tree, mut packs) = ingest(scope, &shared, plan, &fleet)?;
-        fleet.barrier()?;
-        packs.retain(|pack| !pack.records.is_empty());
-        if !packs.is_empty() {
-            pack::write_run(&packs, &fleet, &store.config)?;
-            fleet.barrier()?;
-        }
-        let snapshot = commit(tree);
-        fleet.put(ExtentName::snapshot(snapshot.id), snapshot.encode());
-        fleet.barrier()?;
-        Ok(snapshot)
-    })
-}
-
-/// Everything between the walk and the sealed packs.
-fn ingest<'scope, 'env>(
-    scope: &'scope Scope<'scope, 'env>,
-    shared: &'env Ingest<'env>,
-    plan: Plan<'env>,
-    fleet: &Fleet<'env>,
-) -> Result<(TreeRoot, Vec<PackIndex>)> {
-    let limits = plan.limits;
-    let config = &plan.store.config;
-    std::thread::scope(|stages| {
-        let (jobs, job_queue) = bounded(limits.jobs_queued);
-        let (outcomes, outcome_queue) = unbounded();
-        let (window, window_queue) = bounded(WINDOW_JOBS);
-        let (data, data_queue) = bounded::<FinishedRecord>(limits.records_queued);
-        let (tree, tree_queue) = bounded::<FinishedRecord>(limits.records_queued);
-        let packers = [data_queue, tree_queue].map(|queue: Receiver<FinishedRecord>| {
-            stages.spawn(move || {
-                let packed = pack::run(&queue, fleet, config);
-                // A packer that stops early must not stop those who feed it.
-                queue.iter().for_each(drop);
-                packed
-            })
-        });
-        for _ in 0..limits.workers {
-            let worker = Worker::new(shared, data.clone())?;
-            let (job_queue, outcomes) = (job_queue.clone(), outcomes.clone());
-            stages.spawn(move || {
-                let _guard = shared.abort.on_panic();
-                worker.run(&job_queue, &outcomes);
-            });
-        }
-        drop((data, job_queue));
-        let assembler = Assembler::new(shared, tree)?;
-        let assembler = stages.spawn(move || assembler.run(&outcome_queue, &window_queue));
-        let mut join = Join {
-            shared,
-            plan,
-            queues: Handout { jobs, outcomes, window, segments: limits.segments },
-            batch: Batch::default(),
-            seq: 0,
-            linked: HashSet::new(),
-            ahead: None,
-        };
-        let joined = join.run(scope);
-        drop(join);
-        if let Err(error) = joined {
-            shared.abort.raise(error);
-        }
-        let root = assembler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let mut packs = Vec::new();
-        for packer in packers {
-            let packed = packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            packs.extend(packed?);
-        }
-        shared.abort.check()?;
-        Ok((root?, packs))
-    })
-}
-
-struct Handout {
-    jobs: Sender<Job>,
-    outcomes: Sender<Outcome>,
-    window: Sender<()>,
-    segments: usize,
+/// Where the join's work goes.
+pub struct Handout {
+    /// To the workers.
+    pub jobs: Sender<Job>,
+    /// To the assembler.
+    pub outcomes: Sender<Outcome>,
+    /// One token per job that is not assembled yet.
+    pub window: Sender<()>,
+    /// Segments of a large file in memory.
+    pub segments: usize,
 }
 
 /// Consecutive entries on their way into one job.
@@ -178,7 +45,7 @@ struct Batch {
 }
 
 /// The join of walk and previous snapshot.
-struct Join<'a> {
+pub struct Join<'a> {
     shared: &'a Ingest<'a>,
     plan: Plan<'a>,
     queues: Handout,
@@ -191,7 +58,17 @@ struct Join<'a> {
 }
 
 impl<'env> Join<'env> {
-    fn run<'scope>(&mut self, scope: &'scope Scope<'scope, 'env>) -> Result<()> {
+    /// A join that has done nothing yet.
+    pub fn new(shared: &'env Ingest<'env>, plan: Plan<'env>, queues: Handout) -> Self {
+        let (batch, linked) = (Batch::default(), HashSet::new());
+        Join { shared, plan, queues, batch, seq: 0, linked, ahead: None }
+    }
+
+    /// Walks all sources and hands everything out. Threads of the walk live in `scope`.
+    ///
+    /// # Errors
+    /// The run's fatal error; a source that cannot be walked at all.
+    pub fn run<'scope>(&mut self, scope: &'scope Scope<'scope, 'env>) -> Result<()> {
         if self.plan.estimate {
             let (sources, monitor) = (self.plan.sources, self.shared.monitor);
             let (abort, exclude) = (self.shared.abort, self.plan.exclude);
@@ -346,7 +223,7 @@ impl<'env> Join<'env> {
             self.queues.jobs.send(Job::Entries(seq, batch.items)).is_ok()
         } else {
             let ready = |item| match item {
-                Item::Unchanged(entry) => super::ingest::Assembled::Ready(entry),
+                Item::Unchanged(entry) => Assembled::Ready(entry),
                 Item::Read { .. } | Item::SameInode { .. } => unreachable!("nothing is to be read"),
             };
             let entries = batch.items.into_iter().map(ready).collect();
