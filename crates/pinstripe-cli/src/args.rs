@@ -40,6 +40,8 @@ const STYLES: Styles = Styles::styled()
     subcommand_required = true,
     arg_required_else_help = true,
     disable_help_subcommand = true,
+    subcommand_value_name = "VERB",
+    subcommand_help_heading = "Verbs",
     after_help = "See 'pinstripe VERB --help' for examples, and 'pinstripe --help' for exit codes.",
     after_long_help = exit::HELP,
 )]

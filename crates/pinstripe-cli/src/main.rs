@@ -49,12 +49,10 @@ fn refuse(refused: &clap::Error) -> ExitCode {
         return ExitCode::from(exit::DONE);
     }
     if std::env::args_os().any(|argument| argument == "--json") {
-        let what = refused.to_string();
-        let what = what.lines().next().unwrap_or_default();
-        let what = what.strip_prefix("error: ").unwrap_or(what);
+        let kind = exit::kind_name(Kind::Usage);
         let events = [
-            Event::new("error").with("kind", exit::kind_name(Kind::Usage)).with("what", what),
-            Event::new("summary").with("exit_code", exit::USAGE),
+            Event::new("error").with("kind", kind).with("what", reason(refused)),
+            Event::new("summary").with("verb", None::<&str>).with("exit_code", exit::USAGE),
         ];
         for event in events {
             let line = serde_json::to_string(&event).expect("an event has only strings for keys");
@@ -62,6 +60,14 @@ fn refuse(refused: &clap::Error) -> ExitCode {
         }
     }
     ExitCode::from(exit::USAGE)
+}
+
+/// The first paragraph of what clap says, on one line.
+fn reason(refused: &clap::Error) -> String {
+    let text = refused.to_string();
+    let lines = text.lines().take_while(|line| !line.is_empty());
+    let reason = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+    reason.strip_prefix("error: ").unwrap_or(&reason).to_owned()
 }
 
 /// A panic is a mistake of ours: one line that can be reported, instead of a backtrace.

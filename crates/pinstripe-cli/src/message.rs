@@ -14,16 +14,22 @@ pub fn message(level: &str, place: Option<&Path>, error: &Error) -> String {
         out += &place;
         out += ": ";
     }
-    out += &escape::text(error.what());
+    out += &facts(error);
+    if let Some(advice) = error.advice_text() {
+        out += &format!("\n  what to do: {}", escape::text(advice));
+    }
+    out
+}
+
+/// What failed and why, without place and advice.
+pub fn facts(error: &Error) -> String {
+    let mut out = escape::text(error.what());
     if let Some((expected, found)) = error.expected_found() {
         let (expected, found) = (escape::text(expected), escape::text(found));
         out += &format!(" (expected {expected}, found {found})");
     }
     if let Some(cause) = error.cause() {
         out += &format!(": {}", escape::text(&plain_cause(cause)));
-    }
-    if let Some(advice) = error.advice_text() {
-        out += &format!("\n  what to do: {}", escape::text(advice));
     }
     out
 }

@@ -9,12 +9,13 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use pinstripe::monitor::Monitor;
 
 use crate::args::Common;
 use crate::event::Event;
 use crate::screen::Screen;
+use crate::time;
 
 const TICKS_PER_SECOND: u8 = 10;
 /// Ticks between two progress events.
@@ -142,20 +143,31 @@ fn style((is_total_known, columns): Form) -> ProgressStyle {
     let template = match (is_total_known, columns) {
         (true, BAR_COLUMNS..) => {
             "{msg} [{wide_bar}] {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
-             {binary_bytes_per_sec}  {eta} left"
+             {binary_bytes_per_sec}  {left}"
         }
         (true, AMOUNT_COLUMNS..) => {
             "{percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  \
-             {eta} left"
+             {left}"
         }
-        (true, _) => "{percent:>3} %  {eta} left",
+        (true, _) => "{percent:>3} %  {left}",
         (false, AMOUNT_COLUMNS..) => {
             "{msg}  {binary_bytes}  {binary_bytes_per_sec}  {elapsed} so far"
         }
         (false, _) => "{binary_bytes}  {elapsed}",
     };
     let style = ProgressStyle::with_template(template).expect("the templates above are sound");
-    style.progress_chars("=> ")
+    style.with_key("left", write_left).progress_chars("=> ")
+}
+
+/// The time left, which is not known before anything was done.
+fn write_left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
+    let left = state.eta();
+    // A line that cannot be drawn is drawn again at the next tick.
+    let _ = if left.is_zero() && !state.is_finished() && state.pos() < state.len().unwrap_or(0) {
+        out.write_str("...")
+    } else {
+        write!(out, "{} left", time::rough_span(left))
+    };
 }
 
 #[cfg(test)]

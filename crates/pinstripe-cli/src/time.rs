@@ -21,13 +21,22 @@ pub fn utc(seconds: i64, nanos: u32) -> Option<String> {
     Timestamp::new(seconds, nanos as i32).ok().map(|time| time.to_string())
 }
 
-/// `0.4 s`, `3 min 20 s`.
+/// `0.04 s`, `12.3 s`, `3 min 20 s`.
 pub fn span(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     match seconds {
-        0..60 => format!("{:.1} s", elapsed.as_secs_f64()),
+        0..10 => format!("{:.2} s", elapsed.as_secs_f64()),
+        10..60 => format!("{:.1} s", elapsed.as_secs_f64()),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// The same in whole seconds: for what is only guessed.
+pub fn rough_span(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        _ => self::span(span),
     }
 }
 
@@ -43,11 +52,17 @@ mod tests {
 
     #[test]
     fn spans_and_rates_are_short() {
-        for (millis, text) in
-            [(0, "0.0 s"), (1_250, "1.2 s"), (61_000, "1 min 1 s"), (7_384_000, "2 h 3 min")]
-        {
+        for (millis, text) in [
+            (0, "0.00 s"),
+            (1_250, "1.25 s"),
+            (12_310, "12.3 s"),
+            (61_000, "1 min 1 s"),
+            (7_384_000, "2 h 3 min"),
+        ] {
             assert_eq!(span(Duration::from_millis(millis)), text);
         }
+        assert_eq!(rough_span(Duration::from_millis(2_900)), "2 s");
+        assert_eq!(rough_span(Duration::from_secs(60)), "1 min 0 s");
         assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.5 MB/s");
         assert!(rate(1, Duration::ZERO).ends_with(" MB/s"));
     }

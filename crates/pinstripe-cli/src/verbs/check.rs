@@ -3,6 +3,7 @@
 use pinstripe::error::Result;
 use pinstripe::monitor::Counter;
 use pinstripe::ops::{check, members};
+use pinstripe::store::Store;
 use pinstripe::units::{format_count, format_size};
 
 use crate::event::Event;
@@ -48,14 +49,14 @@ impl Args {
         let ticker = run.ticker(GAUGE);
         let outcome = check::run(&store, &options, &run.monitor)?;
         drop(ticker);
-        say(run, &outcome);
+        say(run, &store, &outcome);
         let facts = Event::default().with_fields(&outcome).with("read_data", self.read_data);
         let code = if outcome.repairable > 0 { exit::REPAIRABLE } else { exit::DONE };
         Ok(Ending { code, facts })
     }
 }
 
-fn say(run: &Run, outcome: &check::Outcome) {
+fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
     let say = |line: String| run.screen.say(&line);
     let mut checked = format!(
         "checked {} and {} in {}",
@@ -70,7 +71,11 @@ fn say(run: &Run, outcome: &check::Outcome) {
     say(checked);
     if outcome.repairable > 0 {
         let parts = counted(outcome.repairable, "damaged or missing part");
-        say(format!("{parts} can be mended; do it with: pinstripe repair"));
+        let how = match store.absent().count() {
+            0 => "pinstripe repair",
+            _ => "pinstripe repair (an absent member: attach it first, or --member N --to DIR)",
+        };
+        say(format!("{parts} can be mended; do it with: {how}"));
     }
     if outcome.lost > 0 || outcome.hurt_snapshots > 0 {
         say(format!(

@@ -2,11 +2,13 @@
 
 use pinstripe::error::Result;
 use pinstripe::ops::members::{self, MemberState};
+use pinstripe::store::Seat;
 use pinstripe::units::{format_count, format_size};
 
-use super::init::{described, facts};
+use super::init;
 use crate::escape;
 use crate::event::Event;
+use crate::message::facts;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 
@@ -39,24 +41,25 @@ impl Args {
             run.screen.event(&event(state))?;
         }
         let short = store.config.store.short();
-        run.screen.row(&format!("store {short}: {}", described(&store.config)))?;
-        let rows: Vec<_> = states.iter().map(row).collect();
+        run.screen.row(&format!("store {short}: {}", init::described(&store.config)))?;
+        let rows: Vec<_> = states.iter().zip(&store.seats).map(row).collect();
         for line in table::lines(&HEAD, &rows) {
             run.screen.row(&line)?;
         }
         let absent = states.iter().filter(|state| !state.present).count();
-        Ok(Ending::done(facts(&store.config).with("absent", absent)))
+        Ok(Ending::done(init::facts(&store.config).with("absent", absent)))
     }
 }
 
-fn row(state: &MemberState) -> Vec<String> {
-    let place = escape::path(&state.place);
+fn row((state, seat): (&MemberState, &Seat)) -> Vec<String> {
+    let mut place = escape::path(&state.place);
     let unknown = || "-".to_owned();
     if !state.present {
-        let why = state.absence.as_deref().map(escape::text).unwrap_or_else(unknown);
-        let place = if why.contains(&place) { why } else { format!("{place}: {why}") };
-        let name = state.member.to_string();
-        return vec![name, "absent".to_owned(), unknown(), unknown(), unknown(), place];
+        if let Some(absence) = &seat.absence {
+            place += &format!(" ({})", facts(absence));
+        }
+        let number = state.member.to_string();
+        return vec![number, "absent".to_owned(), unknown(), unknown(), unknown(), place];
     }
     vec![
         state.member.to_string(),

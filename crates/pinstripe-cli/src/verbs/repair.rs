@@ -6,7 +6,7 @@ use clap::ValueHint;
 use pinstripe::error::Result;
 use pinstripe::monitor::Counter;
 use pinstripe::ops::{members, repair};
-use pinstripe::units::{format_count, format_size};
+use pinstripe::units::format_size;
 
 use super::check::counted;
 use crate::escape;
@@ -79,16 +79,16 @@ fn say(run: &Run, outcome: &repair::Outcome) {
         format_size(run.count(Counter::CheckedBytes)),
         time::span(run.elapsed()),
     ));
-    let written = [
-        (outcome.repaired_extents, "extents rebuilt from parity"),
-        (outcome.repaired_objects, "small objects copied"),
-        (outcome.rebuilt_runs, "index runs made anew"),
-        (outcome.lost_extents, "parts that nothing can bring back"),
+    let ended = [
+        (outcome.repaired_extents, "rebuilt", "extent", " from parity"),
+        (outcome.repaired_objects, "copied", "small object", " from other members"),
+        (outcome.rebuilt_runs, "made", "index run", " anew"),
+        (outcome.lost_extents, "gave up", "extent", " that nothing can bring back"),
     ];
-    for (count, name) in written.iter().filter(|(count, _)| *count > 0) {
-        say(format!("{} {name}", format_count(*count)));
+    for (count, act, name, how) in ended.iter().filter(|(count, ..)| *count > 0) {
+        say(format!("{act} {}{how}", counted(*count, name)));
     }
-    if written.iter().all(|(count, _)| *count == 0) {
+    if ended.iter().all(|(count, ..)| *count == 0) {
         say("there was nothing to mend".to_owned());
     }
 }

@@ -21,8 +21,18 @@ use crate::fault::{FaultMember, Plan};
 use crate::format::envelope::OBJECT_MAX_BYTES;
 use crate::format::keys::Keys;
 use crate::format::label::{Label, StoreConfig};
+use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
+use crate::member::{ExtentName, Member, Replace, Room, SharedMember, Steps};
+
+/// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
+#[derive(Default, Clone)]
+pub struct OpenOptions {
+    /// Laid over the members that they name.
+    pub faults: Plan,
+    /// Every change that a member makes passes these.
+    pub steps: Option<Arc<dyn Steps>>,
+}
 
 /// One member's seat in the store: taken or absent.
 pub struct Seat {
@@ -44,6 +54,7 @@ pub struct Store {
     pub seats: Vec<Seat>,
     /// Members that were found in another place than their neighbours' labels say.
     pub moved: Vec<(usize, PathBuf)>,
+    options: OpenOptions,
 }
 
 /// The name of the keys object: there is one per store.
@@ -51,13 +62,41 @@ pub fn keys_name(config: &StoreConfig) -> ExtentName {
     ExtentName::In(Room::Keys, config.store.0)
 }
 
+impl OpenOptions {
+    /// Puts what is asked for before a member.
+    fn share(&self, member: DirectoryMember, number: usize) -> SharedMember {
+        let member = match &self.steps {
+            Some(steps) => member.with_steps(Arc::clone(steps)),
+            None => member,
+        };
+        let faults = self.faults.for_member(number as u32);
+        if faults.faults.is_empty() {
+            return Arc::new(member);
+        }
+        Arc::new(FaultMember::new(member, faults))
+    }
+
+    fn seat(&self, place: PathBuf, member: DirectoryMember, number: usize) -> Seat {
+        Seat { place, member: Some(self.share(member, number)), absence: None }
+    }
+}
+
 impl Store {
     /// Opens the store of which `any` is a member. `faults` are laid over the members they name.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when `any` is no member, [`Kind::TooManyLosses`] when more members are
-    /// absent than parity replaces, [`Kind::Unsupported`] when a newer version wrote it.
+    /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places,
+    /// [`Kind::Unsupported`] when a newer version wrote it.
     pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
+        Self::open_with(any, OpenOptions { faults: faults.clone(), steps: None })
+    }
+
+    /// [`open`](Self::open) with more between the store and its disks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = std::fs::canonicalize(any).map_err(|error| {
             Error::io("there is no store here", any, error).advice(
                 "name a member directory of a store, or make one: pinstripe init --member DIR",
@@ -70,7 +109,7 @@ impl Store {
         let mut moved = Vec::new();
         let own = usize::from(label.member);
         let own_old = std::mem::replace(&mut seats[own].place, any.clone());
-        seats[own].member = Some(Arc::new(first));
+        seats[own].member = Some(options.share(first, own));
         if own_old != any {
             moved.push((own, own_old.clone()));
         }
@@ -80,18 +119,20 @@ impl Store {
             for candidate in candidates(&last_seen, &own_old, &any) {
                 match seat_at(&candidate, &label.config) {
                     Ok((member, found)) => {
-                        let seat = &mut seats[usize::from(found.member)];
-                        if seat.member.is_none() {
-                            if usize::from(found.member) != number || candidate != last_seen {
-                                moved.push((usize::from(found.member), last_seen.clone()));
-                            }
-                            *seat = Seat {
-                                place: candidate,
-                                member: Some(Arc::new(member)),
-                                absence: None,
-                            };
+                        let found = usize::from(found.member);
+                        if found != number {
+                            absence = absence.or(Some(another(&candidate, number, found)));
                         }
-                        break;
+                        let home = path(&label.places[found]);
+                        if seats[found].member.is_none() {
+                            if candidate != home {
+                                moved.push((found, home));
+                            }
+                            seats[found] = options.seat(candidate, member, found);
+                        }
+                        if found == number {
+                            break;
+                        }
                     }
                     Err(error) if error.kind() == Kind::Unsupported => return Err(error),
                     Err(error) => absence = absence.or(Some(error)),
@@ -101,26 +142,94 @@ impl Store {
                 seats[number].absence = absence;
             }
         }
-        lay_faults(&mut seats, faults);
-        let store =
-            Store { keys: read_keys(&seats, &label.config)?, config: label.config, seats, moved };
+        let keys = read_keys(&seats, &label.config)?;
+        let mut store = Store { keys, config: label.config, seats, moved, options };
+        store.seat_unlabelled(|number| candidates(&path(&label.places[number]), &own_old, &any));
         store.require_quorum()?;
         Ok(store)
     }
 
+    /// Seats members of which only the label is damaged or gone: their directory is where it
+    /// should be, and what it holds says whose it is. The label is written anew by repair.
+    fn seat_unlabelled(&mut self, candidates: impl Fn(usize) -> Vec<PathBuf>) {
+        for number in 0..self.seats.len() {
+            let no_label = |error: &Error| matches!(error.kind(), Kind::Corrupt | Kind::NotFound);
+            if !self.seats[number].absence.as_ref().is_some_and(no_label) {
+                continue;
+            }
+            for candidate in candidates(number) {
+                if let Ok(member) = DirectoryMember::open(&candidate)
+                    && self.is_ours(&member, number)
+                {
+                    self.seats[number] = self.options.seat(candidate, member, number);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether a member without a sound label is the one of this number: the first sound header
+    /// of its extents says so, or, when there is none, it holds the store's keys.
+    fn is_ours(&self, member: &DirectoryMember, number: usize) -> bool {
+        if !matches!(read_label(member), Err(error) if error.kind() != Kind::Unsupported) {
+            return false;
+        }
+        let mut headers = [Room::Packs, Room::Index].into_iter().flat_map(|room| {
+            let extents = member.list(room).unwrap_or_default();
+            extents.into_iter().filter_map(move |(id, _)| {
+                let mut block = [0; HEADER_BYTES];
+                member.read_at(ExtentName::In(room, id), 0, &mut block).ok()?;
+                Header::decode(&block).ok()
+            })
+        });
+        match headers.next() {
+            Some(header) => {
+                header.store == self.config.store && usize::from(header.member) == number
+            }
+            None => read_small(member, keys_name(&self.config))
+                .and_then(|bytes| Keys::decode(&bytes))
+                .is_ok_and(|keys| keys == self.keys),
+        }
+    }
+
+    /// Makes an empty directory into the member of this number, which is absent. It has no label
+    /// yet.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the directory is not empty.
+    pub fn seat_new(&mut self, number: usize, place: &Path) -> Result<()> {
+        let member = DirectoryMember::create_in_with(place, self.options.steps.clone())?;
+        let place = std::fs::canonicalize(place)
+            .map_err(|error| Error::io("cannot make this path absolute", place, error))?;
+        self.seats[number] = self.options.seat(place, member, number);
+        Ok(())
+    }
+
     fn require_quorum(&self) -> Result<()> {
-        let absent: Vec<_> = self.absent().collect();
+        let absent: Vec<_> = self.absent().map(|number| (number, &self.seats[number])).collect();
         if absent.len() <= usize::from(self.config.parity) {
             return Ok(());
         }
-        let places: Vec<_> =
-            absent.iter().map(|&n| format!("{} ({})", n, self.seats[n].place.display())).collect();
-        Err(Error::new(
-            Kind::TooManyLosses,
-            format!("members {} are absent", places.join(", ")),
-        )
-        .expected(format!("at most {} absent", self.config.parity), absent.len())
-        .advice("attach them where they were, or name with --store a member that knows their new places"))
+        let describe = |(number, seat): &(usize, &Seat)| {
+            let why = seat.absence.as_ref().map_or("absent", Error::what);
+            format!("{number} ({}: {why})", seat.place.display())
+        };
+        let places: Vec<_> = absent.iter().map(describe).collect();
+        let is_wrong = |(_, seat): &(usize, &Seat)| {
+            seat.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
+        };
+        let (kind, advice) = if absent.iter().any(is_wrong) {
+            (Kind::WrongMember, "attach the members of this store where they were")
+        } else {
+            (
+                Kind::TooManyLosses,
+                "attach them where they were, or name with --store a member that knows their new \
+                 places",
+            )
+        };
+        Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))
+            .expected(format!("at most {} absent", self.config.parity), absent.len())
+            .advice(advice))
     }
 
     /// The members by number, `None` where absent.
@@ -215,17 +324,23 @@ pub fn replace_small(member: &dyn Member, name: ExtentName, bytes: &[u8]) -> Res
 /// [`Kind::NotFound`] when it is no member.
 pub fn read_member(place: &Path) -> Result<(DirectoryMember, Label)> {
     let member = DirectoryMember::open(place)?;
-    let label_place = place.join(ExtentName::Label.path());
-    let bytes = read_small(&member, ExtentName::Label).map_err(|error| match error.kind() {
+    let label = read_label(&member)?;
+    Ok((member, label))
+}
+
+fn read_label(member: &DirectoryMember) -> Result<Label> {
+    let place = member.place();
+    let bytes = read_small(member, ExtentName::Label).map_err(|error| match error.kind() {
         Kind::NotFound => Error::new(Kind::NotFound, "this directory is no member of a store")
             .at(place)
             .advice("name a member directory, or make a store: pinstripe init --member DIR"),
         _ => error,
     })?;
-    let label = Label::decode(&bytes).map_err(|error| {
-        error.at(&label_place).advice("open the store through another member, then run repair")
-    })?;
-    Ok((member, label))
+    Label::decode(&bytes).map_err(|error| {
+        error
+            .at(place.join(ExtentName::Label.path()))
+            .advice("open the store through another member, then run repair")
+    })
 }
 
 fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label)> {
@@ -240,6 +355,13 @@ fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label
             .advice("open the store through another member"));
     }
     Ok((member, label))
+}
+
+/// The error for a place that holds member `found` of the store instead of member `number`.
+fn another(place: &Path, number: usize, found: usize) -> Error {
+    Error::new(Kind::WrongMember, "another member of this store is here")
+        .at(place)
+        .expected(format!("member {number}"), format!("member {found}"))
 }
 
 /// Where a member may be: where it was last seen, and where it would be if all members had moved
@@ -260,17 +382,6 @@ fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> 
         all.push(new.join(rest));
     }
     all
-}
-
-/// Lays the faults that a plan has for each member over it; members without any stay bare.
-fn lay_faults(seats: &mut [Seat], faults: &Plan) {
-    for (number, seat) in seats.iter_mut().enumerate() {
-        let plan = faults.for_member(number as u32);
-        if !plan.faults.is_empty() {
-            let wrap = |inner| Arc::new(FaultMember::new(inner, plan)) as SharedMember;
-            seat.member = seat.member.take().map(wrap);
-        }
-    }
 }
 
 fn read_keys(seats: &[Seat], config: &StoreConfig) -> Result<Keys> {

@@ -77,7 +77,6 @@ struct Examined {
     verification: Verification,
     /// Records that do not decode though their strips are as written.
     records: Vec<(Range<u64>, Error)>,
-    describe: Vec<String>,
 }
 
 fn examine(
@@ -99,10 +98,7 @@ fn examine(
         (Room::Packs, true) => undecodable(store, set, &verification, monitor),
         _ => Vec::new(),
     };
-    let describe = (verification.damage.iter())
-        .map(|damage| reader.describe(damage.member, damage.part, &damage.reason))
-        .collect();
-    Ok(Examined { verification, records, describe })
+    Ok(Examined { verification, records })
 }
 
 /// Decodes every record of a pack and holds each chunk against its id.
@@ -175,17 +171,18 @@ fn tally(
             return everything();
         }
     };
-    for (damage, text) in examined.verification.damage.iter().zip(examined.describe) {
+    for damage in &examined.verification.damage {
         // An absent member was reported once; it has no extent of any set.
-        if store.seats.get(damage.member).is_none_or(|seat| seat.member.is_none()) {
-            continue;
-        }
+        let seat = store.seats.get(damage.member).filter(|seat| seat.member.is_some());
+        let Some(seat) = seat else { continue };
+        let place = seat.place.join(name.path());
+        let text = format!("member {}, {}: {}", damage.member, damage.part, damage.reason);
         let error = Error::new(Kind::Corrupt, text);
         if damage.repairable || derived {
-            monitor.warning(name.path(), error.advice("run 'pinstripe repair'"));
+            monitor.warning(place, error.advice("run 'pinstripe repair'"));
             outcome.repairable += 1;
         } else {
-            monitor.loss(name.path(), error);
+            monitor.loss(place, error);
             outcome.lost += 1;
         }
     }

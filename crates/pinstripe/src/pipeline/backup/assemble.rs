@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::ingest::{Assembled, Ingest, Outcome};
 use super::record::RecordBuilder;
-use crate::beneath::shown;
+use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry, ListRow, write_chunks};
 use crate::format::record::{ChunkRow, RecordKind};
@@ -152,7 +152,7 @@ impl<'a> Assembler<'a> {
     fn push_same_inode(&mut self, mut entry: Entry) -> Result<()> {
         let Some(first) = self.inodes.get(&(entry.device, entry.inode)) else {
             let error = Error::new(Kind::Changed, "another name of this file could not be read");
-            self.shared.monitor.loss(shown(&entry.path), error);
+            self.shared.monitor.loss(shown_from_root(&entry.path), error);
             return Ok(());
         };
         entry.content = first.content.clone();

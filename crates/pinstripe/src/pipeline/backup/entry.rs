@@ -1,9 +1,10 @@
 //! From something in the source to its entry: metadata, holes, what changed meanwhile.
 
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 
 use super::ingest::Ingest;
-use crate::beneath::shown;
+use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Metadata, Stat, XattrList};
@@ -43,7 +44,7 @@ impl OpenedFile {
         if self.file.changed_since(&stat)? {
             let error = Error::new(Kind::Changed, "the file changed while it was read")
                 .advice("what was read is saved; back it up again when nothing writes to it");
-            shared.monitor.loss(shown(&path), error);
+            shared.monitor.loss(shown_from_root(&path), error);
         }
         let found = self.file.xattrs();
         let mut entry = entry_of(path, &stat, report_xattrs(shared, found));
@@ -82,8 +83,8 @@ pub fn plain_entry(shared: &Ingest<'_>, path: Vec<u8>, stat: Stat) -> Result<Ent
 
 fn report_xattrs(shared: &Ingest<'_>, found: source::Xattrs) -> XattrList {
     for error in found.problems {
-        let place = error.place().map(std::path::Path::to_path_buf).unwrap_or_default();
-        shared.monitor.loss(place, error);
+        let place = error.place().map(|place| place.as_os_str().as_bytes()).unwrap_or_default();
+        shared.monitor.loss(shown_from_root(place), error);
     }
     found.list
 }

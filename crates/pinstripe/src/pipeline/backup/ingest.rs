@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender};
 use super::entry::{OpenedFile, plain_entry, shorten};
 use super::large::{ChunkTask, ScanTask};
 use super::record::RecordBuilder;
-use crate::beneath::shown;
+use crate::beneath::shown_from_root;
 use crate::chunk::Cutter;
 use crate::codec::Codec;
 use crate::dedup::ChunkIndex;
@@ -171,7 +171,7 @@ impl<'a> Worker<'a> {
                 None
             }
             Err(error) => {
-                self.shared.monitor.loss(shown(&path), error);
+                self.shared.monitor.loss(shown_from_root(&path), error);
                 None
             }
         }

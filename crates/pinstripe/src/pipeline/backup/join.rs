@@ -13,7 +13,7 @@ use crossbeam_channel::Sender;
 use super::Plan;
 use super::ingest::{Assembled, Ingest, Item, Job, Outcome};
 use super::large::{self, Queues};
-use crate::beneath::shown;
+use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Stat};
@@ -116,7 +116,9 @@ impl<'env> Join<'env> {
                     }
                     walk::Item::Trouble(trouble) => {
                         let place = join(source, trouble.path);
-                        self.shared.monitor.loss(shown(&place), trouble.error.duplicate());
+                        self.shared
+                            .monitor
+                            .loss(shown_from_root(&place), trouble.error.duplicate());
                     }
                 }
             }
@@ -251,7 +253,7 @@ impl<'env> Join<'env> {
         let queues = Queues { jobs, outcomes, segments: *segments };
         if let Err(error) = large::ingest(self.shared, &queues, seq, path) {
             self.shared.abort.check()?;
-            self.shared.monitor.loss(shown(path), error);
+            self.shared.monitor.loss(shown_from_root(path), error);
             outcomes.send(Outcome::Entries(seq, Vec::new())).map_err(|_| gone())?;
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! The second pass of a restore: what must wait until all files are written.
 
 use super::{FirstNames, Plan};
-use crate::beneath::shown;
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
@@ -42,7 +41,7 @@ pub fn finish_tree(
                 plan.note_unset(path, unset);
             }
             Ok(None) => {}
-            Err(error) => plan.monitor.loss(shown(path), error),
+            Err(error) => plan.monitor.loss(plan.place(path), error),
         }
     }
     while let Some(directory) = open.pop() {
@@ -79,6 +78,6 @@ fn close(plan: &Plan<'_>, directory: Option<&Entry>) {
             plan.monitor.add(Counter::RestoredEntries, 1);
             plan.note_unset(path, unset);
         }
-        Err(error) => plan.monitor.loss(shown(path), error),
+        Err(error) => plan.monitor.loss(plan.place(path), error),
     }
 }

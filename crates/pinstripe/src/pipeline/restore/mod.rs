@@ -10,7 +10,8 @@ mod planner;
 mod verify;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -45,12 +46,16 @@ pub struct Plan<'a> {
     pub keys: &'a Keys,
     /// The target.
     pub sink: &'a TreeSink,
+    /// Where the target is, for messages.
+    pub to: &'a Path,
     /// What is cut off each path: the restored subtree, or nothing.
     pub strip: &'a [u8],
     /// Threads and queues.
     pub limits: Limits,
     /// The ledger.
     pub monitor: &'a Monitor,
+    /// Counts the entries that could not be given to their owner.
+    pub disowned: AtomicU64,
 }
 
 /// First name of each inode that has several.
@@ -96,13 +101,18 @@ impl Plan<'_> {
         }
     }
 
+    fn place(&self, path: &[u8]) -> PathBuf {
+        self.to.join(shown(path))
+    }
+
     fn note_unset(&self, path: &[u8], unset: Vec<Unset>) {
         for Unset { part, error } in unset {
-            // Only root may give files away: that an owner stays is how others restore.
+            // Only root may give files away: that an owner stays is how others restore. It is said
+            // once for all of them.
             if part == Part::Owner && !rustix::process::geteuid().is_root() {
-                self.monitor.warning(shown(path), error);
+                self.disowned.fetch_add(1, Ordering::Relaxed);
             } else {
-                self.monitor.loss(shown(path), error);
+                self.monitor.loss(self.place(path), error);
             }
         }
     }
@@ -216,7 +226,7 @@ impl Plan<'_> {
                 error.advice("free some room at the target and restore again with --overwrite"),
             );
         } else {
-            self.monitor.loss(shown(&target.path), error);
+            self.monitor.loss(self.place(&target.path), error);
         }
     }
 }

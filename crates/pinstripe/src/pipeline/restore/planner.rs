@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crossbeam_channel::Sender;
 
 use super::{FirstNames, Piece, Plan, Target, Task};
-use crate::beneath::shown;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
@@ -63,7 +62,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 if !path.is_empty()
                     && let Err(error) = self.plan.sink.make_directory(path)
                 {
-                    self.plan.monitor.loss(shown(path), error);
+                    self.plan.monitor.loss(self.plan.place(path), error);
                 }
             }
             FileKind::File => {

@@ -6,7 +6,6 @@ use crossbeam_channel::bounded;
 
 use super::Plan;
 use super::planner::Offsets;
-use crate::beneath::shown;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
@@ -30,7 +29,7 @@ pub fn verify(plan: &Plan<'_>, tree: &mut TreeReader<'_>, target: BorrowedFd<'_>
                     let path = plan.target_path(&entry);
                     if let Err(error) = verify_file(plan, &entry, &rows, target, path, &mut buffer)
                     {
-                        plan.monitor.loss(shown(path), error);
+                        plan.monitor.loss(plan.place(path), error);
                     }
                 }
             });
