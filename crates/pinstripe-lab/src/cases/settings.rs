@@ -1,9 +1,10 @@
-//! What strip size and chunk size cost and bring: the tables behind the defaults of a store.
+//! What strip size, chunk size and checksum cost and bring: the tables behind a store's defaults.
 //!
 //! Everything goes through the library as the program does it. Times are of single runs: the
 //! differences that decide are in bytes and counts, which do not vary.
 
 use std::fs::{self, File};
+use std::hint::black_box;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -11,6 +12,7 @@ use std::time::Instant;
 use pinstripe::codec::Codec;
 use pinstripe::error::Error;
 use pinstripe::fault;
+use pinstripe::format::checksum::checksum;
 use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{backup, init, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
@@ -37,9 +39,33 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
     let work = value("--work").map_or_else(std::env::temp_dir, PathBuf::from).join("settings");
     let edits = value("--edits").unwrap_or("300").parse().map_err(|_| "--edits needs a number")?;
     super::backup::trees::warm(&source)?;
-    let tables = vec![strips(&source, &work)?, chunks(&source, &work, edits)?];
+    let tables = vec![checksums(), strips(&source, &work)?, chunks(&source, &work, edits)?];
     super::backup::trees::remove(&work)?;
     Ok(tables)
+}
+
+/// The two candidates for guarding stored bytes, on strips of the default size in the cache.
+fn checksums() -> Table {
+    const STRIP_BYTES: usize = 256 << 10;
+    const ROUNDS: usize = 4000;
+    let strip: Vec<u8> = (0..STRIP_BYTES).map(|at| (at * at >> 9) as u8).collect();
+    let columns = [("checksum", Align::Left), ("GB/s", Align::Right)];
+    let note = format!("Strips of {}, one core, best of 5.", format_size(STRIP_BYTES as u64));
+    let mut table = Table::new("Checksums", note, &columns);
+    let mut row = |name: &str, sum: &dyn Fn(&[u8]) -> u8| {
+        let pass = || {
+            let began = Instant::now();
+            for _ in 0..ROUNDS {
+                black_box(sum(black_box(&strip)));
+            }
+            (ROUNDS * STRIP_BYTES) as f64 / began.elapsed().as_secs_f64() / 1e9
+        };
+        let best = (0..5).map(|_| pass()).fold(0.0, f64::max);
+        table.row([name.into(), Cell::Number(best, 1)]);
+    };
+    row("XXH3-128", &|bytes| checksum(bytes)[0]);
+    row("BLAKE3", &|bytes| blake3::hash(bytes).as_bytes()[0]);
+    table
 }
 
 fn strips(source: &Path, work: &Path) -> Result<Table> {
@@ -48,7 +74,11 @@ fn strips(source: &Path, work: &Path) -> Result<Table> {
     let columns = columns.map(|name| (name, Align::Right));
     let mut table = Table::new("Strip sizes", note, &columns);
     for strip_bytes in STRIPS {
-        let trial = Trial::begin(&work.join(format!("strip-{strip_bytes}")), strip_bytes, "1M")?;
+        let trial = Trial::begin(
+            &work.join(format!("strip-{strip_bytes}")),
+            strip_bytes,
+            init::CHUNKING_DEFAULT,
+        )?;
         let backup = trial.backup(source)?;
         let whole = trial.restore("whole")?;
         let away = trial.members[2].with_extension("away");
