@@ -62,6 +62,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let sources = sources(&options.paths)?;
     refuse_members(store, &sources)?;
     report_absent(store, monitor);
+    store.sweep();
     let chunking: Chunking = store.config.chunking.parse()?;
     let cutter = Cutter::new(chunking, store.keys.gear_seed)?;
     let codec: Codec = store.config.codec.parse()?;

@@ -100,11 +100,7 @@ pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<Stor
     Ok(config)
 }
 
-fn make(
-    config: &StoreConfig,
-    places: &[PathBuf],
-    steps: Option<&Arc<dyn Steps>>,
-) -> Result<()> {
+fn make(config: &StoreConfig, places: &[PathBuf], steps: Option<&Arc<dyn Steps>>) -> Result<()> {
     let create = |place: &PathBuf| DirectoryMember::create_in_with(place, steps.cloned());
     let made = places.iter().map(create).collect::<Result<Vec<_>>>()?;
     let keys = Keys::generate(config.store)?.encode();

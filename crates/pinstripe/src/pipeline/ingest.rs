@@ -175,13 +175,17 @@ impl<'a> Worker<'a> {
         let mut rows = Vec::with_capacity(1);
         let mut read_bytes = 0;
         for extent in &opened.extents {
-            read_bytes += self.extent(&opened.file, extent.clone(), &mut rows)?;
+            let read = self.extent(&opened.file, extent.clone(), &mut rows)?;
+            read_bytes += read;
+            if read < extent.end - extent.start {
+                break; // The file ends here now; should it grow again, it is another one.
+            }
         }
         let cut_short = read_bytes < opened.data_bytes();
         let mut entry = opened.finish(self.shared, path)?;
         entry.content = Content::Chunks(rows);
         if cut_short {
-            shorten(&mut entry, read_bytes);
+            shorten(&mut entry, &opened.extents, read_bytes);
         }
         Ok(entry)
     }
@@ -311,10 +315,10 @@ impl OpenedFile {
     }
 }
 
-/// Cuts an entry down to the `read_bytes` of data that were there: the file shrank.
-pub fn shorten(entry: &mut Entry, mut read_bytes: u64) {
+/// Cuts an entry down to the `read_bytes` that were there of its runs of data: the file shrank.
+pub fn shorten(entry: &mut Entry, extents: &[Range<u64>], mut read_bytes: u64) {
     let mut kept = Vec::new();
-    for extent in entry.data_extents() {
+    for extent in extents {
         let take = (extent.end - extent.start).min(read_bytes);
         read_bytes -= take;
         if take > 0 {

@@ -11,6 +11,7 @@ pub mod packs;
 pub mod snapshots;
 pub mod tree;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -226,6 +227,42 @@ impl Store {
     /// The members that are there, with their numbers.
     pub fn present(&self) -> impl Iterator<Item = (usize, &SharedMember)> + '_ {
         self.seats.iter().enumerate().filter_map(|(n, seat)| Some((n, seat.member.as_ref()?)))
+    }
+
+    /// Which extents a room has, and which members have each. A member that cannot be listed
+    /// counts as one without any, as long as parity replaces it; check tells of it.
+    ///
+    /// # Errors
+    /// A member's own, when more cannot be listed or are absent than parity replaces.
+    pub fn list(&self, room: Room) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
+        let mut extents: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
+        for (number, member) in self.present() {
+            match member.list(room) {
+                Ok(listed) => {
+                    listed
+                        .into_iter()
+                        .for_each(|(id, _)| extents.entry(id).or_default().push(number));
+                }
+                Err(_) if spare > 0 => spare -= 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Removes what killed writers left in the `tmp/` of members. What cannot be removed now is
+    /// left to the next time: it is in nobody's way.
+    pub fn sweep(&self) {
+        for seat in self.seats.iter().filter(|seat| seat.member.is_some()) {
+            if let Ok(member) = DirectoryMember::open(&seat.place) {
+                let swept = match &self.options.steps {
+                    Some(steps) => member.with_steps(Arc::clone(steps)).sweep_tmp(),
+                    None => member.sweep_tmp(),
+                };
+                drop(swept);
+            }
+        }
     }
 
     /// Reads a small object whole from whichever member has it sound; `decode` judges.

@@ -70,8 +70,7 @@ impl Bench {
         let sets = index::sets_in(store, room).unwrap().into_keys();
         let open = |set: SetId| {
             let name = ExtentName::In(room, set.0);
-            let reader =
-                SetReader::open(&store.members(), name, store.config.store, set).unwrap();
+            let reader = SetReader::open(&store.members(), name, store.config.store, set).unwrap();
             (name, reader.layout().clone())
         };
         sets.map(open).collect()
@@ -529,9 +528,11 @@ fn a_lost_tree_is_a_loss_and_no_panic() {
 fn an_index_lost_beyond_parity_costs_nothing() {
     let bench = Bench::new(4, 1);
     let site = &bench.site;
-    for (action, members) in
-        [(Action::Delete, &[0, 1, 2, 3][..]), (Action::Truncate(300), &[0, 1, 2, 3]), (Action::Delete, &[1, 2])]
-    {
+    for (action, members) in [
+        (Action::Delete, &[0, 1, 2, 3][..]),
+        (Action::Truncate(300), &[0, 1, 2, 3]),
+        (Action::Delete, &[1, 2]),
+    ] {
         site.put_image(&bench.image);
         let store = site.store();
         for (name, _) in bench.sets(&store, Room::Index) {

@@ -180,7 +180,8 @@ impl Builder {
             What::Fifo => node(FileType::Fifo, 0)?,
             What::Socket => node(FileType::Socket, 0)?,
             What::Device(is_block) => {
-                let kind = if *is_block { FileType::BlockDevice } else { FileType::CharacterDevice };
+                let kind =
+                    if *is_block { FileType::BlockDevice } else { FileType::CharacterDevice };
                 node(kind, rustix::fs::makedev(7, 300))?;
             }
         }
@@ -219,7 +220,12 @@ impl Builder {
             Change::Truncate(at, length) => {
                 if let Some(path) = self.pick(*at, is_file) {
                     allow(&path);
-                    fs::OpenOptions::new().write(true).open(path).unwrap().set_len(*length).unwrap();
+                    fs::OpenOptions::new()
+                        .write(true)
+                        .open(path)
+                        .unwrap()
+                        .set_len(*length)
+                        .unwrap();
                 }
             }
             Change::Remove(at) => self.pick(*at, any).iter().for_each(|path| remove(path)),
@@ -302,7 +308,9 @@ fn set_mtime(path: &Path, (seconds, nanos): (i64, u32)) {
 
 fn dress(path: &Path, spec: &Spec) {
     let stat = fs::symlink_metadata(path).unwrap();
-    if is_root() && let Some((uid, gid)) = spec.owner {
+    if is_root()
+        && let Some((uid, gid)) = spec.owner
+    {
         std::os::unix::fs::lchown(path, Some(uid), Some(gid)).unwrap();
     }
     if let Some((name, value)) = &spec.xattr
