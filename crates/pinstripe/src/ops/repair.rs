@@ -50,6 +50,7 @@ pub struct Outcome {
 /// member that cannot be written.
 pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    store.sweep(monitor);
     if let Some((number, place)) = &options.replace {
         seat_replacement(store, *number, place)?;
     }
@@ -76,10 +77,8 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
 
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
     let mut names = BTreeSet::from([keys_name(&store.config)]);
-    for (_, member) in store.present() {
-        let ids = member.list(Room::Snapshots)?;
-        names.extend(ids.into_iter().map(|(id, _)| ExtentName::snapshot(SnapshotId(id))));
-    }
+    let ids = store.list(Room::Snapshots)?.into_keys();
+    names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
     for name in names {
         let sound = |number: usize, member: &SharedMember| {
             let bytes = read_small(&**member, name)?;

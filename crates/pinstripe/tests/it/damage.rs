@@ -38,7 +38,7 @@ struct Bench {
 impl Bench {
     fn new(members: usize, parity: u8) -> Self {
         let site = Site::new(members, parity);
-        let mut save = |seed| {
+        let save = |seed| {
             small_tree(&site.source(), seed);
             (site.save(), look(&site.source()))
         };
