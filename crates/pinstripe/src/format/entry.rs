@@ -12,9 +12,9 @@
 //!        [content: chunk count, then id 32, raw bytes varint]          files, unmarked
 //!        [content: list count, then id 32, content bytes varint]       files, marked long
 //! ```
-//! Invariants of a decoded page: paths strictly ascend in path order, are relative and clean
-//! (`crate::beneath` checks again before anything is written), extents ascend without touching
-//! and lie within the size, and the chunks add up to the extents.
+//! Invariants of a decoded page: paths strictly ascend in path order, extents ascend without
+//! touching and lie within the size, and the chunks add up to the extents. Whether a path is clean
+//! is not asked here: `crate::beneath` refuses what is not before anything is written.
 
 use std::cmp::Ordering;
 use std::ops::Range;

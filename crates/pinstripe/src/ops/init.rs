@@ -5,6 +5,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::chunk::Chunking;
 use crate::codec::Codec;
@@ -15,7 +16,7 @@ use crate::format::stripe_set::Geometry;
 use crate::id::{StoreId, random};
 use crate::member::directory::DirectoryMember;
 use crate::member::disk::physical_disk;
-use crate::member::{ExtentName, Member};
+use crate::member::{ExtentName, Member, Steps};
 use crate::store::keys_name;
 use crate::units::{KIB, MIB};
 
@@ -50,6 +51,14 @@ pub struct Options {
 /// [`Kind::Usage`] for settings that make no sense, [`Kind::Refused`] for members on one disk or
 /// directories that are not empty.
 pub fn run(options: &Options) -> Result<StoreConfig> {
+    run_with(options, None)
+}
+
+/// [`run`] with every change of the members passing `steps`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<StoreConfig> {
     let members = options.members.len();
     let parity = usize::from(options.parity);
     if options.parity > PARITY_OFFERED {
@@ -87,12 +96,13 @@ pub fn run(options: &Options) -> Result<StoreConfig> {
         codec: options.codec.to_string(),
         created_seconds: options.now_seconds,
     };
-    make(&config, &places)?;
+    make(&config, &places, steps.as_ref())?;
     Ok(config)
 }
 
-fn make(config: &StoreConfig, places: &[PathBuf]) -> Result<()> {
-    let made = places.iter().map(DirectoryMember::create_in).collect::<Result<Vec<_>>>()?;
+fn make(config: &StoreConfig, places: &[PathBuf], steps: Option<&Arc<dyn Steps>>) -> Result<()> {
+    let create = |place: &PathBuf| DirectoryMember::create_in_with(place, steps.cloned());
+    let made = places.iter().map(create).collect::<Result<Vec<_>>>()?;
     let keys = Keys::generate(config.store)?.encode();
     for member in &made {
         member.put(keys_name(config), &keys)?;

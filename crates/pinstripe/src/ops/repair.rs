@@ -7,19 +7,17 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::check::judge;
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe_set::SetKind;
 use crate::id::{SetId, SnapshotId, random};
-use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Replace, Room, SharedMember};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::geometry;
-use crate::store::{Seat, Store, index, keys_name, read_small, replace_small};
+use crate::store::{Store, index, keys_name, read_small, replace_small};
 use crate::stripe::{SetReader, SetWriter, StripSink};
 
 /// What to repair.
@@ -64,7 +62,7 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
 
 /// Puts a new, empty member on a seat.
 fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -> Result<()> {
-    let Some(seat) = store.seats.get_mut(number) else {
+    let Some(seat) = store.seats.get(number) else {
         return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
             .advice("list the members with: pinstripe members"));
     };
@@ -73,11 +71,7 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
             .at(&seat.place)
             .advice("repair without --member mends what is damaged on it; to replace it, detach it first"));
     }
-    let member = DirectoryMember::create_in(place)?;
-    let place = std::fs::canonicalize(place)
-        .map_err(|error| Error::io("cannot make this path absolute", place, error))?;
-    *seat = Seat { place, member: Some(Arc::new(member)), absence: None };
-    Ok(())
+    store.seat_new(number, place)
 }
 
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
@@ -158,7 +152,8 @@ fn repair_set(
     let damaged: BTreeSet<_> = verification.damage.iter().map(|damage| damage.member).collect();
     let (mut repaired, mut lost) = (0, 0);
     for number in damaged {
-        let Some(member) = store.seats[number].member.as_ref() else { continue };
+        let seat = store.seats.get(number);
+        let Some(member) = seat.and_then(|seat| seat.member.as_ref()) else { continue };
         let mut writer = member.create(name, Replace::Allowed)?;
         match reader.rebuild_extent(number, &mut *writer) {
             Ok(_) => {

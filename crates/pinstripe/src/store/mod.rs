@@ -21,8 +21,18 @@ use crate::fault::{FaultMember, Plan};
 use crate::format::envelope::OBJECT_MAX_BYTES;
 use crate::format::keys::Keys;
 use crate::format::label::{Label, StoreConfig};
+use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
+use crate::member::{ExtentName, Member, Replace, Room, SharedMember, Steps};
+
+/// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
+#[derive(Default, Clone)]
+pub struct OpenOptions {
+    /// Laid over the members that they name.
+    pub faults: Plan,
+    /// Every change that a member makes passes these.
+    pub steps: Option<Arc<dyn Steps>>,
+}
 
 /// One member's seat in the store: taken or absent.
 pub struct Seat {
@@ -44,6 +54,7 @@ pub struct Store {
     pub seats: Vec<Seat>,
     /// Members that were found in another place than their neighbours' labels say.
     pub moved: Vec<(usize, PathBuf)>,
+    options: OpenOptions,
 }
 
 /// The name of the keys object: there is one per store.
@@ -51,13 +62,41 @@ pub fn keys_name(config: &StoreConfig) -> ExtentName {
     ExtentName::In(Room::Keys, config.store.0)
 }
 
+impl OpenOptions {
+    /// Puts what is asked for before a member.
+    fn share(&self, member: DirectoryMember, number: usize) -> SharedMember {
+        let member = match &self.steps {
+            Some(steps) => member.with_steps(Arc::clone(steps)),
+            None => member,
+        };
+        let faults = self.faults.for_member(number as u32);
+        if faults.faults.is_empty() {
+            return Arc::new(member);
+        }
+        Arc::new(FaultMember::new(member, faults))
+    }
+
+    fn seat(&self, place: PathBuf, member: DirectoryMember, number: usize) -> Seat {
+        Seat { place, member: Some(self.share(member, number)), absence: None }
+    }
+}
+
 impl Store {
     /// Opens the store of which `any` is a member. `faults` are laid over the members they name.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when `any` is no member, [`Kind::TooManyLosses`] when more members are
-    /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places, [`Kind::Unsupported`] when a newer version wrote it.
+    /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places,
+    /// [`Kind::Unsupported`] when a newer version wrote it.
     pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
+        Self::open_with(any, OpenOptions { faults: faults.clone(), steps: None })
+    }
+
+    /// [`open`](Self::open) with more between the store and its disks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = std::fs::canonicalize(any).map_err(|error| {
             Error::io("there is no store here", any, error).advice(
                 "name a member directory of a store, or make one: pinstripe init --member DIR",
@@ -70,7 +109,7 @@ impl Store {
         let mut moved = Vec::new();
         let own = usize::from(label.member);
         let own_old = std::mem::replace(&mut seats[own].place, any.clone());
-        seats[own].member = Some(Arc::new(first));
+        seats[own].member = Some(options.share(first, own));
         if own_old != any {
             moved.push((own, own_old.clone()));
         }
@@ -85,16 +124,11 @@ impl Store {
                             absence = absence.or(Some(another(&candidate, number, found)));
                         }
                         let home = path(&label.places[found]);
-                        let seat = &mut seats[found];
-                        if seat.member.is_none() {
+                        if seats[found].member.is_none() {
                             if candidate != home {
                                 moved.push((found, home));
                             }
-                            *seat = Seat {
-                                place: candidate,
-                                member: Some(Arc::new(member)),
-                                absence: None,
-                            };
+                            seats[found] = options.seat(candidate, member, found);
                         }
                         if found == number {
                             break;
@@ -108,11 +142,67 @@ impl Store {
                 seats[number].absence = absence;
             }
         }
-        lay_faults(&mut seats, faults);
-        let store =
-            Store { keys: read_keys(&seats, &label.config)?, config: label.config, seats, moved };
+        let keys = read_keys(&seats, &label.config)?;
+        let mut store = Store { keys, config: label.config, seats, moved, options };
+        store.seat_unlabelled(|number| candidates(&path(&label.places[number]), &own_old, &any));
         store.require_quorum()?;
         Ok(store)
+    }
+
+    /// Seats members of which only the label is damaged or gone: their directory is where it
+    /// should be, and what it holds says whose it is. The label is written anew by repair.
+    fn seat_unlabelled(&mut self, candidates: impl Fn(usize) -> Vec<PathBuf>) {
+        for number in 0..self.seats.len() {
+            let no_label = |error: &Error| matches!(error.kind(), Kind::Corrupt | Kind::NotFound);
+            if !self.seats[number].absence.as_ref().is_some_and(no_label) {
+                continue;
+            }
+            for candidate in candidates(number) {
+                if let Ok(member) = DirectoryMember::open(&candidate)
+                    && self.is_ours(&member, number)
+                {
+                    self.seats[number] = self.options.seat(candidate, member, number);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether a member without a sound label is the one of this number: the first sound header
+    /// of its extents says so, or, when there is none, it holds the store's keys.
+    fn is_ours(&self, member: &DirectoryMember, number: usize) -> bool {
+        if !matches!(read_label(member), Err(error) if error.kind() != Kind::Unsupported) {
+            return false;
+        }
+        let mut headers = [Room::Packs, Room::Index].into_iter().flat_map(|room| {
+            let extents = member.list(room).unwrap_or_default();
+            extents.into_iter().filter_map(move |(id, _)| {
+                let mut block = [0; HEADER_BYTES];
+                member.read_at(ExtentName::In(room, id), 0, &mut block).ok()?;
+                Header::decode(&block).ok()
+            })
+        });
+        match headers.next() {
+            Some(header) => {
+                header.store == self.config.store && usize::from(header.member) == number
+            }
+            None => read_small(member, keys_name(&self.config))
+                .and_then(|bytes| Keys::decode(&bytes))
+                .is_ok_and(|keys| keys == self.keys),
+        }
+    }
+
+    /// Makes an empty directory into the member of this number, which is absent. It has no label
+    /// yet.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the directory is not empty.
+    pub fn seat_new(&mut self, number: usize, place: &Path) -> Result<()> {
+        let member = DirectoryMember::create_in_with(place, self.options.steps.clone())?;
+        let place = std::fs::canonicalize(place)
+            .map_err(|error| Error::io("cannot make this path absolute", place, error))?;
+        self.seats[number] = self.options.seat(place, member, number);
+        Ok(())
     }
 
     fn require_quorum(&self) -> Result<()> {
@@ -234,17 +324,23 @@ pub fn replace_small(member: &dyn Member, name: ExtentName, bytes: &[u8]) -> Res
 /// [`Kind::NotFound`] when it is no member.
 pub fn read_member(place: &Path) -> Result<(DirectoryMember, Label)> {
     let member = DirectoryMember::open(place)?;
-    let label_place = place.join(ExtentName::Label.path());
-    let bytes = read_small(&member, ExtentName::Label).map_err(|error| match error.kind() {
+    let label = read_label(&member)?;
+    Ok((member, label))
+}
+
+fn read_label(member: &DirectoryMember) -> Result<Label> {
+    let place = member.place();
+    let bytes = read_small(member, ExtentName::Label).map_err(|error| match error.kind() {
         Kind::NotFound => Error::new(Kind::NotFound, "this directory is no member of a store")
             .at(place)
             .advice("name a member directory, or make a store: pinstripe init --member DIR"),
         _ => error,
     })?;
-    let label = Label::decode(&bytes).map_err(|error| {
-        error.at(&label_place).advice("open the store through another member, then run repair")
-    })?;
-    Ok((member, label))
+    Label::decode(&bytes).map_err(|error| {
+        error
+            .at(place.join(ExtentName::Label.path()))
+            .advice("open the store through another member, then run repair")
+    })
 }
 
 fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label)> {
@@ -253,6 +349,10 @@ fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label
         return Err(Error::new(Kind::WrongMember, "this member belongs to another store")
             .at(place)
             .expected(config.store, label.config.store));
+    }
+    if label.config != *config {
+        return Err(Error::corrupt("this label describes the store in another way", place)
+            .advice("open the store through another member"));
     }
     Ok((member, label))
 }
@@ -284,17 +384,6 @@ fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> 
     all
 }
 
-/// Lays the faults that a plan has for each member over it; members without any stay bare.
-fn lay_faults(seats: &mut [Seat], faults: &Plan) {
-    for (number, seat) in seats.iter_mut().enumerate() {
-        let plan = faults.for_member(number as u32);
-        if !plan.faults.is_empty() {
-            let wrap = |inner| Arc::new(FaultMember::new(inner, plan)) as SharedMember;
-            seat.member = seat.member.take().map(wrap);
-        }
-    }
-}
-
 fn read_keys(seats: &[Seat], config: &StoreConfig) -> Result<Keys> {
     let mut last = None;
     for member in seats.iter().filter_map(|seat| seat.member.as_deref()) {
@@ -318,6 +407,28 @@ fn path(bytes: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_of_another_geometry_takes_no_seat() {
+        let around = tempfile::tempdir().unwrap();
+        let places = ["m0", "m1"].map(|name| around.path().join(name));
+        let config = crate::ops::init::run(&crate::ops::init::Options {
+            members: places.to_vec(),
+            parity: 1,
+            strip_bytes: 4096,
+            chunking: "64K".parse().unwrap(),
+            codec: "raw".parse().unwrap(),
+            same_disk: true,
+            now_seconds: 0,
+        })
+        .unwrap();
+        let config = StoreConfig { data: 7, ..config };
+        let label = Label { config, member: 6, places: vec![b"/nowhere".to_vec(); 8] };
+        std::fs::write(places[1].join(ExtentName::Label.path()), label.encode()).unwrap();
+        let store = Store::open(&places[0], &Plan::default()).unwrap();
+        assert_eq!(store.absent().collect::<Vec<_>>(), [1]);
+        assert!(Store::open(&places[1], &Plan::default()).is_err());
+    }
 
     #[test]
     fn members_that_moved_together_are_found() {

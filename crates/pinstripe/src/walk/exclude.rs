@@ -74,6 +74,16 @@ impl Exclude {
         self
     }
 
+    /// Whether a walk leaves out the entry with this absolute path, as far as its own path says:
+    /// what is below an excluded directory is not met in the first place.
+    pub fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
+        match self.judge(path) {
+            Verdict::Include => false,
+            Verdict::ExcludeDirectory => is_directory,
+            Verdict::Exclude => true,
+        }
+    }
+
     /// Judges an absolute path, by itself: that its parents are included is known already.
     pub(super) fn judge(&self, path: &[u8]) -> Verdict {
         let mut verdict = Verdict::Include;

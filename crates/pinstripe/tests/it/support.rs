@@ -1,0 +1,364 @@
+//! A store in a temporary directory, the verbs as a test calls them, and the ledger they keep.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use pinstripe::error::{Kind, Result};
+use pinstripe::fault::Plan;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::member::{Step, Steps};
+use pinstripe::monitor::{Counter, Monitor, Observer, Problem, Severity};
+use pinstripe::ops;
+use pinstripe::pipeline::limits::Limits;
+use pinstripe::store::{OpenOptions, Store};
+use pinstripe::walk::Exclude;
+use tempfile::TempDir;
+
+use crate::look::{Tree, assert_same, look};
+
+/// Bytes per member per row: small, so that small trees have many rows.
+pub const STRIP_BYTES: u64 = 4096;
+
+/// Makes every change but waits for no disk: what these tests break, they break by hand.
+pub struct NoWait;
+
+impl Steps for NoWait {
+    fn take(
+        &self,
+        step: &Step<'_>,
+        act: &mut dyn FnMut() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        match step {
+            Step::SyncFile(_) | Step::SyncDirectory(_) => Ok(()),
+            _ => act(),
+        }
+    }
+}
+
+/// Says that a test could not run, to whoever runs it and to the summary of all.
+pub fn skipped(test: &str, reason: &str) {
+    eprintln!("skipped: {test}: {reason}");
+    let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
+    let mut log = fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+    log.write_all(format!("{test}: {reason}\n").as_bytes()).unwrap();
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// One problem, as it was reported.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub severity: Severity,
+    pub place: PathBuf,
+    pub kind: Kind,
+    pub text: String,
+}
+
+/// Counts and problems of one run.
+pub struct Ledger {
+    pub monitor: Monitor,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+struct Watcher(Arc<Mutex<Vec<Seen>>>);
+
+impl Observer for Watcher {
+    fn problem(&self, problem: &Problem) {
+        self.0.lock().unwrap().push(Seen {
+            severity: problem.severity,
+            place: problem.place.clone(),
+            kind: problem.error.kind(),
+            text: problem.error.to_string(),
+        });
+    }
+
+    fn note(&self, _: &str) {}
+}
+
+impl Ledger {
+    pub fn new() -> Self {
+        let seen = Arc::new(Mutex::default());
+        Ledger { monitor: Monitor::new(Box::new(Watcher(Arc::clone(&seen)))), seen }
+    }
+
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.monitor.get(counter)
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    fn of(&self, severity: Severity) -> Vec<Seen> {
+        self.seen().into_iter().filter(|seen| seen.severity == severity).collect()
+    }
+
+    pub fn losses(&self) -> Vec<Seen> {
+        let losses = self.of(Severity::Loss);
+        assert_eq!(losses.len() as u64, self.get(Counter::Losses));
+        losses
+    }
+
+    pub fn warnings(&self) -> Vec<Seen> {
+        let warnings = self.of(Severity::Warning);
+        assert_eq!(warnings.len() as u64, self.get(Counter::Warnings));
+        warnings
+    }
+
+    #[track_caller]
+    pub fn assert_no_losses(&self) {
+        assert!(self.losses().is_empty(), "{:#?}", self.seen());
+    }
+
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        assert!(self.seen().is_empty(), "{:#?}", self.seen());
+    }
+
+    /// The one loss about a place that ends so.
+    #[track_caller]
+    pub fn loss_at(&self, end: &str) -> Seen {
+        let found: Vec<_> = (self.losses().into_iter())
+            .filter(|seen| seen.place.to_string_lossy().ends_with(end))
+            .collect();
+        assert_eq!(found.len(), 1, "losses at {end}: {:#?}", self.seen());
+        found[0].clone()
+    }
+}
+
+/// Every file of some directories, with its bytes: to compare and to put back.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Image(pub BTreeMap<PathBuf, Vec<u8>>);
+
+/// A store, a source tree and room for restored trees, in a temporary directory.
+pub struct Site {
+    dir: TempDir,
+    pub members: Vec<PathBuf>,
+}
+
+impl Site {
+    /// A store over so many members, with content cut at about 4 KiB.
+    pub fn new(members: usize, parity: u8) -> Self {
+        Site::with_chunks(members, parity, "4K")
+    }
+
+    pub fn with_chunks(members: usize, parity: u8, chunking: &str) -> Self {
+        let site = Site::bare(members);
+        site.init(parity, chunking, Arc::new(NoWait)).unwrap();
+        site
+    }
+
+    /// Member directories that are not there yet.
+    pub fn bare(members: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        let members = (0..members).map(|number| root.join(format!("m{number}"))).collect();
+        let site = Site { dir, members };
+        fs::create_dir(site.source()).unwrap();
+        site
+    }
+
+    pub fn init(&self, parity: u8, chunking: &str, steps: Arc<dyn Steps>) -> Result<()> {
+        let options = ops::init::Options {
+            members: self.members.clone(),
+            parity,
+            strip_bytes: STRIP_BYTES,
+            chunking: chunking.parse().unwrap(),
+            codec: "zstd:1".parse().unwrap(),
+            same_disk: true,
+            now_seconds: 0,
+        };
+        ops::init::run_with(&options, Some(steps)).map(drop)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        fs::canonicalize(self.dir.path()).unwrap().join(name)
+    }
+
+    /// The tree that is backed up.
+    pub fn source(&self) -> PathBuf {
+        self.path("source")
+    }
+
+    /// A place for one restored tree, not there yet.
+    pub fn target(&self) -> PathBuf {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.path(&format!("restored-{number}"))
+    }
+
+    pub fn store(&self) -> Store {
+        self.store_through(0)
+    }
+
+    pub fn store_through(&self, member: usize) -> Store {
+        self.open(member, "", Arc::new(NoWait)).unwrap()
+    }
+
+    pub fn store_with_faults(&self, faults: &str) -> Store {
+        self.open(0, faults, Arc::new(NoWait)).unwrap()
+    }
+
+    pub fn open(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
+        let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
+        Store::open_with(&self.members[member], OpenOptions { faults, steps: Some(steps) })
+    }
+
+    /// Backs the source up, cleanly.
+    #[track_caller]
+    pub fn save(&self) -> Snapshot {
+        let ledger = Ledger::new();
+        let snapshot = backup(&self.store(), &self.source(), &ledger).unwrap();
+        ledger.assert_clean();
+        snapshot
+    }
+
+    /// Restores the source tree of a snapshot, verifies it, and holds it against `wanted`.
+    #[track_caller]
+    pub fn assert_restores(&self, store: &Store, snapshot: &Snapshot, wanted: &Tree) -> Ledger {
+        let (ledger, to) = (Ledger::new(), self.target());
+        let name = snapshot.id.to_string();
+        restore(store, &name, &self.source(), &to, &ledger).unwrap();
+        ledger.assert_no_losses();
+        assert_same(wanted, &look(&to));
+        remove_tree(&to);
+        ledger
+    }
+
+    /// Every file of every member.
+    pub fn image(&self) -> Image {
+        let mut files = BTreeMap::new();
+        self.members.iter().for_each(|member| read_files(member, &mut files));
+        Image(files)
+    }
+
+    /// Puts the members back to an earlier state.
+    pub fn put_image(&self, image: &Image) {
+        for member in &self.members {
+            if member.exists() {
+                fs::remove_dir_all(member).unwrap();
+            }
+            for room in ["packs", "index", "snapshots", "keys", "tmp"] {
+                fs::create_dir_all(member.join(room)).unwrap();
+            }
+        }
+        for (path, bytes) in &image.0 {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+    }
+}
+
+pub fn read_files(directory: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_files(&path, files);
+        } else {
+            files.insert(path.clone(), fs::read(&path).unwrap());
+        }
+    }
+}
+
+/// Removes a tree in which directories may forbid it.
+pub fn remove_tree(path: &Path) {
+    if !is_root() {
+        let mut open = vec![path.to_path_buf()];
+        while let Some(directory) = open.pop() {
+            let _ = rustix::fs::chmod(&directory, rustix::fs::Mode::RWXU);
+            let Ok(entries) = fs::read_dir(&directory) else { continue };
+            let entries = entries.filter_map(std::result::Result::ok);
+            open.extend(entries.filter(|e| e.file_type().unwrap().is_dir()).map(|e| e.path()));
+        }
+    }
+    fs::remove_dir_all(path).unwrap();
+}
+
+pub fn limits() -> Limits {
+    Limits::new(2, 4, 256 << 20)
+}
+
+pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot> {
+    let options = ops::backup::Options {
+        paths: vec![source.to_path_buf()],
+        exclude: Exclude::default(),
+        one_file_system: false,
+        host: b"test".to_vec(),
+        estimate: false,
+        limits: limits(),
+    };
+    ops::backup::run(store, options, &ledger.monitor)
+}
+
+/// Restores `path`, absolute, of a snapshot into `to`, and reads it again.
+pub fn restore(
+    store: &Store,
+    snapshot: &str,
+    path: &Path,
+    to: &Path,
+    ledger: &Ledger,
+) -> Result<Snapshot> {
+    let path = path.as_os_str().as_bytes();
+    let options = ops::restore::Options {
+        snapshot,
+        path,
+        to,
+        overwrite: false,
+        verify: true,
+        limits: limits(),
+    };
+    ops::restore::run(store, &options, &ledger.monitor)
+}
+
+pub fn check(store: &Store, read_data: bool, ledger: &Ledger) -> ops::check::Outcome {
+    let options = ops::check::Options { read_data, limits: limits() };
+    ops::check::run(store, &options, &ledger.monitor).unwrap()
+}
+
+pub fn repair(store: &mut Store, ledger: &Ledger) -> ops::repair::Outcome {
+    let options = ops::repair::Options { replace: None, limits: limits() };
+    ops::repair::run(store, &options, &ledger.monitor).unwrap()
+}
+
+/// Checks everything and finds nothing.
+#[track_caller]
+pub fn assert_whole(store: &Store) {
+    let ledger = Ledger::new();
+    let outcome = check(store, true, &ledger);
+    ledger.assert_clean();
+    assert_eq!((outcome.repairable, outcome.lost, outcome.hurt_paths), (0, 0, 0));
+}
+
+/// Bytes that do not compress, the same for one seed.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| next()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// A small tree with a bit of everything that a store cares about.
+pub fn small_tree(at: &Path, seed: u64) {
+    fs::create_dir_all(at.join("d/e")).unwrap();
+    fs::write(at.join("noise"), noise(seed, 60_000)).unwrap();
+    fs::write(at.join("d/text"), format!("{seed} a line like many others\n").repeat(900)).unwrap();
+    fs::write(at.join("d/e/short"), noise(seed + 1, 700)).unwrap();
+    fs::write(at.join("empty"), b"").unwrap();
+    if !at.join("link").exists() {
+        fs::hard_link(at.join("noise"), at.join("d/again")).unwrap();
+        std::os::unix::fs::symlink("noise", at.join("link")).unwrap();
+    }
+}
