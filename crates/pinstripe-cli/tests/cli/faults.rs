@@ -49,11 +49,16 @@ fn a_full_member_ends_it_and_leaves_what_was_there() {
     assert_eq!(stand.run("backup src --store m0 -q").code, 0, "it goes on when there is room");
 }
 
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
 /// The command, run by whom no file mode lets through: as root, by nobody.
 fn as_mere_user(stand: &Stand, line: &str) -> std::process::Output {
     use std::os::unix::process::CommandExt;
     let mut command = stand.command(line);
-    if fs::metadata("/proc/self").map(|it| std::os::unix::fs::MetadataExt::uid(&it)).unwrap() == 0 {
+    if is_root() {
         let binary = stand.path("pinstripe");
         // By another process: a file that this one had open for writing could not be run while
         // some other test's child holds on to it.
@@ -102,6 +107,11 @@ fn what_cannot_be_read_is_named_and_the_rest_is_saved() {
     );
     let output = as_mere_user(&stand, "restore latest:{}/src --to out");
     assert_eq!(output.status.code(), Some(0));
+    if is_root() {
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.matches("warning").count(), 1, "owners are told of once: {said}");
+        assert!(said.contains("belong to you now"), "{said}");
+    }
     assert!(stand.path("out/sub/noise").exists() && !stand.path("out/secret").exists());
 }
 

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Stdio;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::stand::{Stand, noise};
 
 const ROUNDS: u64 = 15;
+/// One round in so many is left to finish, so that there are snapshots to lose.
+const SPARED: u64 = 5;
 /// Every call of every member takes longer, so that a kill meets all stages and not only two.
-const SLOW: &str = "--fault op=any,delay=1ms";
+const SLOW: &str = "--fault op=any,delay=2ms";
 
 /// The files of one round: those of the rounds before, and new ones.
 fn write_round(stand: &Stand, round: u64) {
@@ -80,10 +82,14 @@ fn a_killed_backup_leaves_every_finished_snapshot_whole() {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
-            // Spread over the run in an order that has nothing to do with the rounds.
-            sleep(whole.mul_f64((round * 7 % ROUNDS) as f64 / ROUNDS as f64));
-            // A child that came to its end before is no mistake.
-            let _ = child.kill();
+            if round % SPARED > 0 {
+                // Spread over the run and beyond, in an order that has nothing to do with the
+                // rounds. Later runs are longer than the first: they find more to do.
+                let share = (round * 7 % ROUNDS) as f64 / ROUNDS as f64;
+                sleep(whole.mul_f64(2.0 * share));
+                // A child that came to its end before is no mistake.
+                let _ = child.kill();
+            }
             killed += u64::from(child.wait().unwrap().code().is_none());
         }
         let listed = stand.run("snapshots --store m0 --json");
