@@ -62,7 +62,8 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let sources = sources(&options.paths)?;
     refuse_members(store, &sources)?;
     report_absent(store, monitor);
-    tidy_members(store, monitor);
+    store.sweep(monitor);
+    keep_labels_true(store, monitor);
     let exclude = exclude_members(store, options.exclude, &sources, monitor);
     let chunking: Chunking = store.config.chunking.parse()?;
     let cutter = Cutter::new(chunking, store.keys.gear_seed)?;
@@ -128,14 +129,8 @@ fn report_absent(store: &Store, monitor: &Monitor) {
     }
 }
 
-/// What earlier writers left behind, and labels that name places of long ago. A member that cannot
-/// be tidied will fail when it is written to, and be reported then.
-fn tidy_members(store: &Store, monitor: &Monitor) {
-    for (_, member) in store.present() {
-        if let Err(error) = member.sweep() {
-            monitor.warning(member.place(), error);
-        }
-    }
+/// Labels that name places of long ago are written anew.
+fn keep_labels_true(store: &Store, monitor: &Monitor) {
     if !store.moved.is_empty()
         && let Err(error) = store.write_labels()
     {

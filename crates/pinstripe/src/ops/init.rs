@@ -23,7 +23,7 @@ use crate::units::{KIB, MIB};
 /// Default for `--strip-size` (decision 0006).
 pub const STRIP_BYTES_DEFAULT: u32 = 256 * KIB as u32;
 /// Default for `--chunk-size`, as it is written there.
-pub const CHUNKING_DEFAULT: &str = "1M";
+pub const CHUNKING_DEFAULT: &str = "256K";
 /// Most parity strips that `init` offers; the format has room for more.
 pub const PARITY_OFFERED: u8 = 2;
 

@@ -16,7 +16,7 @@ pub struct MemberState {
     pub place: PathBuf,
     /// Whether it was found.
     pub present: bool,
-    /// Why not.
+    /// Why not; or, of one that was found, why it cannot be listed.
     pub absence: Option<String>,
     /// Extents of packs.
     pub packs: u64,
@@ -29,7 +29,7 @@ pub struct MemberState {
 /// The state of every member.
 ///
 /// # Errors
-/// When a present member cannot be listed.
+/// None so far: a member that fails says so in its state.
 pub fn run(store: &Store) -> Result<Vec<MemberState>> {
     let mut states = Vec::with_capacity(store.seats.len());
     for (number, seat) in store.seats.iter().enumerate() {
@@ -44,7 +44,13 @@ pub fn run(store: &Store) -> Result<Vec<MemberState>> {
         };
         if let Some(member) = &seat.member {
             for room in Room::ALL {
-                let extents = member.list(room)?;
+                let extents = match member.list(room) {
+                    Ok(extents) => extents,
+                    Err(error) => {
+                        state.absence = Some(error.to_string());
+                        continue;
+                    }
+                };
                 state.stored_bytes += extents.iter().map(|(_, bytes)| bytes).sum::<u64>();
                 if room == Room::Packs {
                     state.packs = extents.len() as u64;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
-use super::check::judge;
+use super::check::{indexed_sets, judge};
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe_set::SetKind;
 use crate::id::{SetId, SnapshotId, random};
@@ -50,6 +50,7 @@ pub struct Outcome {
 /// member that cannot be written.
 pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    store.sweep(monitor);
     if let Some((number, place)) = &options.replace {
         seat_replacement(store, *number, place)?;
     }
@@ -76,17 +77,23 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
 
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
     let mut names = BTreeSet::from([keys_name(&store.config)]);
-    for (_, member) in store.present() {
-        let ids = member.list(Room::Snapshots)?;
-        names.extend(ids.into_iter().map(|(id, _)| ExtentName::snapshot(SnapshotId(id))));
-    }
+    let ids = store.list(Room::Snapshots)?.into_keys();
+    names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
     for name in names {
         let sound = |number: usize, member: &SharedMember| {
             let bytes = read_small(&**member, name)?;
             judge(store, number, name, &bytes).map(|()| bytes)
         };
-        let mut copies = store.present().filter_map(|(number, member)| sound(number, member).ok());
-        let good = match (name, copies.next()) {
+        let mut good = None;
+        for (number, member) in store.present() {
+            match sound(number, member) {
+                Ok(bytes) => good = good.or(Some(bytes)),
+                // A newer version knows more: its copy is not damaged.
+                Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let good = match (name, good) {
             (_, Some(good)) => good,
             // The keys in memory were read from a member whose copy is unreadable only now.
             (ExtentName::In(Room::Keys, _), None) => store.keys.encode(),
@@ -115,11 +122,19 @@ fn stripe_sets(
     monitor: &Monitor,
     outcome: &mut Outcome,
 ) -> Result<()> {
+    let needed = usize::from(store.config.data);
+    let mut indexed = indexed_sets(store);
     for room in [Room::Packs, Room::Index] {
-        let sets: Vec<_> = (index::sets_in(store, room)?.into_iter())
-            .filter(|(_, members)| members.len() >= usize::from(store.config.data))
+        let mut sets: BTreeSet<SetId> = (index::sets_in(store, room)?.into_iter())
+            .filter(|(_, members)| members.len() >= needed)
             .map(|(set, _)| set)
             .collect();
+        if room == Room::Packs {
+            // A pack with too few extents is lost if an index run speaks of it, else a leftover
+            // of a backup that was cut off.
+            sets.extend(indexed.drain());
+        }
+        let sets: Vec<_> = sets.into_iter().collect();
         let repaired = each(options.limits.workers, &sets, |set| {
             repair_set(store, ExtentName::In(room, set.0), *set, monitor)
         })?;
@@ -141,6 +156,8 @@ fn repair_set(
 ) -> Result<(u64, u64)> {
     let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
         Ok(reader) => reader,
+        // Not damaged, and nothing to be written over.
+        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
         // An index run is made anew later.
         Err(_) if matches!(name, ExtentName::In(Room::Index, _)) => return Ok((0, 0)),
         Err(error) => {
@@ -172,13 +189,14 @@ fn repair_set(
 }
 
 /// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read:
-/// they are derived, and their packs speak for themselves.
+/// they are derived, and their packs speak for themselves. Not so runs of a newer version.
 fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
     let mut spoken_of = HashSet::new();
     let mut unreadable = Vec::new();
     for run in index::sets_in(store, Room::Index)?.into_keys() {
         match index::read_run(store, run) {
             Ok(packs) => spoken_of.extend(packs.into_iter().map(|pack| pack.set)),
+            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
             Err(_) => unreadable.push(run),
         }
     }
@@ -191,7 +209,7 @@ fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result
             }
         }
     }
-    if !packs.is_empty() && !unreadable.is_empty() {
+    if !packs.is_empty() {
         write_run(store, &packs)?;
         outcome.rebuilt_runs += 1;
     }

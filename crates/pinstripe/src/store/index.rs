@@ -18,15 +18,12 @@ use crate::stripe::SetReader;
 use super::Store;
 use super::packs::Catalogued;
 
-/// Which stripe sets a room has, and on how many of the present members.
+/// Which stripe sets a room has, and on which of the present members.
+///
+/// # Errors
+/// As [`Store::list`].
 pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
-    let mut sets: BTreeMap<SetId, Vec<usize>> = BTreeMap::new();
-    for (number, member) in store.present() {
-        for (id, _) in member.list(room)? {
-            sets.entry(SetId(id)).or_default().push(number);
-        }
-    }
-    Ok(sets)
+    Ok(store.list(room)?.into_iter().map(|(id, members)| (SetId(id), members)).collect())
 }
 
 /// Loads all packs and chunks. Runs and packs that cannot be read are reported as warnings: what

@@ -1,7 +1,5 @@
 //! Finding snapshots: every sound snapshot object on any member, and names as people give them.
 
-use std::collections::BTreeSet;
-
 use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::Snapshot;
 use crate::id::SnapshotId;
@@ -13,14 +11,10 @@ use super::Store;
 /// All snapshots, oldest first. One whose every copy is damaged is reported as a loss.
 ///
 /// # Errors
-/// When a present member cannot be listed; [`Kind::Unsupported`] when a newer version wrote one.
+/// As [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one.
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
-    let mut ids = BTreeSet::new();
-    for (_, member) in store.present() {
-        ids.extend(member.list(Room::Snapshots)?.into_iter().map(|(id, _)| SnapshotId(id)));
-    }
-    let mut snapshots = Vec::with_capacity(ids.len());
-    for id in ids {
+    let mut snapshots = Vec::new();
+    for id in store.list(Room::Snapshots)?.into_keys().map(SnapshotId) {
         match read(store, id) {
             Ok(snapshot) => snapshots.push(snapshot),
             Err(error) if error.kind() == Kind::Unsupported => return Err(error),

@@ -1,7 +1,15 @@
 //! The library as a whole, verb by verb, on real directories: what goes in comes back, whatever
 //! happens to the members, the power, the disks and the files in between.
 
+mod chunks;
+mod crash;
+mod damage;
+mod faults;
 mod model;
+mod seams;
+mod source;
+mod strangers;
 
+mod hostile;
 mod look;
 mod support;

@@ -45,7 +45,9 @@ const STAGES: &[Stage] = &[
 ];
 
 /// The average chunk of a store that was told nothing else.
-const CHUNK_BYTES: u32 = 1 << 20;
+const CHUNK_BYTES: u32 = 256 << 10;
+/// Records are closed at this length.
+const RECORD_BYTES: usize = 512 << 10;
 
 fn chunk_and_hash(slab: &[u8]) -> Result<()> {
     let told = |error: Error| error.to_string();
@@ -64,7 +66,7 @@ fn encode(slab: &[u8]) -> Result<()> {
     let told = |error: Error| error.to_string();
     let mut encoder = Encoder::new(Codec::default()).map_err(told)?;
     let mut out = Vec::new();
-    for record in slab.chunks(CHUNK_BYTES as usize) {
+    for record in slab.chunks(RECORD_BYTES) {
         black_box(encoder.encode(record, &mut out).map_err(told)?);
     }
     Ok(())

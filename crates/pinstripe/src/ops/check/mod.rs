@@ -10,8 +10,7 @@ mod sets;
 mod tests;
 mod trees;
 
-use std::collections::BTreeSet;
-
+pub(crate) use sets::indexed_sets;
 use sets::{lost_chunks, stripe_sets};
 use trees::Trees;
 
@@ -89,13 +88,14 @@ fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
 
 /// Labels, keys and snapshot objects: whole on every member?
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
-    let mut ids = BTreeSet::new();
-    for (_, member) in store.present() {
-        ids.extend(member.list(Room::Snapshots)?.into_iter().map(|(id, _)| id));
-    }
     let mut names = vec![ExtentName::Label, keys_name(&store.config)];
-    names.extend(ids.into_iter().map(|id| ExtentName::snapshot(SnapshotId(id))));
+    let ids = store.list(Room::Snapshots)?.into_keys();
+    names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
     for (number, member) in store.present() {
+        if let Some(error) = Room::ALL.into_iter().find_map(|room| member.list(room).err()) {
+            monitor.warning(member.place(), error.advice("the disk may be failing: replace it"));
+            outcome.repairable += 1;
+        }
         for &name in &names {
             let sound =
                 read_small(&**member, name).and_then(|bytes| judge(store, number, name, &bytes));

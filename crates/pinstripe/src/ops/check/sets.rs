@@ -67,7 +67,7 @@ pub(super) fn stripe_sets(
 }
 
 /// Packs that some readable index run speaks of.
-fn indexed_sets(store: &Store) -> HashSet<SetId> {
+pub(crate) fn indexed_sets(store: &Store) -> HashSet<SetId> {
     let runs = index::sets_in(store, Room::Index).unwrap_or_default();
     let packs = runs.into_keys().filter_map(|run| index::read_run(store, run).ok()).flatten();
     packs.map(|pack| pack.set).collect()
@@ -173,9 +173,8 @@ fn tally(
     };
     for damage in &examined.verification.damage {
         // An absent member was reported once; it has no extent of any set.
-        let Some(seat) = store.seats.get(damage.member).filter(|seat| seat.member.is_some()) else {
-            continue;
-        };
+        let seat = store.seats.get(damage.member).filter(|seat| seat.member.is_some());
+        let Some(seat) = seat else { continue };
         let place = seat.place.join(name.path());
         let text = format!("member {}, {}: {}", damage.member, damage.part, damage.reason);
         let error = Error::new(Kind::Corrupt, text);

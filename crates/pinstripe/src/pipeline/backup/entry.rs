@@ -56,10 +56,10 @@ impl OpenedFile {
     }
 }
 
-/// Cuts an entry down to the `read_bytes` of data that were there: the file shrank.
-pub fn shorten(entry: &mut Entry, mut read_bytes: u64) {
+/// Cuts an entry down to the `read_bytes` that were there of its runs of data: the file shrank.
+pub fn shorten(entry: &mut Entry, extents: &[Range<u64>], mut read_bytes: u64) {
     let mut kept = Vec::new();
-    for extent in entry.data_extents() {
+    for extent in extents {
         let take = (extent.end - extent.start).min(read_bytes);
         read_bytes -= take;
         if take > 0 {

@@ -182,13 +182,17 @@ impl<'a> Worker<'a> {
         let mut rows = Vec::with_capacity(1);
         let mut read_bytes = 0;
         for extent in &opened.extents {
-            read_bytes += self.extent(&opened.file, extent.clone(), &mut rows)?;
+            let read = self.extent(&opened.file, extent.clone(), &mut rows)?;
+            read_bytes += read;
+            if read < extent.end - extent.start {
+                break; // The file ends here now; should it grow again, it is another one.
+            }
         }
         let cut_short = read_bytes < opened.data_bytes();
         let mut entry = opened.finish(self.shared, path)?;
         entry.content = Content::Chunks(rows);
         if cut_short {
-            shorten(&mut entry, read_bytes);
+            shorten(&mut entry, &opened.extents, read_bytes);
         }
         Ok(entry)
     }

@@ -157,7 +157,7 @@ pub fn ingest(shared: &Ingest<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -
     let cut_short = read_bytes < file.data_bytes();
     let mut entry = file.finish(shared, path.to_vec())?;
     if cut_short {
-        shorten(&mut entry, read_bytes);
+        shorten(&mut entry, &file.extents, read_bytes);
     }
     let sent = queues.outcomes.send(Outcome::Large(seq, Box::new(entry), parts));
     sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))

@@ -89,6 +89,9 @@ struct Task {
 impl Plan<'_> {
     /// The path below the target that an entry is restored to.
     fn below<'e>(&self, path: &'e [u8]) -> &'e [u8] {
+        if self.strip.is_empty() {
+            return path; // A slash in front is no slip but an attempt: the sink refuses it.
+        }
         let rest = &path[self.strip.len().min(path.len())..];
         rest.strip_prefix(b"/").unwrap_or(rest)
     }
@@ -101,7 +104,6 @@ impl Plan<'_> {
         }
     }
 
-    /// A path below the target as people know it.
     fn place(&self, path: &[u8]) -> PathBuf {
         self.to.join(shown(path))
     }

@@ -1,0 +1,322 @@
+//! Finding a store's members, starting from any one of them.
+//!
+//! What stands in a place is believed only when its own label says whose it is. A directory that
+//! lost only its label is taken for the member that its extents say it is.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Seat, Store, keys_name, read_small};
+use crate::error::{Error, Kind, Result};
+use crate::fault::{FaultMember, Plan};
+use crate::format::keys::Keys;
+use crate::format::label::{Label, StoreConfig};
+use crate::format::stripe_set::{HEADER_BYTES, Header};
+use crate::member::directory::DirectoryMember;
+use crate::member::{ExtentName, Member, Room, SharedMember, Steps};
+
+/// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
+#[derive(Default, Clone)]
+pub struct OpenOptions {
+    /// Laid over the members that they name.
+    pub faults: Plan,
+    /// Every change that a member makes passes these.
+    pub steps: Option<Arc<dyn Steps>>,
+}
+
+impl OpenOptions {
+    /// Puts what is asked for before a member.
+    fn share(&self, member: DirectoryMember, number: usize) -> SharedMember {
+        let member = match &self.steps {
+            Some(steps) => member.with_steps(Arc::clone(steps)),
+            None => member,
+        };
+        let faults = self.faults.for_member(number as u32);
+        if faults.faults.is_empty() {
+            return Arc::new(member);
+        }
+        Arc::new(FaultMember::new(member, faults))
+    }
+
+    fn seat(&self, place: PathBuf, member: DirectoryMember, number: usize) -> Seat {
+        Seat { place, member: Some(self.share(member, number)), absence: None }
+    }
+}
+
+impl Store {
+    /// Opens the store of which `any` is a member. `faults` are laid over the members they name.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when `any` is no member, [`Kind::TooManyLosses`] when more members are
+    /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places,
+    /// [`Kind::Unsupported`] when a newer version wrote it.
+    pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
+        Self::open_with(any, OpenOptions { faults: faults.clone(), steps: None })
+    }
+
+    /// [`open`](Self::open) with more between the store and its disks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
+        let any = std::fs::canonicalize(any).map_err(|error| {
+            Error::io("there is no store here", any, error).advice(
+                "name a member directory of a store, or make one: pinstripe init --member DIR",
+            )
+        })?;
+        let (first, label) = read_member(&any)?;
+        let mut seats: Vec<Seat> = (label.places.iter())
+            .map(|place| Seat { place: path(place), member: None, absence: None })
+            .collect();
+        let mut moved = Vec::new();
+        let own = usize::from(label.member);
+        let own_old = std::mem::replace(&mut seats[own].place, any.clone());
+        seats[own].member = Some(options.share(first, own));
+        if own_old != any {
+            moved.push((own, own_old.clone()));
+        }
+        for number in 0..seats.len() {
+            let last_seen = path(&label.places[number]);
+            let mut absence = None;
+            for candidate in candidates(&last_seen, &own_old, &any) {
+                match seat_at(&candidate, &label.config) {
+                    Ok((member, found)) => {
+                        let found = usize::from(found.member);
+                        if found != number {
+                            absence = absence.or(Some(another(&candidate, number, found)));
+                        }
+                        let home = path(&label.places[found]);
+                        if seats[found].member.is_none() {
+                            if candidate != home {
+                                moved.push((found, home));
+                            }
+                            seats[found] = options.seat(candidate, member, found);
+                        }
+                        if found == number {
+                            break;
+                        }
+                    }
+                    Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+                    Err(error) => absence = absence.or(Some(error)),
+                }
+            }
+            if seats[number].member.is_none() {
+                seats[number].absence = absence;
+            }
+        }
+        let keys = read_keys(&seats, &label.config)?;
+        let mut store = Store { keys, config: label.config, seats, moved, options };
+        store.seat_unlabelled(|number| candidates(&path(&label.places[number]), &own_old, &any));
+        store.require_quorum()?;
+        Ok(store)
+    }
+
+    /// Seats members of which only the label is damaged or gone: their directory is where it
+    /// should be, and what it holds says whose it is. The label is written anew by repair.
+    fn seat_unlabelled(&mut self, candidates: impl Fn(usize) -> Vec<PathBuf>) {
+        for number in 0..self.seats.len() {
+            let no_label = |error: &Error| matches!(error.kind(), Kind::Corrupt | Kind::NotFound);
+            if !self.seats[number].absence.as_ref().is_some_and(no_label) {
+                continue;
+            }
+            for candidate in candidates(number) {
+                if let Ok(member) = DirectoryMember::open(&candidate)
+                    && self.is_ours(&member, number)
+                {
+                    self.seats[number] = self.options.seat(candidate, member, number);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether a member without a sound label is the one of this number: the first sound header
+    /// of its extents says so, or, when there is none, it holds the store's keys.
+    fn is_ours(&self, member: &DirectoryMember, number: usize) -> bool {
+        if !matches!(read_label(member), Err(error) if error.kind() != Kind::Unsupported) {
+            return false;
+        }
+        let mut headers = [Room::Packs, Room::Index].into_iter().flat_map(|room| {
+            let extents = member.list(room).unwrap_or_default();
+            extents.into_iter().filter_map(move |(id, _)| {
+                let mut block = [0; HEADER_BYTES];
+                member.read_at(ExtentName::In(room, id), 0, &mut block).ok()?;
+                Header::decode(&block).ok()
+            })
+        });
+        match headers.next() {
+            Some(header) => {
+                header.store == self.config.store && usize::from(header.member) == number
+            }
+            None => read_small(member, keys_name(&self.config))
+                .and_then(|bytes| Keys::decode(&bytes))
+                .is_ok_and(|keys| keys == self.keys),
+        }
+    }
+
+    /// Makes an empty directory into the member of this number, which is absent. It has no label
+    /// yet.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the directory is not empty.
+    pub fn seat_new(&mut self, number: usize, place: &Path) -> Result<()> {
+        let member = DirectoryMember::create_in_with(place, self.options.steps.clone())?;
+        let place = std::fs::canonicalize(place)
+            .map_err(|error| Error::io("cannot make this path absolute", place, error))?;
+        self.seats[number] = self.options.seat(place, member, number);
+        Ok(())
+    }
+
+    fn require_quorum(&self) -> Result<()> {
+        let absent: Vec<_> = self.absent().map(|number| (number, &self.seats[number])).collect();
+        if absent.len() <= usize::from(self.config.parity) {
+            return Ok(());
+        }
+        let describe = |(number, seat): &(usize, &Seat)| {
+            let why = seat.absence.as_ref().map_or("absent", Error::what);
+            format!("{number} ({}: {why})", seat.place.display())
+        };
+        let places: Vec<_> = absent.iter().map(describe).collect();
+        let is_wrong = |(_, seat): &(usize, &Seat)| {
+            seat.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
+        };
+        let (kind, advice) = if absent.iter().any(is_wrong) {
+            (Kind::WrongMember, "attach the members of this store where they were")
+        } else {
+            (
+                Kind::TooManyLosses,
+                "attach them where they were, or name with --store a member that knows their new \
+                 places",
+            )
+        };
+        Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))
+            .expected(format!("at most {} absent", self.config.parity), absent.len())
+            .advice(advice))
+    }
+}
+
+/// Opens a directory as a member and reads its label.
+///
+/// # Errors
+/// [`Kind::NotFound`] when it is no member.
+pub fn read_member(place: &Path) -> Result<(DirectoryMember, Label)> {
+    let member = DirectoryMember::open(place)?;
+    let label = read_label(&member)?;
+    Ok((member, label))
+}
+
+fn read_label(member: &DirectoryMember) -> Result<Label> {
+    let place = member.place();
+    let bytes = read_small(member, ExtentName::Label).map_err(|error| match error.kind() {
+        Kind::NotFound => Error::new(Kind::NotFound, "this directory is no member of a store")
+            .at(place)
+            .advice("name a member directory, or make a store: pinstripe init --member DIR"),
+        _ => error,
+    })?;
+    Label::decode(&bytes).map_err(|error| {
+        error
+            .at(place.join(ExtentName::Label.path()))
+            .advice("open the store through another member, then run repair")
+    })
+}
+
+fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label)> {
+    let (member, label) = read_member(place)?;
+    if label.config.store != config.store {
+        return Err(Error::new(Kind::WrongMember, "this member belongs to another store")
+            .at(place)
+            .expected(config.store, label.config.store));
+    }
+    if label.config != *config {
+        return Err(Error::corrupt("this label describes the store in another way", place)
+            .advice("open the store through another member"));
+    }
+    Ok((member, label))
+}
+
+/// The error for a place that holds member `found` of the store instead of member `number`.
+fn another(place: &Path, number: usize, found: usize) -> Error {
+    Error::new(Kind::WrongMember, "another member of this store is here")
+        .at(place)
+        .expected(format!("member {number}"), format!("member {found}"))
+}
+
+/// Where a member may be: where it was last seen, and where it would be if all members had moved
+/// together as the one at hand did (`own_old` -> `own_new`).
+fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> {
+    let mut all = vec![last_seen.to_path_buf()];
+    let (mut old, mut new) = (own_old, own_new);
+    while let (Some(old_up), Some(new_up)) = (old.parent(), new.parent()) {
+        if old.file_name() != new.file_name() {
+            break;
+        }
+        (old, new) = (old_up, new_up);
+    }
+    if let Ok(rest) = last_seen.strip_prefix(old)
+        && old != new
+        && !rest.as_os_str().is_empty()
+    {
+        all.push(new.join(rest));
+    }
+    all
+}
+
+fn read_keys(seats: &[Seat], config: &StoreConfig) -> Result<Keys> {
+    let mut last = None;
+    for member in seats.iter().filter_map(|seat| seat.member.as_deref()) {
+        let name = keys_name(config);
+        let place = member.place().join(name.path());
+        match read_small(member, name)
+            .and_then(|bytes| Keys::decode(&bytes).map_err(|e| e.at(&place)))
+        {
+            Ok(keys) if keys.store == config.store => return Ok(keys),
+            Ok(_) => last = Some(Error::corrupt("these keys belong to another store", place)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.expect("a store that opens has at least one member"))
+}
+
+fn path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_of_another_geometry_takes_no_seat() {
+        let around = tempfile::tempdir().unwrap();
+        let places = ["m0", "m1"].map(|name| around.path().join(name));
+        let config = crate::ops::init::run(&crate::ops::init::Options {
+            members: places.to_vec(),
+            parity: 1,
+            strip_bytes: 4096,
+            chunking: "64K".parse().unwrap(),
+            codec: "raw".parse().unwrap(),
+            same_disk: true,
+            now_seconds: 0,
+        })
+        .unwrap();
+        let config = StoreConfig { data: 7, ..config };
+        let label = Label { config, member: 6, places: vec![b"/nowhere".to_vec(); 8] };
+        std::fs::write(places[1].join(ExtentName::Label.path()), label.encode()).unwrap();
+        let store = Store::open(&places[0], &Plan::default()).unwrap();
+        assert_eq!(store.absent().collect::<Vec<_>>(), [1]);
+        assert!(Store::open(&places[1], &Plan::default()).is_err());
+    }
+
+    #[test]
+    fn members_that_moved_together_are_found() {
+        let at = |last: &str, old: &str, new: &str| {
+            candidates(Path::new(last), Path::new(old), Path::new(new))
+        };
+        assert_eq!(at("/a/m1", "/a/m0", "/a/m0"), [PathBuf::from("/a/m1")]);
+        let moved = at("/a/m1", "/a/m0", "/b/c/m0");
+        assert_eq!(moved, [PathBuf::from("/a/m1"), PathBuf::from("/b/c/m1")]);
+        assert_eq!(at("/x/m1", "/a/m0", "/b/m0"), [PathBuf::from("/x/m1")]);
+    }
+}

@@ -1,0 +1,306 @@
+//! Disks that fail in the middle: the backup goes on where parity allows, says so, and repair
+//! makes the store whole; where it does not, everything earlier is untouched.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use pinstripe::error::Kind;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::monitor::Counter;
+
+use crate::look::{Tree, look};
+use crate::support::{
+    Image, Ledger, NoWait, Site, assert_whole, backup, check, is_root, noise, repair, skipped,
+    small_tree,
+};
+
+/// A store with one snapshot, and a source that has changed since.
+struct Bench {
+    site: Site,
+    image: Image,
+    first: (Snapshot, Tree),
+    second_tree: Tree,
+}
+
+impl Bench {
+    fn new(members: usize, parity: u8) -> Self {
+        let site = Site::new(members, parity);
+        small_tree(&site.source(), 1);
+        let first = (site.save(), look(&site.source()));
+        let image = site.image();
+        small_tree(&site.source(), 2);
+        fs::write(site.source().join("more"), noise(9, 120_000)).unwrap();
+        let second_tree = look(&site.source());
+        Bench { site, image, first, second_tree }
+    }
+
+    fn assert_first_is_whole(&self) {
+        let store = self.site.store();
+        let (snapshot, tree) = &self.first;
+        self.site.assert_restores(&store, snapshot, tree);
+        let ledger = Ledger::new();
+        check(&store, true, &ledger);
+        ledger.assert_no_losses();
+    }
+}
+
+/// Every point at which a disk may begin to fail.
+const POINTS: &[&str] = &[
+    "op=create,room=packs",
+    "op=append,room=packs",
+    "op=append,room=packs,after=5",
+    "op=append,room=packs,after=12",
+    "op=seal,room=packs",
+    "op=seal,room=packs,after=1",
+    "op=create,room=index",
+    "op=append,room=index",
+    "op=seal,room=index",
+    "op=put,room=snapshots",
+];
+
+#[test]
+fn a_member_that_fails_is_done_without_and_repaired_later() {
+    for parity in [1_u8, 2] {
+        let bench = Bench::new(4, parity);
+        let site = &bench.site;
+        for point in POINTS {
+            site.put_image(&bench.image);
+            let faults: Vec<_> =
+                (0..parity).map(|n| format!("{point},member={},error=EIO", 1 + 2 * n)).collect();
+            let store = site.store_with_faults(&faults.join(";"));
+            let ledger = Ledger::new();
+            let second = backup(&store, &site.source(), &ledger).unwrap();
+            drop(store);
+            let losses = ledger.losses();
+            assert_eq!(losses.len(), usize::from(parity), "{point}: {:#?}", ledger.seen());
+            for n in 0..usize::from(parity) {
+                let seen = ledger.loss_at(&format!("m{}", 1 + 2 * n));
+                assert_eq!(seen.kind, Kind::Io);
+            }
+            // As it was left, then repaired.
+            let mut store = site.store();
+            site.assert_restores(&store, &second, &bench.second_tree);
+            repair(&mut store, &Ledger::new());
+            let store = site.store();
+            assert_whole(&store);
+            let restored = site.assert_restores(&store, &second, &bench.second_tree);
+            assert_eq!(restored.get(Counter::RebuiltStrips), 0, "{point}");
+            bench.assert_first_is_whole();
+        }
+    }
+}
+
+#[test]
+fn one_failure_more_than_parity_ends_the_backup_and_hurts_nothing() {
+    for parity in [0_u8, 1] {
+        let bench = Bench::new(3, parity);
+        let site = &bench.site;
+        for point in POINTS {
+            site.put_image(&bench.image);
+            let faults: Vec<_> =
+                (0..=parity).map(|n| format!("{point},member={n},error=EIO")).collect();
+            let store = site.store_with_faults(&faults.join(";"));
+            let error = backup(&store, &site.source(), &Ledger::new()).unwrap_err();
+            drop(store);
+            assert_eq!(error.kind(), Kind::Io, "{point}: {error}");
+            assert!(error.place().is_some() && error.advice_text().is_some(), "{point}: {error}");
+            bench.assert_first_is_whole();
+            let ledger = Ledger::new();
+            let next = backup(&site.store(), &site.source(), &ledger).unwrap();
+            ledger.assert_no_losses();
+            site.assert_restores(&site.store(), &next, &bench.second_tree);
+        }
+    }
+}
+
+#[test]
+fn a_full_member_ends_the_backup_and_leaves_nothing_half_done() {
+    for (parity, code) in [(0_u8, "ENOSPC"), (1, "ENOSPC"), (1, "EDQUOT")] {
+        let bench = Bench::new(3, parity);
+        let site = &bench.site;
+        for point in POINTS {
+            site.put_image(&bench.image);
+            let store = site.store_with_faults(&format!("{point},member=1,error={code}"));
+            let error = backup(&store, &site.source(), &Ledger::new()).unwrap_err();
+            drop(store);
+            assert_eq!(error.kind(), Kind::NoSpace, "{point}: {error}");
+            assert!(error.advice_text().is_some());
+            bench.assert_first_is_whole();
+        }
+    }
+}
+
+#[test]
+fn writes_that_are_lost_or_torn_are_healed() {
+    let bench = Bench::new(4, 1);
+    let site = &bench.site;
+    for fault in [
+        "op=append,member=2,after=3,times=1,lost=yes",
+        "op=append,member=2,after=4,times=2,torn=100",
+        "op=append,member=2,chance=0.3,seed=5,flip=3",
+        "op=append,member=2,torn=0",
+        "op=put,member=2,room=snapshots,torn=20",
+        "op=put,member=2,room=snapshots,lost=yes",
+    ] {
+        site.put_image(&bench.image);
+        let store = site.store_with_faults(fault);
+        let second = backup(&store, &site.source(), &Ledger::new()).unwrap();
+        drop(store);
+        let mut store = site.store();
+        site.assert_restores(&store, &second, &bench.second_tree);
+        let ledger = Ledger::new();
+        assert!(check(&store, true, &ledger).repairable > 0, "{fault}: not even noticed");
+        ledger.assert_no_losses();
+        repair(&mut store, &Ledger::new());
+        assert_whole(&site.store());
+        bench.assert_first_is_whole();
+    }
+}
+
+#[test]
+fn reads_that_fail_lie_or_end_early_are_healed() {
+    let bench = Bench::new(4, 1);
+    let site = &bench.site;
+    let (snapshot, tree) = &bench.first;
+    for fault in [
+        "op=read,member=1,error=EIO",
+        "op=read,member=1,room=packs,after=2,error=EIO",
+        "op=read,member=3,room=packs,flip=2",
+        "op=read,member=0,room=index,flip=1,seed=3",
+        "op=read,member=2,room=packs,chance=0.5,seed=1,flip=1",
+        "op=read,member=2,short=10",
+        "op=len,member=2,error=EIO",
+        "op=read,member=1,room=snapshots,flip=1",
+        "op=read,member=0,room=keys,error=EIO",
+    ] {
+        let store = site.store_with_faults(fault);
+        site.assert_restores(&store, snapshot, tree);
+        let ledger = Ledger::new();
+        let outcome = check(&store, true, &ledger);
+        ledger.assert_no_losses();
+        assert!(outcome.lost == 0 && outcome.hurt_paths == 0, "{fault}: {outcome:?}");
+    }
+}
+
+/// A member whose directories cannot even be listed.
+#[test]
+fn a_member_that_cannot_be_listed_is_done_without() {
+    let bench = Bench::new(4, 1);
+    let site = &bench.site;
+    let (snapshot, tree) = &bench.first;
+    for fault in ["op=list,member=2,error=EIO", "member=2,error=EIO"] {
+        let store = site.store_with_faults(fault);
+        site.assert_restores(&store, snapshot, tree);
+        let ledger = Ledger::new();
+        let outcome = check(&store, true, &ledger);
+        ledger.assert_no_losses();
+        assert!(outcome.repairable > 0 && outcome.lost == 0, "{fault}: {outcome:?}");
+    }
+    let store = Site::new(2, 0);
+    small_tree(&store.source(), 1);
+    let snapshot = store.save();
+    let open = store.store_with_faults("op=list,member=1,error=EIO");
+    let to = store.target();
+    let error = crate::support::restore(
+        &open,
+        &snapshot.id.to_string(),
+        &store.source(),
+        &to,
+        &Ledger::new(),
+    );
+    assert_eq!(error.unwrap_err().kind(), Kind::Io);
+}
+
+/// Mounts below `at` for this thread and its children alone, on a thread that ends with them.
+pub fn in_own_mounts(test: &str, work: impl FnOnce() + Send) {
+    if !is_root() {
+        return skipped(test, "only root may mount");
+    }
+    std::thread::scope(|scope| {
+        let done = scope.spawn(|| {
+            // SAFETY: leaving the shared mount namespace unshares nothing that memory safety
+            // rests on: no descriptors, no address space.
+            let left =
+                unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) };
+            let private = || Command::new("mount").args(["--make-rprivate", "/"]).status();
+            if left.is_err() || !private().is_ok_and(|status| status.success()) {
+                return skipped(test, "mounting is not allowed here");
+            }
+            work();
+        });
+        done.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+pub fn mount(kind: &str, options: &str, what: &Path, at: &Path) -> bool {
+    let mut command = Command::new("mount");
+    command.args(["-t", kind, "-o", options]).arg(what).arg(at);
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn fill_a_real_file_system(site: &Site) {
+    site.init(1, "4K", Arc::new(NoWait)).unwrap();
+    small_tree(&site.source(), 1);
+    let (first, tree) = (site.save(), look(&site.source()));
+    let before: Vec<_> = site.image().0.into_keys().collect();
+    fs::write(site.source().join("huge"), noise(3, 6 << 20)).unwrap();
+    let store = site.store();
+    let error = backup(&store, &site.source(), &Ledger::new()).unwrap_err();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    drop(store);
+    let room = |path: &&std::path::PathBuf| path.to_string_lossy().contains("/snapshots/");
+    let after = site.image();
+    assert_eq!(before.iter().filter(room).count(), after.0.keys().filter(room).count());
+    let half_done =
+        |path: &std::path::PathBuf| site.members.iter().any(|m| path.starts_with(m.join("tmp")));
+    assert!(!after.0.keys().any(half_done), "a half object");
+    let store = site.store();
+    site.assert_restores(&store, &first, &tree);
+    let ledger = Ledger::new();
+    check(&store, true, &ledger);
+    ledger.assert_no_losses();
+    // With less to store it works again.
+    fs::remove_file(site.source().join("huge")).unwrap();
+    let (wanted, second) = (look(&site.source()), site.save());
+    site.assert_restores(&site.store(), &second, &wanted);
+}
+
+#[test]
+fn a_member_on_a_full_tmpfs_is_told_and_nothing_is_lost() {
+    let test = "a_member_on_a_full_tmpfs_is_told_and_nothing_is_lost";
+    in_own_mounts(test, || {
+        let site = Site::bare(3);
+        fs::create_dir(&site.members[1]).unwrap();
+        if !mount("tmpfs", "size=1m", Path::new("tmpfs"), &site.members[1]) {
+            return skipped(test, "no tmpfs can be mounted here");
+        }
+        fill_a_real_file_system(&site);
+        unmount(&site.members[1]);
+    });
+}
+
+#[test]
+fn a_member_on_a_full_ext4_is_told_and_nothing_is_lost() {
+    let test = "a_member_on_a_full_ext4_is_told_and_nothing_is_lost";
+    in_own_mounts(test, || {
+        let site = Site::bare(3);
+        let disk = site.path("disk");
+        fs::File::create(&disk).unwrap().set_len(2 << 20).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-O", "^has_journal"]).arg(&disk).status();
+        if !made.is_ok_and(|status| status.success()) {
+            return skipped(test, "there is no mkfs.ext4");
+        }
+        fs::create_dir(&site.members[1]).unwrap();
+        if !mount("ext4", "loop", &disk, &site.members[1]) {
+            return skipped(test, "no image can be mounted here");
+        }
+        fill_a_real_file_system(&site);
+        unmount(&site.members[1]);
+    });
+}
+
+pub fn unmount(at: &Path) {
+    assert!(Command::new("umount").arg("-l").arg(at).status().unwrap().success());
+}

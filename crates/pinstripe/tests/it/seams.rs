@@ -1,0 +1,106 @@
+//! What the verbs ask of their seams, counted: a change that makes them ask more is seen here.
+
+use std::fs;
+use std::sync::Arc;
+
+use pinstripe::fault::{FaultMember, Operation, Plan};
+use pinstripe::member::SharedMember;
+use pinstripe::monitor::Counter;
+use pinstripe::store::Store;
+
+use crate::look::stamps;
+use crate::support::{Ledger, Site, backup, check, noise, restore, small_tree};
+
+type Counted = Arc<FaultMember<SharedMember>>;
+
+/// Puts a counter before every member.
+fn count(mut store: Store) -> (Store, Vec<Counted>) {
+    let mut counted = Vec::new();
+    for seat in &mut store.seats {
+        let member = seat.member.take().unwrap();
+        let counting = Arc::new(FaultMember::new(member, Plan::default()));
+        seat.member = Some(Arc::clone(&counting) as SharedMember);
+        counted.push(counting);
+    }
+    (store, counted)
+}
+
+fn calls(counted: &[Counted], operation: Operation) -> Vec<u64> {
+    counted.iter().map(|member| member.statistics().of(operation).calls).collect()
+}
+
+#[test]
+fn an_unchanged_second_backup_reads_no_content_and_writes_one_object() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let (store, counted) = count(site.store());
+    let ledger = Ledger::new();
+    backup(&store, &site.source(), &ledger).unwrap();
+    ledger.assert_clean();
+    assert_eq!(ledger.get(Counter::ReadBytes), 0);
+    assert_eq!(ledger.get(Counter::NewChunks), 0);
+    let files = stamps(&site.source()).len() as u64;
+    assert_eq!(ledger.get(Counter::UnchangedFiles), files);
+    assert_eq!(calls(&counted, Operation::Put), [1, 1, 1]);
+    for operation in [Operation::Append, Operation::Seal, Operation::Delete, Operation::Sync] {
+        assert_eq!(calls(&counted, operation), [0, 0, 0], "{operation:?}");
+    }
+}
+
+#[test]
+fn one_new_file_costs_one_pack_of_each_kind_and_one_run() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    fs::write(site.source().join("new"), noise(8, 3000)).unwrap();
+    let (store, counted) = count(site.store());
+    let ledger = Ledger::new();
+    backup(&store, &site.source(), &ledger).unwrap();
+    assert_eq!(ledger.get(Counter::ReadBytes), 3000);
+    assert_eq!(ledger.get(Counter::NewFiles), 1);
+    // A pack with the content, a pack with the changed pages, an index run.
+    assert_eq!(calls(&counted, Operation::Seal), [3, 3, 3]);
+    assert_eq!(calls(&counted, Operation::Put), [1, 1, 1]);
+}
+
+#[test]
+fn reading_verbs_write_nothing() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let before = site.image();
+    let (store, counted) = count(site.store());
+    check(&store, true, &Ledger::new());
+    restore(&store, "latest", &site.source(), &site.target(), &Ledger::new()).unwrap();
+    pinstripe::ops::snapshots::run(&store, &Ledger::new().monitor).unwrap();
+    let mut entries = 0;
+    let show = &mut |_: &_| {
+        entries += 1;
+        Ok(())
+    };
+    pinstripe::ops::ls::run(&store, "latest", b"", &Ledger::new().monitor, show).unwrap();
+    assert!(entries > 8);
+    assert_eq!(pinstripe::ops::members::run(&store).unwrap().len(), 3);
+    for operation in [Operation::Create, Operation::Put, Operation::Delete, Operation::Sync] {
+        assert_eq!(calls(&counted, operation), [0, 0, 0], "{operation:?}");
+    }
+    assert!(site.image() == before);
+}
+
+/// Content is fetched about once, not once for each file or chunk that it is made of.
+#[test]
+fn a_restore_fetches_each_record_once() {
+    let site = Site::new(3, 1);
+    for number in 0..300_u64 {
+        fs::write(site.source().join(format!("{number}")), noise(number, 2000)).unwrap();
+    }
+    site.save();
+    let (store, counted) = count(site.store());
+    let ledger = Ledger::new();
+    restore(&store, "latest", &site.source(), &site.target(), &ledger).unwrap();
+    ledger.assert_no_losses();
+    assert_eq!(ledger.get(Counter::RebuiltStrips), 0);
+    let bytes: u64 = counted.iter().map(|m| m.statistics().of(Operation::Read).bytes).sum();
+    assert!(bytes < 2 * ledger.get(Counter::RestoredBytes), "{bytes}");
+}
