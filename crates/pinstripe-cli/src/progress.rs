@@ -151,12 +151,16 @@ fn style((is_total_known, columns): Form) -> ProgressStyle {
         }
         (true, _) => "{percent:>3} %  {left}",
         (false, AMOUNT_COLUMNS..) => {
-            "{msg}  {binary_bytes}  {binary_bytes_per_sec}  {elapsed} so far"
+            "{msg}  {binary_bytes}  {binary_bytes_per_sec}  {so_far} so far"
         }
-        (false, _) => "{binary_bytes}  {elapsed}",
+        (false, _) => "{binary_bytes}  {so_far}",
     };
     let style = ProgressStyle::with_template(template).expect("the templates above are sound");
-    style.with_key("left", write_left).progress_chars("=> ")
+    style.with_key("left", write_left).with_key("so_far", write_so_far).progress_chars("=> ")
+}
+
+fn write_so_far(state: &ProgressState, out: &mut dyn std::fmt::Write) {
+    let _ = out.write_str(&time::rough_span(state.elapsed()));
 }
 
 /// The time left, which is not known before anything was done.

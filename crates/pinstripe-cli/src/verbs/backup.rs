@@ -100,7 +100,8 @@ impl Args {
             // A backup that cannot begin should not leave a store behind.
             for path in &self.paths {
                 std::fs::symlink_metadata(path)
-                    .map_err(|error| Error::io("cannot back this path up", path, error))?;
+                    .map_err(|error| Error::io("cannot back this path up", path, error))
+                    .map_err(|error| error.advice("name files and directories that exist"))?;
             }
             make_default(&place)?;
             let shown = escape::path(&place);

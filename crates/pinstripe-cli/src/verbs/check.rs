@@ -4,8 +4,9 @@ use pinstripe::error::Result;
 use pinstripe::monitor::Counter;
 use pinstripe::ops::{check, members};
 use pinstripe::store::Store;
-use pinstripe::units::{format_count, format_size};
+use pinstripe::units::format_size;
 
+use super::counted;
 use crate::event::Event;
 use crate::exit;
 use crate::progress::Gauge;
@@ -88,10 +89,4 @@ fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
     if outcome.repairable == 0 && run.count(Counter::Losses) == 0 {
         say("everything is there".to_owned());
     }
-}
-
-/// `1 pack`, `2 packs`.
-pub fn counted(count: u64, name: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {name}{plural}", format_count(count))
 }

@@ -12,6 +12,7 @@ mod restore;
 mod snapshots;
 
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe::units::format_count;
 
 use crate::run::{Ending, Run};
 
@@ -73,4 +74,10 @@ fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Kind::Usage, format!("{option} has no meaning here")).advice(instead))
+}
+
+/// `1 pack`, `2 packs`.
+fn counted(count: u64, name: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {name}{plural}", format_count(count))
 }

@@ -8,7 +8,7 @@ use pinstripe::monitor::Counter;
 use pinstripe::ops::{members, repair};
 use pinstripe::units::format_size;
 
-use super::check::counted;
+use super::counted;
 use crate::escape;
 use crate::event::Event;
 use crate::progress::Gauge;

@@ -10,7 +10,7 @@ use pinstripe::monitor::Counter;
 use pinstripe::ops::restore;
 use pinstripe::units::{format_count, format_size};
 
-use super::snapshots;
+use super::{counted, snapshots};
 use crate::escape;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
@@ -88,8 +88,8 @@ impl Args {
         ));
         let rebuilt = run.count(Counter::RebuiltStrips);
         if rebuilt > 0 {
-            let rebuilt = format_count(rebuilt);
-            run.screen.say(&format!("rebuilt {rebuilt} strips from parity on the way"));
+            let rebuilt = counted(rebuilt, "strip");
+            run.screen.say(&format!("rebuilt {rebuilt} from parity on the way"));
         }
         if self.verify {
             let checked = format_size(run.count(Counter::CheckedBytes));

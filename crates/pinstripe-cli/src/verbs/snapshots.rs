@@ -64,7 +64,7 @@ fn row(snapshot: &Snapshot) -> Vec<String> {
     let stored = snapshot.count("written_bytes");
     let mut paths: Vec<_> = snapshot.sources.iter().map(|it| escape::name(&absolute(it))).collect();
     if let Some(losses) = snapshot.count("losses").filter(|&losses| losses > 0) {
-        paths.push(format!("({} losses)", format_count(losses)));
+        paths.push(format!("(losses: {})", format_count(losses)));
     }
     vec![
         snapshot.id.short(),

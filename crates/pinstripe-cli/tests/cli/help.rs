@@ -1,0 +1,69 @@
+//! Help, version, manual pages, completions.
+
+use crate::stand::Stand;
+
+#[test]
+fn help_says_what_there_is() {
+    let stand = Stand::new();
+    stand.tell("-h");
+    stand.tell("--help");
+    for verb in ["init", "backup", "snapshots", "ls", "restore", "check", "members", "repair"] {
+        stand.tell(&format!("{verb} -h"));
+    }
+    stand.tell("backup --help");
+    stand.assert("help");
+}
+
+#[test]
+fn the_version_is_told() {
+    let ran = Stand::new().run("--version");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert_eq!(ran.out, format!("pinstripe {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_told_apart() {
+    let stand = Stand::new();
+    for line in [
+        "",
+        "frobnicate",
+        "backup",
+        "ls",
+        "ls latest --frobnicate",
+        "restore latest",
+        "repair --member 1",
+        "check --memory 1M",
+        "check --memory lots",
+        "check --threads 0",
+        "check --fault op=append",
+        "init --member m0 --store m0",
+        "init --member m0 --fault op=append,error=EIO",
+        "completions klingon",
+    ] {
+        assert_eq!(stand.tell(line).code, 2, "{line}");
+    }
+    stand.assert("usage");
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    let stand = Stand::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ran = stand.run(&format!("completions {shell}"));
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{shell}");
+        assert!(ran.out.contains("snapshots"), "{shell}");
+    }
+}
+
+#[test]
+fn manual_pages_are_written_for_every_verb() {
+    let stand = Stand::new();
+    let page = stand.run("man");
+    assert_eq!(page.code, 0);
+    assert!(page.out.contains(".TH pinstripe 1") && page.out.contains("Exit codes"));
+    assert_eq!(stand.run("man --out pages").code, 0);
+    for name in ["pinstripe.1", "pinstripe-backup.1", "pinstripe-restore.1"] {
+        let page = std::fs::read_to_string(stand.path("pages").join(name)).unwrap();
+        assert!(page.starts_with(".ie"), "{name}");
+    }
+}

@@ -1,0 +1,46 @@
+//! What `init` makes, and what it refuses.
+
+use std::fs;
+
+use crate::stand::Stand;
+
+#[test]
+fn a_store_is_made() {
+    let stand = Stand::new();
+    stand.tell("init --member m0");
+    stand.tell("init --member a0 --member a1 --member a2 --parity 1 --same-disk --codec zstd:-3");
+    stand.tell("init --member b0 --member b1 --same-disk --chunk-size fixed:16K --strip-size 64K");
+    stand.assert("init");
+}
+
+#[test]
+fn bad_settings_are_refused_with_a_reason() {
+    let stand = Stand::new();
+    fs::create_dir(stand.path("full")).unwrap();
+    fs::write(stand.path("full/file"), "x").unwrap();
+    for (line, code) in [
+        ("init", 2),
+        ("init --member m0 --member m1 --parity 1", 14),
+        ("init --member m0 --member m0/inner --same-disk", 2),
+        ("init --member m0 --member m0 --same-disk", 2),
+        ("init --member m0 --parity 1", 2),
+        ("init --member m0 --member m1 --parity 2 --same-disk", 2),
+        ("init --member m0 --parity 3", 2),
+        ("init --member m0 --parity many", 2),
+        ("init --member m0 --strip-size 5K", 2),
+        ("init --member m0 --strip-size 5Q", 2),
+        ("init --member m0 --chunk-size 3K", 2),
+        ("init --member m0 --chunk-size fixed:64M", 2),
+        ("init --member m0 --chunk-size random:1M", 2),
+        ("init --member m0 --codec brotli", 2),
+        ("init --member m0 --codec zstd:0", 2),
+        ("init --member m0 --codec zstd:99", 2),
+        ("init --member full", 14),
+        ("init --member full/file", 2),
+        ("init --member missing/parent", 11),
+    ] {
+        assert_eq!(stand.tell(line).code, code, "{line}");
+    }
+    assert!(!stand.path("m0").exists(), "nothing is made before all is judged");
+    stand.assert("init-refused");
+}

@@ -1,0 +1,11 @@
+//! Tests of the command as its users meet it: arguments in; messages, events, exit codes out.
+
+mod faults;
+mod flow;
+mod help;
+mod init;
+mod json;
+mod kill;
+mod places;
+mod stand;
+mod store;

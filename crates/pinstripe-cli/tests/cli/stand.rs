@@ -1,0 +1,223 @@
+//! Where a test works: a directory of its own, the command run in it, and what it said.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A directory with a home in it, and the transcript of what was run.
+pub struct Stand {
+    dir: TempDir,
+    transcript: RefCell<String>,
+}
+
+/// What a run left behind.
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Stand {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Stand { dir, transcript: RefCell::default() }
+    }
+
+    /// A stand with a tree `src` and a store of four members `m0` to `m3`, of which one may be lost.
+    pub fn with_store() -> Self {
+        let stand = Stand::new();
+        stand.make_tree();
+        let line =
+            "init --member m0 --member m1 --member m2 --member m3 --parity 1 --same-disk --quiet";
+        assert_eq!(stand.run(line).code, 0);
+        stand
+    }
+
+    /// A small tree of files, a directory, a symlink and a hard link.
+    pub fn make_tree(&self) {
+        let src = self.path("src");
+        fs::create_dir_all(src.join("sub")).unwrap();
+        fs::write(src.join("hello"), "hello\n").unwrap();
+        fs::write(src.join("sub/noise"), noise(1, 700_000)).unwrap();
+        fs::write(src.join("sub/empty"), "").unwrap();
+        std::os::unix::fs::symlink("sub/noise", src.join("link")).unwrap();
+        fs::hard_link(src.join("hello"), src.join("sub/hello again")).unwrap();
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The command with nothing in its environment but a home. `{}` in the line is the stand's
+    /// directory.
+    pub fn command(&self, line: &str) -> Command {
+        let dir = self.dir.path().canonicalize().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pinstripe"));
+        command
+            .args(line.split_whitespace().map(|word| word.replace("{}", dir.to_str().unwrap())))
+            .env_clear()
+            .env("HOME", dir.join("home"))
+            .env("TZ", "UTC")
+            .current_dir(&dir)
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Ran {
+        let output = self.command(line).output().unwrap();
+        Ran {
+            code: output.status.code().expect("the command is not killed by a signal"),
+            out: String::from_utf8(output.stdout).expect("only UTF-8 is printed"),
+            err: String::from_utf8(output.stderr).expect("only UTF-8 is printed"),
+        }
+    }
+
+    /// Runs a line and adds it to the transcript with all that it said.
+    pub fn tell(&self, line: &str) -> Ran {
+        let ran = self.run(line);
+        let mut told = self.transcript.borrow_mut();
+        *told += &format!("$ pinstripe {line}\n");
+        *told += &ran.out;
+        *told += &ran.err;
+        *told += &format!("exit {}\n\n", ran.code);
+        ran
+    }
+
+    /// Adds something that the test did between two commands.
+    pub fn act(&self, what: &str, act: impl FnOnce()) {
+        act();
+        *self.transcript.borrow_mut() += &format!("# {what}\n\n");
+    }
+
+    /// Holds the transcript against the one that is kept, without what differs from run to run.
+    pub fn assert(&self, name: &str) {
+        let dir = self.dir.path().canonicalize().unwrap();
+        let told = self.transcript.borrow().replace(dir.to_str().unwrap(), "[DIR]");
+        let mut settings = insta::Settings::clone_current();
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_omit_expression(true);
+        for (pattern, instead) in VOLATILE {
+            settings.add_filter(pattern, *instead);
+        }
+        settings.bind(|| insta::assert_snapshot!(name, told));
+    }
+}
+
+/// What differs from run to run.
+const VOLATILE: &[(&str, &str)] = &[
+    (r"(packs/)[0-9a-f]{2}/[0-9a-f]{32}", "$1[ID]"),
+    (r"\b[0-9a-f]{32}\b", "[ID]"),
+    (r"\b(snapshot|store) [0-9a-f]{8}\b", "$1 [SHORT]"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[TIME]"),
+    (r"\bin [\d.]+ s\b", "in [SPAN]"),
+    (r"[\d.]+ MB/s", "[RATE]"),
+    (
+        r"[\d.]+ \w+ after compression, [\d.]+ \w+ written",
+        "[SIZE] after compression, [SIZE] written",
+    ),
+    // Small trees have few strips: whether the lost ones held data is a matter of chance.
+    (r"(?m)^rebuilt .* strips? from parity on the way\n", ""),
+    (r"(\d|), [\d.]+ [KM]iB (in|read)", "$1, [SIZE] $2"),
+    (r"(?m)^( +\d+  present) .*  (\S+)$", "$1 [..] $2"),
+    (r"the same disk \(.*?\) as", "the same disk ([DISK]) as"),
+    (r"(?m)^(-|l)([rwxsStT-]{9}) +(\d+) +\d+ +\d+ +(\d+) ", "$1$2 $3 [OWNER] $4 "),
+    (r"(?m)^d([rwxsStT-]{9}) +\d+ +\d+ +\d+ +\d+ ", "d$1 [OWNER] "),
+];
+
+impl Ran {
+    /// The lines of standard output as events, in order.
+    ///
+    /// # Panics
+    /// When a line is no object with an event, or the last is not the one summary.
+    pub fn events(&self) -> Vec<Value> {
+        let parse = |line| -> Value {
+            let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+            assert!(event["event"].is_string(), "{line}");
+            event
+        };
+        let events: Vec<_> = self.out.lines().map(parse).collect();
+        let summaries = events.iter().filter(|event| event["event"] == "summary").count();
+        assert_eq!(summaries, 1, "{}", self.out);
+        assert_eq!(events.last().unwrap()["event"], "summary", "{}", self.out);
+        assert_eq!(events.last().unwrap()["exit_code"], self.code, "{}", self.out);
+        events
+    }
+
+    /// The events of one name.
+    pub fn events_of(&self, name: &str) -> Vec<Value> {
+        self.events().into_iter().filter(|event| event["event"] == name).collect()
+    }
+
+    /// The summary event.
+    pub fn summary(&self) -> Value {
+        self.events().pop().unwrap()
+    }
+}
+
+/// Bytes that do not compress, the same for the same seed.
+pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+/// One entry of a tree, with all that a restore must bring back.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    path: PathBuf,
+    mode: u32,
+    mtime: (i64, i64),
+    links: u64,
+    content: Vec<u8>,
+}
+
+fn look(root: &Path, below: &Path, found: &mut Vec<Found>) {
+    let path = root.join(below);
+    let stat = fs::symlink_metadata(&path).unwrap();
+    let content = match stat.file_type() {
+        kind if kind.is_symlink() => fs::read_link(&path).unwrap().as_os_str().as_bytes().to_vec(),
+        kind if kind.is_file() => fs::read(&path).unwrap(),
+        _ => Vec::new(),
+    };
+    let links = if stat.is_dir() { 0 } else { stat.nlink() };
+    let mtime = (stat.mtime(), stat.mtime_nsec());
+    found.push(Found { path: below.to_owned(), mode: stat.mode(), mtime, links, content });
+    if stat.is_dir() {
+        for entry in fs::read_dir(&path).unwrap() {
+            look(root, &below.join(entry.unwrap().file_name()), found);
+        }
+    }
+}
+
+/// Panics unless both trees have the same entries with the same metadata and content.
+pub fn assert_same_tree(left: &Path, right: &Path) {
+    let [mut left, mut right] = [left, right].map(|root| {
+        let mut found = Vec::new();
+        look(root, Path::new(""), &mut found);
+        found
+    });
+    left.sort();
+    right.sort();
+    let names = |tree: &[Found]| tree.iter().map(|it| it.path.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&left), names(&right));
+    for (left, right) in left.iter().zip(&right) {
+        assert!(left == right, "{} differs", left.path.display());
+    }
+}
+
+/// A name that is not UTF-8.
+pub fn odd_name() -> &'static OsStr {
+    OsStr::from_bytes(b"odd \xff\n")
+}
