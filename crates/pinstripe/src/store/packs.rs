@@ -51,6 +51,8 @@ pub struct Catalogued {
     pub packs: Vec<Pack>,
     /// Where each chunk is.
     pub chunks: ChunkIndex,
+    /// Packs that an index run speaks of and that too few members have.
+    pub lost_packs: u64,
 }
 
 impl Catalogued {
