@@ -3,6 +3,7 @@
 //! Help, man pages and shell completions are made from here. Values are read here too, so that a
 //! bad one is refused before anything begins.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -10,7 +11,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use pinstripe::error::Error;
 use pinstripe::fault::Plan;
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
-use pinstripe::units::{MIB, format_size, parse_size};
+use pinstripe::units::{GIB, KIB, MIB, parse_size};
 
 use crate::exit;
 use crate::verbs::Verb;
@@ -87,8 +88,8 @@ pub struct Common {
     ///
     /// At least 64M. More lets more processors work at once.
     #[arg(long, global = true, value_name = "SIZE", value_parser = memory,
-          default_value = "256M", hide_default_value = false)]
-    pub memory: u64,
+          default_value_t = Size(MEMORY_DEFAULT_BYTES))]
+    pub memory: Size,
 
     /// Threads that hash and compress [default: one per processor]
     #[arg(long, global = true, value_name = "N",
@@ -122,18 +123,33 @@ pub fn one_line(error: Error) -> String {
     }
 }
 
-/// Reads a size.
-pub fn size(text: &str) -> Result<u64, String> {
-    parse_size(text).map_err(one_line)
+/// A number of bytes as an option has it: `256M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl fmt::Display for Size {
+    /// Writes what [`size`] reads, in the largest unit that is exact.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(GIB, "G"), (MIB, "M"), (KIB, "K"), (1, "")];
+        let fits = |(bytes, _): &&(u64, &str)| self.0 >= *bytes && self.0.is_multiple_of(*bytes);
+        match units.iter().find(fits) {
+            Some((bytes, name)) => write!(f, "{}{name}", self.0 / bytes),
+            None => write!(f, "{}", self.0),
+        }
+    }
 }
 
-fn memory(text: &str) -> Result<u64, String> {
-    let bytes = size(text)?;
-    if bytes < MEMORY_MIN_BYTES {
-        let (least, usual) = (format_size(MEMORY_MIN_BYTES), format_size(MEMORY_DEFAULT_BYTES));
-        return Err(format!("at least {least} are needed; {usual} is the default"));
+/// Reads a size.
+pub fn size(text: &str) -> Result<Size, String> {
+    parse_size(text).map(Size).map_err(one_line)
+}
+
+fn memory(text: &str) -> Result<Size, String> {
+    let size = size(text)?;
+    if size.0 < MEMORY_MIN_BYTES {
+        return Err(format!("at least {} are needed", Size(MEMORY_MIN_BYTES)));
     }
-    Ok(bytes)
+    Ok(size)
 }
 
 fn plan(text: &str) -> Result<Plan, String> {
@@ -160,8 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn the_default_memory_is_the_library_s() {
-        assert_eq!(memory("256M"), Ok(MEMORY_DEFAULT_BYTES));
-        assert!(memory("63M").unwrap_err().contains("64.0 MiB"));
+    fn sizes_are_written_as_they_are_read() {
+        for text in ["0", "1", "1000", "4K", "1536K", "256M", "1025M", "2G", "2048G"] {
+            assert_eq!(size(text).unwrap().to_string(), text);
+        }
+        assert_eq!(memory("64M"), Ok(Size(MEMORY_MIN_BYTES)));
+        assert!(memory("63M").unwrap_err().contains("at least 64M"));
     }
 }

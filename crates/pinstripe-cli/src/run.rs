@@ -92,7 +92,7 @@ impl Run {
     /// Threads and queues for a store.
     pub fn limits(&self, store: &Store) -> Limits {
         let cores = self.common.threads.map_or_else(system::cores, |threads| threads as usize);
-        Limits::new(cores, store.seats.len(), self.common.memory)
+        Limits::new(cores, store.seats.len(), self.common.memory.0)
     }
 
     /// Starts the progress bar; it ends with what is returned.

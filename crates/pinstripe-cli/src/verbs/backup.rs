@@ -148,12 +148,11 @@ fn say(run: &Run, store: &Store, snapshot: &Snapshot) {
     ];
     table::lines(&head, &rows).iter().for_each(|line| say(line));
     let read = run.count(Counter::ReadBytes);
-    say(&format!(
-        "read {} in {}, {}",
-        format_size(read),
-        time::span(elapsed),
-        time::rate(read, elapsed)
-    ));
+    let mut line = format!("read {} in {}", format_size(read), time::span(elapsed));
+    if read > 0 {
+        line += &format!(", {}", time::rate(read, elapsed));
+    }
+    say(&line);
     let protection = match store.config.parity {
         0 => "no parity",
         _ => "with parity",

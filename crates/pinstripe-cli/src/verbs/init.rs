@@ -12,7 +12,7 @@ use pinstripe::ops::init;
 use pinstripe::units::format_size;
 
 use super::refuse_option;
-use crate::args::{one_line, size};
+use crate::args::{Size, one_line, size};
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -40,8 +40,8 @@ pub struct Args {
 
     /// Bytes of a stripe on one member: a power of two, 4K to 16M
     #[arg(long, value_name = "SIZE", value_parser = size,
-          default_value_t = u64::from(init::STRIP_BYTES_DEFAULT), hide_default_value = true)]
-    strip_size: u64,
+          default_value_t = Size(init::STRIP_BYTES_DEFAULT.into()))]
+    strip_size: Size,
 
     /// Average bytes of a chunk: a power of two, 4K to 16M, or fixed:SIZE
     ///
@@ -78,7 +78,7 @@ impl Args {
         let config = init::run(&init::Options {
             members: self.members.clone(),
             parity: self.parity,
-            strip_bytes: self.strip_size,
+            strip_bytes: self.strip_size.0,
             chunking: self.chunk_size,
             codec: self.codec,
             same_disk: self.same_disk,

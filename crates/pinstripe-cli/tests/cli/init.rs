@@ -8,9 +8,24 @@ use crate::stand::Stand;
 fn a_store_is_made() {
     let stand = Stand::new();
     stand.tell("init --member m0");
-    stand.tell("init --member a0 --member a1 --member a2 --parity 1 --same-disk --codec zstd:-3");
-    stand.tell("init --member b0 --member b1 --same-disk --chunk-size fixed:16K --strip-size 64K");
+    stand.tell("init --member a0 --member a1 --member a2 --parity 1 --same-disk");
+    stand.tell("init --member b0 --member b1 --same-disk");
     stand.assert("init");
+}
+
+#[test]
+fn settings_are_kept_as_they_were_given() {
+    let stand = Stand::new();
+    let line = "init --member a --member b --same-disk --chunk-size fixed:16K --strip-size 64K \
+                --codec zstd:-3 --json";
+    let made = stand.run(line).summary();
+    let kept = stand.run("members --store b --json").summary();
+    for summary in [made, kept] {
+        assert_eq!(summary["chunking"], "fixed:16K");
+        assert_eq!(summary["strip_bytes"], 65536);
+        assert_eq!(summary["codec"], "zstd:-3");
+        assert_eq!((&summary["data"], &summary["parity"]), (&2.into(), &0.into()));
+    }
 }
 
 #[test]

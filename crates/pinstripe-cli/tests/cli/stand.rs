@@ -117,6 +117,8 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"\b(snapshot|store) [0-9a-f]{8}\b", "$1 [SHORT]"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[TIME]"),
     (r"\bin [\d.]+ s\b", "in [SPAN]"),
+    // The defaults are chosen by measuring, and stand in the help.
+    (r"strips of \S+ \S+, chunks of \S+, \S+", "[SETTINGS]"),
     (r"[\d.]+ MB/s", "[RATE]"),
     (
         r"[\d.]+ \w+ after compression, [\d.]+ \w+ written",
