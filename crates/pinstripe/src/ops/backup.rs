@@ -83,6 +83,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let plan = pipeline::backup::Plan {
         store,
         chunks: &catalogued.chunks,
+        has_lost_packs: catalogued.lost_packs > 0,
         sources: &sources,
         exclude: &exclude,
         one_file_system: options.one_file_system,

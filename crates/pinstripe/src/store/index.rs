@@ -42,7 +42,9 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
             Ok(run) => {
                 for index in run {
                     let extents = packs.get(&index.set).map_or(0, Vec::len);
-                    if extents >= needed && done.insert(index.set) {
+                    if extents < needed {
+                        catalogued.lost_packs += 1;
+                    } else if done.insert(index.set) {
                         catalogued.add(&index);
                     }
                 }

@@ -26,6 +26,11 @@ impl OpenedFile {
     pub fn open(shared: &Ingest<'_>, path: &[u8]) -> Result<Self> {
         let file = SourceFile::open(shared.root, path)?;
         let extents = file.data_extents()?;
+        if file.stat().size_bytes == 0 && file.read_at(0, &mut [0])? > 0 {
+            let error = Error::new(Kind::Changed, "it has content, but its size says that it has none")
+                .advice("such files are made by the kernel as they are read: leave /proc and /sys out by --one-file-system");
+            shared.monitor.loss(shown_from_root(path), error);
+        }
         Ok(OpenedFile { file, extents })
     }
 

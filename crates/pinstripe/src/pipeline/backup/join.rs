@@ -17,6 +17,7 @@ use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Stat};
+use crate::format::record::ChunkRow;
 use crate::format::tree::compare_paths;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::abort::Abort;
@@ -131,7 +132,9 @@ impl<'env> Join<'env> {
         self.shared.monitor.add(Counter::WalkedEntries, 1);
         let previous = self.previous_entry(&path);
         let is_file = stat.kind == FileKind::File;
-        if let Some(previous) = previous.as_ref().filter(|entry| self.is_unchanged(entry, &stat)) {
+        if let Some(previous) = &previous
+            && self.is_unchanged(previous, &stat)
+        {
             if is_file {
                 self.shared.monitor.add(Counter::UnchangedFiles, 1);
                 self.shared.monitor.add(Counter::UnchangedBytes, stat.size_bytes);
@@ -164,18 +167,30 @@ impl<'env> Join<'env> {
     /// Whether content and metadata can be taken over unread. ctime moves with every change of
     /// either and cannot be set back; one that is not older than the previous backup itself may
     /// hide a change within the same clock tick.
-    fn is_unchanged(&self, previous: &Entry, stat: &Stat) -> bool {
+    fn is_unchanged(&mut self, previous: &Entry, stat: &Stat) -> bool {
         let Some((_, began)) = &self.plan.previous else { return false };
-        let same = previous.meta.kind == stat.kind
+        previous.meta.kind == stat.kind
             && previous.ctime == stat.ctime
             && previous.meta.mtime == stat.mtime
             && previous.inode == stat.inode
             && previous.size == stat.size_bytes
-            && stat.ctime < *began;
-        // A chunk that the store lost is stored again from a file that still has it.
-        same && match &previous.content {
-            Content::Chunks(rows) => rows.iter().all(|row| self.plan.chunks.has(&row.id)),
-            Content::Lists(lists) => lists.iter().all(|list| self.plan.chunks.has(&list.id)),
+            && stat.ctime < *began
+            && self.store_has(&previous.content)
+    }
+
+    /// Whether the store still has all of a content: a chunk that it lost is stored again from a
+    /// file that still has it.
+    fn store_has(&mut self, content: &Content) -> bool {
+        let chunks = self.plan.chunks;
+        let has_all = |rows: &[ChunkRow]| rows.iter().all(|row| chunks.has(&row.id));
+        match (content, &mut self.plan.previous) {
+            (Content::Chunks(rows), _) => has_all(rows),
+            (Content::Lists(lists), Some((tree, _))) => lists.iter().all(|list| {
+                chunks.has(&list.id)
+                    && (!self.plan.has_lost_packs
+                        || tree.list(&list.id).is_ok_and(|rows| has_all(&rows)))
+            }),
+            (Content::Lists(_), None) => false,
         }
     }
 

@@ -52,6 +52,8 @@ pub struct Plan<'a> {
     pub exclude: &'a Exclude,
     /// Do not enter other file systems.
     pub one_file_system: bool,
+    /// The store lost packs: what they held is new again, also in the lists of long contents.
+    pub has_lost_packs: bool,
     /// The previous snapshot's entries, and when it began.
     pub previous: Option<(TreeReader<'a>, Time)>,
     /// Count what there is to do beside the backup, for a progress bar.
