@@ -1,2 +1,86 @@
-//! The pinstripe command.
-fn main() {}
+//! The pinstripe command: reads the arguments, runs the verb, tells how it ended.
+
+mod args;
+mod escape;
+mod event;
+mod exit;
+mod message;
+mod place;
+mod progress;
+mod run;
+mod screen;
+mod system;
+mod table;
+mod time;
+mod verbs;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use clap::Parser;
+use pinstripe::error::{Error, Kind};
+
+use crate::args::Cli;
+use crate::event::Event;
+use crate::run::Run;
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(report_bug));
+    system::raise_file_limit();
+    match Cli::try_parse() {
+        Ok(cli) => run(cli),
+        Err(refused) => refuse(&refused),
+    }
+}
+
+fn run(Cli { verb, common }: Cli) -> ExitCode {
+    let run = Run::new(common);
+    let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run)));
+    let ended = ended.unwrap_or_else(|_| Err(Error::new(Kind::Io, "stopped by a bug")));
+    run.conclude(verb.name(), ended)
+}
+
+/// Shows help and version, or what is wrong with the command line.
+fn refuse(refused: &clap::Error) -> ExitCode {
+    let is_mistake = refused.use_stderr();
+    // Whoever closed the stream does not want to know.
+    let _ = refused.print();
+    if !is_mistake {
+        return ExitCode::from(exit::DONE);
+    }
+    if std::env::args_os().any(|argument| argument == "--json") {
+        let kind = exit::kind_name(Kind::Usage);
+        let events = [
+            Event::new("error").with("kind", kind).with("what", reason(refused)),
+            Event::new("summary").with("verb", None::<&str>).with("exit_code", exit::USAGE),
+        ];
+        for event in events {
+            let line = serde_json::to_string(&event).expect("an event has only strings for keys");
+            let _ = std::io::Write::write_all(&mut std::io::stdout(), (line + "\n").as_bytes());
+        }
+    }
+    ExitCode::from(exit::USAGE)
+}
+
+/// The first paragraph of what clap says, on one line.
+fn reason(refused: &clap::Error) -> String {
+    let text = refused.to_string();
+    let lines = text.lines().take_while(|line| !line.is_empty());
+    let reason = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+    reason.strip_prefix("error: ").unwrap_or(&reason).to_owned()
+}
+
+/// A panic is a mistake of ours: one line that can be reported, instead of a backtrace.
+fn report_bug(panic: &std::panic::PanicHookInfo<'_>) {
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let report = format!(
+        "pinstripe: error: this is a bug in pinstripe {}: {} ({place})\n  what to do: run \
+         'pinstripe check', and report this line together with the command\n",
+        env!("CARGO_PKG_VERSION"),
+        escape::text(text),
+    );
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), report.as_bytes());
+}

@@ -12,7 +12,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -233,6 +233,11 @@ pub(crate) fn failure(attempt: &str, path: &[u8], errno: Errno) -> Error {
 /// Path bytes as the path that messages show.
 pub(crate) fn shown(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
+}
+
+/// A path below the file system's root as people know it: with its leading slash.
+pub(crate) fn shown_from_root(path: &[u8]) -> PathBuf {
+    Path::new("/").join(shown(path))
 }
 
 /// The name under which the kernel reaches the very inode of `fd`, for the calls that take

@@ -1,14 +1,17 @@
 //! The one place that asks for the time: for people, and for telling what a backup may trust.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::format::meta::Time;
-
-/// Now, by the system's clock.
-pub fn now() -> Time {
+/// Now, by the system's clock: seconds since 1970 and nanoseconds of that second.
+pub fn now() -> (i64, u32) {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => Time { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() },
+        Ok(since) => (since.as_secs() as i64, since.subsec_nanos()),
         // A clock before 1970: whole seconds are exact enough for a machine in that state.
-        Err(before) => Time { seconds: -(before.duration().as_secs() as i64) - 1, nanos: 0 },
+        Err(before) => (-(before.duration().as_secs() as i64) - 1, 0),
     }
+}
+
+/// Now, by a clock that is never set back.
+pub fn monotonic() -> Instant {
+    Instant::now()
 }

@@ -119,6 +119,21 @@ impl Error {
         self.0.kind
     }
 
+    /// What failed, without place and facts: [`fmt::Display`] says all of it.
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
+    /// What should have been there and what was, where that was stated.
+    pub fn expected_found(&self) -> Option<(&str, &str)> {
+        self.0.expected_found.as_ref().map(|(expected, found)| (&**expected, &**found))
+    }
+
+    /// The operating system's error, where there is one.
+    pub fn cause(&self) -> Option<&io::Error> {
+        self.0.source.as_ref()
+    }
+
     /// The operating system's error number, where there is one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.0.source.as_ref().and_then(io::Error::raw_os_error)

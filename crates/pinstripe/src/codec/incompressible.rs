@@ -3,7 +3,7 @@
 //! Three cheap looks, each of which can only acquit: 64 pieces of 64 bytes must each have as many
 //! different bytes as random ones have (text, machine code and runs fail at the first or second
 //! piece, so compressible records pay almost nothing); all pieces together must have a flat
-//! histogram; and no string may come twice in the whole record. Pure; no allocation.
+//! histogram; and no sampled string may come twice. Pure; no allocation.
 
 /// Shorter records are cheaper to compress than to look at.
 const MIN_BYTES: usize = 4096;
@@ -49,42 +49,49 @@ fn pieces_look_random(raw: &[u8]) -> bool {
 
 /// Bytes looked at together for the anchor byte: eight words.
 const BLOCK_BYTES: usize = 64;
-/// log2 of the slots for the strings behind anchors; long records are thinned out to half of it.
+/// Bytes of a window in which strings are sampled.
+const WINDOW_BYTES: usize = 8 * BLOCK_BYTES;
+/// Longer records have a window in every so many bytes.
+const WINDOW_STRIDE_BYTES: usize = 8 * WINDOW_BYTES;
+/// No record has fewer windows than this, unless they cover it all.
+const MIN_WINDOWS: usize = 32;
+/// log2 of the slots for sampled strings; a record of 4 MiB has about as many samples.
 const SLOTS_LOG: u32 = 11;
 
-/// Whether more than 1 in 128 sampled strings came before in the record.
+/// Whether a sampled string came before in the record.
 ///
 /// Strings are sampled by content, so that a repetition is found at any distance: wherever one
 /// certain byte stands (in random bytes every 256th), the eight bytes behind it are the sample.
+/// Looking everywhere would cost as much as zstd itself takes to give up, hence the windows, at
+/// random places so that no distance escapes them all: half a record that repeats the other half
+/// is missed once in thousands, a repeated eighth now and then.
 fn repeats_itself(raw: &[u8]) -> bool {
     let anchor = u64::from_le_bytes([raw[raw.len() / 2]; 8]);
-    let thinning = (raw.len() >> (SLOTS_LOG + 7)).next_power_of_two() as u64;
+    let stride = (raw.len() / MIN_WINDOWS).clamp(WINDOW_BYTES + 8, WINDOW_STRIDE_BYTES);
     let mut slots = [0u32; 1 << SLOTS_LOG];
-    let (mut samples, mut repeats) = (0usize, 0usize);
-    for at in (0..raw.len().saturating_sub(BLOCK_BYTES + 8)).step_by(BLOCK_BYTES) {
-        let block: &[u8; BLOCK_BYTES + 8] =
-            raw[at..at + BLOCK_BYTES + 8].try_into().expect("a slice of that length");
-        let hits: [u64; 8] = std::array::from_fn(|n| lowest_zero(word(block, 8 * n) ^ anchor));
-        if hits.iter().fold(0, |any, hit| any | hit) == 0 {
-            continue;
-        }
-        // The first anchor of each word is sample enough.
-        for (n, hit) in hits.into_iter().enumerate().filter(|&(_, hit)| hit != 0) {
-            let behind = word(block, 8 * n + hit.trailing_zeros() as usize / 8 + 1);
-            let hash = behind.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if (hash >> 16) & (thinning - 1) != 0 {
+    for (number, part) in raw.chunks_exact(stride).enumerate() {
+        let at = scatter(number as u64) as usize % (stride - WINDOW_BYTES - 7);
+        let window = &part[at..at + WINDOW_BYTES + 8];
+        for block in (0..WINDOW_BYTES).step_by(BLOCK_BYTES) {
+            let hits: [u64; 8] =
+                std::array::from_fn(|n| lowest_zero(word(window, block + 8 * n) ^ anchor));
+            if hits.iter().fold(0, |any, hit| any | hit) == 0 {
                 continue;
             }
-            let slot = &mut slots[(hash >> (64 - SLOTS_LOG)) as usize];
-            let mark = (hash >> 20) as u32;
-            samples += 1;
-            repeats += usize::from(*slot == mark);
-            *slot = mark;
+            // The first anchor of each word is sample enough.
+            for (n, hit) in hits.into_iter().enumerate().filter(|&(_, hit)| hit != 0) {
+                let behind = word(window, block + 8 * n + hit.trailing_zeros() as usize / 8 + 1);
+                let hash = behind.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let slot = &mut slots[(hash >> (64 - SLOTS_LOG)) as usize];
+                let mark = (hash >> 20) as u32;
+                if *slot == mark {
+                    return true;
+                }
+                *slot = mark;
+            }
         }
     }
-    // Far fewer samples than in random bytes: the few strings there are were thinned out.
-    let too_few = samples * 4 < raw.len() / 256 / thinning as usize;
-    too_few || repeats > samples / 128
+    false
 }
 
 /// Not 0 if any byte of `word` is 0; its lowest set bit is then the top one of the lowest such.
@@ -94,6 +101,14 @@ fn lowest_zero(word: u64) -> u64 {
 }
 
 #[inline(always)]
-fn word(block: &[u8; BLOCK_BYTES + 8], at: usize) -> u64 {
-    u64::from_le_bytes(block[at..at + 8].try_into().expect("a slice of eight bytes"))
+fn word(window: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(window[at..at + 8].try_into().expect("a slice of eight bytes"))
+}
+
+/// A number that looks random: splitmix64's finish.
+fn scatter(number: u64) -> u64 {
+    let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::Dice;
 use super::plan::{Effect, Fault, Operation, Plan, Target};
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 
@@ -156,7 +157,7 @@ impl Armed {
 impl Progress {
     /// Books time on a device that moves `rate` bytes per second; returns how long until done.
     fn occupy(&mut self, bytes: u64, rate: u64) -> Duration {
-        let now = Instant::now();
+        let now = clock::monotonic();
         let free = self.busy_until.map_or(now, |until| until.max(now));
         let done = free + Duration::from_secs_f64(bytes as f64 / rate as f64);
         self.busy_until = Some(done);
@@ -283,6 +284,10 @@ impl<M: Member> Member for FaultMember<M> {
     fn sync(&self) -> Result<()> {
         self.faults.enter(Operation::Sync, None, &|| self.place().to_path_buf(), 0)?;
         self.inner.sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.inner.sweep()
     }
 
     fn caps(&self) -> Caps {

@@ -88,10 +88,11 @@ impl PackIndex {
             let (Some(offset), Some(next_end)) = (offset, next_end) else {
                 return Err(reader.corrupt("offsets exceed 64 bits"));
             };
+            // Stored bytes are never more than raw ones, so a reader allocates no more than this.
+            let shortest = (RECORD_HEAD_BYTES + chunk_count * CHUNK_ROW_BYTES) as u64;
             if raw_bytes > u64::from(RECORD_MAX_RAW_BYTES)
                 || chunk_count > RECORD_MAX_CHUNKS as usize
-                || length > u64::from(u32::MAX)
-                || length < RECORD_HEAD_BYTES as u64
+                || !(shortest..=shortest + raw_bytes).contains(&length)
             {
                 return Err(reader.corrupt("impossible lengths"));
             }
@@ -123,25 +124,46 @@ mod tests {
 
     fn index() -> impl Strategy<Value = PackIndex> {
         let chunk = (any::<[u8; 32]>(), 0u32..5000);
-        let record = (0u64..100, 64u32..1 << 20, any::<bool>(), prop::collection::vec(chunk, 0..9));
+        let record = (0u64..100, any::<u32>(), any::<bool>(), prop::collection::vec(chunk, 0..9));
         (any::<[u8; 16]>(), prop::collection::vec(record, 0..20)).prop_map(|(set, records)| {
             let mut end = 0;
             let records = records
                 .into_iter()
-                .map(|(gap, bytes, data, chunks)| {
-                    let offset = end + gap;
-                    end = offset + u64::from(bytes);
+                .map(|(gap, stored, data, chunks)| {
                     let chunks: Vec<_> = chunks
                         .into_iter()
                         .map(|(id, raw_bytes)| ChunkRow { id: ChunkId(id), raw_bytes })
                         .collect();
                     let raw_bytes = chunks.iter().map(|chunk| chunk.raw_bytes).sum();
+                    let head = (RECORD_HEAD_BYTES + chunks.len() * CHUNK_ROW_BYTES) as u32;
+                    let bytes = head + stored % (raw_bytes + 1);
+                    let offset = end + gap;
+                    end = offset + u64::from(bytes);
                     let kind = if data { RecordKind::Data } else { RecordKind::Tree };
                     IndexedRecord { offset, bytes, kind, raw_bytes, chunks }
                 })
                 .collect();
             PackIndex { set: SetId(set), records }
         })
+    }
+
+    #[test]
+    fn a_record_longer_than_its_chunks_is_refused() {
+        let chunks = vec![ChunkRow { id: ChunkId([1; 32]), raw_bytes: 10 }];
+        let record = |bytes| IndexedRecord {
+            offset: 0,
+            bytes,
+            kind: RecordKind::Data,
+            raw_bytes: 10,
+            chunks: chunks.clone(),
+        };
+        let decoded = |bytes| {
+            PackIndex::decode(
+                &PackIndex { set: SetId([2; 16]), records: vec![record(bytes)] }.encode(),
+            )
+        };
+        assert!(decoded(100).is_ok() && decoded(110).is_ok());
+        assert!(decoded(99).is_err() && decoded(111).is_err() && decoded(u32::MAX).is_err());
     }
 
     proptest! {

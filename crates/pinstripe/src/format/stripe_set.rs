@@ -27,8 +27,6 @@ pub const HEADER_BYTES: usize = 4096;
 pub const FOOTER_BYTES: usize = 64;
 /// Length of the trailer in front of its checksum list, in bytes.
 pub const TRAILER_FIXED_BYTES: usize = 96;
-/// Length of one checksum in bytes.
-pub const CHECKSUM_BYTES: usize = 16;
 /// Most members of one set: what one byte can number and P+Q over GF(2^8) can protect.
 pub const MEMBERS_MAX: usize = 255;
 /// Most parity strips per row that the format has room for.
@@ -47,8 +45,8 @@ const TRAILER_MAGIC: [u8; 8] = *b"pstrSETt";
 const FOOTER_MAGIC: [u8; 8] = *b"pstrSETf";
 /// Feature flags this program knows: none yet.
 const KNOWN_FLAGS: u32 = 0;
-/// Checksum algorithm 1: the first 16 bytes of BLAKE3-256.
-const BLAKE3_128: u8 = 1;
+/// Checksum algorithm 1: XXH3 with 128 bits.
+const XXH3_128: u8 = 1;
 
 /// Lengths of the fields as `encode` writes them, in order; the asserts below hold them to the
 /// published totals.
@@ -76,15 +74,7 @@ const fn sum(lengths: &[usize]) -> usize {
     total
 }
 
-/// A checksum of stored bytes: it finds damage, it does not prove who wrote them.
-pub type Checksum = [u8; CHECKSUM_BYTES];
-
-/// The checksum of a strip, header, trailer or footer.
-pub fn checksum(bytes: &[u8]) -> Checksum {
-    let hash = blake3::hash(bytes);
-    let (first, _) = hash.as_bytes().split_first_chunk().expect("a BLAKE3 hash has 32 bytes");
-    *first
-}
+pub use super::checksum::{CHECKSUM_BYTES, Checksum, checksum};
 
 /// What a stripe set holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -277,7 +267,7 @@ impl Trailer {
         let mut w = Writer::new(&mut out);
         w.raw(&TRAILER_MAGIC).u32(VERSION).u32(KNOWN_FLAGS);
         w.raw(&self.store.0).raw(&self.set.0).u8(self.kind as u8);
-        w.u8(self.geometry.data).u8(self.geometry.parity).u8(BLAKE3_128);
+        w.u8(self.geometry.data).u8(self.geometry.parity).u8(XXH3_128);
         w.u32(self.geometry.strip_bytes).u64(self.logical_bytes).u64(rows);
         w.u64(self.index.start).u64(self.index.end - self.index.start).zeros(8);
         w.raw(self.checksums.as_flattened());
@@ -309,8 +299,8 @@ impl Trailer {
         let kind = SetKind::from_byte(r.u8()?)?;
         let (data, parity) = (r.u8()?, r.u8()?);
         let algorithm = r.u8()?;
-        if algorithm != BLAKE3_128 {
-            return Err(newer("checksum algorithm", BLAKE3_128, algorithm));
+        if algorithm != XXH3_128 {
+            return Err(newer("checksum algorithm", XXH3_128, algorithm));
         }
         let geometry = Geometry::decode(data, parity, r.u32()?)?;
         let (logical_bytes, rows) = (r.u64()?, r.u64()?);

@@ -20,12 +20,16 @@ pub const PAGE_MAX_BYTES: usize = 128 << 10;
 /// A node is closed at this many children or at a child whose id ends it.
 pub const NODE_MAX_CHILDREN: usize = 1024;
 const NODE_MEAN_CHILDREN: u16 = 256;
+/// Rows of one content list; a file with more chunks than this has a long content.
+pub const LIST_MAX_ROWS: usize = 4096;
+const LIST_MEAN_ROWS: u16 = 2048;
 /// Longest page or node that is believed. One entry with long xattrs can exceed `PAGE_MAX_BYTES`.
 pub const NODE_MAX_BYTES: usize = 64 << 20;
 /// Nodes above pages; 256^8 pages are beyond any tree.
 pub const HEIGHT_MAX: u8 = 8;
 
-const _: () = assert!(PAGE_MEAN_ENTRIES.is_power_of_two() && NODE_MEAN_CHILDREN.is_power_of_two());
+const _: () = assert!(PAGE_MEAN_ENTRIES.is_power_of_two());
+const _: () = assert!(NODE_MEAN_CHILDREN.is_power_of_two() && LIST_MEAN_ROWS.is_power_of_two());
 
 /// Path order.
 pub fn compare_paths(left: &[u8], right: &[u8]) -> Ordering {
@@ -55,6 +59,12 @@ pub fn ends_page(path: &[u8]) -> bool {
 /// Whether the node ends after the child with this id.
 pub fn ends_node(id: &ChunkId) -> bool {
     u16::from_le_bytes([id.0[0], id.0[1]]) & (NODE_MEAN_CHILDREN - 1) == 0
+}
+
+/// Whether a content list may end after the chunk with this id: an edit then moves no other
+/// list's boundary.
+pub fn ends_list(id: &ChunkId) -> bool {
+    u16::from_le_bytes([id.0[0], id.0[1]]) & (LIST_MEAN_ROWS - 1) == 0
 }
 
 /// One child of a node.

@@ -13,6 +13,7 @@
 pub mod directory;
 pub mod disk;
 mod memory;
+mod shared;
 mod steps;
 
 #[cfg(test)]
@@ -134,6 +135,9 @@ pub trait Member: Send + Sync {
     fn delete(&self, name: ExtentName) -> Result<()>;
     /// Makes every seal, put and delete so far survive a power cut.
     fn sync(&self) -> Result<()>;
+    /// Removes what writers that died have left unsealed; returns how many. Writers that live, in
+    /// this process or another, are not disturbed.
+    fn sweep(&self) -> Result<u64>;
     /// What it can do.
     fn caps(&self) -> Caps;
     /// Where it is, for messages.
@@ -150,42 +154,3 @@ pub trait ExtentWriter: Send {
 
 /// A member that several threads hold.
 pub type SharedMember = Arc<dyn Member>;
-
-/// A shared member is a member, so that wrappers take it as they take any other.
-impl<M: Member + ?Sized> Member for Arc<M> {
-    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
-        (**self).create(name, replace)
-    }
-
-    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        (**self).put(name, bytes)
-    }
-
-    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
-        (**self).read_at(name, offset, buf)
-    }
-
-    fn len(&self, name: ExtentName) -> Result<u64> {
-        (**self).len(name)
-    }
-
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        (**self).list(room)
-    }
-
-    fn delete(&self, name: ExtentName) -> Result<()> {
-        (**self).delete(name)
-    }
-
-    fn sync(&self) -> Result<()> {
-        (**self).sync()
-    }
-
-    fn caps(&self) -> Caps {
-        (**self).caps()
-    }
-
-    fn place(&self) -> &Path {
-        (**self).place()
-    }
-}

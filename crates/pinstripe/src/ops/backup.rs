@@ -58,11 +58,12 @@ const KEPT: &[Counter] = &[
 /// When nothing could be committed: a path that does not exist, a full member, more members lost
 /// than parity replaces. Earlier snapshots are untouched then.
 pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapshot> {
-    let began = clock::now();
+    let (began_seconds, began_nanos) = clock::now();
     let sources = sources(&options.paths)?;
     refuse_members(store, &sources)?;
     report_absent(store, monitor);
-    store.sweep();
+    tidy_members(store, monitor);
+    let exclude = exclude_members(store, options.exclude, &sources, monitor);
     let chunking: Chunking = store.config.chunking.parse()?;
     let cutter = Cutter::new(chunking, store.keys.gear_seed)?;
     let codec: Codec = store.config.codec.parse()?;
@@ -82,7 +83,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
         store,
         chunks: &catalogued.chunks,
         sources: &sources,
-        exclude: &options.exclude,
+        exclude: &exclude,
         one_file_system: options.one_file_system,
         previous,
         estimate: options.estimate,
@@ -94,8 +95,8 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     pipeline::backup::run(plan, monitor, |root| Snapshot {
         store: store.config.store,
         id,
-        created_seconds: began.seconds,
-        created_nanos: began.nanos,
+        created_seconds: began_seconds,
+        created_nanos: began_nanos,
         host: options.host,
         program: env!("CARGO_PKG_VERSION").to_owned(),
         sources: sources.clone(),
@@ -125,6 +126,41 @@ fn report_absent(store: &Store, monitor: &Monitor) {
             ),
         );
     }
+}
+
+/// What earlier writers left behind, and labels that name places of long ago. A member that cannot
+/// be tidied will fail when it is written to, and be reported then.
+fn tidy_members(store: &Store, monitor: &Monitor) {
+    for (_, member) in store.present() {
+        if let Err(error) = member.sweep() {
+            monitor.warning(member.place(), error);
+        }
+    }
+    if !store.moved.is_empty()
+        && let Err(error) = store.write_labels()
+    {
+        monitor.warning("labels of moved members", error);
+    }
+}
+
+/// Members that lie within a source are left out: else every backup would take in the packs of
+/// the one before.
+fn exclude_members(
+    store: &Store,
+    mut exclude: Exclude,
+    sources: &[Vec<u8>],
+    monitor: &Monitor,
+) -> Exclude {
+    for seat in &store.seats {
+        let place = seat.place.as_os_str().as_bytes();
+        let below_root = place.strip_prefix(b"/").unwrap_or(place);
+        if sources.iter().any(|source| is_at_or_below(below_root, source)) {
+            monitor
+                .note(&format!("left out {}: it is a member of the store", seat.place.display()));
+            exclude = exclude.with_place(place);
+        }
+    }
+    exclude
 }
 
 /// The paths to walk, from the file system's root, in path order, none within another. The last

@@ -6,12 +6,10 @@
 //! label of a rebuilt member comes last: before that, the directory is no member.
 
 use std::collections::{BTreeSet, HashSet};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::check::{indexed_sets, judge};
 use crate::error::{Error, Kind, Result};
-use crate::format::label::Label;
 use crate::format::stripe_set::SetKind;
 use crate::id::{SetId, SnapshotId, random};
 use crate::member::{ExtentName, Replace, Room, SharedMember};
@@ -19,7 +17,7 @@ use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::geometry;
-use crate::store::{Store, index, keys_name, read_small};
+use crate::store::{Store, index, keys_name, read_small, replace_small};
 use crate::stripe::{SetReader, SetWriter, StripSink};
 
 /// What to repair.
@@ -52,14 +50,13 @@ pub struct Outcome {
 /// member that cannot be written.
 pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    store.sweep();
     if let Some((number, place)) = &options.replace {
         seat_replacement(store, *number, place)?;
     }
     small_objects(store, monitor, &mut outcome)?;
     stripe_sets(store, options, monitor, &mut outcome)?;
     index_runs(store, monitor, &mut outcome)?;
-    labels(store, monitor, &mut outcome)?;
+    outcome.repaired_objects += store.write_labels()?;
     Ok(outcome)
 }
 
@@ -75,13 +72,6 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
             .advice("repair without --member mends what is damaged on it; to replace it, detach it first"));
     }
     store.seat_new(number, place)
-}
-
-/// Replaces one small object, durably.
-fn replace(member: &SharedMember, name: ExtentName, bytes: &[u8]) -> Result<()> {
-    let mut writer = member.create(name, Replace::Allowed)?;
-    writer.append(bytes)?;
-    writer.seal()
 }
 
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
@@ -117,7 +107,7 @@ fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Res
         };
         for (number, member) in store.present() {
             if sound(number, member).is_err() {
-                replace(member, name, &good)?;
+                replace_small(&**member, name, &good)?;
                 outcome.repaired_objects += 1;
             }
         }
@@ -178,7 +168,8 @@ fn repair_set(
     let damaged: BTreeSet<_> = verification.damage.iter().map(|damage| damage.member).collect();
     let (mut repaired, mut lost) = (0, 0);
     for number in damaged {
-        let Some(member) = store.seats[number].member.as_ref() else { continue };
+        let seat = store.seats.get(number);
+        let Some(member) = seat.and_then(|seat| seat.member.as_ref()) else { continue };
         let mut writer = member.create(name, Replace::Allowed)?;
         match reader.rebuild_extent(number, &mut *writer) {
             Ok(_) => {
@@ -249,25 +240,4 @@ fn write_run(store: &Store, packs: &[crate::format::pack_index::PackIndex]) -> R
     let end = writer.position();
     writer.finish(0..end, &mut extents)?;
     extents.0.into_iter().flatten().try_for_each(|writer| writer.seal())
-}
-
-/// Writes every member's label that is missing, damaged or names places that are no more.
-fn labels(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
-    let places: Vec<_> =
-        store.seats.iter().map(|seat| seat.place.as_os_str().as_bytes().to_vec()).collect();
-    // Members that were here all along first: they must know the new one before it counts.
-    for (number, member) in store.present() {
-        let label =
-            Label { config: store.config.clone(), member: number as u8, places: places.clone() };
-        let bytes = label.encode();
-        if read_small(&**member, ExtentName::Label).ok().as_deref() != Some(&bytes[..]) {
-            replace(member, ExtentName::Label, &bytes)?;
-            outcome.repaired_objects += 1;
-            monitor.note(&format!(
-                "wrote the label of member {number} at {}",
-                member.place().display()
-            ));
-        }
-    }
-    Ok(())
 }

@@ -1,6 +1,8 @@
 //! `restore`: bring a snapshot, or a subtree of it, back below a directory.
 
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ls::no_such_path;
 use crate::error::{Error, Kind, Result};
@@ -78,12 +80,21 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
         catalogued: &catalogued,
         keys: &store.keys,
         sink: &sink,
+        to: options.to,
         strip: &below,
         limits: options.limits,
         monitor,
+        disowned: AtomicU64::new(0),
+        lost: Mutex::default(),
     };
     let mut first_names = plan.files(&mut tree()?)?;
     restore::finish_tree(&plan, &mut tree()?, &mut first_names)?;
+    let disowned = plan.disowned.load(Ordering::Relaxed);
+    if disowned > 0 {
+        let what = format!("{disowned} entries belong to you now, not to who owned them");
+        let advice = "only root may give files away: restore as root to keep their owners";
+        monitor.warning(options.to, Error::new(Kind::Refused, what).advice(advice));
+    }
     if options.verify {
         let target = source::open_directory(options.to)?;
         restore::verify(&plan, &mut tree()?, std::os::fd::AsFd::as_fd(&target))?;

@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::abort::Abort;
 use super::limits::STRIPS_QUEUED;
+use super::spare::Spare;
 use crate::error::{Error, Kind, Result};
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
 use crate::monitor::{Counter, Monitor};
@@ -38,6 +39,8 @@ struct Shared<'a> {
     parity: usize,
     abort: &'a Abort,
     monitor: &'a Monitor,
+    /// Buffers of strips.
+    strips: Arc<Spare>,
 }
 
 impl<'a> Fleet<'a> {
@@ -61,6 +64,7 @@ impl<'a> Fleet<'a> {
             parity: usize::from(parity),
             abort,
             monitor,
+            strips: Arc::new(Spare::new(members.len() * STRIPS_QUEUED)),
         };
         let start = |(number, member): (usize, &Option<SharedMember>)| {
             let member = member.clone()?;
@@ -129,6 +133,13 @@ impl StripSink for FleetSink<'_, '_> {
     fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()> {
         self.fleet.send(member, Command::Append(self.name, bytes));
         Ok(())
+    }
+
+    fn buffer(&mut self, capacity: usize) -> Vec<u8> {
+        let mut buffer = self.fleet.shared.strips.take();
+        buffer.clear();
+        buffer.reserve_exact(capacity);
+        buffer
     }
 }
 
@@ -203,6 +214,7 @@ impl Writer<'_> {
                     writer.append(&bytes)?;
                     self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64);
                 }
+                self.shared.strips.give(bytes);
             }
             Command::Seal(name) => {
                 if let Some(writer) = self.open.remove(&name) {

@@ -20,8 +20,6 @@ pub const WINDOW_JOBS: usize = 512;
 pub const LARGE_BYTES: u64 = 32 * MIB;
 /// How much of a large file one worker reads and scans at a time.
 pub const SEGMENT_BYTES: usize = 4 << 20;
-/// Rows of a content list; more chunks than this make it a long content.
-pub const LIST_ROWS: usize = 4096;
 /// Strips waiting for one member's writer.
 pub const STRIPS_QUEUED: usize = 16;
 /// Chunk references planned at a time by restore.

@@ -11,12 +11,10 @@
 //! it away, so nobody waits for ever.
 
 pub mod abort;
-pub mod assemble;
 pub mod backup;
 pub mod each;
 pub mod fleet;
-pub mod ingest;
-pub mod large;
 pub mod limits;
 pub mod pack;
 pub mod restore;
+pub mod spare;

@@ -4,6 +4,7 @@ use crossbeam_channel::Receiver;
 
 use super::fleet::Fleet;
 use super::limits::PACK_BYTES;
+use super::spare::Spare;
 use crate::error::Result;
 use crate::format::label::StoreConfig;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
@@ -36,7 +37,8 @@ pub fn geometry(config: &StoreConfig) -> Result<Geometry> {
     Geometry::new(config.data, config.parity, config.strip_bytes)
 }
 
-/// Lays records into packs until the queue closes, and names what each pack holds.
+/// Lays records into packs until the queue closes, and names what each pack holds. Buffers of
+/// compressed bytes go back to `spare`.
 ///
 /// # Errors
 /// When the system has no randomness to name a pack.
@@ -44,6 +46,7 @@ pub fn run(
     records: &Receiver<FinishedRecord>,
     fleet: &Fleet<'_>,
     config: &StoreConfig,
+    spare: &Spare,
 ) -> Result<Vec<PackIndex>> {
     let mut sealed = Vec::new();
     let mut open: Option<OpenPack> = None;
@@ -53,6 +56,7 @@ pub fn run(
             None => open.insert(OpenPack::begin(fleet, config)?),
         };
         pack.add(&record, fleet)?;
+        spare.give(record.stored);
         if pack.writer.position() >= PACK_BYTES
             && let Some(pack) = open.take()
         {

@@ -117,7 +117,7 @@ fn read_checked(
 
 fn parse_index_record(bytes: &[u8]) -> Result<(PackIndex, usize)> {
     let (head, stored) = record::parse(bytes)?;
-    if head.kind != RecordKind::PackIndex {
+    if head.kind != RecordKind::PackIndex || head.codec != 0 {
         return Err(Error::new(Kind::Corrupt, "a record of another kind where an index should be"));
     }
     Ok((PackIndex::decode(stored)?, record::RECORD_HEAD_BYTES + stored.len()))

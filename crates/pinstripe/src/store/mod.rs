@@ -24,7 +24,7 @@ use crate::format::keys::Keys;
 use crate::format::label::{Label, StoreConfig};
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Room, SharedMember, Steps};
+use crate::member::{ExtentName, Member, Replace, Room, SharedMember, Steps};
 
 /// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
 #[derive(Default, Clone)]
@@ -87,7 +87,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::NotFound`] when `any` is no member, [`Kind::TooManyLosses`] when more members are
-    /// absent than parity replaces, [`Kind::Unsupported`] when a newer version wrote it.
+    /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places,
+    /// [`Kind::Unsupported`] when a newer version wrote it.
     pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
         Self::open_with(any, OpenOptions { faults: faults.clone(), steps: None })
     }
@@ -120,13 +121,19 @@ impl Store {
                 match seat_at(&candidate, &label.config) {
                     Ok((member, found)) => {
                         let found = usize::from(found.member);
+                        if found != number {
+                            absence = absence.or(Some(another(&candidate, number, found)));
+                        }
+                        let home = path(&label.places[found]);
                         if seats[found].member.is_none() {
-                            if found != number || candidate != last_seen {
-                                moved.push((found, last_seen.clone()));
+                            if candidate != home {
+                                moved.push((found, home));
                             }
                             seats[found] = options.seat(candidate, member, found);
                         }
-                        break;
+                        if found == number {
+                            break;
+                        }
                     }
                     Err(error) if error.kind() == Kind::Unsupported => return Err(error),
                     Err(error) => absence = absence.or(Some(error)),
@@ -200,18 +207,30 @@ impl Store {
     }
 
     fn require_quorum(&self) -> Result<()> {
-        let absent: Vec<_> = self.absent().collect();
+        let absent: Vec<_> = self.absent().map(|number| (number, &self.seats[number])).collect();
         if absent.len() <= usize::from(self.config.parity) {
             return Ok(());
         }
-        let places: Vec<_> =
-            absent.iter().map(|&n| format!("{} ({})", n, self.seats[n].place.display())).collect();
-        Err(Error::new(
-            Kind::TooManyLosses,
-            format!("members {} are absent", places.join(", ")),
-        )
-        .expected(format!("at most {} absent", self.config.parity), absent.len())
-        .advice("attach them where they were, or name with --store a member that knows their new places"))
+        let describe = |(number, seat): &(usize, &Seat)| {
+            let why = seat.absence.as_ref().map_or("absent", Error::what);
+            format!("{number} ({}: {why})", seat.place.display())
+        };
+        let places: Vec<_> = absent.iter().map(describe).collect();
+        let is_wrong = |(_, seat): &(usize, &Seat)| {
+            seat.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
+        };
+        let (kind, advice) = if absent.iter().any(is_wrong) {
+            (Kind::WrongMember, "attach the members of this store where they were")
+        } else {
+            (
+                Kind::TooManyLosses,
+                "attach them where they were, or name with --store a member that knows their new \
+                 places",
+            )
+        };
+        Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))
+            .expected(format!("at most {} absent", self.config.parity), absent.len())
+            .advice(advice))
     }
 
     /// The members by number, `None` where absent.
@@ -251,18 +270,24 @@ impl Store {
         Ok(extents)
     }
 
-    /// Removes what killed writers left in the `tmp/` of members. What cannot be removed now is
-    /// left to the next time: it is in nobody's way.
-    pub fn sweep(&self) {
-        for seat in self.seats.iter().filter(|seat| seat.member.is_some()) {
-            if let Ok(member) = DirectoryMember::open(&seat.place) {
-                let swept = match &self.options.steps {
-                    Some(steps) => member.with_steps(Arc::clone(steps)).sweep_tmp(),
-                    None => member.sweep_tmp(),
-                };
-                drop(swept);
+    /// Writes the label of every present member on which it is missing, damaged or names places
+    /// that are no more; returns how many.
+    ///
+    /// # Errors
+    /// When a member cannot be written.
+    pub fn write_labels(&self) -> Result<u64> {
+        let place = |seat: &Seat| seat.place.as_os_str().as_bytes().to_vec();
+        let places: Vec<_> = self.seats.iter().map(place).collect();
+        let mut written = 0;
+        for (number, member) in self.present() {
+            let (config, places) = (self.config.clone(), places.clone());
+            let label = Label { config, member: number as u8, places }.encode();
+            if read_small(&**member, ExtentName::Label).ok() != Some(label.clone()) {
+                replace_small(&**member, ExtentName::Label, &label)?;
+                written += 1;
             }
         }
+        Ok(written)
     }
 
     /// Reads a small object whole from whichever member has it sound; `decode` judges.
@@ -305,6 +330,17 @@ pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
     Ok(whole)
 }
 
+/// Puts a small object in the place of a damaged or outdated one; the old one stays until the new
+/// one is durable.
+///
+/// # Errors
+/// Those of the member.
+pub fn replace_small(member: &dyn Member, name: ExtentName, bytes: &[u8]) -> Result<()> {
+    let mut writer = member.create(name, Replace::Allowed)?;
+    writer.append(bytes)?;
+    writer.seal()
+}
+
 /// Opens a directory as a member and reads its label.
 ///
 /// # Errors
@@ -337,7 +373,18 @@ fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label
             .at(place)
             .expected(config.store, label.config.store));
     }
+    if label.config != *config {
+        return Err(Error::corrupt("this label describes the store in another way", place)
+            .advice("open the store through another member"));
+    }
     Ok((member, label))
+}
+
+/// The error for a place that holds member `found` of the store instead of member `number`.
+fn another(place: &Path, number: usize, found: usize) -> Error {
+    Error::new(Kind::WrongMember, "another member of this store is here")
+        .at(place)
+        .expected(format!("member {number}"), format!("member {found}"))
 }
 
 /// Where a member may be: where it was last seen, and where it would be if all members had moved
@@ -383,6 +430,28 @@ fn path(bytes: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_of_another_geometry_takes_no_seat() {
+        let around = tempfile::tempdir().unwrap();
+        let places = ["m0", "m1"].map(|name| around.path().join(name));
+        let config = crate::ops::init::run(&crate::ops::init::Options {
+            members: places.to_vec(),
+            parity: 1,
+            strip_bytes: 4096,
+            chunking: "64K".parse().unwrap(),
+            codec: "raw".parse().unwrap(),
+            same_disk: true,
+            now_seconds: 0,
+        })
+        .unwrap();
+        let config = StoreConfig { data: 7, ..config };
+        let label = Label { config, member: 6, places: vec![b"/nowhere".to_vec(); 8] };
+        std::fs::write(places[1].join(ExtentName::Label.path()), label.encode()).unwrap();
+        let store = Store::open(&places[0], &Plan::default()).unwrap();
+        assert_eq!(store.absent().collect::<Vec<_>>(), [1]);
+        assert!(Store::open(&places[1], &Plan::default()).is_err());
+    }
 
     #[test]
     fn members_that_moved_together_are_found() {

@@ -64,6 +64,26 @@ impl Exclude {
         Ok(Exclude { patterns: patterns.collect::<Result<_>>()? })
     }
 
+    /// Leaves out one absolute path as well, no byte of it being a wildcard.
+    #[must_use]
+    pub fn with_place(mut self, place: &[u8]) -> Self {
+        let name = |name: &[u8]| Component::Name(name.iter().map(|&b| Token::Byte(b)).collect());
+        let names = place.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        self.patterns
+            .push(Pattern { components: names.map(name).collect(), directories_only: false });
+        self
+    }
+
+    /// Whether a walk leaves out the entry with this absolute path, as far as its own path says:
+    /// what is below an excluded directory is not met in the first place.
+    pub fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
+        match self.judge(path) {
+            Verdict::Include => false,
+            Verdict::ExcludeDirectory => is_directory,
+            Verdict::Exclude => true,
+        }
+    }
+
     /// Judges an absolute path, by itself: that its parents are included is known already.
     pub(super) fn judge(&self, path: &[u8]) -> Verdict {
         let mut verdict = Verdict::Include;

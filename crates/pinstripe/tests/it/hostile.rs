@@ -11,6 +11,7 @@ use pinstripe::monitor::Monitor;
 use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::fleet::Fleet;
 use pinstripe::pipeline::pack::{self, FinishedRecord};
+use pinstripe::pipeline::spare::Spare;
 use pinstripe::store::Store;
 use pinstripe::store::tree::TreeWriter;
 
@@ -100,7 +101,7 @@ impl<'a> Forge<'a> {
             let (sender, records) = crossbeam_channel::unbounded();
             self.records.into_iter().for_each(|record| sender.send(record).unwrap());
             drop(sender);
-            let packs = pack::run(&records, &fleet, &store.config).unwrap();
+            let packs = pack::run(&records, &fleet, &store.config, &Spare::default()).unwrap();
             fleet.barrier().unwrap();
             pack::write_run(&packs, &fleet, &store.config).unwrap();
             fleet.barrier().unwrap();

@@ -10,7 +10,7 @@ mod image;
 mod limits;
 mod targets;
 mod tools;
-mod trees;
+pub mod trees;
 
 use std::collections::BTreeMap;
 use std::fs;

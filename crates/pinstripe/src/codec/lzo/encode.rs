@@ -71,13 +71,15 @@ fn find_match(raw: &[u8], places: &mut Places, literals: usize) -> Option<(usize
     // Most matches come soon: this loop knows its next place without waiting for anything.
     let soon = limit.min(literals + PATIENCE_BYTES);
     while at < soon {
-        if let Some(distance) = probe(raw, places, at) {
+        // SAFETY: `at` is in 1..limit, and `literals` lies behind every place of earlier calls.
+        if let Some(distance) = unsafe { probe(raw, places, at) } {
             return Some((at, distance));
         }
         at += 1;
     }
     while at < limit {
-        if let Some(distance) = probe(raw, places, at) {
+        // SAFETY: `at` is in 1..limit, and `literals` lies behind every place of earlier calls.
+        if let Some(distance) = unsafe { probe(raw, places, at) } {
             return Some((at, distance));
         }
         at += (1 + (at - literals) / PATIENCE_BYTES).min(MAX_STRIDE_BYTES);
@@ -87,11 +89,13 @@ fn find_match(raw: &[u8], places: &mut Places, literals: usize) -> Option<(usize
 
 /// Notes the place `at`, and tells how far back its first four bytes were seen last.
 ///
-/// Callers keep `0 < at <= raw.len() - TAIL_BYTES`, and `at` grows from call to call.
+/// # Safety
+/// `0 < at`, `at + TAIL_BYTES <= raw.len()`, and since `places` was cleared, `at` was smaller in
+/// every call before.
 #[inline(always)]
-fn probe(raw: &[u8], places: &mut Places, at: usize) -> Option<usize> {
+unsafe fn probe(raw: &[u8], places: &mut Places, at: usize) -> Option<usize> {
     debug_assert!(0 < at && at + TAIL_BYTES <= raw.len());
-    // SAFETY: `at + 4 <= raw.len()` by the callers' loop conditions.
+    // SAFETY: the caller's promise; the tail is longer than four bytes.
     let word = unsafe { load32(raw, at) };
     let place = &mut places[(word.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS)) as usize];
     let distance = usize::from((at as u16).wrapping_sub(*place));
@@ -124,10 +128,13 @@ unsafe fn load64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le(unsafe { bytes.as_ptr().add(at).cast::<u64>().read_unaligned() })
 }
 
-/// How many bytes at `at` repeat those at `from`, given that the first four do and `from < at`.
+/// How many bytes at `at` repeat those at `from`, given that the first four do.
+///
+/// # Panics
+/// Unless `from < at`.
 #[inline(always)]
 fn match_bytes(raw: &[u8], from: usize, at: usize) -> usize {
-    debug_assert!(from < at);
+    assert!(from < at, "a match lies before its repetition");
     let mut len = MIN_MATCH_BYTES;
     while at + len + 8 <= raw.len() {
         // SAFETY: the loop condition, and `from < at`.

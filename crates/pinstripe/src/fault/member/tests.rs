@@ -26,6 +26,20 @@ fn without_faults_it_is_the_inner_member() {
 }
 
 #[test]
+fn a_shared_member_can_be_wrapped() {
+    let shared: crate::member::SharedMember = Arc::new(MemoryMember::new("m"));
+    conformance::run(&|| {
+        let fresh: crate::member::SharedMember = Arc::new(MemoryMember::new("m"));
+        Box::new(FaultMember::new(fresh, Plan::default()))
+    });
+    let faulty = FaultMember::new(shared.clone(), "op=put,flip=1".parse().unwrap());
+    faulty.put(pack(1), &[0; 9]).unwrap();
+    let mut found = [0; 9];
+    shared.read_at(pack(1), 0, &mut found).unwrap();
+    assert_eq!(wrong_bits(&found), 1);
+}
+
+#[test]
 fn a_plan_that_does_not_match_changes_nothing() {
     // No check makes a million calls.
     conformance::run(&|| Box::new(with("op=any,after=1000000,error=EIO;chance=0,delay=1s")));

@@ -338,6 +338,10 @@ impl Member for DirectoryMember {
         Ok(())
     }
 
+    fn sweep(&self) -> Result<u64> {
+        self.sweep_tmp()
+    }
+
     fn caps(&self) -> Caps {
         let root = self.tree.root();
         Caps {

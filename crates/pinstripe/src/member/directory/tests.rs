@@ -69,6 +69,9 @@ fn keeps_the_rules_of_the_seam() {
         fn sync(&self) -> Result<()> {
             self.0.sync()
         }
+        fn sweep(&self) -> Result<u64> {
+            unreachable!("no test sweeps through this one")
+        }
         fn caps(&self) -> Caps {
             self.0.caps()
         }
@@ -223,6 +226,44 @@ fn sweeping_all_the_time_harms_no_writer() {
     });
     assert_eq!(member.list(Room::Index).unwrap().len(), 100);
     assert_eq!(names_in(&dir.path().join("tmp")), [""; 0]);
+}
+
+/// Comes between the making and the locking of the first two temp files: sweeps one away, and
+/// holds the other's lock as a sweep does that is about to.
+struct Meddler {
+    other: DirectoryMember,
+    created: Mutex<Vec<File>>,
+}
+
+impl Steps for Meddler {
+    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        act()?;
+        let Step::Create(path) = step else { return Ok(()) };
+        let mut created = self.created.lock().unwrap();
+        let file = File::open(path)?;
+        match created.len() {
+            0 => assert_eq!(self.other.sweep_tmp().unwrap(), 1),
+            1 => file.try_lock()?,
+            _ => {}
+        }
+        created.push(file);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_temp_file_that_a_sweep_took_first_is_given_up() {
+    let (dir, member) = member();
+    let other = DirectoryMember::open(dir.path()).unwrap();
+    let meddler = Arc::new(Meddler { other, created: Mutex::default() });
+    let member = member.with_steps(meddler.clone());
+    let writer = member.create(pack(1), Replace::Never).unwrap();
+    assert_eq!(meddler.created.lock().unwrap().len(), 3);
+    // The one that was locked goes with its holder.
+    meddler.created.lock().unwrap().clear();
+    assert_eq!(meddler.other.sweep_tmp().unwrap(), 1);
+    writer.seal().unwrap();
+    assert_eq!(member.len(pack(1)).unwrap(), 0);
 }
 
 /// Writes down every step, and fails those that a test names.

@@ -1,0 +1,167 @@
+//! The command line as a table: options that all verbs share. Each verb's own are in its file.
+//!
+//! Help, man pages and shell completions are made from here. Values are read here too, so that a
+//! bad one is refused before anything begins.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use clap::builder::styling::{AnsiColor, Styles};
+use pinstripe::error::Error;
+use pinstripe::fault::Plan;
+use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
+use pinstripe::units::{MIB, format_size, parse_size};
+
+use crate::exit;
+use crate::verbs::Verb;
+
+/// Less than this holds no strip, record and window at once.
+const MEMORY_MIN_BYTES: u64 = 64 * MIB;
+/// More threads than any machine has processors.
+const THREADS_MAX: u64 = 1024;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Backs up directories over many disks, with deduplication, compression and parity.
+///
+/// A store is a set of members: directories on different disks. A backup takes files and
+/// directories into it as a new snapshot; what the store has already is not kept twice. With
+/// parity 1 any one member may be lost, with parity 2 any two, and everything can still be
+/// restored.
+#[derive(Parser)]
+#[command(
+    name = "pinstripe",
+    version,
+    styles = STYLES,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "VERB",
+    subcommand_help_heading = "Verbs",
+    after_help = "See 'pinstripe VERB --help' for examples, and 'pinstripe --help' for exit codes.",
+    after_long_help = exit::HELP,
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// What is the same for all verbs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Options of every verb.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Options of every verb")]
+pub struct Common {
+    /// Any one member directory of the store
+    ///
+    /// All others are found from it. Without this option the environment variable
+    /// PINSTRIPE_STORE is asked; without that, the store is the default one:
+    /// $XDG_DATA_HOME/pinstripe/store, or ~/.local/share/pinstripe/store.
+    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub store: Option<PathBuf>,
+
+    /// Print JSON lines on standard output and nothing else there
+    ///
+    /// Each line is one object with an "event"; the last is the summary, also when the run fails.
+    /// Messages for people go on standard error as always.
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Print problems and what was asked for, but no summaries and notes
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+
+    /// Draw no progress bar
+    ///
+    /// There is none anyway where standard error is no terminal.
+    #[arg(long, global = true)]
+    pub no_progress: bool,
+
+    /// Memory for buffers and queues, as in 256M or 1G
+    ///
+    /// At least 64M. More lets more processors work at once.
+    #[arg(long, global = true, value_name = "SIZE", value_parser = memory,
+          default_value = "256M", hide_default_value = false)]
+    pub memory: u64,
+
+    /// Threads that hash and compress [default: one per processor]
+    #[arg(long, global = true, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    pub threads: Option<u64>,
+
+    /// Make members fail on purpose, to test a set-up
+    ///
+    /// PLAN is a list of key=value separated by commas: op (create, append, seal, put, read, len,
+    /// list, delete, sync, any), member, room (packs, index, snapshots, keys, label), after,
+    /// times, chance, seed, and one effect: error=EIO, delay=5ms, rate=50M, torn=SIZE, lost=yes,
+    /// flip=BITS or short=SIZE. Several faults stand in one PLAN with ';' between them, or in
+    /// several --fault. Example: --fault op=append,member=1,after=10,error=EIO
+    #[arg(long = "fault", global = true, value_name = "PLAN", value_parser = plan,
+          hide_short_help = true)]
+    pub faults: Vec<Plan>,
+}
+
+impl Common {
+    /// All planned faults as one plan.
+    pub fn fault_plan(&self) -> Plan {
+        Plan { faults: self.faults.iter().flat_map(|plan| plan.faults.clone()).collect() }
+    }
+}
+
+/// An error as clap shows it: on one line, its advice behind it.
+pub fn one_line(error: Error) -> String {
+    match error.advice_text() {
+        Some(advice) => format!("{error}; {advice}"),
+        None => error.to_string(),
+    }
+}
+
+/// Reads a size.
+pub fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(one_line)
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes < MEMORY_MIN_BYTES {
+        let (least, usual) = (format_size(MEMORY_MIN_BYTES), format_size(MEMORY_DEFAULT_BYTES));
+        return Err(format!("at least {least} are needed; {usual} is the default"));
+    }
+    Ok(bytes)
+}
+
+fn plan(text: &str) -> Result<Plan, String> {
+    text.parse().map_err(one_line)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_examples() {
+        for verb in Cli::command().get_subcommands() {
+            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:\n  pinstripe"), "{}", verb.get_name());
+        }
+    }
+
+    #[test]
+    fn the_default_memory_is_the_library_s() {
+        assert_eq!(memory("256M"), Ok(MEMORY_DEFAULT_BYTES));
+        assert!(memory("63M").unwrap_err().contains("64.0 MiB"));
+    }
+}

@@ -1,0 +1,116 @@
+//! Exit codes: what a script may rely on. The same table stands in `--help` and doc/exit-codes.md.
+//!
+//! Invariant: the code follows from the kind of the error, or from the ledger when there was
+//! none; no message decides about it.
+
+use pinstripe::error::Kind;
+use pinstripe::monitor::{Counter, Monitor};
+
+/// All was done.
+pub const DONE: u8 = 0;
+/// It failed; nothing half done stands under a final name.
+pub const FAILED: u8 = 1;
+/// The command line makes no sense.
+pub const USAGE: u8 = 2;
+/// It was done but for losses, each of them named.
+pub const LOSSES: u8 = 3;
+/// `check` found damage that `repair` can mend.
+pub const REPAIRABLE: u8 = 10;
+/// No such store, snapshot or path.
+pub const NOT_FOUND: u8 = 11;
+/// A member of another store, or not the member that it should be.
+pub const WRONG_MEMBER: u8 = 12;
+/// Written by a newer version.
+pub const UNSUPPORTED: u8 = 13;
+/// Refused for safety; an option overrides it.
+pub const REFUSED: u8 = 14;
+/// More is lost than parity replaces.
+pub const TOO_MANY_LOSSES: u8 = 15;
+/// The reader of standard output went away: what a shell reports for a death by SIGPIPE.
+pub const BROKEN_PIPE: u8 = 141;
+
+/// The end of `pinstripe --help`.
+pub const HELP: &str = "\
+Exit codes:
+    0  done
+    1  failed
+    2  bad usage
+    3  finished with losses, each named on standard error
+   10  check found damage that repair can mend
+   11  no such store, snapshot or path
+   12  wrong member: it belongs to another store
+   13  written by a newer version of pinstripe
+   14  refused for safety; the message names the option that overrides it
+   15  more is lost than parity replaces
+  141  the reader of standard output went away";
+
+/// The code of a run that failed.
+pub fn of_error(kind: Kind) -> u8 {
+    match kind {
+        Kind::Usage => USAGE,
+        Kind::NotFound => NOT_FOUND,
+        Kind::WrongMember => WRONG_MEMBER,
+        Kind::Unsupported => UNSUPPORTED,
+        Kind::Refused => REFUSED,
+        Kind::TooManyLosses => TOO_MANY_LOSSES,
+        _ => FAILED,
+    }
+}
+
+/// The code of a run that came to its end; losses outrank what the verb has to say.
+pub fn of_ledger(monitor: &Monitor, said_by_verb: u8) -> u8 {
+    if monitor.get(Counter::Losses) > 0 { LOSSES } else { said_by_verb }
+}
+
+/// The kind's name in JSON.
+pub fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Io => "io",
+        Kind::NoSpace => "no_space",
+        Kind::NotFound => "not_found",
+        Kind::Exists => "exists",
+        Kind::Corrupt => "corrupt",
+        Kind::Unsupported => "unsupported",
+        Kind::Usage => "usage",
+        Kind::Refused => "refused",
+        Kind::TooManyLosses => "too_many_losses",
+        Kind::WrongMember => "wrong_member",
+        Kind::Changed => "changed",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_and_documentation_name_every_code() {
+        let documented = include_str!("../../../doc/exit-codes.md");
+        for code in [
+            DONE,
+            FAILED,
+            USAGE,
+            LOSSES,
+            REPAIRABLE,
+            NOT_FOUND,
+            WRONG_MEMBER,
+            UNSUPPORTED,
+            REFUSED,
+            TOO_MANY_LOSSES,
+            BROKEN_PIPE,
+        ] {
+            assert!(documented.contains(&format!("| {code} |")), "{code}");
+            assert!(HELP.contains(&format!("{code:>5}  ")), "{code}");
+        }
+    }
+
+    #[test]
+    fn losses_outrank_what_the_verb_says() {
+        let monitor = Monitor::default();
+        assert_eq!(of_ledger(&monitor, DONE), DONE);
+        assert_eq!(of_ledger(&monitor, REPAIRABLE), REPAIRABLE);
+        monitor.add(Counter::Losses, 1);
+        assert_eq!(of_ledger(&monitor, REPAIRABLE), LOSSES);
+    }
+}

@@ -1,0 +1,65 @@
+//! Where the store is: `--store`, then `PINSTRIPE_STORE`, then the default place.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use pinstripe::error::{Error, Kind, Result};
+
+use crate::args::Common;
+
+/// The environment variable that names a member.
+const VARIABLE: &str = "PINSTRIPE_STORE";
+
+/// The member that the user named, if any.
+pub fn named(common: &Common) -> Option<PathBuf> {
+    common.store.clone().or_else(|| set(VARIABLE).map(PathBuf::from))
+}
+
+/// The default store: in the user's data directory, as the XDG base directory specification has it.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
+pub fn default_place() -> Result<PathBuf> {
+    // The specification has relative paths ignored.
+    let absolute = |name| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
+        .ok_or_else(|| {
+            Error::new(Kind::NotFound, "no store was named, and HOME is not set")
+                .advice("name any member directory of the store with --store DIR")
+        })?;
+    Ok(data.join("pinstripe/store"))
+}
+
+/// The store to read: the named one, or the default one where it exists.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is neither.
+pub fn existing(common: &Common) -> Result<PathBuf> {
+    if let Some(named) = named(common) {
+        return Ok(named);
+    }
+    let place = default_place()?;
+    if !is_store(&place) {
+        return Err(Error::new(
+            Kind::NotFound,
+            "no store was named, and there is no default one yet",
+        )
+        .at(place)
+        .advice(
+            "name any member of a store with --store DIR or PINSTRIPE_STORE; to make one: \
+             'pinstripe init --member DIR', or 'pinstripe backup PATH' for the default one",
+        ));
+    }
+    Ok(place)
+}
+
+/// Whether something was begun here that only the library can judge.
+pub fn is_store(place: &Path) -> bool {
+    place.join("pinstripe.member").exists()
+}
+
+fn set(name: &str) -> Option<std::ffi::OsString> {
+    env::var_os(name).filter(|value| value != OsStr::new(""))
+}

@@ -1,0 +1,204 @@
+//! The progress bar: a thread that reads the ledger ten times a second and draws what it says.
+//!
+//! On standard error, and only where that is a terminal. With `--json` the same thread prints a
+//! progress event each second. It ends, and the bar is wiped, when the [`Ticker`] is dropped.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use pinstripe::monitor::Monitor;
+
+use crate::args::Common;
+use crate::event::Event;
+use crate::screen::Screen;
+use crate::time;
+
+const TICKS_PER_SECOND: u8 = 10;
+/// Ticks between two progress events.
+const EVENT_TICKS: u64 = TICKS_PER_SECOND as u64;
+/// Narrower than this there is room for the amounts but for no bar.
+const BAR_COLUMNS: u16 = 72;
+/// Narrower than this there is room for the share and the time only.
+const AMOUNT_COLUMNS: u16 = 48;
+
+/// What a verb's progress is measured by.
+#[derive(Clone, Copy)]
+pub struct Gauge {
+    /// The verb in its present form: "backing up".
+    pub label: &'static str,
+    /// Bytes dealt with so far.
+    pub done_bytes: fn(&Monitor) -> u64,
+    /// How often the expected bytes are gone through: twice when what is written is read again.
+    pub passes: u64,
+}
+
+/// Whether a bar is to be drawn.
+pub fn is_wanted(common: &Common) -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    !common.no_progress && !common.quiet && !is_dumb && std::io::stderr().is_terminal()
+}
+
+/// A running bar.
+pub struct Ticker {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ticker {
+    /// Starts drawing, if anyone looks.
+    pub fn start(
+        common: &Common,
+        screen: &Arc<Screen>,
+        monitor: &Arc<Monitor>,
+        gauge: Gauge,
+    ) -> Self {
+        let is_drawn = is_wanted(common);
+        if !is_drawn && !screen.is_json() {
+            return Ticker { stop: None, thread: None };
+        }
+        let (stop, stopped) = channel();
+        let (screen, monitor) = (Arc::clone(screen), Arc::clone(monitor));
+        let thread = std::thread::spawn(move || {
+            if is_drawn {
+                let target = ProgressDrawTarget::stderr_with_hz(TICKS_PER_SECOND);
+                screen.bar.set_draw_target(target);
+            }
+            let began = Instant::now();
+            let period = Duration::from_secs(1) / u32::from(TICKS_PER_SECOND);
+            let mut form = None;
+            for tick in 1.. {
+                let reading = Reading::take(&monitor, gauge);
+                if is_drawn {
+                    reading.draw(&screen.bar, gauge.label, &mut form);
+                }
+                if tick % EVENT_TICKS == 0 {
+                    let _ = screen.event(&reading.event(began.elapsed()));
+                    screen.flush();
+                }
+                if stopped.recv_timeout(period) == Err(RecvTimeoutError::Disconnected) {
+                    break;
+                }
+            }
+            screen.bar.finish_and_clear();
+            screen.bar.set_draw_target(ProgressDrawTarget::hidden());
+        });
+        Ticker { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It draws and nothing more: its panic would be no reason to fail.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Reading {
+    done_bytes: u64,
+    total_bytes: Option<u64>,
+}
+
+/// How a bar looks: whether the total is known, and how much room there is.
+type Form = (bool, u16);
+
+impl Reading {
+    fn take(monitor: &Monitor, gauge: Gauge) -> Self {
+        let done_bytes = (gauge.done_bytes)(monitor);
+        let (expected, _) = monitor.expected();
+        let total_bytes = (expected > 0).then(|| (expected * gauge.passes).max(done_bytes));
+        Reading { done_bytes, total_bytes }
+    }
+
+    fn draw(&self, bar: &ProgressBar, label: &'static str, form: &mut Option<Form>) {
+        let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |it| it.ws_col);
+        let now = (self.total_bytes.is_some(), columns);
+        if *form != Some(now) {
+            *form = Some(now);
+            bar.set_style(style(now));
+            bar.set_message(label);
+        }
+        if let Some(total) = self.total_bytes {
+            bar.set_length(total);
+        }
+        bar.set_position(self.done_bytes);
+        bar.tick();
+    }
+
+    fn event(&self, elapsed: Duration) -> Event {
+        Event::new("progress")
+            .with("done_bytes", self.done_bytes)
+            .with_some("total_bytes", self.total_bytes)
+            .with("elapsed_seconds", elapsed.as_secs_f64())
+    }
+}
+
+fn style((is_total_known, columns): Form) -> ProgressStyle {
+    let template = match (is_total_known, columns) {
+        (true, BAR_COLUMNS..) => {
+            "{msg} [{wide_bar}] {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
+             {binary_bytes_per_sec}  {left}"
+        }
+        (true, AMOUNT_COLUMNS..) => {
+            "{percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  \
+             {left}"
+        }
+        (true, _) => "{percent:>3} %  {left}",
+        (false, AMOUNT_COLUMNS..) => {
+            "{msg}  {binary_bytes}  {binary_bytes_per_sec}  {elapsed} so far"
+        }
+        (false, _) => "{binary_bytes}  {elapsed}",
+    };
+    let style = ProgressStyle::with_template(template).expect("the templates above are sound");
+    style.with_key("left", write_left).progress_chars("=> ")
+}
+
+/// The time left, which is not known before anything was done.
+fn write_left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
+    let left = state.eta();
+    // A line that cannot be drawn is drawn again at the next tick.
+    let _ = if left.is_zero() && !state.is_finished() && state.pos() < state.len().unwrap_or(0) {
+        out.write_str("...")
+    } else {
+        write!(out, "{} left", time::rough_span(left))
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use pinstripe::monitor::Counter;
+
+    use super::*;
+
+    const GAUGE: Gauge = Gauge {
+        label: "testing",
+        done_bytes: |monitor| monitor.get(Counter::ReadBytes),
+        passes: 2,
+    };
+
+    #[test]
+    fn every_form_has_a_sound_template() {
+        for columns in [0, 20, 48, 72, 300] {
+            style((true, columns));
+            style((false, columns));
+        }
+    }
+
+    #[test]
+    fn more_than_expected_is_no_more_than_all() {
+        let monitor = Monitor::default();
+        monitor.add(Counter::ReadBytes, 30);
+        assert_eq!(Reading::take(&monitor, GAUGE).total_bytes, None);
+        monitor.expect(100, 1);
+        assert_eq!(Reading::take(&monitor, GAUGE).total_bytes, Some(200));
+        monitor.add(Counter::ReadBytes, 300);
+        let reading = Reading::take(&monitor, GAUGE);
+        assert_eq!((reading.done_bytes, reading.total_bytes), (330, Some(330)));
+    }
+}

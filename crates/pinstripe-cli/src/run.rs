@@ -1,0 +1,154 @@
+//! One run of one verb: its options, its ledger, its screen; and how it ends.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::monitor::{Counter, Monitor};
+use pinstripe::pipeline::limits::Limits;
+use pinstripe::store::Store;
+
+use crate::args::Common;
+use crate::event::Event;
+use crate::exit;
+use crate::place;
+use crate::progress::{Gauge, Ticker};
+use crate::screen::{Reporter, Screen};
+use crate::system;
+
+/// What every verb is given.
+pub struct Run {
+    /// Options of every verb.
+    pub common: Common,
+    /// Where to print.
+    pub screen: Arc<Screen>,
+    /// The ledger.
+    pub monitor: Arc<Monitor>,
+    began: Instant,
+}
+
+/// How a verb that came to its end leaves things.
+#[derive(Default)]
+pub struct Ending {
+    /// The exit code, if nothing was lost.
+    pub code: u8,
+    /// What the summary event tells besides the counters.
+    pub facts: Event,
+}
+
+impl Ending {
+    /// All was done.
+    pub fn done(facts: Event) -> Self {
+        Ending { code: exit::DONE, facts }
+    }
+}
+
+impl Run {
+    /// Prepares a run.
+    pub fn new(common: Common) -> Self {
+        let screen = Arc::new(Screen::new(&common));
+        let monitor = Arc::new(Monitor::new(Box::new(Reporter(Arc::clone(&screen)))));
+        Run { common, screen, monitor, began: Instant::now() }
+    }
+
+    /// Opens the store that was named, or the default one.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no default.
+    pub fn open_store(&self) -> Result<Store> {
+        self.open(&place::existing(&self.common)?)
+    }
+
+    /// Opens the store at a place.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`].
+    pub fn open(&self, any_member: &Path) -> Result<Store> {
+        let store = Store::open(any_member, &self.common.fault_plan())?;
+        for (number, old) in &store.moved {
+            self.monitor.note(&format!(
+                "member {number} is at {}, not at {} any more; 'pinstripe repair' takes note of it",
+                store.seats[*number].place.display(),
+                old.display()
+            ));
+        }
+        Ok(store)
+    }
+
+    /// Warns of absent members, for verbs of the library that do not.
+    pub fn warn_of_absent(&self, store: &Store) {
+        for number in store.absent() {
+            let seat = &store.seats[number];
+            let error = match &seat.absence {
+                Some(absence) => absence.duplicate(),
+                None => Error::new(Kind::NotFound, "the member is absent"),
+            };
+            self.monitor.warning(&seat.place, error);
+        }
+    }
+
+    /// Threads and queues for a store.
+    pub fn limits(&self, store: &Store) -> Limits {
+        let cores = self.common.threads.map_or_else(system::cores, |threads| threads as usize);
+        Limits::new(cores, store.seats.len(), self.common.memory)
+    }
+
+    /// Starts the progress bar; it ends with what is returned.
+    pub fn ticker(&self, gauge: Gauge) -> Ticker {
+        Ticker::start(&self.common, &self.screen, &self.monitor, gauge)
+    }
+
+    /// Time since the run began.
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Reads a counter.
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.monitor.get(counter)
+    }
+
+    /// Tells how the run ended, and finds its exit code.
+    pub fn conclude(&self, verb: &str, ended: Result<Ending>) -> ExitCode {
+        if let Some(failure) = self.screen.failure() {
+            return self.without_output(&failure);
+        }
+        let (code, facts) = match ended {
+            Ok(ending) => (exit::of_ledger(&self.monitor, ending.code), ending.facts),
+            Err(error) => {
+                self.screen.error(&error);
+                (exit::of_error(error.kind()), Event::default())
+            }
+        };
+        if code == exit::LOSSES && !self.common.quiet {
+            let losses = self.count(Counter::Losses);
+            self.screen.complain(&format!(
+                "pinstripe: finished with losses: {losses} named above (exit code {code})"
+            ));
+        }
+        let mut summary = Event::new("summary").with("verb", verb);
+        for &(counter, name) in Counter::ALL {
+            summary = summary.with(name, self.count(counter));
+        }
+        let summary = summary
+            .with_all(facts)
+            .with("elapsed_seconds", self.elapsed().as_secs_f64())
+            .with("exit_code", code);
+        let _ = self.screen.event(&summary);
+        match self.screen.failure() {
+            Some(failure) => self.without_output(&failure),
+            None => ExitCode::from(code),
+        }
+    }
+
+    fn without_output(&self, failure: &std::io::Error) -> ExitCode {
+        if failure.kind() == std::io::ErrorKind::BrokenPipe {
+            return ExitCode::from(exit::BROKEN_PIPE);
+        }
+        let text = format!("pinstripe: error: cannot write to standard output: {failure}");
+        self.screen.complain(&text);
+        ExitCode::from(exit::FAILED)
+    }
+}

@@ -1,0 +1,148 @@
+//! The only place that prints: rows, summaries and events on standard output, messages and the
+//! progress bar on standard error.
+//!
+//! Invariants: with `--json` standard output holds events and nothing else; every line comes out
+//! whole and above the bar, whichever thread it is from; a reader that goes away is no panic, it
+//! is remembered for the end.
+
+use std::io::{self, BufWriter, Stdout, Write};
+use std::sync::{Mutex, MutexGuard};
+
+use indicatif::ProgressBar;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::monitor::{Observer, Problem, Severity};
+
+use crate::args::Common;
+use crate::escape;
+use crate::event::Event;
+use crate::message::message;
+
+/// Standard output and standard error of one run.
+pub struct Screen {
+    json: bool,
+    quiet: bool,
+    /// Hidden until a ticker shows it.
+    pub bar: ProgressBar,
+    out: Mutex<Out>,
+}
+
+struct Out {
+    writer: BufWriter<Stdout>,
+    failure: Option<io::Error>,
+}
+
+impl Screen {
+    /// A screen as the options want it.
+    pub fn new(common: &Common) -> Self {
+        let out = Out { writer: BufWriter::new(io::stdout()), failure: None };
+        Screen {
+            json: common.json,
+            quiet: common.quiet,
+            bar: ProgressBar::hidden(),
+            out: Mutex::new(out),
+        }
+    }
+
+    /// Whether events are printed.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints a line that was asked for: a row of a table, an entry.
+    ///
+    /// # Errors
+    /// When standard output takes no more.
+    pub fn row(&self, line: &str) -> Result<()> {
+        if self.json { Ok(()) } else { self.put(line.as_bytes()) }
+    }
+
+    /// Prints an event.
+    ///
+    /// # Errors
+    /// When standard output takes no more.
+    pub fn event(&self, event: &Event) -> Result<()> {
+        if !self.json {
+            return Ok(());
+        }
+        let line = serde_json::to_vec(event).expect("an event has only strings for keys");
+        self.put(&line)
+    }
+
+    /// Prints a line for people about what was done.
+    pub fn say(&self, line: &str) {
+        if !self.json && !self.quiet {
+            // A failure is remembered and told at the end.
+            let _ = self.put(line.as_bytes());
+        }
+    }
+
+    /// Prints what ended the run.
+    pub fn error(&self, error: &Error) {
+        self.complain(&message("error", None, error));
+        let _ = self.event(&Event::error(error));
+    }
+
+    /// Prints a message as it is.
+    pub fn complain(&self, text: &str) {
+        self.flush();
+        // Whoever closed standard error does not want to know.
+        self.bar.suspend(|| drop(writeln!(io::stderr().lock(), "{text}")));
+    }
+
+    /// Hands over what is still held back.
+    pub fn flush(&self) {
+        let mut out = self.lock();
+        if out.failure.is_none() {
+            out.failure = out.writer.flush().err();
+        }
+    }
+
+    /// Why standard output took no more, if so.
+    pub fn failure(&self) -> Option<io::Error> {
+        self.flush();
+        self.lock().failure.take()
+    }
+
+    fn put(&self, line: &[u8]) -> Result<()> {
+        let mut out = self.lock();
+        if out.failure.is_none() {
+            let is_bar_hidden = self.bar.is_hidden();
+            let written = self.bar.suspend(|| {
+                out.writer.write_all(line)?;
+                out.writer.write_all(b"\n")?;
+                // What is held back under a bar would come out into the middle of it.
+                if is_bar_hidden { Ok(()) } else { out.writer.flush() }
+            });
+            out.failure = written.err();
+        }
+        match &out.failure {
+            None => Ok(()),
+            Some(_) => Err(Error::new(Kind::Io, "cannot write to standard output")),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Shows what the ledger reports as it happens.
+pub struct Reporter(pub std::sync::Arc<Screen>);
+
+impl Observer for Reporter {
+    fn problem(&self, problem: &Problem) {
+        let level = match problem.severity {
+            Severity::Warning => "warning",
+            Severity::Loss => "error",
+        };
+        self.0.complain(&message(level, Some(&problem.place), &problem.error));
+        let _ = self.0.event(&Event::problem(problem));
+    }
+
+    fn note(&self, text: &str) {
+        if !self.0.quiet {
+            self.0.complain(&format!("pinstripe: note: {}", escape::text(text)));
+        }
+        let _ = self.0.event(&Event::new("note").with("text", text));
+    }
+}

@@ -1,0 +1,23 @@
+//! What the command asks of the system before it begins.
+
+use std::num::NonZero;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Takes as many open files as are allowed: a restore keeps hundreds open at once, and the usual
+/// soft limit of 1024 is there for programs that call select.
+pub fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // When it cannot be raised, whatever needs more files says so itself.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// The machine's name, as snapshots keep it.
+pub fn host_name() -> Vec<u8> {
+    rustix::system::uname().nodename().to_bytes().to_vec()
+}
+
+/// Processors that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}

@@ -1,0 +1,50 @@
+//! Tables that line up: numbers to the right, words to the left, the last column as it comes.
+
+/// On which side a column is filled up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Lines of a table with a head, two spaces between columns, nothing behind the last.
+pub fn lines(head: &[(&str, Side)], rows: &[Vec<String>]) -> Vec<String> {
+    let names = head.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
+    let is_headless = names.iter().all(String::is_empty);
+    let all: Vec<_> = std::iter::once(&names).filter(|_| !is_headless).chain(rows).collect();
+    let width = |column: usize| {
+        let cells = all.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..head.len()).map(width).collect();
+    let line = |row: &&Vec<String>| {
+        let cells = row.iter().zip(head).zip(&widths);
+        let cells = cells.map(|((cell, (_, side)), &width)| match side {
+            Side::Left => format!("{cell:<width$}"),
+            Side::Right => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    all.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let head = [("n", Side::Right), ("what", Side::Left), ("where", Side::Left)];
+        let rows = [["1", "größe", "/a"], ["100", "b", ""]];
+        let rows: Vec<_> = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+        assert_eq!(lines(&head, &rows), ["  n  what   where", "  1  größe  /a", "100  b"]);
+    }
+
+    #[test]
+    fn without_names_there_is_no_head() {
+        let rows = [vec!["a".to_owned(), "1".to_owned()]];
+        assert_eq!(lines(&[("", Side::Left), ("", Side::Right)], &rows), ["a  1"]);
+    }
+}

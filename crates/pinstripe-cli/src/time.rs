@@ -1,0 +1,77 @@
+//! Times as people read them, in the zone of this machine; and amounts per time.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// `2024-05-01 12:34:56`; a time beyond all calendars is given in seconds since 1970.
+pub fn date(seconds: i64) -> String {
+    match Timestamp::from_second(seconds) {
+        Ok(time) => {
+            let local = time.to_zoned(TimeZone::system());
+            local.strftime("%Y-%m-%d %H:%M:%S").to_string()
+        }
+        Err(_) => format!("@{seconds}"),
+    }
+}
+
+/// `2024-05-01T12:34:56Z` in UTC, where the calendar has it.
+pub fn utc(seconds: i64, nanos: u32) -> Option<String> {
+    Timestamp::new(seconds, nanos as i32).ok().map(|time| time.to_string())
+}
+
+/// `0.04 s`, `12.3 s`, `3 min 20 s`.
+pub fn span(elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs();
+    match seconds {
+        0..10 => format!("{:.2} s", elapsed.as_secs_f64()),
+        10..60 => format!("{:.1} s", elapsed.as_secs_f64()),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// The same in whole seconds: for what is only guessed.
+pub fn rough_span(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        _ => self::span(span),
+    }
+}
+
+/// `412.3 MB/s`: millions of bytes per second, as disks are sold.
+pub fn rate(bytes: u64, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64().max(1e-6);
+    format!("{:.1} MB/s", bytes as f64 / seconds / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_and_rates_are_short() {
+        for (millis, text) in [
+            (0, "0.00 s"),
+            (1_250, "1.25 s"),
+            (12_310, "12.3 s"),
+            (61_000, "1 min 1 s"),
+            (7_384_000, "2 h 3 min"),
+        ] {
+            assert_eq!(span(Duration::from_millis(millis)), text);
+        }
+        assert_eq!(rough_span(Duration::from_millis(2_900)), "2 s");
+        assert_eq!(rough_span(Duration::from_secs(60)), "1 min 0 s");
+        assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.5 MB/s");
+        assert!(rate(1, Duration::ZERO).ends_with(" MB/s"));
+    }
+
+    #[test]
+    fn times_beyond_the_calendar_are_told_all_the_same() {
+        assert_eq!(utc(0, 5).unwrap(), "1970-01-01T00:00:00.000000005Z");
+        assert_eq!(utc(i64::MAX, 0), None);
+        assert_eq!(date(i64::MAX), format!("@{}", i64::MAX));
+        assert_eq!(date(0).len(), "1970-01-01 00:00:00".len());
+    }
+}

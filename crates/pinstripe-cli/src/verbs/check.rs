@@ -1,0 +1,97 @@
+//! `pinstripe check`: is everything there that the snapshots need?
+
+use pinstripe::error::Result;
+use pinstripe::monitor::Counter;
+use pinstripe::ops::{check, members};
+use pinstripe::store::Store;
+use pinstripe::units::{format_count, format_size};
+
+use crate::event::Event;
+use crate::exit;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+use crate::time;
+
+/// Check that the store is whole, and name what is not
+///
+/// Without options, the small objects of every member and both ends of every extent are read.
+/// Damage that parity or another copy can mend is a warning and gives exit code 10; what is lost
+/// is named with the snapshots and paths that it hurts, and gives exit code 3.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe check
+  pinstripe check --read-data --store /mnt/a/store")]
+pub struct Args {
+    /// Read every byte on every member and decode every record
+    #[arg(long)]
+    read_data: bool,
+}
+
+const GAUGE: Gauge = Gauge {
+    label: "checking",
+    done_bytes: |monitor| monitor.get(Counter::CheckedBytes),
+    passes: 1,
+};
+
+impl Args {
+    /// Runs the check.
+    ///
+    /// # Errors
+    /// Those of [`check::run`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        if self.read_data {
+            let states = members::run(&store)?;
+            run.monitor.expect(states.iter().map(|state| state.stored_bytes).sum(), 0);
+        }
+        let options = check::Options { read_data: self.read_data, limits: run.limits(&store) };
+        let ticker = run.ticker(GAUGE);
+        let outcome = check::run(&store, &options, &run.monitor)?;
+        drop(ticker);
+        say(run, &store, &outcome);
+        let facts = Event::default().with_fields(&outcome).with("read_data", self.read_data);
+        let code = if outcome.repairable > 0 { exit::REPAIRABLE } else { exit::DONE };
+        Ok(Ending { code, facts })
+    }
+}
+
+fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
+    let say = |line: String| run.screen.say(&line);
+    let mut checked = format!(
+        "checked {} and {} in {}",
+        counted(outcome.snapshots, "snapshot"),
+        counted(outcome.packs, "pack"),
+        time::span(run.elapsed()),
+    );
+    let read = run.count(Counter::CheckedBytes);
+    if read > 0 {
+        checked += &format!(", {} read", format_size(read));
+    }
+    say(checked);
+    if outcome.repairable > 0 {
+        let parts = counted(outcome.repairable, "damaged or missing part");
+        let how = match store.absent().count() {
+            0 => "pinstripe repair",
+            _ => "pinstripe repair (an absent member: attach it first, or --member N --to DIR)",
+        };
+        say(format!("{parts} can be mended; do it with: {how}"));
+    }
+    if outcome.lost > 0 || outcome.hurt_snapshots > 0 {
+        say(format!(
+            "{} cannot be mended; hurt are {} in {}",
+            counted(outcome.lost, "damaged part"),
+            counted(outcome.hurt_paths, "path"),
+            counted(outcome.hurt_snapshots, "snapshot"),
+        ));
+    }
+    if outcome.repairable == 0 && run.count(Counter::Losses) == 0 {
+        say("everything is there".to_owned());
+    }
+}
+
+/// `1 pack`, `2 packs`.
+pub fn counted(count: u64, name: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {name}{plural}", format_count(count))
+}

@@ -1,0 +1,174 @@
+//! `pinstripe ls`: what a snapshot holds, as `ls -l` shows it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use pinstripe::error::Result;
+use pinstripe::format::entry::Entry;
+use pinstripe::format::meta::{FileKind, Metadata};
+use pinstripe::ops::ls;
+
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::time;
+
+/// List the entries of a snapshot
+///
+/// One line each: mode, hard links, numbers of owner and group, size in bytes (device numbers for
+/// devices), time of the last change in local time, path, and where a symlink points. Names that
+/// are not printable are written with escapes such as \n and \xff.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe ls latest
+  pinstripe ls 1a2b3c4d /home/me/Documents
+  pinstripe ls latest --json | jq -r 'select(.event == \"entry\") | .path'")]
+pub struct Args {
+    /// The snapshot: 'latest', or the beginning of its id (4 letters or more)
+    #[arg(value_name = "SNAPSHOT")]
+    snapshot: String,
+
+    /// Only what is at and below this path
+    #[arg(value_name = "PATH")]
+    path: Option<OsString>,
+}
+
+impl Args {
+    /// Prints the entries.
+    ///
+    /// # Errors
+    /// Those of [`ls::run`], and of standard output.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let below = self.path.as_ref().map_or(&b""[..], |path| path.as_bytes());
+        let (mut entries, mut bytes) = (0_u64, 0_u64);
+        ls::run(&store, &self.snapshot, below, &run.monitor, &mut |entry| {
+            entries += 1;
+            if entry.meta.kind == FileKind::File {
+                bytes += entry.size;
+            }
+            if run.screen.is_json() {
+                run.screen.event(&event(entry))
+            } else {
+                run.screen.row(&line(entry))
+            }
+        })?;
+        Ok(Ending::done(Event::default().with("entries", entries).with("bytes", bytes)))
+    }
+}
+
+fn line(entry: &Entry) -> String {
+    let meta = &entry.meta;
+    let size = match meta.kind {
+        FileKind::CharDevice | FileKind::BlockDevice => {
+            format!("{}, {}", meta.rdev.0, meta.rdev.1)
+        }
+        _ => entry.size.to_string(),
+    };
+    let mut line = format!(
+        "{} {:>2} {:>5} {:>5} {size:>11} {} /{}",
+        mode_text(meta),
+        entry.links,
+        meta.uid,
+        meta.gid,
+        time::date(meta.mtime.seconds),
+        escape::name(&entry.path),
+    );
+    if meta.kind == FileKind::Symlink {
+        line += " -> ";
+        line += &escape::name(&entry.target);
+    }
+    line
+}
+
+fn event(entry: &Entry) -> Event {
+    let meta = &entry.meta;
+    let path = [b"/", &entry.path[..]].concat();
+    let event = Event::new("entry")
+        .with_name("path", &path)
+        .with("type", kind_name(meta.kind))
+        .with("mode", format!("{:04o}", meta.mode))
+        .with("uid", meta.uid)
+        .with("gid", meta.gid)
+        .with("links", entry.links)
+        .with("bytes", entry.size)
+        .with("mtime_seconds", meta.mtime.seconds)
+        .with("mtime_nanos", meta.mtime.nanos);
+    match meta.kind {
+        FileKind::Symlink => event.with_name("target", &entry.target),
+        FileKind::CharDevice | FileKind::BlockDevice => {
+            event.with("rdev", vec![meta.rdev.0, meta.rdev.1])
+        }
+        _ => event,
+    }
+}
+
+fn kind_name(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "char_device",
+        FileKind::BlockDevice => "block_device",
+    }
+}
+
+/// `drwxr-xr-x`, with `s` and `t` where set-user-id, set-group-id and the sticky bit stand.
+fn mode_text(meta: &Metadata) -> String {
+    let kind = match meta.kind {
+        FileKind::File => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+    };
+    let mut text = String::from(kind);
+    for (shift, special_bit, special) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = meta.mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (meta.mode & special_bit != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, false) => special.to_ascii_uppercase(),
+            (true, true) => special,
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use pinstripe::format::meta::Time;
+
+    use super::*;
+
+    #[test]
+    fn modes_read_as_ls_writes_them() {
+        for (kind, mode, text) in [
+            (FileKind::File, 0o644, "-rw-r--r--"),
+            (FileKind::Directory, 0o1777, "drwxrwxrwt"),
+            (FileKind::File, 0o4755, "-rwsr-xr-x"),
+            (FileKind::File, 0o6644, "-rwSr-Sr--"),
+            (FileKind::CharDevice, 0o1660, "crw-rw---T"),
+            (FileKind::Symlink, 0o777, "lrwxrwxrwx"),
+        ] {
+            let meta = Metadata {
+                kind,
+                mode,
+                uid: 0,
+                gid: 0,
+                mtime: Time::default(),
+                rdev: (0, 0),
+                xattrs: Vec::new(),
+            };
+            assert_eq!(mode_text(&meta), text);
+        }
+    }
+}

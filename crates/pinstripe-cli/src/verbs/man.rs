@@ -1,0 +1,50 @@
+//! `pinstripe man`: the manual pages, made from the table of options.
+
+use std::path::PathBuf;
+
+use clap::{CommandFactory, ValueHint};
+use clap_mangen::Man;
+use pinstripe::error::{Error, Result};
+
+use super::refuse_option;
+use crate::args::Cli;
+use crate::escape;
+use crate::run::{Ending, Run};
+
+/// Print the manual page, or write all pages into a directory
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe man | man -l -
+  pinstripe man --out ~/.local/share/man/man1")]
+pub struct Args {
+    /// Write pinstripe.1 and a page for each verb here
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    out: Option<PathBuf>,
+}
+
+impl Args {
+    /// Prints or writes the pages.
+    ///
+    /// # Errors
+    /// When the directory or standard output takes no more.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        refuse_option(run.common.json, "--json", "a manual page is printed as it is")?;
+        match &self.out {
+            Some(out) => {
+                let failed = |error| Error::io("cannot write the manual pages", out, error);
+                std::fs::create_dir_all(out).map_err(failed)?;
+                clap_mangen::generate_to(Cli::command(), out).map_err(failed)?;
+                run.screen.say(&format!("wrote the manual pages to {}", escape::path(out)));
+            }
+            None => {
+                let mut page = Vec::new();
+                let rendered = Man::new(Cli::command()).render(&mut page);
+                rendered
+                    .map_err(|error| Error::io("cannot make the page", "pinstripe.1", error))?;
+                run.screen.row(String::from_utf8_lossy(&page).trim_end())?;
+            }
+        }
+        Ok(Ending::default())
+    }
+}

@@ -1,0 +1,83 @@
+//! `pinstripe members`: which members the store has, where they are, what they hold.
+
+use pinstripe::error::Result;
+use pinstripe::ops::members::{self, MemberState};
+use pinstripe::store::Seat;
+use pinstripe::units::{format_count, format_size};
+
+use super::init;
+use crate::escape;
+use crate::event::Event;
+use crate::message::facts;
+use crate::run::{Ending, Run};
+use crate::table::{self, Side};
+
+/// List the members of the store: where they are, what they hold, which are absent
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe members
+  pinstripe members --store /mnt/b/store --json")]
+pub struct Args {}
+
+const HEAD: [(&str, Side); 6] = [
+    ("member", Side::Right),
+    ("state", Side::Left),
+    ("packs", Side::Right),
+    ("stored", Side::Right),
+    ("free", Side::Right),
+    ("place", Side::Left),
+];
+
+impl Args {
+    /// Prints the list.
+    ///
+    /// # Errors
+    /// Those of [`members::run`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        let states = members::run(&store)?;
+        for state in &states {
+            run.screen.event(&event(state))?;
+        }
+        let short = store.config.store.short();
+        run.screen.row(&format!("store {short}: {}", init::described(&store.config)))?;
+        let rows: Vec<_> = states.iter().zip(&store.seats).map(row).collect();
+        for line in table::lines(&HEAD, &rows) {
+            run.screen.row(&line)?;
+        }
+        let absent = states.iter().filter(|state| !state.present).count();
+        Ok(Ending::done(init::facts(&store.config).with("absent", absent)))
+    }
+}
+
+fn row((state, seat): (&MemberState, &Seat)) -> Vec<String> {
+    let mut place = escape::path(&state.place);
+    let unknown = || "-".to_owned();
+    if !state.present {
+        if let Some(absence) = &seat.absence {
+            place += &format!(" ({})", facts(absence));
+        }
+        let number = state.member.to_string();
+        return vec![number, "absent".to_owned(), unknown(), unknown(), unknown(), place];
+    }
+    vec![
+        state.member.to_string(),
+        "present".to_owned(),
+        format_count(state.packs),
+        format_size(state.stored_bytes),
+        state.free_bytes.map_or_else(unknown, format_size),
+        place,
+    ]
+}
+
+fn event(state: &MemberState) -> Event {
+    Event::new("member")
+        .with("member", state.member)
+        .with_path("place", &state.place)
+        .with("present", state.present)
+        .with_some("absence", state.absence.as_deref())
+        .with("packs", state.packs)
+        .with("stored_bytes", state.stored_bytes)
+        .with_some("free_bytes", state.free_bytes)
+}

@@ -1,0 +1,76 @@
+//! The verbs, one file each: their options, what they ask of the library, what they print.
+
+mod backup;
+mod check;
+mod completions;
+mod init;
+mod ls;
+mod man;
+mod members;
+mod repair;
+mod restore;
+mod snapshots;
+
+use pinstripe::error::{Error, Kind, Result};
+
+use crate::run::{Ending, Run};
+
+/// What to do.
+#[derive(clap::Subcommand)]
+pub enum Verb {
+    Init(init::Args),
+    Backup(backup::Args),
+    Snapshots(snapshots::Args),
+    Ls(ls::Args),
+    Restore(restore::Args),
+    Check(check::Args),
+    Members(members::Args),
+    Repair(repair::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+impl Verb {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verb::Init(_) => "init",
+            Verb::Backup(_) => "backup",
+            Verb::Snapshots(_) => "snapshots",
+            Verb::Ls(_) => "ls",
+            Verb::Restore(_) => "restore",
+            Verb::Check(_) => "check",
+            Verb::Members(_) => "members",
+            Verb::Repair(_) => "repair",
+            Verb::Completions(_) => "completions",
+            Verb::Man(_) => "man",
+        }
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Those of the verb.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        match self {
+            Verb::Init(args) => args.run(run),
+            Verb::Backup(args) => args.run(run),
+            Verb::Snapshots(args) => args.run(run),
+            Verb::Ls(args) => args.run(run),
+            Verb::Restore(args) => args.run(run),
+            Verb::Check(args) => args.run(run),
+            Verb::Members(args) => args.run(run),
+            Verb::Repair(args) => args.run(run),
+            Verb::Completions(args) => args.run(run),
+            Verb::Man(args) => args.run(run),
+        }
+    }
+}
+
+/// Refuses an option of every verb where it has no meaning, instead of passing over it.
+fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<()> {
+    if !is_given {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Usage, format!("{option} has no meaning here")).advice(instead))
+}

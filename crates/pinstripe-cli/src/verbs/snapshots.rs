@@ -1,0 +1,112 @@
+//! `pinstripe snapshots`: what was backed up, when, and how much.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use pinstripe::error::Result;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::ops::snapshots;
+use pinstripe::units::{format_count, format_size};
+use serde_json::Value;
+
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::table::{self, Side};
+use crate::time;
+
+/// List the snapshots of the store, oldest first
+///
+/// SIZE is what would be restored; STORED is what this snapshot added to the store, with parity.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe snapshots
+  pinstripe snapshots --store /mnt/a/store --json")]
+pub struct Args {}
+
+impl Args {
+    /// Prints the list.
+    ///
+    /// # Errors
+    /// Those of [`snapshots::run`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let snapshots = snapshots::run(&store, &run.monitor)?;
+        for snapshot in &snapshots {
+            run.screen.event(&event(snapshot))?;
+        }
+        if snapshots.is_empty() {
+            run.screen.say("no snapshot yet; make one with: pinstripe backup PATH");
+        } else {
+            let rows: Vec<_> = snapshots.iter().map(row).collect();
+            for line in table::lines(&HEAD, &rows) {
+                run.screen.row(&line)?;
+            }
+        }
+        Ok(Ending::done(Event::default().with("snapshots", snapshots.len())))
+    }
+}
+
+const HEAD: [(&str, Side); 7] = [
+    ("snapshot", Side::Left),
+    ("time", Side::Left),
+    ("host", Side::Left),
+    ("entries", Side::Right),
+    ("size", Side::Right),
+    ("stored", Side::Right),
+    ("paths", Side::Left),
+];
+
+fn row(snapshot: &Snapshot) -> Vec<String> {
+    let stored = snapshot.count("written_bytes");
+    let mut paths: Vec<_> = snapshot.sources.iter().map(|it| escape::name(&absolute(it))).collect();
+    if let Some(losses) = snapshot.count("losses").filter(|&losses| losses > 0) {
+        paths.push(format!("({} losses)", format_count(losses)));
+    }
+    vec![
+        snapshot.id.short(),
+        time::date(snapshot.created_seconds),
+        escape::name(&snapshot.host),
+        format_count(snapshot.root.entries),
+        format_size(restored_bytes(snapshot)),
+        stored.map_or_else(|| "-".to_owned(), format_size),
+        paths.join(" "),
+    ]
+}
+
+/// The bytes that a snapshot holds.
+pub fn restored_bytes(snapshot: &Snapshot) -> u64 {
+    let parts = ["new_bytes", "changed_bytes", "unchanged_bytes"];
+    parts.iter().filter_map(|name| snapshot.count(name)).sum()
+}
+
+/// A snapshot as an event.
+pub fn event(snapshot: &Snapshot) -> Event {
+    let event = Event::new("snapshot").with_all(facts(snapshot));
+    let counts = snapshot.counts.iter();
+    let counts = counts.map(|(name, count)| (name.clone(), Value::from(*count))).collect();
+    event.with("counts", Value::Object(counts))
+}
+
+/// What names and places a snapshot.
+pub fn facts(snapshot: &Snapshot) -> Event {
+    let sources: Vec<_> = snapshot.sources.iter().map(|source| absolute(source)).collect();
+    Event::default()
+        .with("snapshot", snapshot.id.to_string())
+        .with("short", snapshot.id.short())
+        .with("created_seconds", snapshot.created_seconds)
+        .with("created_nanos", snapshot.created_nanos)
+        .with_some("time", time::utc(snapshot.created_seconds, snapshot.created_nanos))
+        .with_name("host", &snapshot.host)
+        .with("program", snapshot.program.as_str())
+        .with_names("sources", &sources)
+        .with_some("parent", snapshot.parent.map(|parent| parent.to_string()))
+        .with("entries", snapshot.root.entries)
+}
+
+fn absolute(source: &[u8]) -> Vec<u8> {
+    Path::new("/").join(OsStr::from_bytes(source)).into_os_string().as_bytes().to_vec()
+}

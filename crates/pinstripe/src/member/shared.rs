@@ -1,0 +1,49 @@
+//! A member held by several is the member: so a wrapper may hold either.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+
+impl<M: Member + ?Sized> Member for Arc<M> {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        (**self).create(name, replace)
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        (**self).put(name, bytes)
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        (**self).read_at(name, offset, buf)
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        (**self).len(name)
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        (**self).list(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        (**self).delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        (**self).sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        (**self).sweep()
+    }
+
+    fn caps(&self) -> Caps {
+        (**self).caps()
+    }
+
+    fn place(&self) -> &Path {
+        (**self).place()
+    }
+}

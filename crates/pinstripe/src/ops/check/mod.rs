@@ -1,0 +1,138 @@
+//! `check`: is everything there that the snapshots need, and is it as it was written?
+//!
+//! Three questions, from the bottom up: does every member have its small objects and extents, is
+//! every strip sound (with `read_data`), does every snapshot find all of its chunks? Damage that
+//! parity or another copy can mend is a warning; what is lost is a loss, with the snapshots and
+//! paths that it hurts.
+
+mod sets;
+#[cfg(test)]
+mod tests;
+mod trees;
+
+pub(crate) use sets::indexed_sets;
+use sets::{lost_chunks, stripe_sets};
+use trees::Trees;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::keys::Keys;
+use crate::format::label::Label;
+use crate::format::snapshot::Snapshot;
+use crate::id::SnapshotId;
+use crate::member::{ExtentName, Room};
+use crate::monitor::Monitor;
+use crate::pipeline::limits::Limits;
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::{Store, index, keys_name, read_small, snapshots};
+
+/// How thorough to be.
+pub struct Options {
+    /// Read every strip and decode every record.
+    pub read_data: bool,
+    /// Threads.
+    pub limits: Limits,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Outcome {
+    /// Snapshots examined.
+    pub snapshots: u64,
+    /// Packs examined.
+    pub packs: u64,
+    /// Damaged or missing parts that `repair` can write anew.
+    pub repairable: u64,
+    /// Damaged parts that nothing can bring back.
+    pub lost: u64,
+    /// Chunks that no sound record holds.
+    pub lost_chunks: u64,
+    /// Snapshots that lost something.
+    pub hurt_snapshots: u64,
+    /// Paths in them that cannot be restored whole.
+    pub hurt_paths: u64,
+}
+
+/// Checks the store.
+///
+/// # Errors
+/// Only what keeps the check from running; damage is in the outcome and in the ledger.
+pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    absent_members(store, monitor, &mut outcome);
+    small_objects(store, monitor, &mut outcome)?;
+    let snapshots = snapshots::load(store, monitor)?;
+    outcome.snapshots = snapshots.len() as u64;
+    let catalogued = index::load(store, monitor)?;
+    let bad = stripe_sets(store, options, monitor, &mut outcome)?;
+    let lost = lost_chunks(&catalogued, &bad);
+    outcome.lost_chunks = lost.len() as u64;
+    let packs = PackReader::new(store, monitor);
+    let chunks = ChunkReader::new(&packs, &catalogued);
+    let mut trees = Trees::new(chunks, &catalogued, lost);
+    for snapshot in &snapshots {
+        trees.check(snapshot, monitor, &mut outcome);
+    }
+    Ok(outcome)
+}
+
+fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
+    for number in store.absent() {
+        let seat = &store.seats[number];
+        let error = Error::new(Kind::NotFound, format!("member {number} is absent")).advice(
+            format!("attach it again, or rebuild it: pinstripe repair --member {number} --to DIR"),
+        );
+        monitor.warning(&seat.place, error);
+        outcome.repairable += 1;
+    }
+}
+
+/// Labels, keys and snapshot objects: whole on every member?
+fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+    let mut names = vec![ExtentName::Label, keys_name(&store.config)];
+    let ids = store.list(Room::Snapshots)?.into_keys();
+    names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
+    for (number, member) in store.present() {
+        if let Some(error) = Room::ALL.into_iter().find_map(|room| member.list(room).err()) {
+            monitor.warning(member.place(), error.advice("the disk may be failing: replace it"));
+            outcome.repairable += 1;
+        }
+        for &name in &names {
+            let sound =
+                read_small(&**member, name).and_then(|bytes| judge(store, number, name, &bytes));
+            if let Err(error) = sound {
+                let error = error.advice("run 'pinstripe repair' to copy it from another member");
+                monitor.warning(member.place().join(name.path()), error);
+                outcome.repairable += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the bytes of a small object are what member `number` should have under this name.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Result<()> {
+    let wrong = |what| Err(Error::new(Kind::Corrupt, what));
+    match name {
+        ExtentName::Label => {
+            let label = Label::decode(bytes)?;
+            if label.config != store.config || usize::from(label.member) != number {
+                return wrong("the label is not this member's");
+            }
+        }
+        ExtentName::In(Room::Keys, _) => {
+            if Keys::decode(bytes)? != store.keys {
+                return wrong("these are not the store's keys");
+            }
+        }
+        ExtentName::In(_, id) => {
+            let snapshot = Snapshot::decode(bytes)?;
+            if snapshot.id.0 != id || snapshot.store != store.config.store {
+                return wrong("this snapshot has another name");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! Are the stripe sets as they were written?
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use super::{Options, Outcome};
+use crate::codec::Decoder;
+use crate::error::{Error, Kind, Result};
+use crate::id::{ChunkId, SetId};
+use crate::member::{ExtentName, Room};
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::each::each;
+use crate::store::packs::{Catalogued, PackReader};
+use crate::store::{Store, index};
+use crate::stripe::{SetReader, Verification};
+
+/// What of one pack cannot be read.
+pub(super) struct BadPack {
+    set: SetId,
+    lost: Vec<Range<u64>>,
+}
+
+/// Checks every stripe set; returns what is lost of the packs.
+pub(super) fn stripe_sets(
+    store: &Store,
+    options: &Options,
+    monitor: &Monitor,
+    outcome: &mut Outcome,
+) -> Result<Vec<BadPack>> {
+    let indexed = indexed_sets(store);
+    let mut bad = Vec::new();
+    for room in [Room::Packs, Room::Index] {
+        let mut sets = index::sets_in(store, room)?;
+        if room == Room::Packs {
+            for set in &indexed {
+                sets.entry(*set).or_default();
+            }
+        }
+        let sets: Vec<_> = sets.into_iter().collect();
+        let results = each(options.limits.workers, &sets, |(set, members)| {
+            let leftover = room == Room::Packs
+                && members.len() < usize::from(store.config.data)
+                && !indexed.contains(set);
+            if leftover {
+                return Ok(None);
+            }
+            Ok(Some(examine(store, room, *set, options, monitor)))
+        })?;
+        for ((set, _), result) in sets.into_iter().zip(results) {
+            let name = ExtentName::In(room, set.0);
+            let Some(examined) = result else {
+                let leftover = Error::new(
+                    Kind::NotFound,
+                    "left over from a backup that was cut off; nothing needs it",
+                );
+                monitor.warning(name.path(), leftover);
+                continue;
+            };
+            outcome.packs += u64::from(room == Room::Packs);
+            let lost = tally(store, name, examined, monitor, outcome);
+            if room == Room::Packs && !lost.is_empty() {
+                bad.push(BadPack { set, lost });
+            }
+        }
+    }
+    Ok(bad)
+}
+
+/// Packs that some readable index run speaks of.
+pub(crate) fn indexed_sets(store: &Store) -> HashSet<SetId> {
+    let runs = index::sets_in(store, Room::Index).unwrap_or_default();
+    let packs = runs.into_keys().filter_map(|run| index::read_run(store, run).ok()).flatten();
+    packs.map(|pack| pack.set).collect()
+}
+
+struct Examined {
+    verification: Verification,
+    /// Records that do not decode though their strips are as written.
+    records: Vec<(Range<u64>, Error)>,
+}
+
+fn examine(
+    store: &Store,
+    room: Room,
+    set: SetId,
+    options: &Options,
+    monitor: &Monitor,
+) -> Result<Examined> {
+    let name = ExtentName::In(room, set.0);
+    let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
+    let verification = if options.read_data {
+        reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes))
+    } else {
+        reader.verify_ends_only()
+    };
+    monitor.add(Counter::CheckedPacks, 1);
+    let records = match (room, options.read_data) {
+        (Room::Packs, true) => undecodable(store, set, &verification, monitor),
+        _ => Vec::new(),
+    };
+    Ok(Examined { verification, records })
+}
+
+/// Decodes every record of a pack and holds each chunk against its id.
+fn undecodable(
+    store: &Store,
+    set: SetId,
+    verification: &Verification,
+    monitor: &Monitor,
+) -> Vec<(Range<u64>, Error)> {
+    let index = match index::read_pack_index(store, set) {
+        Ok(index) => index,
+        Err(error) => return vec![(0..0, error)],
+    };
+    let packs = PackReader::new(store, monitor);
+    let (mut decoder, mut raw) = (Decoder::new(), Vec::new());
+    let mut bad = Vec::new();
+    for record in &index.records {
+        let range = record.offset..record.offset + u64::from(record.bytes);
+        if verification.lost_ranges.iter().any(|lost| overlaps(lost, &range)) {
+            continue;
+        }
+        let decoded = packs.fetch(set, record.offset, record.bytes).and_then(|fetched| {
+            let head = &fetched.head;
+            decoder.decode(head.codec, fetched.stored(), head.raw_bytes as usize, &mut raw)?;
+            let mut at = 0;
+            for chunk in &head.chunks {
+                let end = at + chunk.raw_bytes as usize;
+                if store.keys.chunk_id(&raw[at..end]) != chunk.id {
+                    return Err(Error::new(
+                        Kind::Corrupt,
+                        format!("chunk {} is not what its id says", chunk.id),
+                    ));
+                }
+                at = end;
+            }
+            Ok(())
+        });
+        if let Err(error) = decoded {
+            bad.push((range, error));
+        }
+    }
+    bad
+}
+
+fn overlaps(left: &Range<u64>, right: &Range<u64>) -> bool {
+    left.start < right.end && right.start < left.end
+}
+
+/// Reports what was found about one set; returns what of it is lost.
+fn tally(
+    store: &Store,
+    name: ExtentName,
+    examined: Result<Examined>,
+    monitor: &Monitor,
+    outcome: &mut Outcome,
+) -> Vec<Range<u64>> {
+    let derived = matches!(name, ExtentName::In(Room::Index, _));
+    let everything = || std::iter::once(0..u64::MAX).collect();
+    let examined = match examined {
+        Ok(examined) => examined,
+        Err(error) if derived => {
+            let error = error.advice("nothing is lost: run 'pinstripe repair' to make it anew");
+            monitor.warning(name.path(), error);
+            outcome.repairable += 1;
+            return Vec::new();
+        }
+        Err(error) => {
+            monitor.loss(name.path(), error);
+            outcome.lost += 1;
+            return everything();
+        }
+    };
+    for damage in &examined.verification.damage {
+        // An absent member was reported once; it has no extent of any set.
+        let seat = store.seats.get(damage.member).filter(|seat| seat.member.is_some());
+        let Some(seat) = seat else { continue };
+        let place = seat.place.join(name.path());
+        let text = format!("member {}, {}: {}", damage.member, damage.part, damage.reason);
+        let error = Error::new(Kind::Corrupt, text);
+        if damage.repairable || derived {
+            monitor.warning(place, error.advice("run 'pinstripe repair'"));
+            outcome.repairable += 1;
+        } else {
+            monitor.loss(place, error);
+            outcome.lost += 1;
+        }
+    }
+    let mut lost = examined.verification.lost_ranges;
+    for (range, error) in examined.records {
+        monitor.loss(name.path(), error);
+        outcome.lost += 1;
+        lost.push(range);
+    }
+    lost
+}
+
+/// The chunks in what is lost.
+pub(super) fn lost_chunks(catalogued: &Catalogued, bad: &[BadPack]) -> HashSet<ChunkId> {
+    let mut lost = HashSet::new();
+    for pack in bad {
+        let Some(number) = catalogued.packs.iter().position(|known| known.set == pack.set) else {
+            continue;
+        };
+        let records: HashSet<u32> = (catalogued.packs[number].records.iter().enumerate())
+            .filter(|(_, (offset, bytes))| {
+                let range = *offset..offset + u64::from(*bytes);
+                pack.lost.iter().any(|lost| overlaps(lost, &range))
+            })
+            .map(|(record, _)| record as u32)
+            .collect();
+        catalogued.chunks.for_each(|id, place| {
+            if place.pack as usize == number && records.contains(&place.record) {
+                lost.insert(*id);
+            }
+        });
+    }
+    lost
+}

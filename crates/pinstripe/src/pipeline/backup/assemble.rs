@@ -1,0 +1,200 @@
+//! The assembler: puts what workers return in any order back into path order and into the tree.
+//!
+//! It is the one owner of the snapshot's tree and of the table of hard links. Memory is bounded
+//! by the window of jobs between the join and here, except for the table, which holds one row per
+//! inode whose other names are still to come.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use super::ingest::{Assembled, Ingest, Outcome};
+use super::record::RecordBuilder;
+use crate::beneath::shown_from_root;
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::{Content, Entry, ListRow, write_chunks};
+use crate::format::record::{ChunkRow, RecordKind};
+use crate::format::snapshot::TreeRoot;
+use crate::format::tree::{LIST_MAX_ROWS, PAGE_MAX_BYTES, ends_list};
+use crate::format::wire::Writer;
+use crate::pipeline::limits::TREE_RECORD_RAW_BYTES;
+use crate::pipeline::pack::FinishedRecord;
+use crate::store::tree::TreeWriter;
+
+/// What one job has returned so far.
+#[derive(Default)]
+struct Returned {
+    entries: Option<Vec<Assembled>>,
+    large: Option<(Box<Entry>, usize)>,
+    parts: BTreeMap<usize, Vec<ChunkRow>>,
+}
+
+impl Returned {
+    fn is_complete(&self) -> bool {
+        self.entries.is_some()
+            || self.large.as_ref().is_some_and(|(_, parts)| self.parts.len() == *parts)
+    }
+}
+
+/// Content of an inode with more names to come.
+struct FirstName {
+    content: Content,
+    extents: Vec<Range<u64>>,
+    size: u64,
+    names_left: u64,
+}
+
+/// The assembler of one backup.
+pub struct Assembler<'a> {
+    shared: &'a Ingest<'a>,
+    record: RecordBuilder<'a>,
+    tree: TreeWriter,
+    waiting: BTreeMap<u64, Returned>,
+    next: u64,
+    inodes: HashMap<(u64, u64), FirstName>,
+}
+
+impl<'a> Assembler<'a> {
+    /// An assembler that hands tree records to `records`.
+    ///
+    /// # Errors
+    /// When the compressor cannot be set up.
+    pub fn new(shared: &'a Ingest<'a>, records: Sender<FinishedRecord>) -> Result<Self> {
+        let room = TREE_RECORD_RAW_BYTES + 2 * PAGE_MAX_BYTES;
+        let full = TREE_RECORD_RAW_BYTES;
+        Ok(Assembler {
+            shared,
+            record: RecordBuilder::new(shared, RecordKind::Tree, full, room, records)?,
+            tree: TreeWriter::new(),
+            waiting: BTreeMap::new(),
+            next: 0,
+            inodes: HashMap::new(),
+        })
+    }
+
+    /// Takes outcomes until nobody can send more, then closes the tree. One token is taken from
+    /// `window` for each job that is done.
+    ///
+    /// # Errors
+    /// The run's fatal error.
+    pub fn run(mut self, outcomes: &Receiver<Outcome>, window: &Receiver<()>) -> Result<TreeRoot> {
+        for outcome in outcomes {
+            self.note(outcome);
+            while self.waiting.get(&self.next).is_some_and(Returned::is_complete) {
+                let done = self.waiting.remove(&self.next).expect("it was there just now");
+                self.next += 1;
+                // After a fatal error the queue is only drained, so that nobody waits for us.
+                if !self.shared.abort.is_raised()
+                    && let Err(error) = self.append(done)
+                {
+                    self.shared.abort.raise(error);
+                }
+                // The join puts the token there before it hands out the job.
+                let _ = window.recv();
+            }
+        }
+        self.shared.abort.check()?;
+        let Assembler { tree, mut record, .. } = self;
+        let root = tree.finish(&mut |bytes| Ok(record.add(&bytes)?.id))?;
+        record.flush()?;
+        Ok(root)
+    }
+
+    fn note(&mut self, outcome: Outcome) {
+        let seq = match &outcome {
+            Outcome::Entries(seq, _) | Outcome::Large(seq, ..) | Outcome::Part(seq, ..) => *seq,
+        };
+        if seq < self.next {
+            return; // A part of a large file that was given up.
+        }
+        let returned = self.waiting.entry(seq).or_default();
+        match outcome {
+            Outcome::Entries(_, entries) => returned.entries = Some(entries),
+            Outcome::Large(_, entry, parts) => returned.large = Some((entry, parts)),
+            Outcome::Part(_, part, rows) => {
+                returned.parts.insert(part, rows);
+            }
+        }
+    }
+
+    fn append(&mut self, done: Returned) -> Result<()> {
+        if let Some((mut entry, _)) = done.large
+            && done.entries.is_none()
+        {
+            entry.content = self.long_content(done.parts.into_values().flatten().collect())?;
+            return self.push(*entry);
+        }
+        for assembled in done.entries.unwrap_or_default() {
+            match assembled {
+                Assembled::Ready(entry) => self.push(entry)?,
+                Assembled::SameInode(entry) => self.push_same_inode(entry)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, entry: Entry) -> Result<()> {
+        if entry.is_hard_linked() {
+            let first = || FirstName {
+                content: entry.content.clone(),
+                extents: entry.extents.clone(),
+                size: entry.size,
+                names_left: entry.links,
+            };
+            self.inodes.entry((entry.device, entry.inode)).or_insert_with(first);
+            self.forget_name(&entry);
+        }
+        let record = &mut self.record;
+        self.tree.push(&entry, &mut |bytes| Ok(record.add(&bytes)?.id))
+    }
+
+    fn push_same_inode(&mut self, mut entry: Entry) -> Result<()> {
+        let Some(first) = self.inodes.get(&(entry.device, entry.inode)) else {
+            let error = Error::new(Kind::Changed, "another name of this file could not be read");
+            self.shared.monitor.loss(shown_from_root(&entry.path), error);
+            return Ok(());
+        };
+        entry.content = first.content.clone();
+        entry.extents.clone_from(&first.extents);
+        entry.size = first.size;
+        self.push(entry)
+    }
+
+    fn forget_name(&mut self, entry: &Entry) {
+        let key = (entry.device, entry.inode);
+        if let Some(first) = self.inodes.get_mut(&key) {
+            first.names_left = first.names_left.saturating_sub(1);
+            if first.names_left == 0 {
+                self.inodes.remove(&key);
+            }
+        }
+    }
+
+    /// The content of a large file; a list that would burst its page is put into chunks itself.
+    fn long_content(&mut self, rows: Vec<ChunkRow>) -> Result<Content> {
+        if rows.len() <= LIST_MAX_ROWS {
+            return Ok(Content::Chunks(rows));
+        }
+        let mut lists = Vec::new();
+        let mut list = Vec::new();
+        for row in rows {
+            list.push(row);
+            if list.len() >= LIST_MAX_ROWS || (list.len() > LIST_MAX_ROWS / 8 && ends_list(&row.id))
+            {
+                lists.push(self.list(&std::mem::take(&mut list))?);
+            }
+        }
+        if !list.is_empty() {
+            lists.push(self.list(&list)?);
+        }
+        Ok(Content::Lists(lists))
+    }
+
+    fn list(&mut self, rows: &[ChunkRow]) -> Result<ListRow> {
+        let mut bytes = Vec::new();
+        write_chunks(&mut Writer::new(&mut bytes), rows);
+        let content_bytes = rows.iter().map(|row| u64::from(row.raw_bytes)).sum();
+        Ok(ListRow { id: self.record.add(&bytes)?.id, content_bytes })
+    }
+}

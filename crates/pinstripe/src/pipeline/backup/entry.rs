@@ -1,0 +1,106 @@
+//! From something in the source to its entry: metadata, holes, what changed meanwhile.
+
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+
+use super::ingest::Ingest;
+use crate::beneath::shown_from_root;
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::{Content, Entry};
+use crate::format::meta::{FileKind, Metadata, Stat, XattrList};
+use crate::source::{self, SourceFile};
+
+/// A file opened for backup, with what its entry needs.
+pub struct OpenedFile {
+    /// The file.
+    pub file: SourceFile,
+    /// Its runs of data.
+    pub extents: Vec<Range<u64>>,
+}
+
+impl OpenedFile {
+    /// Opens `path` and asks for its runs of data.
+    ///
+    /// # Errors
+    /// As the system says; [`Kind::Changed`] when it is no file any more.
+    pub fn open(shared: &Ingest<'_>, path: &[u8]) -> Result<Self> {
+        let file = SourceFile::open(shared.root, path)?;
+        let extents = file.data_extents()?;
+        Ok(OpenedFile { file, extents })
+    }
+
+    /// Bytes of data in all runs.
+    pub fn data_bytes(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.end - extent.start).sum()
+    }
+
+    /// Makes the entry, without content, once all was read. The times are those from before the
+    /// first read: should the file have changed meanwhile, the next backup reads it again.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn finish(&self, shared: &Ingest<'_>, path: Vec<u8>) -> Result<Entry> {
+        let stat = *self.file.stat();
+        if self.file.changed_since(&stat)? {
+            let error = Error::new(Kind::Changed, "the file changed while it was read")
+                .advice("what was read is saved; back it up again when nothing writes to it");
+            shared.monitor.loss(shown_from_root(&path), error);
+        }
+        let found = self.file.xattrs();
+        let mut entry = entry_of(path, &stat, report_xattrs(shared, found));
+        let whole = matches!(self.extents[..], [Range { start: 0, end }] if end == stat.size_bytes);
+        if !whole {
+            entry.extents.clone_from(&self.extents);
+        }
+        Ok(entry)
+    }
+}
+
+/// Cuts an entry down to the `read_bytes` that were there of its runs of data: the file shrank.
+pub fn shorten(entry: &mut Entry, extents: &[Range<u64>], mut read_bytes: u64) {
+    let mut kept = Vec::new();
+    for extent in extents {
+        let take = (extent.end - extent.start).min(read_bytes);
+        read_bytes -= take;
+        if take > 0 {
+            kept.push(extent.start..extent.start + take);
+        }
+    }
+    entry.size = kept.last().map_or(0, |extent| extent.end);
+    let whole = matches!(kept[..], [Range { start: 0, end }] if end == entry.size);
+    entry.extents = if whole { Vec::new() } else { kept };
+}
+
+/// An entry without content: everything that is no file, and later names of one.
+pub fn plain_entry(shared: &Ingest<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> {
+    let xattrs = report_xattrs(shared, source::xattrs_at(shared.root, &path)?);
+    let mut entry = entry_of(path, &stat, xattrs);
+    if stat.kind == FileKind::Symlink {
+        entry.target = source::read_link(shared.root, &entry.path)?;
+    }
+    Ok(entry)
+}
+
+fn report_xattrs(shared: &Ingest<'_>, found: source::Xattrs) -> XattrList {
+    for error in found.problems {
+        let place = error.place().map(|place| place.as_os_str().as_bytes()).unwrap_or_default();
+        shared.monitor.loss(shown_from_root(place), error);
+    }
+    found.list
+}
+
+/// The entry of what `stat` describes, without content.
+pub fn entry_of(path: Vec<u8>, stat: &Stat, xattrs: XattrList) -> Entry {
+    Entry {
+        path,
+        meta: Metadata::new(stat, xattrs),
+        ctime: stat.ctime,
+        inode: stat.inode,
+        device: stat.device,
+        links: stat.links,
+        size: stat.size_bytes,
+        extents: Vec::new(),
+        target: Vec::new(),
+        content: Content::default(),
+    }
+}

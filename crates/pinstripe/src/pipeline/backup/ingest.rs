@@ -1,0 +1,277 @@
+//! The ingest worker: reads files, cuts, hashes, asks dedup, compresses what is new.
+//!
+//! A small file is read straight into the record being filled: if it turns out to be known, the
+//! next one is read over it. So new bytes are touched by read, hash and compressor, and by nothing
+//! else. Every worker fills records of its own; neighbours in path order land in one record.
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use super::entry::{OpenedFile, plain_entry, shorten};
+use super::large::{ChunkTask, ScanTask};
+use super::record::RecordBuilder;
+use crate::beneath::shown_from_root;
+use crate::chunk::Cutter;
+use crate::codec::Codec;
+use crate::dedup::ChunkIndex;
+use crate::error::{Kind, Result};
+use crate::format::entry::{Content, Entry};
+use crate::format::keys::Keys;
+use crate::format::meta::{FileKind, Stat};
+use crate::format::record::{ChunkRow, RecordKind};
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::abort::Abort;
+use crate::pipeline::limits::RECORD_RAW_BYTES;
+use crate::pipeline::pack::FinishedRecord;
+use crate::pipeline::spare::Spare;
+use crate::source::SourceFile;
+
+/// What the workers of one backup share.
+pub struct Ingest<'a> {
+    /// The directory that all paths are relative to: the file system's root.
+    pub root: BorrowedFd<'a>,
+    /// Names chunks.
+    pub keys: &'a Keys,
+    /// Cuts content.
+    pub cutter: &'a Cutter,
+    /// Compresses records.
+    pub codec: Codec,
+    /// Knows chunks.
+    pub chunks: &'a ChunkIndex,
+    /// The ledger.
+    pub monitor: &'a Monitor,
+    /// The end of the run, if it comes early.
+    pub abort: &'a Abort,
+    /// Buffers for compressed records.
+    pub stored: &'a Spare,
+    /// Buffers for segments of large files.
+    pub segments: &'a Arc<Spare>,
+}
+
+/// One entry for a worker or for the assembler.
+pub enum Item {
+    /// Taken over from the previous snapshot, content and all.
+    Unchanged(Entry),
+    /// To be read.
+    Read {
+        /// Path from the file system's root.
+        path: Vec<u8>,
+        /// What the walker saw.
+        stat: Stat,
+    },
+    /// Read, but its content is another name's of the same inode that came earlier.
+    SameInode {
+        /// Path from the file system's root.
+        path: Vec<u8>,
+        /// What the walker saw.
+        stat: Stat,
+    },
+}
+
+/// Work for any worker.
+pub enum Job {
+    /// Consecutive entries.
+    Entries(u64, Vec<Item>),
+    /// Find where chunks may end in a piece of a large file.
+    Scan(ScanTask),
+    /// Hash and store chunks of a large file.
+    Chunks(ChunkTask),
+}
+
+/// What the assembler puts in order.
+pub enum Outcome {
+    /// All entries of a job; those that could not be read are not among them.
+    Entries(u64, Vec<Assembled>),
+    /// A large file's entry, which awaits this many parts of its content.
+    Large(u64, Box<Entry>, usize),
+    /// One part of a large file's content.
+    Part(u64, usize, Vec<ChunkRow>),
+}
+
+/// An entry on its way into the tree.
+pub enum Assembled {
+    /// Complete.
+    Ready(Entry),
+    /// Complete but for content, which is that of an earlier name of the same inode.
+    SameInode(Entry),
+}
+
+/// One worker.
+pub struct Worker<'a> {
+    shared: &'a Ingest<'a>,
+    record: RecordBuilder<'a>,
+    stream: Vec<u8>,
+}
+
+impl<'a> Worker<'a> {
+    /// A worker that hands its records to `records`.
+    ///
+    /// # Errors
+    /// When the compressor cannot be set up.
+    pub fn new(shared: &'a Ingest<'a>, records: Sender<FinishedRecord>) -> Result<Self> {
+        let room = RECORD_RAW_BYTES + shared.cutter.max_bytes();
+        let record = RecordBuilder::new(shared, RecordKind::Data, RECORD_RAW_BYTES, room, records)?;
+        Ok(Worker { shared, record, stream: Vec::new() })
+    }
+
+    /// Works until there are no jobs left; after a fatal error only drains them.
+    pub fn run(mut self, jobs: &Receiver<Job>, outcomes: &Sender<Outcome>) {
+        for job in jobs {
+            if self.shared.abort.is_raised() {
+                continue;
+            }
+            // The assembler is there until all workers are gone, except when it panicked.
+            let done = match job {
+                Job::Entries(seq, items) => {
+                    let entries = items.into_iter().filter_map(|item| self.entry(item)).collect();
+                    outcomes.send(Outcome::Entries(seq, entries)).is_ok()
+                }
+                Job::Scan(task) => {
+                    task.run(self.shared);
+                    true
+                }
+                Job::Chunks(task) => {
+                    let (seq, part) = (task.seq, task.part);
+                    match task.run(&mut self.record) {
+                        Ok(rows) => outcomes.send(Outcome::Part(seq, part, rows)).is_ok(),
+                        Err(error) => {
+                            self.shared.abort.raise(error);
+                            true
+                        }
+                    }
+                }
+            };
+            if !done {
+                break;
+            }
+        }
+        if let Err(error) = self.record.flush() {
+            self.shared.abort.raise(error);
+        }
+    }
+
+    fn entry(&mut self, item: Item) -> Option<Assembled> {
+        let (path, stat, same_inode) = match item {
+            Item::Unchanged(entry) => return Some(Assembled::Ready(entry)),
+            Item::Read { path, stat } => (path, stat, false),
+            Item::SameInode { path, stat } => (path, stat, true),
+        };
+        let result = match stat.kind {
+            FileKind::File if !same_inode => self.file(path.clone()),
+            _ => plain_entry(self.shared, path.clone(), stat),
+        };
+        match result {
+            Ok(entry) if same_inode => Some(Assembled::SameInode(entry)),
+            Ok(entry) => Some(Assembled::Ready(entry)),
+            Err(error) if error.kind() == Kind::NoSpace => {
+                self.shared.abort.raise(error);
+                None
+            }
+            Err(error) => {
+                self.shared.monitor.loss(shown_from_root(&path), error);
+                None
+            }
+        }
+    }
+
+    fn file(&mut self, path: Vec<u8>) -> Result<Entry> {
+        let opened = OpenedFile::open(self.shared, &path)?;
+        let mut rows = Vec::with_capacity(1);
+        let mut read_bytes = 0;
+        for extent in &opened.extents {
+            let read = self.extent(&opened.file, extent.clone(), &mut rows)?;
+            read_bytes += read;
+            if read < extent.end - extent.start {
+                break; // The file ends here now; should it grow again, it is another one.
+            }
+        }
+        let cut_short = read_bytes < opened.data_bytes();
+        let mut entry = opened.finish(self.shared, path)?;
+        entry.content = Content::Chunks(rows);
+        if cut_short {
+            shorten(&mut entry, &opened.extents, read_bytes);
+        }
+        Ok(entry)
+    }
+
+    /// Reads one run of data, cut into chunks of its own; returns how many bytes there were.
+    fn extent(
+        &mut self,
+        file: &SourceFile,
+        extent: Range<u64>,
+        rows: &mut Vec<ChunkRow>,
+    ) -> Result<u64> {
+        let bytes = extent.end - extent.start;
+        let read = if bytes <= self.shared.cutter.min_bytes() as u64 {
+            self.one_chunk(file, extent, rows)?
+        } else {
+            self.stream(file, extent, rows)?
+        };
+        self.shared.monitor.add(Counter::ReadBytes, read);
+        Ok(read)
+    }
+
+    fn one_chunk(
+        &mut self,
+        file: &SourceFile,
+        extent: Range<u64>,
+        rows: &mut Vec<ChunkRow>,
+    ) -> Result<u64> {
+        let bytes = (extent.end - extent.start) as usize;
+        let read = file.read_at(extent.start, self.record.room(bytes)?)?;
+        // Fixed chunks lie at multiples of their size, so even a short extent may hold a cut.
+        let mut done = 0;
+        while done < read {
+            let offset = extent.start + done as u64;
+            let rest = &self.record.room(read)?[done..read];
+            let cut = self.shared.cutter.next_cut(offset, rest, true);
+            if cut == read {
+                rows.push(self.record.keep_room(read)?);
+            } else {
+                let chunk = rest[..cut].to_vec();
+                let tail = rest[cut..].to_vec();
+                rows.push(self.record.add(&chunk)?);
+                self.record.room(read)?[done + cut..read].copy_from_slice(&tail);
+            }
+            done += cut;
+        }
+        Ok(read as u64)
+    }
+
+    fn stream(
+        &mut self,
+        file: &SourceFile,
+        extent: Range<u64>,
+        rows: &mut Vec<ChunkRow>,
+    ) -> Result<u64> {
+        let max_bytes = self.shared.cutter.max_bytes();
+        let mut stream = std::mem::take(&mut self.stream);
+        stream.resize(2 * max_bytes, 0);
+        let (mut start, mut end) = (0, 0);
+        let mut next = extent.start;
+        let mut at_end = false;
+        loop {
+            if !at_end && end - start < max_bytes {
+                stream.copy_within(start..end, 0);
+                (start, end) = (0, end - start);
+                let wanted = (extent.end - next).min((stream.len() - end) as u64) as usize;
+                let read = file.read_at(next, &mut stream[end..end + wanted])?;
+                next += read as u64;
+                end += read;
+                at_end = read < wanted || next == extent.end;
+            }
+            if start == end {
+                break;
+            }
+            let offset = next - (end - start) as u64;
+            let cut = self.shared.cutter.next_cut(offset, &stream[start..end], at_end);
+            rows.push(self.record.add(&stream[start..start + cut])?);
+            start += cut;
+        }
+        self.stream = stream;
+        Ok(next - extent.start)
+    }
+}

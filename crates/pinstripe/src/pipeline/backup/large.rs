@@ -1,0 +1,278 @@
+//! Large files: read and scanned in segments by all workers, cut in order by one thread.
+//!
+//! A gear hash reaches back 64 bytes, so where chunks *may* end can be found in every segment
+//! alone; where they *do* end follows from the one before, and that is quickly said once the
+//! candidates are known. The cuts are those that one thread would find.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_channel::{Sender, bounded};
+
+use super::entry::{OpenedFile, shorten};
+use super::ingest::{Ingest, Job, Outcome};
+use super::record::RecordBuilder;
+use crate::chunk::{Candidates, Resolver};
+use crate::error::{Error, Kind, Result};
+use crate::format::record::ChunkRow;
+use crate::monitor::Counter;
+use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
+use crate::pipeline::spare::Spare;
+use crate::source::SourceFile;
+
+/// What precedes a segment and still matters for its hashes.
+const WARM_UP_BYTES: u64 = 64;
+
+/// A segment of a large file in memory.
+struct Segment {
+    /// Position of the first byte in the file.
+    start: u64,
+    /// What precedes it, for the scan only, and then its bytes.
+    bytes: Vec<u8>,
+    warm_up: usize,
+    /// Where the buffer goes in the end.
+    spare: Arc<Spare>,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.spare.give(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl Segment {
+    fn data(&self) -> &[u8] {
+        &self.bytes[self.warm_up..]
+    }
+
+    fn end(&self) -> u64 {
+        self.start + self.data().len() as u64
+    }
+}
+
+struct Scanned {
+    number: u64,
+    result: Result<(Segment, Candidates)>,
+}
+
+/// Read one segment and find where chunks may end in it.
+pub struct ScanTask {
+    file: Arc<OpenedFile>,
+    number: u64,
+    range: Range<u64>,
+    /// Bytes before the segment that belong to the same run of data.
+    warm_up: u64,
+    reply: Sender<Scanned>,
+}
+
+impl ScanTask {
+    /// Carries the task out; the reply goes to whoever cuts the file.
+    pub fn run(self, shared: &Ingest<'_>) {
+        let result = self.scan(shared, &self.file.file);
+        // Nobody waits for it when the file was given up.
+        let _ = self.reply.send(Scanned { number: self.number, result });
+    }
+
+    fn scan(&self, shared: &Ingest<'_>, file: &SourceFile) -> Result<(Segment, Candidates)> {
+        let warm_up = self.warm_up as usize;
+        let mut bytes = shared.segments.take();
+        bytes.resize(warm_up + (self.range.end - self.range.start) as usize, 0);
+        let read = file.read_at(self.range.start - self.warm_up, &mut bytes)?;
+        bytes.truncate(read);
+        let warm_up = warm_up.min(read);
+        let (before, data) = bytes.split_at(warm_up);
+        let candidates = shared.cutter.scan(before, data, self.range.start);
+        Ok((
+            Segment { start: self.range.start, bytes, warm_up, spare: Arc::clone(shared.segments) },
+            candidates,
+        ))
+    }
+}
+
+/// Hash chunks of a large file and store those that are new.
+pub struct ChunkTask {
+    /// The file's place among the jobs.
+    pub seq: u64,
+    /// Which part of its content this is.
+    pub part: usize,
+    segments: Vec<Arc<Segment>>,
+    chunks: Vec<Range<u64>>,
+}
+
+impl ChunkTask {
+    /// Carries the task out.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn run(self, record: &mut RecordBuilder<'_>) -> Result<Vec<ChunkRow>> {
+        let mut joined = Vec::new();
+        let mut rows = Vec::with_capacity(self.chunks.len());
+        for chunk in &self.chunks {
+            let within = |segment: &&Arc<Segment>| {
+                segment.start <= chunk.start && chunk.end <= segment.end()
+            };
+            if let Some(segment) = self.segments.iter().find(within) {
+                rows.push(record.add(part_of(segment, chunk))?);
+            } else {
+                joined.clear();
+                self.segments.iter().for_each(|segment| joined.extend(part_of(segment, chunk)));
+                rows.push(record.add(&joined)?);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The bytes of `chunk` that lie in `segment`.
+fn part_of<'s>(segment: &'s Segment, chunk: &Range<u64>) -> &'s [u8] {
+    let at =
+        |position: u64| (position.clamp(segment.start, segment.end()) - segment.start) as usize;
+    &segment.data()[at(chunk.start)..at(chunk.end)]
+}
+
+/// Where a large file's work goes.
+pub struct Queues<'a> {
+    /// To the workers.
+    pub jobs: &'a Sender<Job>,
+    /// To the assembler.
+    pub outcomes: &'a Sender<Outcome>,
+    /// Segments in memory at most.
+    pub segments: usize,
+}
+
+/// Backs one large file up: hands out its scans and chunks, and its entry at the end.
+///
+/// # Errors
+/// Those of opening and reading the file; parts handed out by then are of no consequence.
+pub fn ingest(shared: &Ingest<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -> Result<()> {
+    let file = Arc::new(OpenedFile::open(shared, path)?);
+    let mut cut = Cut { queues, seq, parts: 0, read_bytes: 0 };
+    for extent in file.extents.clone() {
+        if !cut.extent(shared, &file, extent)? {
+            break;
+        }
+    }
+    let (parts, read_bytes) = (cut.parts, cut.read_bytes);
+    let cut_short = read_bytes < file.data_bytes();
+    let mut entry = file.finish(shared, path.to_vec())?;
+    if cut_short {
+        shorten(&mut entry, &file.extents, read_bytes);
+    }
+    let sent = queues.outcomes.send(Outcome::Large(seq, Box::new(entry), parts));
+    sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))
+}
+
+struct Cut<'a> {
+    queues: &'a Queues<'a>,
+    seq: u64,
+    parts: usize,
+    read_bytes: u64,
+}
+
+impl Cut<'_> {
+    /// Cuts one run of data; `false` when the file ended within it.
+    fn extent(
+        &mut self,
+        shared: &Ingest<'_>,
+        file: &Arc<OpenedFile>,
+        extent: Range<u64>,
+    ) -> Result<bool> {
+        let (reply, replies) = bounded(self.queues.segments);
+        let mut run = Run {
+            resolver: shared.cutter.resolver(extent.start),
+            chunk_start: extent.start,
+            held: Vec::new(),
+        };
+        let segments = (extent.end - extent.start).div_ceil(SEGMENT_BYTES as u64);
+        let (mut asked, mut next) = (0, 0);
+        let mut early: BTreeMap<u64, Scanned> = BTreeMap::new();
+        while next < segments {
+            while asked < segments && asked < next + self.queues.segments as u64 {
+                let start = extent.start + asked * SEGMENT_BYTES as u64;
+                let range = start..(start + SEGMENT_BYTES as u64).min(extent.end);
+                let warm_up = WARM_UP_BYTES.min(start - extent.start);
+                let (file, reply) = (Arc::clone(file), reply.clone());
+                self.send(Job::Scan(ScanTask { file, number: asked, range, warm_up, reply }))?;
+                asked += 1;
+            }
+            let scanned = match early.remove(&next) {
+                Some(scanned) => scanned,
+                None => {
+                    shared.abort.check()?;
+                    let scanned = replies.recv_timeout(std::time::Duration::from_millis(100));
+                    let Ok(scanned) = scanned else { continue };
+                    early.insert(scanned.number, scanned);
+                    continue;
+                }
+            };
+            next += 1;
+            let (segment, candidates) = scanned.result?;
+            let wanted = (extent.end - segment.start).min(SEGMENT_BYTES as u64);
+            let ended = (segment.data().len() as u64) < wanted;
+            shared.monitor.add(Counter::ReadBytes, segment.data().len() as u64);
+            self.read_bytes += segment.data().len() as u64;
+            self.segment(&mut run, segment, &candidates)?;
+            if ended {
+                self.last(run)?;
+                return Ok(false);
+            }
+        }
+        self.last(run)?;
+        Ok(true)
+    }
+
+    fn segment(&mut self, run: &mut Run, segment: Segment, found: &Candidates) -> Result<()> {
+        let mut cuts = Vec::new();
+        run.resolver.push(segment.data(), found, &mut cuts);
+        run.held.push(Arc::new(segment));
+        self.hand_out(run, &cuts)
+    }
+
+    fn last(&mut self, mut run: Run) -> Result<()> {
+        let end = run.held.last().map_or(run.chunk_start, |segment| segment.end());
+        if end > run.chunk_start {
+            self.hand_out(&mut run, &[end])?;
+        }
+        Ok(())
+    }
+
+    /// Hands out the chunks that end at `cuts`, about a record's worth at a time.
+    fn hand_out(&mut self, run: &mut Run, cuts: &[u64]) -> Result<()> {
+        let mut chunks = Vec::new();
+        let mut bytes = 0;
+        for (at, &end) in cuts.iter().enumerate() {
+            chunks.push(run.chunk_start..end);
+            bytes += end - run.chunk_start;
+            run.chunk_start = end;
+            if bytes >= JOB_BYTES || at + 1 == cuts.len() {
+                let range = chunks[0].start..end;
+                let touches = |segment: &&Arc<Segment>| {
+                    segment.start < range.end && range.start < segment.end()
+                };
+                let segments = run.held.iter().filter(touches).cloned().collect();
+                let chunks = std::mem::take(&mut chunks);
+                let task = ChunkTask { seq: self.seq, part: self.parts, segments, chunks };
+                self.send(Job::Chunks(task))?;
+                self.parts += 1;
+                bytes = 0;
+            }
+        }
+        run.held.retain(|segment| segment.end() > run.chunk_start);
+        Ok(())
+    }
+
+    fn send(&self, job: Job) -> Result<()> {
+        let sent = self.queues.jobs.send(job);
+        sent.map_err(|_| Error::new(Kind::Io, "the ingest workers are gone"))
+    }
+}
+
+/// The state of cutting one run of data.
+struct Run {
+    resolver: Resolver,
+    /// Where the chunk begins whose end is not known yet.
+    chunk_start: u64,
+    /// Segments that this chunk may reach into.
+    held: Vec<Arc<Segment>>,
+}

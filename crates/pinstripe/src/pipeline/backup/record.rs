@@ -1,0 +1,146 @@
+//! Gathers new chunks into records and compresses them.
+
+use crossbeam_channel::Sender;
+
+use super::ingest::Ingest;
+use crate::codec::{Encoded, Encoder};
+use crate::error::Result;
+use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
+use crate::id::ChunkId;
+use crate::monitor::Counter;
+use crate::pipeline::pack::FinishedRecord;
+
+/// Fills records with new chunks and hands them on, compressed.
+pub struct RecordBuilder<'a> {
+    shared: &'a Ingest<'a>,
+    kind: RecordKind,
+    full_bytes: usize,
+    raw: Vec<u8>,
+    filled: usize,
+    rows: Vec<ChunkRow>,
+    encoder: Encoder,
+    records: Sender<FinishedRecord>,
+}
+
+impl<'a> RecordBuilder<'a> {
+    /// A builder that closes records at `full_bytes`, with a buffer of `room_bytes`.
+    ///
+    /// # Errors
+    /// When the compressor cannot be set up.
+    pub fn new(
+        shared: &'a Ingest<'a>,
+        kind: RecordKind,
+        full_bytes: usize,
+        room_bytes: usize,
+        records: Sender<FinishedRecord>,
+    ) -> Result<Self> {
+        Ok(RecordBuilder {
+            shared,
+            kind,
+            full_bytes,
+            raw: vec![0; room_bytes],
+            filled: 0,
+            rows: Vec::new(),
+            encoder: Encoder::new(shared.codec)?,
+            records,
+        })
+    }
+
+    /// A buffer of `bytes` bytes behind the chunks of the record being filled, for a chunk that
+    /// may become part of it by [`keep_room`](Self::keep_room).
+    ///
+    /// # Errors
+    /// Those of the compressor, when the record had to be closed for it.
+    pub fn room(&mut self, bytes: usize) -> Result<&mut [u8]> {
+        if self.filled + bytes > self.raw.len() {
+            self.flush()?;
+            let most = self.raw.len().max(bytes);
+            self.raw.resize(most, 0);
+        }
+        Ok(&mut self.raw[self.filled..self.filled + bytes])
+    }
+
+    /// Takes the first `bytes` bytes of the room as a chunk, stored only if it is new.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn keep_room(&mut self, bytes: usize) -> Result<ChunkRow> {
+        let chunk = &self.raw[self.filled..self.filled + bytes];
+        let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: bytes as u32 };
+        if self.claim(row.id, bytes) {
+            self.filled += bytes;
+            self.rows.push(row);
+            self.flush_if_full()?;
+        }
+        Ok(row)
+    }
+
+    /// Takes a chunk from elsewhere, stored only if it is new.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn add(&mut self, chunk: &[u8]) -> Result<ChunkRow> {
+        let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: chunk.len() as u32 };
+        if self.claim(row.id, chunk.len()) {
+            // A chunk that fills a record alone goes as it is; what is gathered waits for more.
+            if chunk.len() >= self.full_bytes {
+                return self.send(chunk, vec![row]).map(|()| row);
+            }
+            self.room(chunk.len())?.copy_from_slice(chunk);
+            self.filled += chunk.len();
+            self.rows.push(row);
+            self.flush_if_full()?;
+        }
+        Ok(row)
+    }
+
+    fn claim(&self, id: ChunkId, bytes: usize) -> bool {
+        let is_new = self.shared.chunks.claim(id);
+        let monitor = self.shared.monitor;
+        monitor.add(if is_new { Counter::NewChunks } else { Counter::KnownChunks }, 1);
+        if is_new && self.kind == RecordKind::Data {
+            monitor.add(Counter::DedupedBytes, bytes as u64);
+        }
+        is_new
+    }
+
+    fn flush_if_full(&mut self) -> Result<()> {
+        if self.filled >= self.full_bytes || self.rows.len() >= RECORD_MAX_CHUNKS as usize {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Closes the record being filled, if there is one.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn flush(&mut self) -> Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let rows = std::mem::take(&mut self.rows);
+        let raw = std::mem::take(&mut self.raw);
+        let sent = self.send(&raw[..self.filled], rows);
+        self.raw = raw;
+        self.filled = 0;
+        sent
+    }
+
+    fn send(&mut self, raw: &[u8], chunks: Vec<ChunkRow>) -> Result<()> {
+        let mut stored = self.shared.stored.take();
+        let encoded = self.encoder.encode(raw, &mut stored)?;
+        if encoded == Encoded::Raw {
+            stored.extend_from_slice(raw);
+        }
+        let codec = encoded.codec_id();
+        if self.kind == RecordKind::Data {
+            self.shared.monitor.add(Counter::CompressedBytes, stored.len() as u64);
+        }
+        let raw_bytes = raw.len() as u32;
+        let record = FinishedRecord { kind: self.kind, codec, chunks, raw_bytes, stored };
+        // The packer is there until all builders are gone, except when it panicked.
+        let _ = self.records.send(record);
+        Ok(())
+    }
+}

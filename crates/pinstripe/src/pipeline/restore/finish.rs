@@ -1,0 +1,89 @@
+//! The second pass of a restore: what must wait until all files are written.
+
+use super::{FirstNames, Plan};
+use crate::beneath::shown;
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
+use crate::format::meta::FileKind;
+use crate::format::tree::is_at_or_below;
+use crate::monitor::Counter;
+use crate::sink::Unset;
+use crate::store::tree::TreeReader;
+
+/// The second pass: symlinks, special files, later names of inodes, and what directories get when
+/// all in them is done. One thread, since it is short work in path order.
+///
+/// # Errors
+/// Never for single entries: they are in the ledger.
+pub fn finish_tree(
+    plan: &Plan<'_>,
+    tree: &mut TreeReader<'_>,
+    first_names: &mut FirstNames,
+) -> Result<()> {
+    let mut open: Vec<Entry> = Vec::new();
+    loop {
+        let entry = match tree.next_entry() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => break,
+            // Reported by the first pass.
+            Err(_) => continue,
+        };
+        while open.last().is_some_and(|directory| !is_at_or_below(&entry.path, &directory.path)) {
+            close(plan, open.pop().as_ref());
+        }
+        if entry.meta.kind == FileKind::Directory {
+            open.push(entry);
+            continue;
+        }
+        let path = plan.target_path(&entry);
+        match later_entry(plan, &entry, path, first_names) {
+            Ok(Some(unset)) => {
+                plan.monitor.add(Counter::RestoredEntries, 1);
+                plan.note_unset(path, unset);
+            }
+            Ok(None) => {}
+            Err(error) => plan.lose(path, error),
+        }
+    }
+    while let Some(directory) = open.pop() {
+        close(plan, Some(&directory));
+    }
+    Ok(())
+}
+
+fn later_entry(
+    plan: &Plan<'_>,
+    entry: &Entry,
+    path: &[u8],
+    first_names: &mut FirstNames,
+) -> Result<Option<Vec<Unset>>> {
+    if entry.is_hard_linked() {
+        let key = (entry.device, entry.inode);
+        let first = first_names.entry(key).or_insert_with(|| path.to_vec());
+        if first != path {
+            if plan.is_lost(first) {
+                // What has the name now, under --overwrite, is the file from before.
+                let what = "another name of this file could not be restored";
+                return Err(Error::new(Kind::NotFound, what).at(shown(path)));
+            }
+            return plan.sink.hard_link(first, path).map(|()| Some(Vec::new()));
+        }
+    }
+    match entry.meta.kind {
+        FileKind::File | FileKind::Directory => Ok(None),
+        FileKind::Symlink => plan.sink.symlink(path, &entry.target, &entry.meta).map(Some),
+        _ => plan.sink.special(path, &entry.meta).map(Some),
+    }
+}
+
+fn close(plan: &Plan<'_>, directory: Option<&Entry>) {
+    let Some(directory) = directory else { return };
+    let path = plan.below(&directory.path);
+    match plan.sink.finish_directory(path, &directory.meta) {
+        Ok(unset) => {
+            plan.monitor.add(Counter::RestoredEntries, 1);
+            plan.note_unset(path, unset);
+        }
+        Err(error) => plan.lose(path, error),
+    }
+}

@@ -1,0 +1,269 @@
+//! A restore's threads: fetchers read records in pack order, decoders write them where they belong.
+//!
+//! The caller plans: it walks the snapshot in path order, makes directories at once, and gathers
+//! the chunks of files until a plan's worth is together. Those are sorted by where they are, so
+//! that every record is read and decoded once for all files that want it. Files are written out of
+//! order; the last piece of a file finishes it. A file that cannot be restored whole is removed.
+
+mod finish;
+mod planner;
+mod verify;
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+pub use finish::finish_tree;
+pub use verify::verify;
+
+use planner::Planner;
+
+use crate::beneath::shown;
+use crate::codec::Decoder;
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
+use crate::format::keys::Keys;
+use crate::format::meta::Metadata;
+use crate::format::record::ChunkRow;
+use crate::id::ChunkId;
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::abort::Abort;
+use crate::pipeline::limits::Limits;
+use crate::sink::{FileSink, Part, TreeSink, Unset};
+use crate::store::packs::{Catalogued, FetchedRecord, PackReader, RecordPlace, wrong_place};
+use crate::store::tree::TreeReader;
+
+/// What to restore, and where to.
+pub struct Plan<'a> {
+    /// Reads records.
+    pub packs: &'a PackReader<'a>,
+    /// Knows where chunks are.
+    pub catalogued: &'a Catalogued,
+    /// Checks that chunks are what they should be.
+    pub keys: &'a Keys,
+    /// The target.
+    pub sink: &'a TreeSink,
+    /// Where the target is, for messages.
+    pub to: &'a Path,
+    /// What is cut off each path: the restored subtree, or nothing.
+    pub strip: &'a [u8],
+    /// Threads and queues.
+    pub limits: Limits,
+    /// The ledger.
+    pub monitor: &'a Monitor,
+    /// Counts the entries that could not be given to their owner.
+    pub disowned: AtomicU64,
+    /// Paths that could not be restored.
+    pub lost: Mutex<HashSet<Vec<u8>>>,
+}
+
+/// First name of each inode that has several.
+pub type FirstNames = HashMap<(u64, u64), Vec<u8>>;
+
+/// A file being restored.
+struct Target {
+    path: Vec<u8>,
+    size: u64,
+    meta: Metadata,
+    /// Pieces not yet written, plus one while the planner may add more.
+    left: AtomicUsize,
+    failed: AtomicBool,
+    sink: Mutex<Option<Arc<FileSink>>>,
+}
+
+/// One chunk on its way into one file.
+struct Piece {
+    record: RecordPlace,
+    raw_offset: u32,
+    row: ChunkRow,
+    file_offset: u64,
+    target: Arc<Target>,
+}
+
+struct Task {
+    record: RecordPlace,
+    pieces: Vec<Piece>,
+}
+
+impl Plan<'_> {
+    /// The path below the target that an entry is restored to.
+    fn below<'e>(&self, path: &'e [u8]) -> &'e [u8] {
+        if self.strip.is_empty() {
+            return path; // A slash in front is no slip but an attempt: the sink refuses it.
+        }
+        let rest = &path[self.strip.len().min(path.len())..];
+        rest.strip_prefix(b"/").unwrap_or(rest)
+    }
+
+    /// The same for what is no directory: a single file becomes an entry of the target.
+    fn target_path<'e>(&self, entry: &'e Entry) -> &'e [u8] {
+        match self.below(&entry.path) {
+            [] => entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path),
+            path => path,
+        }
+    }
+
+    fn place(&self, path: &[u8]) -> PathBuf {
+        self.to.join(shown(path))
+    }
+
+    /// Reports a path that could not be restored: once, whatever follows from that.
+    fn lose(&self, path: &[u8], error: Error) {
+        let mut lost = self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if lost.insert(path.to_vec()) {
+            self.monitor.loss(self.place(path), error);
+        }
+    }
+
+    fn is_lost(&self, path: &[u8]) -> bool {
+        self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).contains(path)
+    }
+
+    fn note_unset(&self, path: &[u8], unset: Vec<Unset>) {
+        for Unset { part, error } in unset {
+            // Only root may give files away: that an owner stays is how others restore. It is said
+            // once for all of them.
+            if part == Part::Owner && !rustix::process::geteuid().is_root() {
+                self.disowned.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.monitor.loss(self.place(path), error);
+            }
+        }
+    }
+
+    /// Restores directories (bare) and files. Everything else is for [`finish_tree`], which needs
+    /// the first names that this returns.
+    ///
+    /// # Errors
+    /// What ends the run: a full target. What single entries met is in the ledger.
+    pub fn files(&self, tree: &mut TreeReader<'_>) -> Result<FirstNames> {
+        let abort = Abort::default();
+        let first_names = std::thread::scope(|scope| {
+            let (tasks, task_queue) = bounded::<Task>(4 * self.limits.fetchers);
+            let (fetched, fetched_queue) = bounded(self.limits.records_queued);
+            for _ in 0..self.limits.fetchers {
+                let (tasks, fetched) = (task_queue.clone(), fetched.clone());
+                scope.spawn(move || self.fetch(&tasks, &fetched));
+            }
+            for _ in 0..self.limits.workers {
+                let queue = fetched_queue.clone();
+                let abort = &abort;
+                scope.spawn(move || self.decode(&queue, abort));
+            }
+            drop((task_queue, fetched, fetched_queue));
+            Planner::new(self, &abort, tasks).run(tree)
+        });
+        abort.check().map(|()| first_names)
+    }
+
+    fn fetch(&self, tasks: &Receiver<Task>, fetched: &Sender<(Task, Result<FetchedRecord>)>) {
+        for task in tasks {
+            let RecordPlace { pack, offset, bytes } = task.record;
+            let set = self.catalogued.packs[pack as usize].set;
+            let record = self.packs.fetch(set, offset, bytes);
+            if fetched.send((task, record)).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn decode(&self, queue: &Receiver<(Task, Result<FetchedRecord>)>, abort: &Abort) {
+        let mut decoder = Decoder::new();
+        let mut raw = Vec::new();
+        for (task, record) in queue {
+            if abort.is_raised() {
+                task.pieces.iter().for_each(|piece| piece.target.give_up());
+                continue;
+            }
+            let decoded = record.and_then(|record| {
+                let head = &record.head;
+                decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut raw)
+            });
+            let mut verified = None;
+            for piece in &task.pieces {
+                let result = match &decoded {
+                    Ok(()) => self.write(piece, &raw, &mut verified),
+                    Err(error) => Err(error.duplicate()),
+                };
+                self.settle(&piece.target, result, abort);
+            }
+        }
+    }
+
+    fn write(&self, piece: &Piece, raw: &[u8], verified: &mut Option<ChunkId>) -> Result<()> {
+        if piece.target.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let range = piece.raw_offset as usize..(piece.raw_offset + piece.row.raw_bytes) as usize;
+        let chunk = raw.get(range).ok_or_else(|| wrong_place(&piece.row.id))?;
+        // Pieces are in the order of their chunks: copies of one chunk follow each other.
+        if *verified != Some(piece.row.id) {
+            if self.keys.chunk_id(chunk) != piece.row.id {
+                return Err(wrong_place(&piece.row.id));
+            }
+            *verified = Some(piece.row.id);
+        }
+        piece.target.sink(self.sink)?.write_at(piece.file_offset, chunk)?;
+        self.monitor.add(Counter::RestoredBytes, chunk.len() as u64);
+        Ok(())
+    }
+
+    /// Takes note of one piece's end, and of the file's end with the last one.
+    fn settle(&self, target: &Arc<Target>, result: Result<()>, abort: &Abort) {
+        if let Err(error) = result {
+            target.give_up();
+            self.report(target, error, abort);
+        }
+        if target.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        if target.failed.load(Ordering::Relaxed) {
+            target.take();
+            return;
+        }
+        let finished = target.sink(self.sink).and_then(|sink| {
+            drop(target.take());
+            Arc::into_inner(sink).expect("the last piece is the last to hold the file").finish()
+        });
+        match finished {
+            Ok(unset) => {
+                self.monitor.add(Counter::RestoredEntries, 1);
+                self.note_unset(&target.path, unset);
+            }
+            Err(error) => self.report(target, error, abort),
+        }
+    }
+
+    fn report(&self, target: &Target, error: Error, abort: &Abort) {
+        if error.kind() == Kind::NoSpace {
+            abort.raise(
+                error.advice("free some room at the target and restore again with --overwrite"),
+            );
+        } else {
+            self.lose(&target.path, error);
+        }
+    }
+}
+
+impl Target {
+    /// The open file, made by whoever is first.
+    fn sink(&self, tree: &TreeSink) -> Result<Arc<FileSink>> {
+        let mut sink = self.sink.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(sink) = &*sink {
+            return Ok(Arc::clone(sink));
+        }
+        let made = Arc::new(tree.create_file(&self.path, self.size, self.meta.clone())?);
+        Ok(Arc::clone(sink.insert(made)))
+    }
+
+    fn take(&self) -> Option<Arc<FileSink>> {
+        self.sink.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+
+    fn give_up(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,82 @@
+//! The third pass of a restore, if asked for: is what was written what was backed up?
+
+use std::os::fd::BorrowedFd;
+
+use crossbeam_channel::bounded;
+
+use super::Plan;
+use super::planner::Offsets;
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
+use crate::format::meta::FileKind;
+use crate::format::record::ChunkRow;
+use crate::monitor::Counter;
+use crate::source::SourceFile;
+use crate::store::tree::TreeReader;
+
+/// Reads every restored file again and holds it against the ids of its chunks.
+///
+/// # Errors
+/// Never for single files: they are in the ledger.
+pub fn verify(plan: &Plan<'_>, tree: &mut TreeReader<'_>, target: BorrowedFd<'_>) -> Result<()> {
+    std::thread::scope(|scope| {
+        let (files, queue) = bounded::<(Entry, Vec<ChunkRow>)>(plan.limits.jobs_queued);
+        for _ in 0..plan.limits.workers {
+            let queue = queue.clone();
+            scope.spawn(move || {
+                let mut buffer = Vec::new();
+                for (entry, rows) in queue {
+                    let path = plan.target_path(&entry);
+                    if let Err(error) = verify_file(plan, &entry, &rows, target, path, &mut buffer)
+                    {
+                        plan.lose(path, error);
+                    }
+                }
+            });
+        }
+        drop(queue);
+        loop {
+            match tree.next_entry() {
+                Ok(Some(entry)) if entry.meta.kind == FileKind::File => {
+                    let Ok(rows) = tree.content(&entry.content) else { continue };
+                    if files.send((entry, rows)).is_err() {
+                        break;
+                    }
+                }
+                Ok(Some(_)) | Err(_) => {}
+                Ok(None) => break,
+            }
+        }
+    });
+    Ok(())
+}
+
+fn verify_file(
+    plan: &Plan<'_>,
+    entry: &Entry,
+    rows: &[ChunkRow],
+    target: BorrowedFd<'_>,
+    path: &[u8],
+    buffer: &mut Vec<u8>,
+) -> Result<()> {
+    let file = SourceFile::open(target, path)?;
+    if file.stat().size_bytes != entry.size {
+        return Err(Error::new(Kind::Corrupt, "the restored file has another length")
+            .expected(entry.size, file.stat().size_bytes));
+    }
+    let mut offsets = Offsets::new(entry);
+    for row in rows {
+        let offset = offsets.next(row.raw_bytes)?;
+        buffer.resize(row.raw_bytes as usize, 0);
+        let read = file.read_at(offset, buffer)?;
+        if read < buffer.len() || plan.keys.chunk_id(buffer) != row.id {
+            return Err(Error::new(
+                Kind::Corrupt,
+                format!("the restored bytes from {offset} on are not what was backed up"),
+            )
+            .advice("the disk of the target may be failing: restore to another one"));
+        }
+        plan.monitor.add(Counter::CheckedBytes, u64::from(row.raw_bytes));
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Stores of every format version that there was, frozen in `testdata/`, are read for ever.
+//!
+//! `testdata/README.md` says how they were made. A store that does not read any more is a broken
+//! promise, never a reason to make it anew.
+
+mod manifest;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pinstripe::fault::Plan;
+use pinstripe::monitor::{Counter, Monitor};
+use pinstripe::ops::{check, restore};
+use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
+use pinstripe::store::{Store, snapshots};
+
+/// A frozen store, and its members: of the last ones as many may be missing as it has parity.
+struct Frozen {
+    name: &'static str,
+    members: usize,
+    parity: usize,
+}
+
+/// Every folder of `testdata/`.
+const FROZEN: [Frozen; 5] = [
+    Frozen { name: "store-v1-lz4", members: 4, parity: 2 },
+    Frozen { name: "store-v1-lzo", members: 3, parity: 1 },
+    Frozen { name: "store-v1-raw", members: 3, parity: 1 },
+    Frozen { name: "store-v1-snappy", members: 3, parity: 1 },
+    Frozen { name: "store-v1-zstd", members: 3, parity: 1 },
+];
+
+/// The manifests beside the members, by the age of the snapshots that they describe.
+const MANIFESTS: [&str; 2] = ["first.manifest", "second.manifest"];
+
+fn testdata() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Whether files here may have the attribute that the trees have.
+fn has_xattrs(directory: &Path) -> bool {
+    let probe = directory.join("probe");
+    fs::write(&probe, b"").unwrap();
+    let set = rustix::fs::setxattr(&probe, manifest::XATTR, b"1", rustix::fs::XattrFlags::empty());
+    fs::remove_file(probe).unwrap();
+    set.is_ok()
+}
+
+/// Checks and restores the store at `place` through member `through` with `absent` members gone;
+/// returns how many strips had to be rebuilt.
+fn read(place: &Path, through: usize, absent: usize) -> u64 {
+    let limits = Limits::new(2, 4, MEMORY_DEFAULT_BYTES);
+    let store = Store::open(&place.join(format!("m{through}")), &Plan::default()).unwrap();
+    assert_eq!(store.absent().count(), absent);
+    let monitor = Monitor::default();
+    let options = check::Options { read_data: true, limits };
+    let outcome = check::run(&store, &options, &monitor).unwrap();
+    assert_eq!((outcome.snapshots, outcome.lost, outcome.hurt_paths), (2, 0, 0), "{outcome:?}");
+    assert_eq!(outcome.repairable, absent as u64, "{outcome:?}");
+    assert!(outcome.packs > 0);
+
+    let monitor = Monitor::default();
+    let around = tempfile::tempdir().unwrap();
+    let has_xattrs = has_xattrs(around.path());
+    let known = snapshots::load(&store, &monitor).unwrap();
+    for (snapshot, name) in known.iter().zip(MANIFESTS) {
+        let to = around.path().join(name);
+        let options = restore::Options {
+            snapshot: &snapshot.id.to_string(),
+            path: &snapshot.sources[0],
+            to: &to,
+            overwrite: false,
+            verify: true,
+            limits,
+        };
+        restore::run(&store, &options, &monitor).unwrap();
+        let bare = |line: &str| match line.rsplit_once(' ') {
+            Some((line, _)) if !has_xattrs => line.to_owned(),
+            _ => line.to_owned(),
+        };
+        let wanted = fs::read_to_string(place.join(name)).unwrap();
+        let wanted: Vec<_> = wanted.lines().map(bare).collect();
+        let found: Vec<_> = manifest::describe(&to).iter().map(|line| bare(line)).collect();
+        assert_eq!(found, wanted, "{name} through member {through}");
+    }
+    let losses = if has_xattrs { 0 } else { known.len() as u64 };
+    assert_eq!(monitor.get(Counter::Losses), losses);
+    monitor.get(Counter::RebuiltStrips)
+}
+
+fn read_whole_and_degraded(frozen: &Frozen) {
+    let &Frozen { name, members, parity } = frozen;
+    let around = tempfile::tempdir().unwrap();
+    let place = around.path().join(name);
+    copy(&testdata().join(name), &place);
+    assert_eq!(read(&place, 0, 0), 0);
+    let mut rebuilt = 0;
+    for first in 0..members {
+        let absent: Vec<_> = (first..first + parity).map(|member| member % members).collect();
+        let aside = |member: &usize| (place.join(format!("m{member}")), place.join("aside"));
+        fs::create_dir(place.join("aside")).unwrap();
+        for (there, aside) in absent.iter().map(aside) {
+            fs::rename(&there, aside.join(there.file_name().unwrap())).unwrap();
+        }
+        rebuilt += read(&place, (first + parity) % members, parity);
+        for (there, aside) in absent.iter().map(aside) {
+            fs::rename(aside.join(there.file_name().unwrap()), &there).unwrap();
+        }
+        fs::remove_dir(place.join("aside")).unwrap();
+    }
+    assert!(rebuilt > 0, "no member held anything that was needed");
+}
+
+#[test]
+fn raw_of_version_1() {
+    read_whole_and_degraded(&FROZEN[2]);
+}
+
+#[test]
+fn zstd_of_version_1() {
+    read_whole_and_degraded(&FROZEN[4]);
+}
+
+#[test]
+fn lz4_with_two_parity_strips_of_version_1() {
+    read_whole_and_degraded(&FROZEN[0]);
+}
+
+#[test]
+fn snappy_of_version_1() {
+    read_whole_and_degraded(&FROZEN[3]);
+}
+
+#[test]
+fn lzo_of_version_1() {
+    read_whole_and_degraded(&FROZEN[1]);
+}
+
+#[test]
+fn every_folder_is_read_here() {
+    let mut folders: Vec<_> = fs::read_dir(testdata())
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    folders.sort();
+    assert_eq!(folders, FROZEN.map(|frozen| frozen.name));
+}
+
+#[test]
+fn nothing_was_changed() {
+    for Frozen { name, .. } in FROZEN {
+        let listed = fs::read_to_string(testdata().join(name).with_extension("hashes")).unwrap();
+        let found = manifest::hashes(&testdata().join(name));
+        assert_eq!(found, listed.lines().collect::<Vec<_>>(), "{name}");
+    }
+}
