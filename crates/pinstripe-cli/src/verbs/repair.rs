@@ -11,6 +11,7 @@ use pinstripe::units::format_size;
 use super::counted;
 use crate::escape;
 use crate::event::Event;
+use crate::exit;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
@@ -67,7 +68,9 @@ impl Args {
             let place = escape::path(&place);
             run.screen.say(&format!("member {number} is whole again, at {place}"));
         }
-        Ok(Ending::done(Event::default().with_fields(&outcome)))
+        // A store with a member still absent is whole for reading, not for the next loss.
+        let code = if store.absent().count() > 0 { exit::REPAIRABLE } else { exit::DONE };
+        Ok(Ending { code, facts: Event::default().with_fields(&outcome) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! `restore`: bring a snapshot, or a subtree of it, back below a directory.
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ls::no_such_path;
@@ -84,6 +85,7 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
         limits: options.limits,
         monitor,
         disowned: AtomicU64::new(0),
+        lost: Mutex::default(),
     };
     let mut first_names = plan.files(&mut tree()?)?;
     restore::finish_tree(&plan, &mut tree()?, &mut first_names)?;

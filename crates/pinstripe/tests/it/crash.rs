@@ -202,7 +202,9 @@ fn a_repair_cut_off_at_any_step_loses_nothing_and_the_next_one_ends_it() {
     };
     let bench = Bench::new();
     hurt_one_member(&bench.site);
-    let steps = count_steps(|steps| drop(run(&bench.site, steps).unwrap()));
+    let steps = count_steps(|steps| {
+        run(&bench.site, steps).unwrap();
+    });
     assert!(bench.site.image() == bench.image, "repair brings back what was there");
     assert!(steps > 25, "{steps}");
     on_benches(0..steps + 1, |bench, cut| {

@@ -71,7 +71,7 @@ impl Bench {
         let open = |set: SetId| {
             let name = ExtentName::In(room, set.0);
             let reader = SetReader::open(&store.members(), name, store.config.store, set).unwrap();
-            (name, reader.layout().clone())
+            (name, *reader.layout())
         };
         sets.map(open).collect()
     }
@@ -293,8 +293,11 @@ fn assert_told_as_restored(bench: &Bench, store: &Store) -> usize {
             .collect();
         let (restored, to) = (Ledger::new(), site.target());
         restore(store, &snapshot.id.to_string(), &site.source(), &to, &restored).unwrap();
-        let unrestored: BTreeSet<PathBuf> =
-            restored.losses().into_iter().map(|seen| site.source().join(seen.place)).collect();
+        let met = restored.losses();
+        let unrestored: BTreeSet<PathBuf> = (met.iter())
+            .map(|seen| site.source().join(seen.place.strip_prefix(&to).unwrap()))
+            .collect();
+        assert_eq!(met.len(), unrestored.len(), "told twice: {met:#?}");
         assert_eq!(told, unrestored, "told {:#?}\nmet {:#?}", ledger.seen(), restored.seen());
         let mut wanted = wanted.clone();
         for path in &unrestored {

@@ -1,6 +1,8 @@
 //! What the verbs ask of their seams, counted: a change that makes them ask more is seen here.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use pinstripe::fault::{FaultMember, Operation, Plan};
@@ -9,7 +11,7 @@ use pinstripe::monitor::Counter;
 use pinstripe::store::Store;
 
 use crate::look::stamps;
-use crate::support::{Ledger, Site, backup, check, noise, restore, small_tree};
+use crate::support::{Ledger, Site, backup, check, noise, restore, skipped, small_tree};
 
 type Counted = Arc<FaultMember<SharedMember>>;
 
@@ -29,15 +31,42 @@ fn calls(counted: &[Counted], operation: Operation) -> Vec<u64> {
     counted.iter().map(|member| member.statistics().of(operation).calls).collect()
 }
 
+/// What a snapshot says of the directories above the source. Others make and remove theirs there.
+fn above(site: &Site) -> Vec<(i64, i64, u64)> {
+    let look = |path: &Path| {
+        let stat = fs::symlink_metadata(path).unwrap();
+        (stat.ctime(), stat.ctime_nsec(), stat.nlink())
+    };
+    site.source().ancestors().skip(1).map(look).collect()
+}
+
+/// Backs up, does `work`, backs up again; once more from the beginning when somebody else changed
+/// a directory above the source meanwhile.
+fn second_backup(test: &str, work: impl Fn(&Site)) -> Option<(Site, Vec<Counted>, Ledger)> {
+    for _ in 0..TRIES {
+        let site = Site::new(3, 1);
+        small_tree(&site.source(), 1);
+        let before = above(&site);
+        site.save();
+        work(&site);
+        let (store, counted) = count(site.store());
+        let ledger = Ledger::new();
+        backup(&store, &site.source(), &ledger).unwrap();
+        ledger.assert_clean();
+        if above(&site) == before {
+            return Some((site, counted, ledger));
+        }
+    }
+    skipped(test, "the directory for temporary files never rests");
+    None
+}
+
+const TRIES: usize = 100;
+
 #[test]
 fn an_unchanged_second_backup_reads_no_content_and_writes_one_object() {
-    let site = Site::new(3, 1);
-    small_tree(&site.source(), 1);
-    site.save();
-    let (store, counted) = count(site.store());
-    let ledger = Ledger::new();
-    backup(&store, &site.source(), &ledger).unwrap();
-    ledger.assert_clean();
+    let test = "an_unchanged_second_backup_reads_no_content_and_writes_one_object";
+    let Some((site, counted, ledger)) = second_backup(test, |_| {}) else { return };
     assert_eq!(ledger.get(Counter::ReadBytes), 0);
     assert_eq!(ledger.get(Counter::NewChunks), 0);
     let files = stamps(&site.source()).len() as u64;
@@ -50,16 +79,12 @@ fn an_unchanged_second_backup_reads_no_content_and_writes_one_object() {
 
 #[test]
 fn one_new_file_costs_one_pack_of_each_kind_and_one_run() {
-    let site = Site::new(3, 1);
-    small_tree(&site.source(), 1);
-    site.save();
-    fs::write(site.source().join("new"), noise(8, 3000)).unwrap();
-    let (store, counted) = count(site.store());
-    let ledger = Ledger::new();
-    backup(&store, &site.source(), &ledger).unwrap();
+    let test = "one_new_file_costs_one_pack_of_each_kind_and_one_run";
+    let add = |site: &Site| fs::write(site.source().join("new"), noise(8, 3000)).unwrap();
+    let Some((_, counted, ledger)) = second_backup(test, add) else { return };
     assert_eq!(ledger.get(Counter::ReadBytes), 3000);
     assert_eq!(ledger.get(Counter::NewFiles), 1);
-    // A pack with the content, a pack with the changed pages, an index run.
+    // A pack with the content, a pack with the changed page, an index run.
     assert_eq!(calls(&counted, Operation::Seal), [3, 3, 3]);
     assert_eq!(calls(&counted, Operation::Put), [1, 1, 1]);
 }

@@ -439,22 +439,20 @@ fn a_symlink_planted_before_a_file_below_it_is_not_followed() {
         assert_eq!(fs::read(to.join("~innocent")).unwrap(), b"comes back");
 
         // In the target, where somebody else put it.
-        for overwrite in [true] {
-            let to = around.site.target();
-            fs::create_dir(&to).unwrap();
-            symlink(OsStr::from_bytes(&target), to.join("trap")).unwrap();
-            symlink(around.outside.join("precious"), to.join("file")).unwrap();
-            let ledger = around.restore(overwrite, &to, |forge| {
-                vec![
-                    entry(b"trap", FileKind::Directory),
-                    forge.file(b"trap/precious", b"restored"),
-                    forge.file(b"file", b"restored"),
-                ]
-            });
-            ledger.assert_no_losses();
-            assert_eq!(fs::read(to.join("trap/precious")).unwrap(), b"restored");
-            assert!(fs::symlink_metadata(to.join("file")).unwrap().is_file());
-        }
+        let to = around.site.target();
+        fs::create_dir(&to).unwrap();
+        symlink(OsStr::from_bytes(&target), to.join("trap")).unwrap();
+        symlink(around.outside.join("precious"), to.join("file")).unwrap();
+        let ledger = around.restore(true, &to, |forge| {
+            vec![
+                entry(b"trap", FileKind::Directory),
+                forge.file(b"trap/precious", b"restored"),
+                forge.file(b"file", b"restored"),
+            ]
+        });
+        ledger.assert_no_losses();
+        assert_eq!(fs::read(to.join("trap/precious")).unwrap(), b"restored");
+        assert!(fs::symlink_metadata(to.join("file")).unwrap().is_file());
     }
 }
 
@@ -485,6 +483,22 @@ fn content_that_does_not_fit_its_file_is_a_loss() {
     assert_eq!(ledger.loss_at("missing").kind, Kind::NotFound);
     assert!(!to.join("missing").exists(), "half a file under its name");
     assert_eq!(ledger.get(Counter::Losses), 1);
+}
+
+/// Under --overwrite the old file keeps its name when the new one cannot be restored; no other
+/// name of the new one may become a name of the old.
+#[test]
+fn a_name_is_not_linked_to_the_file_that_its_first_name_failed_to_replace() {
+    let around = Surroundings::new();
+    let to = around.site.target();
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("first"), b"from before").unwrap();
+    let linked = |path| Entry { links: 2, inode: 7, device: 7, ..unstored(path, 5000) };
+    let ledger = around.restore(true, &to, |_| vec![linked(b"first"), linked(b"second")]);
+    ledger.loss_at("first");
+    ledger.loss_at("second");
+    assert_eq!(fs::read(to.join("first")).unwrap(), b"from before");
+    assert!(!to.join("second").exists());
 }
 
 fn unstored(path: &[u8], bytes: u32) -> Entry {

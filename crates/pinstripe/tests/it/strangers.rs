@@ -78,7 +78,7 @@ fn without_parity_a_foreign_member_keeps_the_store_shut() {
     fs::remove_dir_all(&site.members[1]).unwrap();
     copy_all(&other.members[1], &site.members[1]);
     let error = site.open(0, "", Arc::new(NoWait)).err().unwrap();
-    assert_eq!(error.kind(), Kind::TooManyLosses);
+    assert_eq!(error.kind(), Kind::WrongMember);
     assert!(error.to_string().contains("m1") && error.advice_text().is_some(), "{error}");
 }
 

@@ -1,7 +1,8 @@
 //! The second pass of a restore: what must wait until all files are written.
 
 use super::{FirstNames, Plan};
-use crate::error::Result;
+use crate::beneath::shown;
+use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::tree::is_at_or_below;
@@ -41,7 +42,7 @@ pub fn finish_tree(
                 plan.note_unset(path, unset);
             }
             Ok(None) => {}
-            Err(error) => plan.monitor.loss(plan.place(path), error),
+            Err(error) => plan.lose(path, error),
         }
     }
     while let Some(directory) = open.pop() {
@@ -60,6 +61,11 @@ fn later_entry(
         let key = (entry.device, entry.inode);
         let first = first_names.entry(key).or_insert_with(|| path.to_vec());
         if first != path {
+            if plan.is_lost(first) {
+                // What has the name now, under --overwrite, is the file from before.
+                let what = "another name of this file could not be restored";
+                return Err(Error::new(Kind::NotFound, what).at(shown(path)));
+            }
             return plan.sink.hard_link(first, path).map(|()| Some(Vec::new()));
         }
     }
@@ -78,6 +84,6 @@ fn close(plan: &Plan<'_>, directory: Option<&Entry>) {
             plan.monitor.add(Counter::RestoredEntries, 1);
             plan.note_unset(path, unset);
         }
-        Err(error) => plan.monitor.loss(plan.place(path), error),
+        Err(error) => plan.lose(path, error),
     }
 }

@@ -9,7 +9,7 @@ mod finish;
 mod planner;
 mod verify;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,6 +56,8 @@ pub struct Plan<'a> {
     pub monitor: &'a Monitor,
     /// Counts the entries that could not be given to their owner.
     pub disowned: AtomicU64,
+    /// Paths that could not be restored.
+    pub lost: Mutex<HashSet<Vec<u8>>>,
 }
 
 /// First name of each inode that has several.
@@ -106,6 +108,18 @@ impl Plan<'_> {
 
     fn place(&self, path: &[u8]) -> PathBuf {
         self.to.join(shown(path))
+    }
+
+    /// Reports a path that could not be restored: once, whatever follows from that.
+    fn lose(&self, path: &[u8], error: Error) {
+        let mut lost = self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if lost.insert(path.to_vec()) {
+            self.monitor.loss(self.place(path), error);
+        }
+    }
+
+    fn is_lost(&self, path: &[u8]) -> bool {
+        self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).contains(path)
     }
 
     fn note_unset(&self, path: &[u8], unset: Vec<Unset>) {
@@ -229,7 +243,7 @@ impl Plan<'_> {
                 error.advice("free some room at the target and restore again with --overwrite"),
             );
         } else {
-            self.monitor.loss(self.place(&target.path), error);
+            self.lose(&target.path, error);
         }
     }
 }

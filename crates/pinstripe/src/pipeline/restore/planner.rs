@@ -62,7 +62,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 if !path.is_empty()
                     && let Err(error) = self.plan.sink.make_directory(path)
                 {
-                    self.plan.monitor.loss(self.plan.place(path), error);
+                    self.plan.lose(path, error);
                 }
             }
             FileKind::File => {

@@ -29,7 +29,7 @@ pub fn verify(plan: &Plan<'_>, tree: &mut TreeReader<'_>, target: BorrowedFd<'_>
                     let path = plan.target_path(&entry);
                     if let Err(error) = verify_file(plan, &entry, &rows, target, path, &mut buffer)
                     {
-                        plan.monitor.loss(plan.place(path), error);
+                        plan.lose(path, error);
                     }
                 }
             });
