@@ -36,7 +36,7 @@ Exit codes:
     1  failed
     2  bad usage
     3  finished with losses, each named on standard error
-   10  check found damage that repair can mend
+   10  damage, or an absent member, that repair can mend
    11  no such store, snapshot or path
    12  wrong member: it belongs to another store
    13  written by a newer version of pinstripe

@@ -48,7 +48,7 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
 fn checksums() -> Table {
     const STRIP_BYTES: usize = 256 << 10;
     const ROUNDS: usize = 4000;
-    let strip: Vec<u8> = (0..STRIP_BYTES).map(|at| (at * at >> 9) as u8).collect();
+    let strip: Vec<u8> = (0..STRIP_BYTES).map(|at| ((at * at) >> 9) as u8).collect();
     let columns = [("checksum", Align::Left), ("GB/s", Align::Right)];
     let note = format!("Strips of {}, one core, best of 5.", format_size(STRIP_BYTES as u64));
     let mut table = Table::new("Checksums", note, &columns);
