@@ -599,3 +599,23 @@ fn a_snapshot_without_a_sound_copy_is_a_loss() {
     restore(&store, &snapshot.id.to_string(), &site.source(), &to, &ledger).unwrap();
     assert_same(wanted, &look(&to));
 }
+
+/// The pages that are lost have the ids of those that the next snapshot needs, and count as known:
+/// such a backup must not end as if all were well.
+#[test]
+fn a_backup_after_a_lost_tree_says_that_something_is_lost() {
+    let bench = Bench::new(4, 1);
+    let site = &bench.site;
+    for (set, members) in index::sets_in(&site.store(), Room::Packs).unwrap() {
+        let pack = index::read_pack_index(&site.store(), set).unwrap();
+        if pack.records.iter().all(|record| record.kind == RecordKind::Tree) {
+            for &member in &members[..2] {
+                let file = site.members[member].join(ExtentName::pack(set).path());
+                hurt(&file, Action::Flip(Spot::Strips));
+            }
+        }
+    }
+    let ledger = Ledger::new();
+    backup(&site.store(), &site.source(), &ledger).unwrap();
+    assert_eq!(ledger.loss_at("the previous snapshot").kind, Kind::TooManyLosses);
+}

@@ -212,8 +212,10 @@ impl<'env> Join<'env> {
     fn advance_previous(&mut self) {
         let Some((tree, _)) = &mut self.plan.previous else { return };
         self.ahead = tree.next_entry().unwrap_or_else(|error| {
-            let error = error.advice("files that it named are read again");
-            self.shared.monitor.warning("the previous snapshot", error);
+            // More than a warning: chunks that the store only seems to have are not stored again,
+            // so this snapshot may need what is lost.
+            let error = error.advice("files that it named are read again; run 'pinstripe check'");
+            self.shared.monitor.loss("the previous snapshot", error);
             self.plan.previous = None;
             None
         });
