@@ -285,6 +285,7 @@ pub fn limits() -> Limits {
     Limits::new(2, 4, 256 << 20)
 }
 
+/// Backs `source` up.
 ///
 /// What was made in the clock tick in which a backup begins is read again by the next one: such
 /// files would count as changed here, so the tick is let pass.
