@@ -3,17 +3,21 @@
 //! Every contender stats every entry. Rows are medians of [`ROUNDS`] rounds; the contenders take
 //! turns within a round, so that a neighbour's load falls on all of them alike.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, OsStr, c_char, c_int, c_void};
 use std::fs::{self, File};
+use std::hint::black_box;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pinstripe::walk::{Item, Options, Walker, recommended_threads};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
 use serde::Serialize;
 
 const FILES: u64 = 200_000;
@@ -98,7 +102,48 @@ fn contenders() -> Vec<(String, Contender)> {
     list.push(("find -printf".to_owned(), Box::new(walk_find)));
     list.push(("nftw".to_owned(), Box::new(walk_nftw)));
     list.push(("ignore, threads: 2".to_owned(), Box::new(walk_ignore)));
+    list.push(("bare system calls, threads: 2".to_owned(), Box::new(walk_bare)));
     list
+}
+
+/// What the kernel allows: open, getdents64 and statx by two threads, no order, nothing kept.
+fn walk_bare(tree: &Path) -> io::Result<u64> {
+    let (seen, waiting) = (AtomicU64::new(1), AtomicU64::new(1));
+    let stack = Mutex::new(vec![tree.to_path_buf()]);
+    let work = || -> io::Result<()> {
+        while waiting.load(Ordering::Acquire) > 0 {
+            let Some(path) = stack.lock().ok().and_then(|mut stack| stack.pop()) else {
+                thread::yield_now();
+                continue;
+            };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+            let directory = rustix::fs::open(&path, flags, Mode::empty())?;
+            let mut space = [MaybeUninit::uninit(); 32 * 1024];
+            let mut entries = RawDir::new(&directory, &mut space);
+            while let Some(entry) = entries.next() {
+                let entry = entry?;
+                let name = entry.file_name();
+                if matches!(name.to_bytes(), b"." | b"..") {
+                    continue;
+                }
+                let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+                black_box(rustix::fs::statx(&directory, name, flags, StatxFlags::BASIC_STATS)?);
+                seen.fetch_add(1, Ordering::Relaxed);
+                if entry.file_type() == FileType::Directory {
+                    waiting.fetch_add(1, Ordering::Release);
+                    let below = path.join(OsStr::from_bytes(name.to_bytes()));
+                    stack.lock().map_err(|_| io::Error::other("a thread panicked"))?.push(below);
+                }
+            }
+            waiting.fetch_sub(1, Ordering::Release);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(work);
+        work().and_then(|()| other.join().map_err(|_| io::Error::other("a thread panicked"))?)
+    })?;
+    Ok(seen.into_inner())
 }
 
 /// `threads` in all: the consumer is one of them, for it works while it has nothing to consume.
