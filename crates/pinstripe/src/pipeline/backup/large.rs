@@ -106,21 +106,66 @@ impl ChunkTask {
     /// # Errors
     /// Those of the compressor.
     pub fn run(self, record: &mut RecordBuilder<'_>) -> Result<Vec<ChunkRow>> {
-        let mut joined = Vec::new();
         let mut rows = Vec::with_capacity(self.chunks.len());
+        let mut fresh = FreshRun::default();
         for chunk in &self.chunks {
             let within = |segment: &&Arc<Segment>| {
                 segment.start <= chunk.start && chunk.end <= segment.end()
             };
-            if let Some(segment) = self.segments.iter().find(within) {
-                rows.push(record.add(part_of(segment, chunk))?);
-            } else {
-                joined.clear();
-                self.segments.iter().for_each(|segment| joined.extend(part_of(segment, chunk)));
-                rows.push(record.add(&joined)?);
+            let Some(segment) = self.segments.iter().find(within) else {
+                // It reaches from one segment into the next: only such chunks are copied.
+                let parts: Vec<_> = self.segments.iter().map(|s| part_of(s, chunk)).collect();
+                rows.push(record.add(&parts.concat())?);
+                continue;
+            };
+            let (row, is_new) = record.claim_row(part_of(segment, chunk));
+            rows.push(row);
+            if !is_new || !fresh.extend(segment, chunk, row) {
+                fresh.store(record)?;
+                if is_new {
+                    fresh.extend(segment, chunk, row);
+                }
             }
         }
+        fresh.store(record)?;
         Ok(rows)
+    }
+}
+
+/// New chunks that follow each other in one segment: they go into a record without being copied.
+#[derive(Default)]
+struct FreshRun {
+    segment: Option<Arc<Segment>>,
+    range: Range<u64>,
+    rows: Vec<ChunkRow>,
+}
+
+impl FreshRun {
+    /// Takes a chunk in if it follows the last one; the first one always does.
+    fn extend(&mut self, segment: &Arc<Segment>, chunk: &Range<u64>, row: ChunkRow) -> bool {
+        match &self.segment {
+            None => {
+                self.segment = Some(Arc::clone(segment));
+                self.range = chunk.clone();
+            }
+            Some(known) if Arc::ptr_eq(known, segment) && self.range.end == chunk.start => {
+                self.range.end = chunk.end;
+            }
+            Some(_) => return false,
+        }
+        self.rows.push(row);
+        true
+    }
+
+    /// Hands the run over and begins a new one.
+    fn store(&mut self, record: &mut RecordBuilder<'_>) -> Result<()> {
+        match self.segment.take() {
+            Some(segment) => {
+                let rows = std::mem::take(&mut self.rows);
+                record.add_claimed(part_of(&segment, &self.range), rows)
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -80,18 +80,33 @@ impl<'a> RecordBuilder<'a> {
     /// # Errors
     /// Those of the compressor.
     pub fn add(&mut self, chunk: &[u8]) -> Result<ChunkRow> {
-        let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: chunk.len() as u32 };
-        if self.claim(row.id, chunk.len()) {
-            // A chunk that fills a record alone goes as it is; what is gathered waits for more.
-            if chunk.len() >= self.full_bytes {
-                return self.send(chunk, vec![row]).map(|()| row);
-            }
-            self.room(chunk.len())?.copy_from_slice(chunk);
-            self.filled += chunk.len();
-            self.rows.push(row);
-            self.flush_if_full()?;
+        let (row, is_new) = self.claim_row(chunk);
+        if is_new {
+            self.add_claimed(chunk, vec![row])?;
         }
         Ok(row)
+    }
+
+    /// Names a chunk and asks whether it is new; if so, it must be handed to
+    /// [`add_claimed`](Self::add_claimed).
+    pub fn claim_row(&self, chunk: &[u8]) -> (ChunkRow, bool) {
+        let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: chunk.len() as u32 };
+        (row, self.claim(row.id, chunk.len()))
+    }
+
+    /// Stores new chunks that lie one after the other in `raw`.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn add_claimed(&mut self, raw: &[u8], rows: Vec<ChunkRow>) -> Result<()> {
+        // What fills a record alone goes as it is; what is gathered waits for more.
+        if raw.len() >= self.full_bytes {
+            return self.send(raw, rows);
+        }
+        self.room(raw.len())?.copy_from_slice(raw);
+        self.filled += raw.len();
+        self.rows.extend(rows);
+        self.flush_if_full()
     }
 
     fn claim(&self, id: ChunkId, bytes: usize) -> bool {
