@@ -12,7 +12,6 @@ use std::thread::Scope;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::abort::Abort;
-use super::limits::STRIPS_QUEUED;
 use super::spare::Spare;
 use crate::error::{Error, Kind, Result};
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
@@ -44,11 +43,13 @@ struct Shared<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    /// Starts a writer for each member that is there. They end when the fleet is dropped.
+    /// Starts a writer for each member that is there, each with a queue of `strips_queued`. They
+    /// end when the fleet is dropped.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         members: &[Option<SharedMember>],
         parity: u8,
+        strips_queued: usize,
         abort: &'a Abort,
         monitor: &'a Monitor,
     ) -> Self
@@ -64,11 +65,11 @@ impl<'a> Fleet<'a> {
             parity: usize::from(parity),
             abort,
             monitor,
-            strips: Arc::new(Spare::new(members.len() * STRIPS_QUEUED)),
+            strips: Arc::new(Spare::new(members.len() * strips_queued)),
         };
         let start = |(number, member): (usize, &Option<SharedMember>)| {
             let member = member.clone()?;
-            let (sender, receiver) = bounded(STRIPS_QUEUED);
+            let (sender, receiver) = bounded(strips_queued);
             let shared = shared.clone();
             scope.spawn(move || {
                 Writer { number, member, shared, open: HashMap::new() }.run(&receiver)

@@ -20,8 +20,6 @@ pub const WINDOW_JOBS: usize = 512;
 pub const LARGE_BYTES: u64 = 32 * MIB;
 /// How much of a large file one worker reads and scans at a time.
 pub const SEGMENT_BYTES: usize = 4 << 20;
-/// Strips waiting for one member's writer.
-pub const STRIPS_QUEUED: usize = 16;
 /// Chunk references planned at a time by restore.
 pub const PLAN_CHUNKS: usize = 32 << 10;
 /// Files with several chunks planned at a time by restore: bounds what is open at once.
@@ -42,12 +40,20 @@ pub struct Limits {
     pub records_queued: usize,
     /// Segments of a large file in memory.
     pub segments: usize,
+    /// Bytes of strips waiting for one member's writer: while a member syncs a pack, the next one
+    /// must find room, or all workers wait for that disk.
+    pub strip_queue_bytes: usize,
 }
 
 /// What one worker holds: a record being filled, a stream buffer, the compressed result.
 const WORKER_BYTES: u64 = 12 * MIB;
 
 impl Limits {
+    /// Strips of this length that may wait for one member's writer.
+    pub fn strips_queued(&self, strip_bytes: u32) -> usize {
+        (self.strip_queue_bytes / strip_bytes as usize).clamp(2, 1024)
+    }
+
     /// Divides a memory budget on a machine with `cores` processors over `members` members.
     pub fn new(cores: usize, members: usize, memory_bytes: u64) -> Self {
         let affordable = (memory_bytes / 2 / WORKER_BYTES).max(1) as usize;
@@ -59,6 +65,7 @@ impl Limits {
             jobs_queued: 2 * workers,
             records_queued: (2 * workers).min(16),
             segments: (2 * workers + 2).min(affordable.max(4)),
+            strip_queue_bytes: (memory_bytes / 4) as usize / members.max(1),
         }
     }
 }
@@ -73,5 +80,7 @@ mod tests {
         assert_eq!(Limits::new(64, 4, MEMORY_DEFAULT_BYTES).workers, 10);
         assert_eq!(Limits::new(64, 4, 4096 * MIB).workers, 64);
         assert_eq!(Limits::new(1, 1, 1).workers, 1);
+        let limits = Limits::new(2, 4, MEMORY_DEFAULT_BYTES);
+        assert_eq!([1 << 18, 1 << 24].map(|bytes| limits.strips_queued(bytes)), [64, 2]);
     }
 }

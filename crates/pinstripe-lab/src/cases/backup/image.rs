@@ -138,13 +138,17 @@ pub fn table(costs: &Costs, bytes: u64, limits: &[Limit]) -> Result<Table> {
     plain_row(&mut table, "cores busy".into(), busy, 2, Target::None);
     let rates = wall.map(|wall_s| bytes as f64 / 1e6 / wall_s);
     plain_row(&mut table, "MB/s".into(), rates, 0, Target::None);
-    let mut slowest = f64::INFINITY;
+    let (mut slowest, mut seconds_per_mb) = (f64::INFINITY, 0.0);
     for limit in limits {
         let rate = limit.bytes_per_second / 1e6;
         let what = format!("{} alone, MB/s", limit.stage);
         plain_row(&mut table, what, [f64::NAN, rate], 0, Target::None);
         slowest = slowest.min(rate);
+        seconds_per_mb += 1.0 / rate;
     }
+    // They share the cores: this is what all of them together leave room for.
+    let together = "all of these on the same cores, MB/s".into();
+    plain_row(&mut table, together, [f64::NAN, 1.0 / seconds_per_mb], 0, Target::None);
     let share = [f64::NAN, rates[1] / slowest];
     let what = "share of the slowest stage".into();
     plain_row(&mut table, what, share, 2, Target::AtLeast(SHARE));
