@@ -131,8 +131,10 @@ fn stripe_sets(
             .collect();
         if room == Room::Packs {
             // A pack with too few extents is lost if an index run speaks of it, else a leftover
-            // of a backup that was cut off.
-            sets.extend(indexed.drain());
+            // of a backup that was cut off. One that is gone altogether is forgotten, below.
+            let there = index::sets_in(store, room)?;
+            let is_gone = |set: &SetId| !there.contains_key(set) && store.absent().next().is_none();
+            sets.extend(indexed.drain().filter(|set| !is_gone(set)));
         }
         let sets: Vec<_> = sets.into_iter().collect();
         let repaired = each(options.limits.workers, &sets, |set| {
@@ -188,20 +190,30 @@ fn repair_set(
     Ok((repaired, lost))
 }
 
-/// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read:
-/// they are derived, and their packs speak for themselves. Not so runs of a newer version.
+/// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read or
+/// that speak of packs of which no member has anything: they are derived, and their packs speak
+/// for themselves. Not so runs of a newer version, nor packs that an absent member may have.
 fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+    let there = index::sets_in(store, Room::Packs)?;
+    let all_present = store.absent().next().is_none();
     let mut spoken_of = HashSet::new();
-    let mut unreadable = Vec::new();
+    let mut outdated = Vec::new();
+    let mut packs = Vec::new();
     for run in index::sets_in(store, Room::Index)?.into_keys() {
         match index::read_run(store, run) {
-            Ok(packs) => spoken_of.extend(packs.into_iter().map(|pack| pack.set)),
+            Ok(run_packs) => {
+                let gone = run_packs.iter().any(|pack| !there.contains_key(&pack.set));
+                spoken_of.extend(run_packs.iter().map(|pack| pack.set));
+                if gone && all_present {
+                    outdated.push(run);
+                    packs.extend(run_packs.into_iter().filter(|p| there.contains_key(&p.set)));
+                }
+            }
             Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-            Err(_) => unreadable.push(run),
+            Err(_) => outdated.push(run),
         }
     }
-    let mut packs = Vec::new();
-    for (set, members) in index::sets_in(store, Room::Packs)? {
+    for (set, members) in there {
         if !spoken_of.contains(&set) && members.len() >= usize::from(store.config.data) {
             match index::read_pack_index(store, set) {
                 Ok(pack) => packs.push(pack),
@@ -213,7 +225,7 @@ fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result
         write_run(store, &packs)?;
         outcome.rebuilt_runs += 1;
     }
-    for run in unreadable {
+    for run in outdated {
         for (_, member) in store.present() {
             member.delete(ExtentName::index(run))?;
         }

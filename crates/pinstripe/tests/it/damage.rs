@@ -619,3 +619,24 @@ fn a_backup_after_a_lost_tree_says_that_something_is_lost() {
     backup(&site.store(), &site.source(), &ledger).unwrap();
     assert_eq!(ledger.loss_at("the previous snapshot").kind, Kind::TooManyLosses);
 }
+
+#[test]
+fn a_pack_that_was_taken_away_is_forgotten_and_stored_again() {
+    let bench = Bench::new(2, 0);
+    let site = &bench.site;
+    let (set, _) = bench.pack_of(&site.store(), RecordKind::Data);
+    for member in &site.members {
+        fs::remove_file(member.join(ExtentName::pack(set).path())).unwrap();
+    }
+    let outcome = check(&site.store(), true, &Ledger::new());
+    assert!(outcome.hurt_paths > 0 && outcome.repairable > 0, "{outcome:?}");
+    repair(&mut site.store(), &Ledger::new());
+    backup(&site.store(), &site.source(), &Ledger::new()).unwrap();
+    let outcome = check(&site.store(), true, &Ledger::new());
+    assert_eq!((outcome.repairable, outcome.lost), (0, 0), "{outcome:?}");
+    // What the source still has is whole again in the older snapshots too.
+    let (snapshot, wanted) = &bench.second;
+    let to = site.target();
+    restore(&site.store(), &snapshot.id.to_string(), &site.source(), &to, &Ledger::new()).unwrap();
+    assert_same(wanted, &look(&to));
+}

@@ -46,8 +46,15 @@ pub(super) fn stripe_sets(
             }
             Ok(Some(examine(store, room, *set, options, monitor)))
         })?;
-        for ((set, _), result) in sets.into_iter().zip(results) {
+        for ((set, members), result) in sets.into_iter().zip(results) {
             let name = ExtentName::In(room, set.0);
+            if room == Room::Packs && members.is_empty() && store.absent().next().is_none() {
+                let gone = Error::new(Kind::NotFound, "no member has anything of this pack")
+                    .advice("what snapshots lost with it is named below; 'pinstripe repair' forgets it, then a backup stores again what its sources still have");
+                monitor.warning(name.path(), gone);
+                outcome.repairable += 1;
+                continue;
+            }
             let Some(examined) = result else {
                 let leftover = Error::new(
                     Kind::NotFound,
