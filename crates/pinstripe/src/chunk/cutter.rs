@@ -2,6 +2,7 @@
 //! candidates in segments of a run. What makes a place a cut is said in `search`.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use pinstripe_kernel::gear::{Candidate, Gear, Masks};
@@ -88,6 +89,19 @@ impl Cutter {
         match self.chunking {
             Chunking::Fixed { bytes } => bytes as usize,
             Chunking::ContentDefined { max, .. } => max as usize,
+        }
+    }
+
+    /// Whether a run of content at this place in its file is one chunk, whatever it holds.
+    pub fn is_one_chunk(&self, run: &Range<u64>) -> bool {
+        match self.chunking {
+            Chunking::Fixed { bytes } => {
+                let bytes = u64::from(bytes);
+                !run.is_empty() && run.start / bytes == (run.end - 1) / bytes
+            }
+            Chunking::ContentDefined { min, .. } => {
+                !run.is_empty() && run.end - run.start <= u64::from(min)
+            }
         }
     }
 

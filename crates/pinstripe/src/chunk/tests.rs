@@ -347,3 +347,20 @@ proptest! {
         prop_assert_eq!(at, offset + len as u64);
     }
 }
+
+#[test]
+fn what_is_one_chunk_is_never_cut() {
+    for chunking in ["4K", "fixed:4K"] {
+        let cutter = Cutter::new(chunking.parse().unwrap(), 1).unwrap();
+        let data = vec![0x5a; 9000];
+        for start in [0, 1, 1023, 4095, 4096, 5000] {
+            for length in [1, 2, 1023, 1024, 1025, 4095, 4096, 4097, 8192] {
+                let run = start..start + length as u64;
+                let whole = cutter.next_cut(start, &data[..length], true) == length;
+                assert!(whole || !cutter.is_one_chunk(&run), "{chunking} {run:?}");
+                assert!(chunking == "4K" || whole == cutter.is_one_chunk(&run), "{run:?}");
+            }
+        }
+        assert!(!cutter.is_one_chunk(&(5..5)));
+    }
+}

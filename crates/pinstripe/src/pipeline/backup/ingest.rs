@@ -17,7 +17,7 @@ use crate::beneath::shown_from_root;
 use crate::chunk::Cutter;
 use crate::codec::Codec;
 use crate::dedup::ChunkIndex;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::format::entry::{Content, Entry};
 use crate::format::keys::Keys;
 use crate::format::meta::{FileKind, Stat};
@@ -166,10 +166,6 @@ impl<'a> Worker<'a> {
         match result {
             Ok(entry) if same_inode => Some(Assembled::SameInode(entry)),
             Ok(entry) => Some(Assembled::Ready(entry)),
-            Err(error) if error.kind() == Kind::NoSpace => {
-                self.shared.abort.raise(error);
-                None
-            }
             Err(error) => {
                 self.shared.monitor.loss(shown_from_root(&path), error);
                 None
@@ -204,8 +200,7 @@ impl<'a> Worker<'a> {
         extent: Range<u64>,
         rows: &mut Vec<ChunkRow>,
     ) -> Result<u64> {
-        let bytes = extent.end - extent.start;
-        let read = if bytes <= self.shared.cutter.min_bytes() as u64 {
+        let read = if self.shared.cutter.is_one_chunk(&extent) {
             self.one_chunk(file, extent, rows)?
         } else {
             self.stream(file, extent, rows)?
@@ -222,21 +217,8 @@ impl<'a> Worker<'a> {
     ) -> Result<u64> {
         let bytes = (extent.end - extent.start) as usize;
         let read = file.read_at(extent.start, self.record.room(bytes)?)?;
-        // Fixed chunks lie at multiples of their size, so even a short extent may hold a cut.
-        let mut done = 0;
-        while done < read {
-            let offset = extent.start + done as u64;
-            let rest = &self.record.room(read)?[done..read];
-            let cut = self.shared.cutter.next_cut(offset, rest, true);
-            if cut == read {
-                rows.push(self.record.keep_room(read)?);
-            } else {
-                let chunk = rest[..cut].to_vec();
-                let tail = rest[cut..].to_vec();
-                rows.push(self.record.add(&chunk)?);
-                self.record.room(read)?[done + cut..read].copy_from_slice(&tail);
-            }
-            done += cut;
+        if read > 0 {
+            rows.push(self.record.keep_room(read)?);
         }
         Ok(read as u64)
     }
