@@ -91,7 +91,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
         estimate: options.estimate,
         cutter: &cutter,
         codec,
-        limits: options.limits,
+        limits: options.limits.for_chunks(cutter.max_bytes()),
     };
     let id = SnapshotId(random()?);
     pipeline::backup::run(plan, monitor, |root| Snapshot {

@@ -43,6 +43,7 @@ pub struct Limits {
     /// Bytes of strips waiting for one member's writer: while a member syncs a pack, the next one
     /// must find room, or all workers wait for that disk.
     pub strip_queue_bytes: usize,
+    memory_bytes: u64,
 }
 
 /// What one worker holds: a record being filled, a stream buffer, the compressed result.
@@ -52,6 +53,15 @@ impl Limits {
     /// Strips of this length that may wait for one member's writer.
     pub fn strips_queued(&self, strip_bytes: u32) -> usize {
         (self.strip_queue_bytes / strip_bytes as usize).clamp(2, 1024)
+    }
+
+    /// The same with as many workers as long chunks leave memory for, but at least one: a worker
+    /// holds a record of one chunk, a stream of two, and what they compress to.
+    #[must_use]
+    pub fn for_chunks(self, max_chunk_bytes: usize) -> Self {
+        let worker_bytes = 4 * max_chunk_bytes as u64 + 2 * MIB;
+        let affordable = (self.memory_bytes / 2 / worker_bytes).max(1) as usize;
+        Limits { workers: self.workers.min(affordable), ..self }
     }
 
     /// Divides a memory budget on a machine with `cores` processors over `members` members.
@@ -66,6 +76,7 @@ impl Limits {
             records_queued: (2 * workers).min(16),
             segments: (2 * workers + 2).min(affordable.max(4)),
             strip_queue_bytes: (memory_bytes / 4) as usize / members.max(1),
+            memory_bytes,
         }
     }
 }
@@ -81,6 +92,7 @@ mod tests {
         assert_eq!(Limits::new(64, 4, 4096 * MIB).workers, 64);
         assert_eq!(Limits::new(1, 1, 1).workers, 1);
         let limits = Limits::new(2, 4, MEMORY_DEFAULT_BYTES);
+        assert_eq!([1 << 20, 64 << 20].map(|bytes| limits.for_chunks(bytes).workers), [2, 1]);
         assert_eq!([1 << 18, 1 << 24].map(|bytes| limits.strips_queued(bytes)), [64, 2]);
     }
 }
