@@ -106,7 +106,7 @@ pub const BANNED_TEXTS: &[BannedText] = &[
     BannedText { text: "unimplemented!(", instead: "finish it or leave it out" },
     BannedText { text: "FIXME", instead: "mend it before it is merged" },
     BannedText { text: "XXX", instead: "mend it before it is merged" },
-    BannedText { text: "/root/", instead: "a path of one machine means nothing on another" },
+    BannedText { text: "/Users/", instead: "a path of one machine means nothing on another" },
     BannedText { text: "/tmp/pinstripe", instead: "make a temporary directory for each run" },
 ];
 

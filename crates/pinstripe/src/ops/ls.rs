@@ -1,7 +1,7 @@
 //! `ls`: the entries of a snapshot at and below a path.
 
-use super::restore::{Selected, select};
-use crate::error::{Error, Kind, Result};
+use super::select::{Selected, no_such_path, select};
+use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::monitor::Monitor;
 use crate::store::packs::{ChunkReader, PackReader};
@@ -38,11 +38,4 @@ pub fn run(
             }
         }
     }
-}
-
-/// The error for a path that a snapshot does not have.
-pub fn no_such_path(path: &[u8]) -> Error {
-    Error::new(Kind::NotFound, "the snapshot has nothing under this path")
-        .at(crate::beneath::shown(&[b"/", path].concat()))
-        .advice("list what it has with: pinstripe ls SNAPSHOT")
 }

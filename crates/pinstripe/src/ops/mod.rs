@@ -11,4 +11,5 @@ pub mod ls;
 pub mod members;
 pub mod repair;
 pub mod restore;
+pub mod select;
 pub mod snapshots;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ls::no_such_path;
+use super::select::{Selected, no_such_path, select};
 use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::Snapshot;
 use crate::monitor::{Counter, Monitor};
@@ -14,7 +14,7 @@ use crate::sink::TreeSink;
 use crate::source;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, index, snapshots};
+use crate::store::{Store, index};
 
 /// What to restore, and how.
 pub struct Options<'a> {
@@ -30,25 +30,6 @@ pub struct Options<'a> {
     pub verify: bool,
     /// Threads and queues.
     pub limits: Limits,
-}
-
-/// A snapshot and a path in it, as a command named them.
-pub struct Selected {
-    /// The snapshot.
-    pub snapshot: Snapshot,
-    /// The path from the file system's root, without slashes at its ends.
-    pub below: Vec<u8>,
-}
-
-/// Finds the snapshot and cleans the path.
-///
-/// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot, [`Kind::Usage`] for an ambiguous name.
-pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Result<Selected> {
-    let known = snapshots::load(store, monitor)?;
-    let snapshot = snapshots::find(&known, name)?.clone();
-    let parts: Vec<_> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
-    Ok(Selected { snapshot, below: parts.join(&b'/') })
 }
 
 /// Restores. What could not be restored is a loss in the ledger.

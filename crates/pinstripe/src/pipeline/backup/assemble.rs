@@ -9,8 +9,9 @@ use std::ops::Range;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::ingest::{Assembled, Ingest, Outcome};
+use super::ingest::{Assembled, Outcome};
 use super::record::RecordBuilder;
+use super::shared::Ingest;
 use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry, ListRow, write_chunks};

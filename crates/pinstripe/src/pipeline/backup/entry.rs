@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-use super::ingest::Ingest;
+use super::shared::Ingest;
 use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};

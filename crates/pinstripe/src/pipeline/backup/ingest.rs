@@ -5,51 +5,22 @@
 //! else. Every worker fills records of its own; neighbours in path order land in one record.
 
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
 use super::entry::{OpenedFile, plain_entry, shorten};
 use super::large::{ChunkTask, ScanTask};
 use super::record::RecordBuilder;
+use super::shared::Ingest;
 use crate::beneath::shown_from_root;
-use crate::chunk::Cutter;
-use crate::codec::Codec;
-use crate::dedup::ChunkIndex;
 use crate::error::Result;
 use crate::format::entry::{Content, Entry};
-use crate::format::keys::Keys;
 use crate::format::meta::{FileKind, Stat};
 use crate::format::record::{ChunkRow, RecordKind};
-use crate::monitor::{Counter, Monitor};
-use crate::pipeline::abort::Abort;
+use crate::monitor::Counter;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::pack::FinishedRecord;
-use crate::pipeline::spare::Spare;
 use crate::source::SourceFile;
-
-/// What the workers of one backup share.
-pub struct Ingest<'a> {
-    /// The directory that all paths are relative to: the file system's root.
-    pub root: BorrowedFd<'a>,
-    /// Names chunks.
-    pub keys: &'a Keys,
-    /// Cuts content.
-    pub cutter: &'a Cutter,
-    /// Compresses records.
-    pub codec: Codec,
-    /// Knows chunks.
-    pub chunks: &'a ChunkIndex,
-    /// The ledger.
-    pub monitor: &'a Monitor,
-    /// The end of the run, if it comes early.
-    pub abort: &'a Abort,
-    /// Buffers for compressed records.
-    pub stored: &'a Spare,
-    /// Buffers for segments of large files.
-    pub segments: &'a Arc<Spare>,
-}
 
 /// One entry for a worker or for the assembler.
 pub enum Item {

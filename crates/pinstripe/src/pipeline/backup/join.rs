@@ -11,8 +11,9 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 use super::Plan;
-use super::ingest::{Assembled, Ingest, Item, Job, Outcome};
+use super::ingest::{Assembled, Item, Job, Outcome};
 use super::large::{self, Queues};
+use super::shared::Ingest;
 use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use crossbeam_channel::{Sender, bounded};
 
 use super::entry::{OpenedFile, shorten};
-use super::ingest::{Ingest, Job, Outcome};
+use super::ingest::{Job, Outcome};
 use super::record::RecordBuilder;
+use super::shared::Ingest;
 use crate::chunk::{Candidates, Resolver};
 use crate::error::{Error, Kind, Result};
 use crate::format::record::ChunkRow;

@@ -10,6 +10,7 @@ mod ingest;
 mod join;
 mod large;
 mod record;
+mod shared;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,8 +19,9 @@ use std::thread::Scope;
 use crossbeam_channel::{Receiver, bounded, unbounded};
 
 use assemble::Assembler;
-use ingest::{Ingest, Worker};
+use ingest::Worker;
 use join::{Handout, Join};
+use shared::Ingest;
 
 use crate::chunk::Cutter;
 use crate::codec::Codec;

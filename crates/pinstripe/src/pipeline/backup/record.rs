@@ -2,7 +2,7 @@
 
 use crossbeam_channel::Sender;
 
-use super::ingest::Ingest;
+use super::shared::Ingest;
 use crate::codec::{Encoded, Encoder};
 use crate::error::Result;
 use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};

@@ -1,0 +1,33 @@
+//! What a command names: a snapshot, and a path in it.
+
+use crate::beneath::shown_from_root;
+use crate::error::{Error, Kind, Result};
+use crate::format::snapshot::Snapshot;
+use crate::monitor::Monitor;
+use crate::store::{Store, snapshots};
+
+/// A snapshot and a path in it, as a command named them.
+pub struct Selected {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// The path from the file system's root, without slashes at its ends.
+    pub below: Vec<u8>,
+}
+
+/// Finds the snapshot and cleans the path.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is no such snapshot, [`Kind::Usage`] for an ambiguous name.
+pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Result<Selected> {
+    let known = snapshots::load(store, monitor)?;
+    let snapshot = snapshots::find(&known, name)?.clone();
+    let parts: Vec<_> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
+    Ok(Selected { snapshot, below: parts.join(&b'/') })
+}
+
+/// The error for a path that a snapshot does not have.
+pub fn no_such_path(path: &[u8]) -> Error {
+    Error::new(Kind::NotFound, "the snapshot has nothing under this path")
+        .at(shown_from_root(path))
+        .advice("list what it has with: pinstripe ls SNAPSHOT")
+}

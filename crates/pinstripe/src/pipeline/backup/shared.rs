@@ -1,0 +1,34 @@
+//! What the stages of one backup share, all of it by reference.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::chunk::Cutter;
+use crate::codec::Codec;
+use crate::dedup::ChunkIndex;
+use crate::format::keys::Keys;
+use crate::monitor::Monitor;
+use crate::pipeline::abort::Abort;
+use crate::pipeline::spare::Spare;
+
+/// What the workers of one backup share.
+pub struct Ingest<'a> {
+    /// The directory that all paths are relative to: the file system's root.
+    pub root: BorrowedFd<'a>,
+    /// Names chunks.
+    pub keys: &'a Keys,
+    /// Cuts content.
+    pub cutter: &'a Cutter,
+    /// Compresses records.
+    pub codec: Codec,
+    /// Knows chunks.
+    pub chunks: &'a ChunkIndex,
+    /// The ledger.
+    pub monitor: &'a Monitor,
+    /// The end of the run, if it comes early.
+    pub abort: &'a Abort,
+    /// Buffers for compressed records.
+    pub stored: &'a Spare,
+    /// Buffers for segments of large files.
+    pub segments: &'a Arc<Spare>,
+}
