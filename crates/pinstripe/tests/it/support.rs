@@ -290,7 +290,7 @@ pub fn limits() -> Limits {
 /// What was made in the clock tick in which a backup begins is read again by the next one: such
 /// files would count as changed here, so the tick is let pass.
 pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot> {
-    std::thread::sleep(std::time::Duration::from_millis(12));
+    std::thread::sleep(std::time::Duration::from_millis(25));
     let options = ops::backup::Options {
         paths: vec![source.to_path_buf()],
         exclude: Exclude::default(),
