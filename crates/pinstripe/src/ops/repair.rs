@@ -10,15 +10,14 @@ use std::path::PathBuf;
 
 use super::check::{indexed_sets, judge};
 use crate::error::{Error, Kind, Result};
-use crate::format::stripe_set::SetKind;
 use crate::id::{SetId, SnapshotId, random};
 use crate::member::{ExtentName, Replace, Room, SharedMember};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
-use crate::pipeline::pack::geometry;
+use crate::pipeline::pack::lay_run;
 use crate::store::{Store, index, keys_name, read_small, replace_small};
-use crate::stripe::{SetReader, SetWriter, StripSink};
+use crate::stripe::{SetReader, StripSink};
 
 /// What to repair.
 pub struct Options {
@@ -84,13 +83,13 @@ fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Res
             let bytes = read_small(&**member, name)?;
             judge(store, number, name, &bytes).map(|()| bytes)
         };
-        let mut good = None;
+        let (mut good, mut unsound) = (None, Vec::new());
         for (number, member) in store.present() {
             match sound(number, member) {
                 Ok(bytes) => good = good.or(Some(bytes)),
                 // A newer version knows more: its copy is not damaged.
                 Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-                Err(_) => {}
+                Err(_) => unsound.push(member),
             }
         }
         let good = match (name, good) {
@@ -106,11 +105,9 @@ fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Res
                 continue;
             }
         };
-        for (number, member) in store.present() {
-            if sound(number, member).is_err() {
-                replace_small(&**member, name, &good)?;
-                outcome.repaired_objects += 1;
-            }
+        for member in unsound {
+            replace_small(&**member, name, &good)?;
+            outcome.repaired_objects += 1;
         }
     }
     Ok(())
@@ -125,14 +122,13 @@ fn stripe_sets(
     let needed = usize::from(store.config.data);
     let mut indexed = indexed_sets(store);
     for room in [Room::Packs, Room::Index] {
-        let mut sets: BTreeSet<SetId> = (index::sets_in(store, room)?.into_iter())
-            .filter(|(_, members)| members.len() >= needed)
-            .map(|(set, _)| set)
-            .collect();
+        let there = index::sets_in(store, room)?;
+        let is_readable = |(_, members): &(&SetId, &Vec<usize>)| members.len() >= needed;
+        let mut sets: BTreeSet<SetId> =
+            there.iter().filter(is_readable).map(|(set, _)| *set).collect();
         if room == Room::Packs {
             // A pack with too few extents is lost if an index run speaks of it, else a leftover
             // of a backup that was cut off. One that is gone altogether is forgotten, below.
-            let there = index::sets_in(store, room)?;
             let is_gone = |set: &SetId| !there.contains_key(set) && store.absent().next().is_none();
             sets.extend(indexed.drain().filter(|set| !is_gone(set)));
         }
@@ -241,16 +237,11 @@ fn write_run(store: &Store, packs: &[crate::format::pack_index::PackIndex]) -> R
         }
     }
     let set = SetId(random()?);
+    let name = ExtentName::index(set);
     let create = |member: &Option<SharedMember>| {
-        member.as_ref().map(|m| m.create(ExtentName::index(set), Replace::Never)).transpose()
+        member.as_ref().map(|m| m.create(name, Replace::Never)).transpose()
     };
     let mut extents = Extents(store.members().iter().map(create).collect::<Result<_>>()?);
-    let config = &store.config;
-    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config)?);
-    for pack in packs {
-        writer.append(&index::index_record(pack), &mut extents)?;
-    }
-    let end = writer.position();
-    writer.finish(0..end, &mut extents)?;
+    lay_run(set, packs, &store.config, &mut extents)?;
     extents.0.into_iter().flatten().try_for_each(|writer| writer.seal())
 }

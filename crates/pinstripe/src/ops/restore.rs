@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::select::{Selected, no_such_path, select};
 use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::Snapshot;
-use crate::monitor::{Counter, Monitor};
+use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::restore::{self, Plan};
 use crate::sink::TreeSink;
@@ -81,9 +81,4 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
         restore::verify(&plan, &mut tree()?, std::os::fd::AsFd::as_fd(&target))?;
     }
     Ok(snapshot)
-}
-
-/// Whether anything had to be rebuilt from parity.
-pub fn was_degraded(monitor: &Monitor) -> bool {
-    monitor.get(Counter::RebuiltStrips) > 0
 }

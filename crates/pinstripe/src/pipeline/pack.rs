@@ -13,7 +13,7 @@ use crate::format::stripe_set::{Geometry, SetKind};
 use crate::id::{SetId, random};
 use crate::member::ExtentName;
 use crate::store::index::index_record;
-use crate::stripe::SetWriter;
+use crate::stripe::{SetWriter, StripSink};
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {
@@ -33,7 +33,7 @@ pub struct FinishedRecord {
 ///
 /// # Errors
 /// When the store's settings make no geometry.
-pub fn geometry(config: &StoreConfig) -> Result<Geometry> {
+fn geometry(config: &StoreConfig) -> Result<Geometry> {
     Geometry::new(config.data, config.parity, config.strip_bytes)
 }
 
@@ -121,13 +121,25 @@ pub fn write_run(packs: &[PackIndex], fleet: &Fleet<'_>, config: &StoreConfig) -
     let set = SetId(random()?);
     let name = ExtentName::index(set);
     fleet.begin(name);
-    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config)?);
-    let mut sink = fleet.sink(name);
-    for pack in packs {
-        writer.append(&index_record(pack), &mut sink)?;
-    }
-    let end = writer.position();
-    writer.finish(0..end, &mut sink)?;
+    lay_run(set, packs, config, &mut fleet.sink(name))?;
     fleet.seal(name);
     Ok(())
+}
+
+/// Lays an index run that speaks of `packs` over the members; the caller seals its extents.
+///
+/// # Errors
+/// Those of the sink.
+pub fn lay_run(
+    set: SetId,
+    packs: &[PackIndex],
+    config: &StoreConfig,
+    sink: &mut dyn StripSink,
+) -> Result<()> {
+    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config)?);
+    for pack in packs {
+        writer.append(&index_record(pack), sink)?;
+    }
+    let end = writer.position();
+    writer.finish(0..end, sink).map(drop)
 }

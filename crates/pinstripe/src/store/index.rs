@@ -71,9 +71,7 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
 pub fn read_run(store: &Store, set: SetId) -> Result<Vec<PackIndex>> {
     let name = ExtentName::index(set);
     let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
-    let bytes =
-        read_checked(&reader, 0..reader.logical_bytes(), |bytes| parse_run(bytes).map(drop))?;
-    parse_run(&bytes).map_err(|error| error.at(name.path()))
+    read_parsed(&reader, 0..reader.logical_bytes(), parse_run).map_err(|e| e.at(name.path()))
 }
 
 fn parse_run(mut bytes: &[u8]) -> Result<Vec<PackIndex>> {
@@ -93,8 +91,8 @@ fn parse_run(mut bytes: &[u8]) -> Result<Vec<PackIndex>> {
 pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
     let name = ExtentName::pack(set);
     let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
-    let bytes = read_checked(&reader, reader.index(), |bytes| parse_index_record(bytes).map(drop))?;
-    let (index, _) = parse_index_record(&bytes).map_err(|error| error.at(name.path()))?;
+    let parsed = read_parsed(&reader, reader.index(), parse_index_record);
+    let (index, _) = parsed.map_err(|error| error.at(name.path()))?;
     if index.set != set {
         return Err(Error::corrupt("a pack's index speaks of another pack", name.path())
             .expected(set, index.set));
@@ -102,19 +100,19 @@ pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
     Ok(index)
 }
 
-/// Reads a range the cheap way and, if `check` refuses it, with every strip verified.
-fn read_checked(
+/// Reads a range the cheap way and, if `parse` refuses it, with every strip verified.
+fn read_parsed<T>(
     reader: &SetReader,
     range: std::ops::Range<u64>,
-    check: impl Fn(&[u8]) -> Result<()>,
-) -> Result<Vec<u8>> {
+    parse: impl Fn(&[u8]) -> Result<T>,
+) -> Result<T> {
     let mut bytes = Vec::new();
     reader.read(range.clone(), &mut bytes)?;
-    if check(&bytes).is_err() {
+    parse(&bytes).or_else(|_| {
         bytes.clear();
         reader.read_verified(range, &mut bytes)?;
-    }
-    Ok(bytes)
+        parse(&bytes)
+    })
 }
 
 fn parse_index_record(bytes: &[u8]) -> Result<(PackIndex, usize)> {

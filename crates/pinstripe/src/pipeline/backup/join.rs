@@ -131,19 +131,17 @@ impl<'env> Join<'env> {
     /// Decides about one entry.
     fn entry(&mut self, path: Vec<u8>, stat: Stat) -> Result<()> {
         self.shared.monitor.add(Counter::WalkedEntries, 1);
-        let previous = self.previous_entry(&path);
         let is_file = stat.kind == FileKind::File;
-        if let Some(previous) = &previous
-            && self.is_unchanged(previous, &stat)
-        {
+        let mut previous = self.previous_entry(&path);
+        if let Some(entry) = previous.take_if(|entry| self.is_unchanged(entry, &stat)) {
             if is_file {
                 self.shared.monitor.add(Counter::UnchangedFiles, 1);
                 self.shared.monitor.add(Counter::UnchangedBytes, stat.size_bytes);
+                if stat.links > 1 {
+                    self.linked.insert(stat.identity());
+                }
             }
-            if stat.links > 1 {
-                self.linked.insert((stat.device, stat.inode));
-            }
-            let entry = Entry { device: stat.device, links: stat.links, ..previous.clone() };
+            let entry = Entry { device: stat.device, links: stat.links, ..entry };
             return self.push(Item::Unchanged(entry), 0);
         }
         if is_file {
@@ -154,7 +152,7 @@ impl<'env> Join<'env> {
             };
             self.shared.monitor.add(files, 1);
             self.shared.monitor.add(bytes, stat.size_bytes);
-            if stat.links > 1 && !self.linked.insert((stat.device, stat.inode)) {
+            if stat.links > 1 && !self.linked.insert(stat.identity()) {
                 return self.push(Item::SameInode { path, stat }, 0);
             }
             if stat.size_bytes >= LARGE_BYTES {
