@@ -1,6 +1,7 @@
 //! The table of limits: what each queue and buffer may hold, from one memory budget.
 
 use crate::units::MIB;
+use crate::walk::recommended_threads;
 
 /// Default for `--memory`.
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
@@ -70,7 +71,7 @@ impl Limits {
         let workers = cores.clamp(1, affordable);
         Limits {
             workers,
-            walkers: (2 * cores).clamp(2, 16),
+            walkers: recommended_threads(false, cores),
             fetchers: (2 * members).clamp(4, 16).min(affordable.max(4)),
             jobs_queued: 2 * workers,
             records_queued: (2 * workers).min(16),

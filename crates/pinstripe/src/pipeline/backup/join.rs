@@ -95,21 +95,13 @@ impl<'env> Join<'env> {
     }
 
     fn walk<'scope>(&mut self, scope: &'scope Scope<'scope, 'env>, source: &[u8]) -> Result<()> {
-        let absolute = [b"/", source].concat();
-        let options = walk::Options {
-            one_file_system: self.plan.one_file_system,
-            exclude: self.plan.exclude.clone(),
-            ..walk::Options::default()
-        };
-        let prefix = if source.is_empty() { Vec::new() } else { absolute.clone() };
-        let walker = Arc::new(Walker::new(path(&absolute), prefix, options)?);
+        let Plan { exclude, one_file_system, .. } = &self.plan;
+        let walker = Arc::new(walker(source, exclude, *one_file_system)?);
         for _ in 0..self.plan.limits.walkers {
             let walker = Arc::clone(&walker);
             scope.spawn(move || walker.work());
         }
-        // Whatever ends this early must not leave the walkers waiting.
-        let _cancel = CancelOnDrop(Arc::clone(&walker));
-        while let Some(batch) = walker.next_batch() {
+        for batch in walker.batches() {
             self.shared.abort.check()?;
             for item in batch.iter() {
                 match item {
@@ -276,16 +268,17 @@ impl<'env> Join<'env> {
     }
 }
 
-struct CancelOnDrop(Arc<Walker>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
-}
-
 fn gone() -> Error {
     Error::new(Kind::Io, "a thread of the backup ended early")
+}
+
+/// A walk of one source; its places are absolute paths.
+fn walker(source: &[u8], exclude: &Exclude, one_file_system: bool) -> Result<Walker> {
+    let absolute = [b"/", source].concat();
+    let prefix = if source.is_empty() { Vec::new() } else { absolute.clone() };
+    let exclude = exclude.clone();
+    let options = walk::Options { one_file_system, exclude, ..walk::Options::default() };
+    Walker::new(path(&absolute), prefix, options)
 }
 
 /// Counts what there is, ahead of the backup, for whoever draws a bar.
@@ -298,12 +291,9 @@ fn estimate(
 ) {
     let (mut bytes, mut entries) = (0, 0);
     for source in sources {
-        let absolute = [b"/", &source[..]].concat();
-        let options =
-            walk::Options { one_file_system, exclude: exclude.clone(), ..walk::Options::default() };
         // Troubles are the backup's own walk to report.
-        let Ok(walker) = Walker::new(path(&absolute), absolute.clone(), options) else { continue };
-        while let Some(batch) = walker.next_batch() {
+        let Ok(walker) = walker(source, exclude, one_file_system) else { continue };
+        for batch in walker.batches() {
             if abort.is_raised() {
                 return;
             }
