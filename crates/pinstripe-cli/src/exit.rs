@@ -26,6 +26,12 @@ pub const UNSUPPORTED: u8 = 13;
 pub const REFUSED: u8 = 14;
 /// More is lost than parity replaces.
 pub const TOO_MANY_LOSSES: u8 = 15;
+/// Sealed, and no password or key file was given.
+pub const LOCKED: u8 = 16;
+/// The password or key file opens nothing.
+pub const WRONG_KEY: u8 = 17;
+/// Another process has to finish something first.
+pub const BUSY: u8 = 18;
 /// The reader of standard output went away: what a shell reports for a death by SIGPIPE.
 pub const BROKEN_PIPE: u8 = 141;
 
@@ -42,6 +48,9 @@ Exit codes:
    13  written by a newer version of pinstripe
    14  refused for safety; the message names the option that overrides it
    15  more is lost than parity replaces
+   16  the store is sealed, and no password or key file was given
+   17  wrong password or key file
+   18  another process has to finish first; try again later
   141  the reader of standard output went away";
 
 /// The code of a run that failed.
@@ -53,6 +62,9 @@ pub fn of_error(kind: Kind) -> u8 {
         Kind::Unsupported => UNSUPPORTED,
         Kind::Refused => REFUSED,
         Kind::TooManyLosses => TOO_MANY_LOSSES,
+        Kind::Locked => LOCKED,
+        Kind::WrongKey => WRONG_KEY,
+        Kind::Busy => BUSY,
         _ => FAILED,
     }
 }
@@ -76,6 +88,9 @@ pub fn kind_name(kind: Kind) -> &'static str {
         Kind::TooManyLosses => "too_many_losses",
         Kind::WrongMember => "wrong_member",
         Kind::Changed => "changed",
+        Kind::Locked => "locked",
+        Kind::WrongKey => "wrong-key",
+        Kind::Busy => "busy",
         _ => "other",
     }
 }

@@ -106,6 +106,7 @@ fn back_up(member: &Path, tree: &Path, recipe: &Recipe, manifest: &Path) -> Resu
         exclude: Exclude::default(),
         one_file_system: false,
         host: b"frozen".to_vec(),
+        tags: Vec::new(),
         estimate: false,
         limits: Limits::new(2, recipe.members, MEMORY_DEFAULT_BYTES),
     };

@@ -37,6 +37,12 @@ pub enum Kind {
     WrongMember,
     /// A thing changed or vanished while it was read.
     Changed,
+    /// Sealed, and no password or key file was given.
+    Locked,
+    /// No key slot opens with the password or key file that was given.
+    WrongKey,
+    /// Another process has to finish or acknowledge something first.
+    Busy,
 }
 
 /// A failure with its facts. Cheap to pass (one box).

@@ -79,6 +79,7 @@ impl Args {
             exclude,
             one_file_system: self.one_file_system,
             host: system::host_name(),
+            tags: Vec::new(),
             estimate: progress::is_wanted(&run.common),
             limits: run.limits(&store),
         };

@@ -180,6 +180,7 @@ impl Trial {
             exclude: Exclude::default(),
             one_file_system: false,
             host: b"lab".to_vec(),
+            tags: Vec::new(),
             estimate: false,
             limits: self.limits(),
         };

@@ -33,12 +33,25 @@ pub enum Object {
     Keys = 2,
     /// One finished backup.
     Snapshot = 3,
+    /// One way to open the store's secrets.
+    KeySlot = 4,
+    /// A writer at work.
+    Session = 5,
+    /// A step of deletion.
+    Gc = 6,
+    /// A snapshot that somebody wants no more.
+    Forgotten = 7,
+    /// What scrub verified when.
+    Scrub = 8,
 }
 
 impl Object {
     /// The version this code writes, the newest that it reads.
     pub const fn version(self) -> u16 {
-        1
+        match self {
+            Object::Label | Object::Keys | Object::Snapshot => 2,
+            _ => 1,
+        }
     }
 
     const fn name(self) -> &'static str {
@@ -46,19 +59,29 @@ impl Object {
             Object::Label => "member label",
             Object::Keys => "keys object",
             Object::Snapshot => "snapshot object",
+            Object::KeySlot => "key slot",
+            Object::Session => "session object",
+            Object::Gc => "gc object",
+            Object::Forgotten => "mark of a forgotten snapshot",
+            Object::Scrub => "scrub state",
         }
     }
 }
 
-/// Frames a body.
+/// Frames a body in the newest version.
 pub fn close(object: Object, body: &[u8]) -> Vec<u8> {
+    close_version(object, object.version(), body)
+}
+
+/// Frames a body that is laid out as in an earlier version.
+pub fn close_version(object: Object, version: u16, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD_BYTES + body.len() + SUM_BYTES);
     let body_bytes = u32::try_from(body.len()).expect("small objects are far below 4 GiB");
     Writer::new(&mut out)
         .raw(MAGIC)
         .u8(object as u8)
         .u8(0)
-        .u16(object.version())
+        .u16(version)
         .u32(0)
         .u32(body_bytes)
         .raw(body);
@@ -67,12 +90,20 @@ pub fn close(object: Object, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Takes the body out of its frame.
+/// Takes the body out of its frame, of an object that has had one version only.
+///
+/// # Errors
+/// As [`open_version`].
+pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
+    open_version(object, bytes).map(|(_, body)| body)
+}
+
+/// Takes version and body out of the frame.
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for damage or another kind of object, [`Kind::Unsupported`] for a newer
 /// version or an unknown feature.
-pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
+pub fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])> {
     let mut reader = Reader::new(bytes, object.name());
     if reader.take(MAGIC.len())? != MAGIC {
         return Err(reader.corrupt("this is not a pinstripe object"));
@@ -99,7 +130,7 @@ pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
     if version == 0 || version > object.version() || features != 0 {
         return Err(newer(object.name(), version, object.version(), features));
     }
-    Ok(&bytes[HEAD_BYTES..sum_at])
+    Ok((version, &bytes[HEAD_BYTES..sum_at]))
 }
 
 /// The refusal of what a newer version wrote.
@@ -137,7 +168,7 @@ mod tests {
 
     #[test]
     fn newer_objects_are_called_newer() {
-        for (at, value) in [(10, 2), (12, 1)] {
+        for (at, value) in [(10, 99), (12, 1)] {
             let mut newer = close(Object::Snapshot, b"x");
             newer[at] = value;
             let sum_at = newer.len() - SUM_BYTES;

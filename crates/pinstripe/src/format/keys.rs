@@ -37,7 +37,7 @@ impl Keys {
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         Writer::new(&mut body).raw(&self.store.0).raw(&self.id_key).u64(self.gear_seed);
-        envelope::close(Object::Keys, &body)
+        envelope::close_version(Object::Keys, 1, &body)
     }
 
     /// Reads framed secrets.

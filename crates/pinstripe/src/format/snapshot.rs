@@ -43,6 +43,8 @@ pub struct Snapshot {
     pub root: TreeRoot,
     /// Named counts of the run (files, bytes, losses), as the summary printed them.
     pub counts: Vec<(String, u64)>,
+    /// Words that whoever made it gave it, for people and retention rules.
+    pub tags: Vec<String>,
 }
 
 impl Snapshot {
@@ -70,6 +72,10 @@ impl Snapshot {
         for (name, count) in &self.counts {
             writer.bytes(name.as_bytes()).varint(*count);
         }
+        writer.varint(self.tags.len() as u64);
+        for tag in &self.tags {
+            writer.bytes(tag.as_bytes());
+        }
         envelope::close(Object::Snapshot, &body)
     }
 
@@ -78,7 +84,8 @@ impl Snapshot {
     /// # Errors
     /// Those of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new(envelope::open(Object::Snapshot, bytes)?, "snapshot object");
+        let (version, body) = envelope::open_version(Object::Snapshot, bytes)?;
+        let mut reader = Reader::new(body, "snapshot object");
         let store = StoreId(reader.array()?);
         let id = SnapshotId(reader.array()?);
         let created_seconds = reader.i64()?;
@@ -98,6 +105,10 @@ impl Snapshot {
         let counts = (0..reader.count(2)?)
             .map(|_| Ok((text(&mut reader)?, reader.varint()?)))
             .collect::<Result<Vec<_>>>()?;
+        let tags = match version {
+            1 => Vec::new(),
+            _ => (0..reader.count(1)?).map(|_| text(&mut reader)).collect::<Result<_>>()?,
+        };
         reader.finish()?;
         Ok(Snapshot {
             store,
@@ -110,6 +121,7 @@ impl Snapshot {
             parent,
             root,
             counts,
+            tags,
         })
     }
 
@@ -136,6 +148,7 @@ mod tests {
             parent: Some(SnapshotId([3; 16])),
             root: TreeRoot { id: ChunkId([4; 32]), height: 1, entries: 99 },
             counts: vec![("new_files".into(), 7)],
+            tags: vec!["weekly".into()],
         };
         assert_eq!(Snapshot::decode(&snapshot.encode()).unwrap(), snapshot);
         let first = Snapshot { parent: None, ..snapshot };

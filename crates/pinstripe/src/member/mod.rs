@@ -40,13 +40,33 @@ pub enum Room {
     Index,
     /// Commit points, one small object per finished backup.
     Snapshots,
-    /// The store's secrets.
+    /// The store's secrets, or the slots that open them.
     Keys,
+    /// Writers that are at work: one small object each.
+    Sessions,
+    /// Marks on snapshots that somebody wants no more.
+    Forgotten,
+    /// What deletion has condemned, what writers say to that, and what is gone.
+    Gc,
+    /// What unfinished backups have done so far.
+    Checkpoints,
+    /// What scrub verified when.
+    Scrub,
 }
 
 impl Room {
     /// Every room.
-    pub const ALL: [Room; 4] = [Room::Packs, Room::Index, Room::Snapshots, Room::Keys];
+    pub const ALL: [Room; 9] = [
+        Room::Packs,
+        Room::Index,
+        Room::Snapshots,
+        Room::Keys,
+        Room::Sessions,
+        Room::Forgotten,
+        Room::Gc,
+        Room::Checkpoints,
+        Room::Scrub,
+    ];
 
     /// The directory's name.
     pub const fn dir(self) -> &'static str {
@@ -55,6 +75,11 @@ impl Room {
             Room::Index => "index",
             Room::Snapshots => "snapshots",
             Room::Keys => "keys",
+            Room::Sessions => "sessions",
+            Room::Forgotten => "forgotten",
+            Room::Gc => "gc",
+            Room::Checkpoints => "checkpoints",
+            Room::Scrub => "scrub",
         }
     }
 }

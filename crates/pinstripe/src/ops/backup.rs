@@ -30,6 +30,8 @@ pub struct Options {
     pub one_file_system: bool,
     /// The machine's name.
     pub host: Vec<u8>,
+    /// Words that the snapshot is to carry.
+    pub tags: Vec<String>,
     /// Count what there is to do, for a progress bar.
     pub estimate: bool,
     /// Threads and queues.
@@ -105,6 +107,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
         parent: parent.map(|parent| parent.id),
         root,
         counts: counts(monitor),
+        tags: options.tags,
     })
 }
 

@@ -11,7 +11,7 @@ use crate::chunk::Chunking;
 use crate::codec::Codec;
 use crate::error::{Error, Kind, Result};
 use crate::format::keys::Keys;
-use crate::format::label::{Label, MEMBERS_MAX, StoreConfig};
+use crate::format::label::{Chunker, Encryption, Label, MEMBERS_MAX, Padding, StoreConfig};
 use crate::format::stripe_set::Geometry;
 use crate::id::{StoreId, random};
 use crate::member::directory::DirectoryMember;
@@ -95,6 +95,9 @@ pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<Stor
         chunking: options.chunking.to_string(),
         codec: options.codec.to_string(),
         created_seconds: options.now_seconds,
+        encryption: Encryption::None,
+        chunker: Chunker::Keyed,
+        padding: Padding::None,
     };
     make(&config, &places, steps.as_ref())?;
     Ok(config)

@@ -214,6 +214,7 @@ fn matrix(members: usize, parity: u8) {
         let actions = match room {
             Room::Packs | Room::Index => ON_EXTENTS,
             Room::Snapshots | Room::Keys => ON_OBJECTS,
+            _ => continue,
         };
         for action in actions {
             // Each time another member, and another of its files.

@@ -93,6 +93,7 @@ impl<'a> Forge<'a> {
             parent: None,
             root,
             counts: Vec::new(),
+            tags: Vec::new(),
         };
         let (abort, monitor) = (Abort::default(), Monitor::default());
         std::thread::scope(|scope| {

@@ -296,6 +296,7 @@ pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot>
         exclude: Exclude::default(),
         one_file_system: false,
         host: b"test".to_vec(),
+        tags: Vec::new(),
         estimate: false,
         limits: limits(),
     };

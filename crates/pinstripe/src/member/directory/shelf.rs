@@ -21,12 +21,17 @@ impl Shelf {
     pub const COUNT: usize = 2 + Room::ALL.len() + 256;
 
     /// What [`create_in`](super::DirectoryMember::create_in) makes: all but `packs/ab`.
-    pub const FIXED: [Shelf; 5] = [
+    pub const FIXED: [Shelf; 1 + Room::ALL.len()] = [
         Shelf::Tmp,
         Shelf::Room(Room::Packs),
         Shelf::Room(Room::Index),
         Shelf::Room(Room::Snapshots),
         Shelf::Room(Room::Keys),
+        Shelf::Room(Room::Sessions),
+        Shelf::Room(Room::Forgotten),
+        Shelf::Room(Room::Gc),
+        Shelf::Room(Room::Checkpoints),
+        Shelf::Room(Room::Scrub),
     ];
 
     /// Where an extent stands.
