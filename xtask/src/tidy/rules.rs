@@ -25,8 +25,8 @@ pub const FLOORS: &[&[&str]] = &[
     &["ops"],
     &["pipeline"],
     &["store"],
-    &["chunk", "codec", "dedup", "stripe", "walk"],
-    &["member", "fault", "source", "sink"],
+    &["chunk", "codec", "dedup", "retention", "stripe", "walk"],
+    &["member", "fault", "process", "source", "sink"],
     &["format"],
     &["units", "error", "monitor", "id", "beneath", "clock"],
 ];

@@ -3,6 +3,7 @@
 mod backup;
 mod check;
 mod completions;
+mod forget;
 mod init;
 mod ls;
 mod man;
@@ -10,6 +11,7 @@ mod members;
 mod repair;
 mod restore;
 mod snapshots;
+mod undelete;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_count;
@@ -24,6 +26,8 @@ pub enum Verb {
     Snapshots(snapshots::Args),
     Ls(ls::Args),
     Restore(restore::Args),
+    Forget(forget::Args),
+    Undelete(undelete::Args),
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
@@ -40,6 +44,8 @@ impl Verb {
             Verb::Snapshots(_) => "snapshots",
             Verb::Ls(_) => "ls",
             Verb::Restore(_) => "restore",
+            Verb::Forget(_) => "forget",
+            Verb::Undelete(_) => "undelete",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
@@ -59,6 +65,8 @@ impl Verb {
             Verb::Snapshots(args) => args.run(run),
             Verb::Ls(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
+            Verb::Forget(args) => args.run(run),
+            Verb::Undelete(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),

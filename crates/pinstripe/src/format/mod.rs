@@ -7,11 +7,14 @@
 pub mod checksum;
 pub mod entry;
 pub mod envelope;
+pub mod forgotten;
+pub mod gc;
 pub mod keys;
 pub mod label;
 pub mod meta;
 pub mod pack_index;
 pub mod record;
+pub mod session;
 pub mod snapshot;
 pub mod stripe_set;
 pub mod tree;

@@ -6,6 +6,7 @@
 
 pub mod backup;
 pub mod check;
+pub mod forget;
 pub mod init;
 pub mod ls;
 pub mod members;

@@ -6,9 +6,13 @@
 //!
 //! Never here: threads (pipeline/), decisions of a verb (ops/).
 
+pub mod deletion;
+pub mod forgotten;
 pub mod index;
+pub mod objects;
 mod open;
 pub mod packs;
+pub mod sessions;
 pub mod snapshots;
 pub mod tree;
 
@@ -22,6 +26,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::envelope::OBJECT_MAX_BYTES;
 use crate::format::keys::Keys;
 use crate::format::label::{Label, StoreConfig};
+use crate::format::session::Process;
 use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
 use crate::monitor::Monitor;
 
@@ -57,6 +62,11 @@ impl Store {
     /// The members by number, `None` where absent.
     pub fn members(&self) -> Vec<Option<SharedMember>> {
         self.seats.iter().map(|seat| seat.member.clone()).collect()
+    }
+
+    /// Who opened it, as its sessions say.
+    pub fn process(&self) -> Process {
+        self.options.process.unwrap_or_else(crate::process::own)
     }
 
     /// Numbers of the absent members.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use pinstripe::error::{Kind, Result};
 use pinstripe::fault::Plan;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{Step, Steps};
+use pinstripe::member::{Room, Step, Steps};
 use pinstripe::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
@@ -207,7 +207,10 @@ impl Site {
 
     pub fn open(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
         let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
-        Store::open_with(&self.members[member], OpenOptions { faults, steps: Some(steps) })
+        Store::open_with(
+            &self.members[member],
+            OpenOptions { faults, steps: Some(steps), ..OpenOptions::default() },
+        )
     }
 
     /// Backs the source up, cleanly.
@@ -244,7 +247,8 @@ impl Site {
             if member.exists() {
                 fs::remove_dir_all(member).unwrap();
             }
-            for room in ["packs", "index", "snapshots", "keys", "tmp"] {
+            let rooms = Room::ALL.map(Room::dir);
+            for room in rooms.into_iter().chain(["tmp"]) {
                 fs::create_dir_all(member.join(room)).unwrap();
             }
         }
