@@ -19,7 +19,9 @@ pub fn is_over(session: &Session, snapshots: &BTreeSet<SnapshotId>) -> bool {
 }
 
 /// The snapshots that must stay: those wanted, and those that a session stands on. Read in this
-/// order: marks, sessions, snapshots.
+/// order: sessions, marks, sessions once more, snapshots; `sessions` are those of both times. A
+/// backup puts its session and then reads marks, so it is seen the second time; an undelete puts a
+/// mark and then ends its session, so it is seen the first time.
 pub fn roots(
     marks: &Marks,
     sessions: &[Session],
@@ -70,22 +72,26 @@ pub enum Need {
 
 /// Which pack has to stay for a chunk with these places. Packs that others have condemned count
 /// as gone, and others count ours as gone: of two condemnations that each spare the other's copy,
-/// none may be left.
+/// none may be left. So a pack that only we condemned is rescued before one that others did too.
 pub fn need<A: BuildHasher, B: BuildHasher>(
     places: impl IntoIterator<Item = SetId>,
     ours: &HashSet<SetId, A>,
     others: &HashSet<SetId, B>,
 ) -> Need {
-    let mut need = Need::Lost;
+    let (mut only_ours, mut shared, mut elsewhere) = (None, None, false);
     for set in places {
         match (ours.contains(&set), others.contains(&set)) {
             (false, false) => return Need::Standing,
-            (true, _) if !matches!(need, Need::Rescue(_)) => need = Need::Rescue(set),
-            (false, true) if need == Need::Lost => need = Need::Elsewhere,
-            _ => {}
+            (true, false) => only_ours = only_ours.or(Some(set)),
+            (true, true) => shared = shared.or(Some(set)),
+            (false, true) => elsewhere = true,
         }
     }
-    need
+    match only_ours.or(shared) {
+        Some(set) => Need::Rescue(set),
+        None if elsewhere => Need::Elsewhere,
+        None => Need::Lost,
+    }
 }
 
 /// What is left of a condemnation after all answers.
@@ -227,6 +233,7 @@ mod tests {
             (&[9], Need::Standing),
             (&[4, 1, 2], Need::Rescue(set(1))),
             (&[3], Need::Rescue(set(3))),
+            (&[3, 2], Need::Rescue(set(2))),
             (&[4], Need::Elsewhere),
             (&[], Need::Lost),
         ] {
@@ -244,7 +251,8 @@ mod tests {
             (1.0, &[][..]),
             (0.5, &[]),
             (0.4, &[3]),
-            (0.3, &[3, 4]),
+            (0.3, &[3]),
+            (0.2, &[3, 4]),
             (0.05, &[3, 4, 2]),
             (0.0, &[3, 4, 2]),
         ] {

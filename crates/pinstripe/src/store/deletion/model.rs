@@ -36,6 +36,8 @@ enum Flaw {
     Alone,
     /// Nobody looks again after the reaping object.
     NoLastLook,
+    /// Sessions are read once only, after the marks.
+    OneLook,
     /// What is needed is not read again after the answers.
     NoSecondReading,
     /// Undelete does not look whether it is too late.
@@ -58,6 +60,8 @@ struct World {
     cases: Cases,
     /// Snapshots that somebody was told are there.
     promised: BTreeSet<SnapshotId>,
+    /// How many may die yet.
+    deaths: u8,
     actors: Vec<Actor>,
 }
 
@@ -81,6 +85,7 @@ impl World {
             packs: BTreeMap::new(),
             cases: Cases::default(),
             promised: BTreeSet::new(),
+            deaths: 1,
             actors,
         }
     }
@@ -98,6 +103,14 @@ impl World {
             self.promised.insert(snap(name));
         }
         self
+    }
+
+    /// The world in which a session's process died, if one may.
+    fn after_death(&self, session: SessionId) -> Option<World> {
+        let deaths = self.deaths.checked_sub(1)?;
+        let mut world = World { deaths, ..self.clone() };
+        world.dead.insert(session);
+        Some(world)
     }
 
     fn begin(&mut self, id: SessionId, work: Work, commit: [u8; 16], parents: Vec<SnapshotId>) {
@@ -276,6 +289,7 @@ fn an_undelete_beside_a_gc_and_its_heir() {
     assert_needed(&world, Flaw::NoLastLook);
     assert_needed(&world, Flaw::Careless);
     assert_needed(&world, Flaw::BlindHeir);
+    assert_needed(&world, Flaw::OneLook);
 }
 
 #[test]
@@ -292,7 +306,7 @@ fn an_undelete_and_a_forget_again_beside_two_gcs() {
 
 #[test]
 fn a_session_ended_from_outside() {
-    let writer = Writer { is_deaf: true, ..Writer::new(1, 1, None) };
+    let writer = Writer::deaf(1, 1);
     let actors = vec![
         Actor::Writer(writer),
         Actor::Fence(Fence::of_writer(1)),

@@ -50,8 +50,7 @@ pub struct Writer {
     snapshot: SnapshotId,
     chunk: u8,
     parent: Option<SnapshotId>,
-    /// It never answers.
-    pub is_deaf: bool,
+    is_deaf: bool,
     at: WriterAt,
     index: BTreeMap<SetId, Chunks>,
     condemned: BTreeSet<SetId>,
@@ -93,6 +92,11 @@ impl Writer {
         }
     }
 
+    /// One that never answers.
+    pub fn deaf(number: u8, chunk: u8) -> Self {
+        Writer { is_deaf: true, ..Writer::new(number, chunk, None) }
+    }
+
     fn steps(&self, world: &World) -> Next {
         let mut next = Vec::new();
         if self.at == WriterAt::Done {
@@ -101,9 +105,9 @@ impl Writer {
         let (mut ahead, mut writer) = (world.clone(), self.clone());
         writer.step(&mut ahead);
         next.push((ahead, Actor::Writer(writer)));
-        if self.at != WriterAt::Begin {
-            let mut ahead = world.clone();
-            ahead.dead.insert(self.id);
+        if self.at != WriterAt::Begin
+            && let Some(ahead) = world.after_death(self.id)
+        {
             let dead = Writer { at: WriterAt::Done, ..self.clone() };
             next.push((ahead, Actor::Writer(dead)));
         }
@@ -239,6 +243,7 @@ pub struct Collector {
 enum At {
     Begin,
     Inherit,
+    Before,
     Marks,
     Sessions,
     Snapshots,
@@ -248,6 +253,7 @@ enum At {
     Acks,
     Answers,
     Over,
+    BeforeAgain,
     MarksAgain,
     SessionsAgain,
     SnapshotsAgain,
@@ -302,9 +308,9 @@ impl Collector {
         let (mut ahead, mut collector) = (world.clone(), self.clone());
         collector.at = collector.step(&mut ahead);
         let mut next = vec![(ahead, Actor::Collector(collector))];
-        if self.at != At::Begin {
-            let mut ahead = world.clone();
-            ahead.dead.insert(self.id);
+        if self.at != At::Begin
+            && let Some(ahead) = world.after_death(self.id)
+        {
             let dead = Collector { at: At::Done, ..self.clone() };
             next.push((ahead, Actor::Collector(dead)));
         }
@@ -323,12 +329,17 @@ impl Collector {
                 At::Inherit
             }
             At::Inherit => self.inherit(world),
+            At::Before | At::BeforeAgain => {
+                self.sessions =
+                    if world.flaw == Flaw::OneLook { Vec::new() } else { world.sessions() };
+                if self.at == At::Before { At::Marks } else { At::MarksAgain }
+            }
             At::Marks | At::MarksAgain => {
                 self.marks = world.marks.clone();
                 if self.at == At::Marks { At::Sessions } else { At::SessionsAgain }
             }
             At::Sessions | At::SessionsAgain => {
-                self.sessions = world.sessions();
+                self.sessions.extend(world.sessions());
                 if self.at == At::Sessions { At::Snapshots } else { At::SnapshotsAgain }
             }
             At::Snapshots => {
@@ -448,7 +459,7 @@ impl Collector {
         }
         self.target = self.case;
         self.lists = Lists::default();
-        At::Marks
+        At::Before
     }
 
     fn needed(&self, world: &World) -> Chunks {
@@ -460,12 +471,14 @@ impl Collector {
         let others = world.cases.condemned(None);
         let mut kept = BTreeSet::new();
         for chunk in self.needed(world) {
-            let has = |(set, pack): &(&SetId, &Chunks)| {
-                pack.contains(&chunk) && (world.flaw == Flaw::Alone || !others.contains(set))
-            };
-            let places: Vec<_> = world.packs.iter().filter(has).map(|(set, _)| *set).collect();
-            let chosen = if self.is_mirrored { places.last() } else { places.first() };
-            kept.extend(chosen.copied());
+            // A place that nobody condemned, or else any: nothing that is needed is condemned.
+            let has = |(_, pack): &(&SetId, &Chunks)| pack.contains(&chunk);
+            let mut places: Vec<_> = world.packs.iter().filter(has).map(|(set, _)| *set).collect();
+            if self.is_mirrored {
+                places.reverse();
+            }
+            let stands = |set: &&SetId| world.flaw == Flaw::Alone || !others.contains(set);
+            kept.extend(places.iter().find(stands).or(places.first()));
         }
         if self.repack.is_some() {
             kept.clear();
@@ -482,7 +495,7 @@ impl Collector {
     /// than those asked first has seen the condemned object.
     fn wait(&mut self, world: &World) -> At {
         match self.at {
-            _ if world.flaw == Flaw::NoWait => At::MarksAgain,
+            _ if world.flaw == Flaw::NoWait => At::BeforeAgain,
             At::Acks => {
                 let acks = world.cases.0.get(&self.case).map(|case| case.acks.clone());
                 self.answered = acks.unwrap_or_default();
@@ -499,7 +512,7 @@ impl Collector {
                 let answered = self.answered.keys().copied().collect();
                 let asked = self.asked.as_deref().unwrap_or_default();
                 if silent(asked, &answered, &snapshots).is_empty() {
-                    At::MarksAgain
+                    At::BeforeAgain
                 } else {
                     At::Acks
                 }
@@ -579,9 +592,9 @@ impl Undelete {
             _ => drop(ahead.sessions.remove(&self.id)),
         }
         next.push((ahead, Actor::Undelete(undelete)));
-        if self.at > 1 {
-            let mut ahead = world.clone();
-            ahead.dead.insert(self.id);
+        if self.at > 1
+            && let Some(ahead) = world.after_death(self.id)
+        {
             let dead = Undelete { at: END + 1, ..self.clone() };
             next.push((ahead, Actor::Undelete(dead)));
         }
