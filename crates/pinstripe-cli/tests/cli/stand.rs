@@ -118,7 +118,8 @@ impl Stand {
 const VOLATILE: &[(&str, &str)] = &[
     (r"(packs/)[0-9a-f]{2}/[0-9a-f]{32}", "$1[ID]"),
     (r"\b[0-9a-f]{32}\b", "[ID]"),
-    (r"\b(snapshot|store) [0-9a-f]{8}\b", "$1 [SHORT]"),
+    (r"\b(snapshot|store|slot) [0-9a-f]{8}\b", "$1 [SHORT]"),
+    (r"(?m)^[0-9a-f]{8}  ", "[SHORT]   "),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[TIME]"),
     (r"\bin [\d.]+ s\b", "in [SPAN]"),
     // The defaults are chosen by measuring, and stand in the help.

@@ -42,7 +42,7 @@ impl KeyRoom {
                 .map(|(slot, _)| slot)
                 .filter(|slot| slot.ring_commitment == ring.commitment)
                 .collect();
-            slots.sort_by_key(|slot| (slot.created_seconds, slot.id));
+            slots.sort_by_key(|slot| (slot.created_seconds, &slot.label, slot.id));
             (!slots.is_empty()).then_some((ring, slots))
         })
     }
