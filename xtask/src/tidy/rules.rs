@@ -25,7 +25,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["ops"],
     &["pipeline"],
     &["store"],
-    &["chunk", "codec", "dedup", "retention", "stripe", "walk"],
+    &["chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
     &["member", "fault", "process", "source", "sink"],
     &["format"],
     &["units", "error", "monitor", "id", "beneath", "clock"],

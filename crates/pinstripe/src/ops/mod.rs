@@ -8,6 +8,7 @@ pub mod backup;
 pub mod check;
 pub mod forget;
 pub mod init;
+pub mod key;
 pub mod ls;
 pub mod members;
 pub mod repair;

@@ -33,7 +33,8 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
 /// a member that was away are none; nor is the void of a session that was ended from outside.
 ///
 /// # Errors
-/// As [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one.
+/// As [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one, [`Kind::Locked`] when
+/// one is sealed under a key that is not at hand.
 pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     let dead = deletion::load(store, Reach::Backup)?.dead_snapshots();
     let mut known = Vec::new();
@@ -44,7 +45,9 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
         }
         match read(store, id) {
             Ok(snapshot) => known.push(Known { snapshot, is_forgotten: false }),
-            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+                return Err(error);
+            }
             // Deleted since it was listed.
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(_) if is_void(store, id) => {}
@@ -88,7 +91,7 @@ pub fn read_void(name: [u8; 16], bytes: &[u8]) -> Result<()> {
 /// When none has.
 pub fn read(store: &Store, id: SnapshotId) -> Result<Snapshot> {
     store.read_object(ExtentName::snapshot(id), |bytes| {
-        let snapshot = Snapshot::decode(bytes)?;
+        let snapshot = store.opener().snapshot(bytes)?;
         if snapshot.id != id || snapshot.store != store.config.store {
             return Err(Error::new(Kind::Corrupt, "this snapshot has another name")
                 .expected(id, snapshot.id));
