@@ -2,6 +2,7 @@
 
 mod faults;
 mod flow;
+mod forget;
 mod help;
 mod init;
 mod json;

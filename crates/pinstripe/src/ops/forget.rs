@@ -7,7 +7,6 @@ use crate::error::{Error, Kind, Result};
 use crate::format::session::Work;
 use crate::format::snapshot::Snapshot;
 use crate::id::SnapshotId;
-use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::retention::{self, Candidate, Policy, Reason};
 use crate::store::deletion::decide;
@@ -180,25 +179,26 @@ pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot
     let known = snapshots::load_all(store, monitor)?;
     let id = find_forgotten(&known, name)?;
     let marks = forgotten::load(store, Reach::Backup)?;
-    let next = forgotten::next_mark(store, &marks, id);
-    // Whoever deletes looks for sessions after the point of no return; we look for that point
-    // after our session is put. One of us sees the other.
-    let session = sessions::begin(store, Work::Undelete, next.name(), vec![id])?;
-    refuse_reaped(store, id)?;
-    let snapshot = snapshots::read(store, id).map_err(|error| match error.kind() {
-        Kind::NotFound => gone(id),
-        _ => error,
-    })?;
-    if !next.is_forgotten() {
-        forgotten::put(store, &next).map_err(|error| match error.kind() {
-            Kind::Exists => Error::new(Kind::Busy, "this session was ended from outside")
-                .at(ExtentName::snapshot(id).path())
-                .advice("run 'pinstripe undelete' again"),
+    let mut next = forgotten::next_mark(store, &marks, id);
+    loop {
+        // Whoever deletes looks for sessions after the point of no return; we look for that point
+        // after our session is put. One of us sees the other.
+        let session = sessions::begin(store, Work::Undelete, next.name(), vec![id])?;
+        refuse_reaped(store, id)?;
+        let snapshot = snapshots::read(store, id).map_err(|error| match error.kind() {
+            Kind::NotFound => gone(id),
             _ => error,
         })?;
+        let put = if next.is_forgotten() { Ok(()) } else { forgotten::put(store, &next) };
+        session.end()?;
+        match put {
+            // This session or an earlier one was ended from outside, and a void took the name.
+            Err(error) if error.kind() == Kind::Exists => {
+                next.generation = next.generation.saturating_add(2);
+            }
+            put => return put.map(|()| snapshot),
+        }
     }
-    session.end()?;
-    Ok(snapshot)
 }
 
 fn refuse_reaped(store: &Store, id: SnapshotId) -> Result<()> {

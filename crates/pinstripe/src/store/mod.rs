@@ -9,8 +9,8 @@
 pub mod deletion;
 pub mod forgotten;
 pub mod index;
-pub mod objects;
 mod keyring;
+pub mod objects;
 mod open;
 pub mod packs;
 pub mod sessions;
@@ -128,7 +128,8 @@ impl Store {
     }
 
     /// Which extents a room has, and which members have each. A member that cannot be listed
-    /// counts as one without any, as long as parity replaces it; check tells of it.
+    /// counts as one without any, as long as parity replaces it; check tells of it. Packs and
+    /// snapshots that are deleted are not among them, whatever a member that was away has of them.
     ///
     /// # Errors
     /// A member's own, when more cannot be listed or are absent than parity replaces.
@@ -145,6 +146,10 @@ impl Store {
                 Err(_) if spare > 0 => spare -= 1,
                 Err(error) => return Err(error),
             }
+        }
+        if matches!(room, Room::Packs | Room::Snapshots) && !extents.is_empty() {
+            let dead = deletion::dead(self, room)?;
+            extents.retain(|id, _| !dead.contains(id));
         }
         Ok(extents)
     }

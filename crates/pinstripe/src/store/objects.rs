@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Kind, Result};
+use crate::format::snapshot;
+use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
 
-use super::{Store, read_small};
+use super::{Store, deletion, read_small, snapshots};
 
 /// How many members have to take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +81,26 @@ impl Store {
             failed = failed.and(deleted);
         }
         failed
+    }
+
+    /// The small objects that every member should have: keys, snapshots, marks and tombstones. Not
+    /// those that come and go with a process.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    pub fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
+        let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
+        let snapshots = self.list(Room::Snapshots)?.into_keys().map(SnapshotId);
+        let is_void = |id: &SnapshotId| {
+            let snapshot = |bytes: &[u8]| snapshot::parse(bytes).map(drop);
+            self.read_object(ExtentName::snapshot(*id), snapshot).is_err()
+                && snapshots::is_void(self, *id)
+        };
+        names.extend(snapshots.filter(|id| !is_void(id)).map(ExtentName::snapshot));
+        let marks = self.list(Room::Forgotten)?.into_keys();
+        names.extend(marks.map(|id| ExtentName::In(Room::Forgotten, id)));
+        names.extend(deletion::tombstone_names(self)?);
+        Ok(names)
     }
 
     /// Reads every object of a room, each from whichever member has it sound. What vanishes

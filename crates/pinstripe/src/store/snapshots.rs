@@ -8,7 +8,7 @@ use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 
 use super::objects::Reach;
-use super::{Store, deletion, forgotten};
+use super::{Store, forgotten};
 
 /// A snapshot, and whether somebody wants it no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,13 +36,9 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
 /// As [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one, [`Kind::Locked`] when
 /// one is sealed under a key that is not at hand.
 pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
-    let dead = deletion::load(store, Reach::Backup)?.dead_snapshots();
     let mut known = Vec::new();
     let mut lost = Vec::new();
     for id in store.list(Room::Snapshots)?.into_keys().map(SnapshotId) {
-        if dead.contains(&id) {
-            continue;
-        }
         match read(store, id) {
             Ok(snapshot) => known.push(Known { snapshot, is_forgotten: false }),
             Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {

@@ -128,6 +128,21 @@ pub fn load(store: &Store, reach: Reach) -> Result<Cases> {
     Ok(cases)
 }
 
+/// What of a room is deleted, as far as tombstones can be read.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
+    let found = store.objects(Room::Gc, Reach::Backup, |name, bytes| read(store, name, bytes))?;
+    let mut cases = Cases::default();
+    found.sound.into_values().for_each(|object| cases.add(object));
+    Ok(match room {
+        Room::Packs => cases.dead_packs().into_iter().map(|id| id.0).collect(),
+        Room::Snapshots => cases.dead_snapshots().into_iter().map(|id| id.0).collect(),
+        _ => HashSet::new(),
+    })
+}
+
 /// Reads one object of deletion.
 ///
 /// # Errors
@@ -155,13 +170,23 @@ pub fn put(
     store.put_all(ExtentName::In(Room::Gc, object.name()), &object.encode(), reach)
 }
 
+/// The names of all tombstones: they are kept on every member.
+///
+/// # Errors
+/// As [`load`].
+pub fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
+    let cases = load(store, Reach::Backup)?.0.into_iter();
+    let dead = cases.filter(|(_, case)| case.tombstone.is_some());
+    Ok(dead.map(|(id, _)| step_name(id, Step::Tombstone)).collect())
+}
+
 /// Whether the condemned object still stands on every present member: where it is gone, somebody
 /// has ended this condemnation.
 ///
 /// # Errors
 /// A member's own, when it cannot say.
 pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
-    let name = step_name(condemnation, |lists| Step::Condemned(lists));
+    let name = step_name(condemnation, Step::Condemned);
     for (_, member) in store.present() {
         match member.len(name) {
             Ok(_) => {}

@@ -469,7 +469,7 @@ impl Collector {
 
     fn plan(&mut self, world: &World) -> At {
         let others = world.cases.condemned(None);
-        let mut kept = BTreeSet::new();
+        let mut kept: BTreeSet<SetId> = BTreeSet::new();
         for chunk in self.needed(world) {
             // A place that nobody condemned, or else any: nothing that is needed is condemned.
             let has = |(_, pack): &(&SetId, &Chunks)| pack.contains(&chunk);
