@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinstripe::error::{Error, Kind, Result};
-use pinstripe::fault::{Plan, PowerCut};
+use pinstripe::fault::PowerCut;
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::label::{Chunker, Encryption, Label, Padding};
 use pinstripe::member::{ExtentName, Room, Steps};
