@@ -50,13 +50,20 @@ pub enum RecordKind {
     Tree = 2,
     /// A pack's index; its table is empty.
     PackIndex = 3,
+    /// A part of an index run; its table is empty.
+    RunPart = 4,
 }
 
 impl RecordKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [RecordKind::Data, RecordKind::Tree, RecordKind::PackIndex]
+        [RecordKind::Data, RecordKind::Tree, RecordKind::PackIndex, RecordKind::RunPart]
             .into_iter()
             .find(|&kind| kind as u8 == byte)
+    }
+
+    /// Whether its stored bytes are chunks, which stand in the table; else they are an index.
+    pub fn has_chunks(self) -> bool {
+        matches!(self, RecordKind::Data | RecordKind::Tree)
     }
 }
 
@@ -153,10 +160,10 @@ pub fn parse(bytes: &[u8]) -> Result<(RecordHead, &[u8])> {
         chunks.push(ChunkRow { id: ChunkId(table.array()?), raw_bytes: table.u32()? });
     }
     let sum_of_chunks: u64 = chunks.iter().map(|chunk| u64::from(chunk.raw_bytes)).sum();
-    if kind == RecordKind::PackIndex && count != 0 {
+    if !kind.has_chunks() && count != 0 {
         return Err(reader.corrupt("an index with chunks"));
     }
-    if kind != RecordKind::PackIndex && sum_of_chunks != u64::from(raw_bytes) {
+    if kind.has_chunks() && sum_of_chunks != u64::from(raw_bytes) {
         return Err(reader.corrupt("the chunks do not add up").expected(raw_bytes, sum_of_chunks));
     }
     let stored = reader.take(stored_bytes as usize)?;

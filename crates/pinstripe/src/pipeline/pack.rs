@@ -4,16 +4,16 @@ use crossbeam_channel::Receiver;
 
 use super::fleet::Fleet;
 use super::limits::PACK_BYTES;
+use super::publish::Publisher;
 use super::spare::Spare;
 use crate::error::Result;
-use crate::format::label::StoreConfig;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::{self, ChunkRow, RecordKind};
 use crate::format::stripe_set::{Geometry, SetKind};
 use crate::id::{SetId, random};
 use crate::member::ExtentName;
-use crate::store::index::index_record;
-use crate::stripe::{SetWriter, StripSink};
+use crate::store::index::{SealedPack, index_record};
+use crate::stripe::SetWriter;
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {
@@ -29,58 +29,50 @@ pub struct FinishedRecord {
     pub stored: Vec<u8>,
 }
 
-/// The geometry of a store's stripe sets.
+/// Lays records into packs until the queue closes, and hands each sealed pack to `publisher`.
+/// Buffers of compressed bytes go back to `spare`.
 ///
 /// # Errors
-/// When the store's settings make no geometry.
-fn geometry(config: &StoreConfig) -> Result<Geometry> {
-    Geometry::new(config.data, config.parity, config.strip_bytes)
-}
-
-/// Lays records into packs until the queue closes, and names what each pack holds. Buffers of
-/// compressed bytes go back to `spare`.
-///
-/// # Errors
-/// When the system has no randomness to name a pack.
+/// When the system has no randomness to name a pack; those of the publisher.
 pub fn run(
     records: &Receiver<FinishedRecord>,
-    fleet: &Fleet<'_>,
-    config: &StoreConfig,
+    publisher: &Publisher<'_>,
     spare: &Spare,
-) -> Result<Vec<PackIndex>> {
-    let mut sealed = Vec::new();
+) -> Result<()> {
     let mut open: Option<OpenPack> = None;
     for record in records {
         let pack = match &mut open {
             Some(pack) => pack,
-            None => open.insert(OpenPack::begin(fleet, config)?),
+            None => open.insert(OpenPack::begin(publisher)?),
         };
-        pack.add(&record, fleet)?;
+        pack.add(&record, publisher.fleet)?;
         spare.give(record.stored);
         if pack.writer.position() >= PACK_BYTES
             && let Some(pack) = open.take()
         {
-            sealed.push(pack.seal(fleet)?);
+            pack.seal(publisher)?;
         }
     }
-    if let Some(pack) = open {
-        sealed.push(pack.seal(fleet)?);
-    }
-    Ok(sealed)
+    open.map_or(Ok(()), |pack| pack.seal(publisher))
 }
 
 struct OpenPack {
     index: PackIndex,
+    geometry: Geometry,
     writer: SetWriter,
     head: Vec<u8>,
 }
 
 impl OpenPack {
-    fn begin(fleet: &Fleet<'_>, config: &StoreConfig) -> Result<Self> {
+    fn begin(publisher: &Publisher<'_>) -> Result<Self> {
         let set = SetId(random()?);
-        fleet.begin(ExtentName::pack(set));
-        let writer = SetWriter::new(config.store, set, SetKind::Pack, geometry(config)?);
-        Ok(OpenPack { index: PackIndex { set, records: Vec::new() }, writer, head: Vec::new() })
+        publisher.index.expect_own(set);
+        publisher.fleet.begin(ExtentName::pack(set));
+        let store = publisher.store;
+        let geometry = store.geometry()?;
+        let writer = SetWriter::new(store.config.store, set, SetKind::Pack, geometry);
+        let index = PackIndex { set, records: Vec::new() };
+        Ok(OpenPack { index, geometry, writer, head: Vec::new() })
     }
 
     fn add(&mut self, record: &FinishedRecord, fleet: &Fleet<'_>) -> Result<()> {
@@ -101,45 +93,14 @@ impl OpenPack {
         Ok(())
     }
 
-    fn seal(mut self, fleet: &Fleet<'_>) -> Result<PackIndex> {
+    fn seal(mut self, publisher: &Publisher<'_>) -> Result<()> {
         let name = ExtentName::pack(self.index.set);
-        let mut sink = fleet.sink(name);
+        let mut sink = publisher.fleet.sink(name);
         let start = self.writer.position();
         self.writer.append(&index_record(&self.index), &mut sink)?;
         let end = self.writer.position();
         self.writer.finish(start..end, &mut sink)?;
-        fleet.seal(name);
-        Ok(self.index)
+        publisher.fleet.seal(name);
+        publisher.take(SealedPack { index: self.index, geometry: self.geometry })
     }
-}
-
-/// Writes an index run that speaks of `packs`.
-///
-/// # Errors
-/// When the system has no randomness to name it.
-pub fn write_run(packs: &[PackIndex], fleet: &Fleet<'_>, config: &StoreConfig) -> Result<()> {
-    let set = SetId(random()?);
-    let name = ExtentName::index(set);
-    fleet.begin(name);
-    lay_run(set, packs, config, &mut fleet.sink(name))?;
-    fleet.seal(name);
-    Ok(())
-}
-
-/// Lays an index run that speaks of `packs` over the members; the caller seals its extents.
-///
-/// # Errors
-/// Those of the sink.
-pub fn lay_run(
-    set: SetId,
-    packs: &[PackIndex],
-    config: &StoreConfig,
-    sink: &mut dyn StripSink,
-) -> Result<()> {
-    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config)?);
-    for pack in packs {
-        writer.append(&index_record(pack), sink)?;
-    }
-    let end = writer.position();
-    writer.finish(0..end, sink).map(drop)
 }
