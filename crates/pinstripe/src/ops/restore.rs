@@ -60,7 +60,7 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
     let plan = Plan {
         packs: &packs,
         index: &index,
-        keys: &store.keys,
+        keys: store.keys()?,
         sink: &sink,
         to: options.to,
         strip: &below,

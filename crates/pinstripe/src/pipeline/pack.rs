@@ -8,7 +8,7 @@ use super::publish::Publisher;
 use super::spare::Spare;
 use crate::error::Result;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
-use crate::format::record::{self, ChunkRow, RecordKind};
+use crate::format::record::RecordHead;
 use crate::format::stripe_set::{Geometry, SetKind};
 use crate::id::{SetId, random};
 use crate::member::ExtentName;
@@ -17,16 +17,10 @@ use crate::stripe::SetWriter;
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {
-    /// What its chunks are.
-    pub kind: RecordKind,
-    /// How `stored` was compressed.
-    pub codec: u8,
-    /// Its chunks, in the order of their bytes.
-    pub chunks: Vec<ChunkRow>,
-    /// Length of the chunks together.
-    pub raw_bytes: u32,
-    /// What is stored.
-    pub stored: Vec<u8>,
+    /// What it holds.
+    pub head: RecordHead,
+    /// All of it as it is stored: head, table, compressed bytes, sealed or not.
+    pub bytes: Vec<u8>,
 }
 
 /// Lays records into packs until the queue closes, and hands each sealed pack to `publisher`.
@@ -45,8 +39,9 @@ pub fn run(
             Some(pack) => pack,
             None => open.insert(OpenPack::begin(publisher)?),
         };
-        pack.add(&record, publisher.fleet)?;
-        spare.give(record.stored);
+        let FinishedRecord { head, bytes } = record;
+        pack.add(head, &bytes, publisher.fleet)?;
+        spare.give(bytes);
         if pack.writer.position() >= PACK_BYTES
             && let Some(pack) = open.take()
         {
@@ -60,7 +55,6 @@ struct OpenPack {
     index: PackIndex,
     geometry: Geometry,
     writer: SetWriter,
-    head: Vec<u8>,
 }
 
 impl OpenPack {
@@ -72,24 +66,16 @@ impl OpenPack {
         let geometry = store.geometry()?;
         let writer = SetWriter::new(store.config.store, set, SetKind::Pack, geometry);
         let index = PackIndex { set, records: Vec::new() };
-        Ok(OpenPack { index, geometry, writer, head: Vec::new() })
+        Ok(OpenPack { index, geometry, writer })
     }
 
-    fn add(&mut self, record: &FinishedRecord, fleet: &Fleet<'_>) -> Result<()> {
-        let FinishedRecord { kind, codec, chunks, raw_bytes, stored } = record;
+    fn add(&mut self, head: RecordHead, record: &[u8], fleet: &Fleet<'_>) -> Result<()> {
         let mut sink = fleet.sink(ExtentName::pack(self.index.set));
         let offset = self.writer.position();
-        self.head.clear();
-        record::write_head(&mut self.head, *kind, *codec, chunks, *raw_bytes, stored);
-        self.writer.append(&self.head, &mut sink)?;
-        self.writer.append(stored, &mut sink)?;
-        self.index.records.push(IndexedRecord {
-            offset,
-            bytes: (self.head.len() + stored.len()) as u32,
-            kind: *kind,
-            raw_bytes: *raw_bytes,
-            chunks: chunks.clone(),
-        });
+        self.writer.append(record, &mut sink)?;
+        let RecordHead { kind, raw_bytes, chunks, .. } = head;
+        let bytes = record.len() as u32;
+        self.index.records.push(IndexedRecord { offset, bytes, kind, raw_bytes, chunks });
         Ok(())
     }
 
@@ -97,7 +83,7 @@ impl OpenPack {
         let name = ExtentName::pack(self.index.set);
         let mut sink = publisher.fleet.sink(name);
         let start = self.writer.position();
-        self.writer.append(&index_record(&self.index), &mut sink)?;
+        self.writer.append(&index_record(&self.index, publisher.sealer)?, &mut sink)?;
         let end = self.writer.position();
         self.writer.finish(start..end, &mut sink)?;
         publisher.fleet.seal(name);

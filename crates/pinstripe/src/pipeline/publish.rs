@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::id::{SetId, random};
 use crate::member::ExtentName;
 use crate::monitor::{Counter, Monitor};
+use crate::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::{Index, SealedPack, lay_run};
 
@@ -23,6 +24,8 @@ pub struct Publisher<'a> {
     pub store: &'a Store,
     /// Its index.
     pub index: &'a Index<'a>,
+    /// Seals what this run writes.
+    pub sealer: &'a Sealer,
     /// Chunks that this run stores.
     pub claims: &'a Claims,
     /// Where runs go.
@@ -39,13 +42,14 @@ impl<'a> Publisher<'a> {
     pub fn new(
         store: &'a Store,
         index: &'a Index<'a>,
+        sealer: &'a Sealer,
         claims: &'a Claims,
         fleet: &'a Fleet<'a>,
         monitor: &'a Monitor,
         publish_chunks: usize,
     ) -> Self {
         let sealed = Mutex::default();
-        Publisher { store, index, claims, fleet, monitor, publish_chunks, sealed }
+        Publisher { store, index, sealer, claims, fleet, monitor, publish_chunks, sealed }
     }
 
     /// Takes a pack that the fleet was told to seal.
@@ -73,7 +77,8 @@ impl<'a> Publisher<'a> {
         Ok(())
     }
 
-    /// Writes a run for all packs taken so far, durably, packs first.
+    /// Writes a run for all packs taken so far, durably, packs first, and one for packs of other
+    /// writers that no run speaks of.
     ///
     /// # Errors
     /// The run's fatal error.
@@ -81,7 +86,13 @@ impl<'a> Publisher<'a> {
         let mut sealed = self.sealed.lock().expect("no thread panics while it holds the list");
         let due = std::mem::take(&mut *sealed);
         drop(sealed);
-        self.write(&due).map(drop)
+        let loose = self.index.plan_loose();
+        self.write(&due)?;
+        // Whatever this run may have relied on is in a run then, as well protected as its own.
+        match loose {
+            Some(loose) => self.index.merge(loose, &|| false).map(drop),
+            None => Ok(()),
+        }
     }
 
     fn write(&self, packs: &[SealedPack]) -> Result<Option<SetId>> {
@@ -93,7 +104,7 @@ impl<'a> Publisher<'a> {
         let set = SetId(random()?);
         let name = ExtentName::index(set);
         self.fleet.begin(name);
-        lay_run(self.store, set, packs, &[], &mut self.fleet.sink(name))?;
+        lay_run(self.store, set, packs, self.sealer, &mut self.fleet.sink(name))?;
         self.fleet.seal(name);
         self.fleet.barrier()?;
         Ok(Some(set))

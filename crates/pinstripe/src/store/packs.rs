@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::codec::Decoder;
 use crate::error::{Error, Kind, Result};
-use crate::format::record::{self, RecordHead};
+use crate::format::record::RecordHead;
 use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, SharedMember};
 use crate::monitor::{Counter, Monitor};
@@ -97,18 +97,19 @@ impl<'a> PackReader<'a> {
         let mut buffer = Vec::with_capacity(bytes as usize);
         let report = reader.read(range.clone(), &mut buffer)?;
         self.count(&report, bytes);
-        if let Ok((head, stored)) = record::parse(&buffer) {
-            let stored = buffer.len() - stored.len()..buffer.len();
-            return Ok(FetchedRecord { head, bytes: buffer, stored });
-        }
-        buffer.clear();
-        let report = reader.read_verified(range, &mut buffer)?;
-        self.count(&report, bytes);
-        let parsed = record::parse(&buffer).map(|(head, stored)| (head, stored.len()));
-        let (head, stored_bytes) =
-            parsed.map_err(|error| error.at(format!("pack {set}, record at {offset}")))?;
-        let stored = buffer.len() - stored_bytes..buffer.len();
-        Ok(FetchedRecord { head, bytes: buffer, stored })
+        let opener = self.store.opener();
+        let opened = match opener.record(&mut buffer) {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == Kind::Locked => return Err(error),
+            Err(_) => {
+                buffer.clear();
+                let report = reader.read_verified(range, &mut buffer)?;
+                self.count(&report, bytes);
+                let opened = opener.record(&mut buffer);
+                opened.map_err(|error| error.at(format!("pack {set}, record at {offset}")))?
+            }
+        };
+        Ok(FetchedRecord { head: opened.head, bytes: buffer, stored: opened.stored })
     }
 
     /// The same by the number that an index has for the pack.
@@ -168,7 +169,7 @@ impl<'a> ChunkReader<'a> {
         let start = place.raw_offset as usize;
         let chunk = raw.get(start..start + place.raw_bytes as usize);
         let chunk = chunk.ok_or_else(|| wrong_place(id))?;
-        if self.packs.store.keys.chunk_id(chunk) != *id {
+        if self.packs.store.keys()?.chunk_id(chunk) != *id {
             return Err(wrong_place(id));
         }
         Ok(chunk.to_vec())

@@ -21,10 +21,8 @@ pub fn watch(index: &Index<'_>, end: &Receiver<()>) {
 /// Merges runs until there is nothing to merge. A long merge is given up when the backup ends; one
 /// that is short is finished, or backups that are always short would never merge anything.
 pub fn merge(index: &Index<'_>, ended: &AtomicBool, abort: &Abort, monitor: &Monitor) {
-    // Rows in memory come from lost runs and from runs of the first format: once is enough.
-    let mut with_loose = true;
     let done = index.remove_redundant().and_then(|()| {
-        while let Some(merge) = index.plan_merge(std::mem::take(&mut with_loose)) {
+        while let Some(merge) = index.plan_merge() {
             let is_short = merge.rows() <= MERGE_ROWS;
             let is_over = || abort.is_raised() || (!is_short && ended.load(Ordering::Relaxed));
             if is_over() || index.merge(merge, &is_over)?.is_none() {

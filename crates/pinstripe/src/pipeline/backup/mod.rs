@@ -86,20 +86,22 @@ pub fn run(
 ) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
-    let stored = Spare::new(2 * plan.limits.records_queued);
+    let records = Spare::new(2 * plan.limits.records_queued);
+    let sealer = plan.store.sealer()?;
     let segments = Arc::new(Spare::new(plan.limits.segments));
     let claims = Claims::default();
     let has_ended = AtomicBool::new(false);
     let shared = Ingest {
         root: root.as_fd(),
-        keys: &plan.store.keys,
+        keys: plan.store.keys()?,
         cutter: plan.cutter,
         codec: plan.codec,
         index: plan.index,
         claims: &claims,
         monitor,
         abort: &abort,
-        stored: &stored,
+        sealer: &sealer,
+        records: &records,
         segments: &segments,
     };
     std::thread::scope(|scope| {
@@ -111,11 +113,12 @@ pub fn run(
         let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
         let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
-        let publisher = Publisher::new(store, index, &claims, &fleet, monitor, PUBLISH_CHUNKS);
+        let publisher =
+            Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
         let tree = ingest(scope, &shared, plan, &publisher)?;
         publisher.publish()?;
         let snapshot = commit(tree);
-        fleet.put(ExtentName::snapshot(snapshot.id), snapshot.encode());
+        fleet.put(ExtentName::snapshot(snapshot.id), sealer.snapshot(&snapshot)?);
         fleet.barrier()?;
         Ok(snapshot)
     })
@@ -137,7 +140,7 @@ fn ingest<'scope, 'env>(
         let (tree, tree_queue) = bounded::<FinishedRecord>(limits.records_queued);
         let packers = [data_queue, tree_queue].map(|queue: Receiver<FinishedRecord>| {
             stages.spawn(move || {
-                let packed = pack::run(&queue, publisher, shared.stored);
+                let packed = pack::run(&queue, publisher, shared.records);
                 // A packer that stops early must not stop those who feed it.
                 queue.iter().for_each(drop);
                 packed

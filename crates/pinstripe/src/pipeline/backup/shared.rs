@@ -12,6 +12,7 @@ use crate::id::ChunkId;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::spare::Spare;
+use crate::seal::Sealer;
 use crate::store::index::Index;
 
 /// What the workers of one backup share.
@@ -32,8 +33,10 @@ pub struct Ingest<'a> {
     pub monitor: &'a Monitor,
     /// The end of the run, if it comes early.
     pub abort: &'a Abort,
-    /// Buffers for compressed records.
-    pub stored: &'a Spare,
+    /// Seals records.
+    pub sealer: &'a Sealer,
+    /// Buffers for finished records.
+    pub records: &'a Spare,
     /// Buffers for segments of large files.
     pub segments: &'a Arc<Spare>,
 }

@@ -10,11 +10,12 @@ use crate::error::{Error, Kind, Result};
 use crate::format::index_run::Row;
 use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, Room};
+use crate::seal::Opener;
 use crate::store::packs::RecordPlace;
 
 use super::load::sets_in;
 use super::loose::Loose;
-use super::run::{Cursor, PageCache, Run};
+use super::run::{Cursor, Pages, Run};
 use super::{Index, Pack, View};
 
 /// Where a chunk is.
@@ -47,7 +48,7 @@ impl View {
     fn rows_of(
         &self,
         id: &ChunkId,
-        cache: &PageCache,
+        pages: &Pages<'_>,
         show: &mut dyn FnMut(u64, Row, &Pack) -> bool,
     ) -> Result<(), BadRun> {
         let mut base = 0;
@@ -66,7 +67,7 @@ impl View {
                 is_enough = is_enough
                     || self.packs.get(row.pack).is_some_and(|p| show(base + ordinal, row, p));
             };
-            run.rows_of(id, cache, &mut show_row).map_err(|error| BadRun(run.set, error))?;
+            run.rows_of(id, pages, &mut show_row).map_err(|error| BadRun(run.set, error))?;
             if is_enough {
                 return Ok(());
             }
@@ -107,6 +108,10 @@ impl Index<'_> {
         self.gather(true)
     }
 
+    fn pages(&self) -> Pages<'_> {
+        Pages { cache: &self.cache, opener: self.store.opener() }
+    }
+
     /// Where a chunk is: a place in a pack that can be read, condemned or not.
     ///
     /// # Errors
@@ -114,7 +119,7 @@ impl Index<'_> {
     pub fn find(&self, id: &ChunkId) -> Result<Option<Place>> {
         self.ask(|view| {
             let mut place = None;
-            view.rows_of(id, &self.cache, &mut |_, row, pack| {
+            view.rows_of(id, &self.pages(), &mut |_, row, pack| {
                 if pack.is_readable() {
                     place = Some(Place::from(row));
                 }
@@ -131,7 +136,7 @@ impl Index<'_> {
     pub fn places(&self, id: &ChunkId) -> Result<Vec<Place>> {
         self.ask(|view| {
             let mut places: Vec<Place> = Vec::new();
-            view.rows_of(id, &self.cache, &mut |_, row, pack| {
+            view.rows_of(id, &self.pages(), &mut |_, row, pack| {
                 let place = Place::from(row);
                 if pack.is_readable() && !places.contains(&place) {
                     places.push(place);
@@ -158,7 +163,7 @@ impl Index<'_> {
     pub fn rely_on(&self, id: &ChunkId) -> Result<bool> {
         self.ask(|view| {
             let mut may = false;
-            view.rows_of(id, &self.cache, &mut |_, _, pack| {
+            view.rows_of(id, &self.pages(), &mut |_, _, pack| {
                 may = pack.rely();
                 may
             })?;
@@ -182,7 +187,7 @@ impl Index<'_> {
         for id in ids {
             raced += u64::from(self.ask(|view| {
                 let mut found = false;
-                view.rows_of(id, &self.cache, &mut |_, _, pack| {
+                view.rows_of(id, &self.pages(), &mut |_, _, pack| {
                     found = is_other(pack);
                     found
                 })?;
@@ -194,7 +199,7 @@ impl Index<'_> {
 
     /// The rows as they are now, which do not change while others write.
     pub fn frozen(&self) -> Rows<'_> {
-        Rows { view: self.view(), cache: &self.cache }
+        Rows { view: self.view(), pages: self.pages() }
     }
 }
 
@@ -203,7 +208,7 @@ impl Index<'_> {
 /// whose pack is gone are never shown.
 pub struct Rows<'i> {
     view: Arc<View>,
-    cache: &'i PageCache,
+    pages: Pages<'i>,
 }
 
 impl Rows<'_> {
@@ -229,7 +234,7 @@ impl Rows<'_> {
         show: &mut dyn FnMut(usize, u64, Place),
     ) -> Result<()> {
         for (at, id) in ids.iter().enumerate() {
-            let found = self.view.rows_of(id, self.cache, &mut |ordinal, row, _| {
+            let found = self.view.rows_of(id, &self.pages, &mut |ordinal, row, _| {
                 show(at, ordinal, Place::from(row));
                 false
             });
@@ -245,7 +250,7 @@ impl Rows<'_> {
     pub fn for_each(&self, show: &mut dyn FnMut(u64, &ChunkId, Place) -> Result<()>) -> Result<()> {
         let runs: Vec<&Run> = self.view.runs.iter().map(|run| &**run).collect();
         let loose: Vec<&Loose> = self.view.loose.iter().map(|loose| &**loose).collect();
-        let mut merged = Merged::new(&loose, &runs)?;
+        let mut merged = Merged::new(&loose, &runs, self.pages.opener)?;
         while let Some((ordinal, row)) = merged.next()? {
             show(ordinal, &row.id, Place::from(row))?;
         }
@@ -289,14 +294,14 @@ struct Head {
 
 impl<'v> Merged<'v> {
     /// Begins with all parts. Ordinals are those of loose parts, then of runs, in this order.
-    pub(super) fn new(loose: &[&'v Loose], runs: &[&'v Run]) -> Result<Self> {
+    pub(super) fn new(loose: &[&'v Loose], runs: &[&'v Run], opener: &'v Opener) -> Result<Self> {
         let (mut base, mut sources) = (0, Vec::new());
         for part in loose {
             sources.push((base, Source::Loose((0..).zip(part.rows()))));
             base += part.len() as u64;
         }
         for run in runs {
-            sources.push((base, Source::Run(run.cursor())));
+            sources.push((base, Source::Run(run.cursor(opener))));
             base += run.rows;
         }
         let mut merged = Merged { sources, heads: std::collections::BinaryHeap::new() };

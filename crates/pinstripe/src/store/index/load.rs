@@ -13,6 +13,7 @@ use crate::format::index_run::RunPack;
 use crate::format::pack_index::PackIndex;
 use crate::id::SetId;
 use crate::member::{ExtentName, Room};
+use crate::seal::Opener;
 use crate::store::Store;
 use crate::stripe::SetReader;
 
@@ -48,18 +49,18 @@ fn open_run(store: &Store, set: SetId) -> Result<AnyRun> {
     let name = ExtentName::index(set);
     let reader = open_set(store, name, set)?;
     if reader.index().start > 0 {
-        return run::open(reader, set)
+        return run::open(reader, set, store.opener())
             .map(|run| AnyRun::Pages(run.into()))
             .map_err(|e| e.at(name.path()));
     }
     let geometry = reader.geometry();
-    let parsed = part::read(&reader, 0..reader.logical_bytes(), |mut bytes| {
+    let parsed = part::read(&reader, 0..reader.logical_bytes(), |mut bytes: &mut [u8]| {
         let mut packs = Vec::new();
         while !bytes.is_empty() {
-            let (index, used) = part::parse_index_record(bytes)?;
+            let (index, used) = part::parse_index_record(bytes, store.opener())?;
             // In the first format all sets of a store lie over all members alike.
             packs.push(SealedPack { index, geometry });
-            bytes = &bytes[used..];
+            bytes = &mut bytes[used..];
         }
         Ok(packs)
     });
@@ -89,12 +90,12 @@ pub fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)
 /// When the set cannot be read or its index is not sound.
 pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
     let name = ExtentName::pack(set);
-    own_index(&open_set(store, name, set)?, set).map(|pack| pack.index)
+    own_index(&open_set(store, name, set)?, set, store.opener()).map(|pack| pack.index)
 }
 
-fn own_index(reader: &SetReader, set: SetId) -> Result<SealedPack> {
+fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPack> {
     let place = ExtentName::pack(set).path();
-    let parsed = part::read(reader, reader.index(), part::parse_index_record);
+    let parsed = part::read(reader, reader.index(), |b| part::parse_index_record(b, opener));
     let (index, _) = parsed.map_err(|error| error.at(&place))?;
     if index.set != set {
         return Err(
@@ -110,7 +111,7 @@ fn own_index(reader: &SetReader, set: SetId) -> Result<SealedPack> {
 /// When neither can be read; the error is that of the index.
 pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
     let reader = open_set(store, ExtentName::pack(set), set)?;
-    own_index(&reader, set).or_else(|error| match error.kind() {
+    own_index(&reader, set, store.opener()).or_else(|error| match error.kind() {
         Kind::Unsupported | Kind::Locked => Err(error),
         _ => pack_from_records(store, set).map(|(pack, _)| pack).map_err(|_| error),
     })
@@ -233,7 +234,7 @@ impl Index<'_> {
     }
 
     /// How many present members have an extent.
-    fn extents_of(&self, name: ExtentName) -> usize {
+    pub(super) fn extents_of(&self, name: ExtentName) -> usize {
         self.store.present().filter(|(_, member)| member.len(name).is_ok()).count()
     }
 

@@ -40,7 +40,9 @@ impl Index<'_> {
         let mut bad = Vec::new();
         for (run, packs) in sets_spoken_of(self.store)? {
             match packs {
-                Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+                Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+                    return Err(error);
+                }
                 Err(_) => bad.push(run),
                 Ok(_) => {}
             }
@@ -67,7 +69,7 @@ impl Index<'_> {
         loop {
             let view = self.view();
             let failed = view.runs.iter().find_map(|run| {
-                let mut cursor = run.cursor();
+                let mut cursor = run.cursor(self.store.opener());
                 loop {
                     match cursor.next() {
                         Ok(Some(_)) => {}

@@ -65,19 +65,31 @@ fn choose(rows: &[u64]) -> Vec<usize> {
 }
 
 impl Index<'_> {
-    /// Runs that are to be merged now, if there are any; with `loose`, rows in memory become a
-    /// run too, which makes lost runs anew and brings runs of the first format into this one.
-    pub fn plan_merge(&self, loose: bool) -> Option<Merge> {
+    /// What a snapshot that relies on it needs in a run: packs that none speaks of, and runs that
+    /// a member lacks its part of. Without one, these packs would count no more as soon as another
+    /// member loses its part. Brings runs of the first format into this one, too.
+    pub fn plan_loose(&self) -> Option<Merge> {
         let view = self.view();
-        let rows: Vec<u64> = view.runs.iter().map(|run| run.rows).collect();
-        let runs: Vec<_> =
-            choose(&rows).into_iter().map(|run| Arc::clone(&view.runs[run])).collect();
-        let loose = if loose { view.loose.clone() } else { Vec::new() };
+        let present = self.store.present().count();
+        let is_thin = |run: &&Arc<Run>| {
+            self.extents_of(ExtentName::index(run.set)) < run.members().min(present)
+        };
+        let runs: Vec<_> = view.runs.iter().filter(is_thin).map(Arc::clone).collect();
+        let loose = view.loose.clone();
         (!runs.is_empty() || !loose.is_empty()).then_some(Merge {
             loose,
             runs,
             remember: Vec::new(),
         })
+    }
+
+    /// Runs that are to be merged now, if there are any.
+    pub fn plan_merge(&self) -> Option<Merge> {
+        let view = self.view();
+        let rows: Vec<u64> = view.runs.iter().map(|run| run.rows).collect();
+        let runs: Vec<_> =
+            choose(&rows).into_iter().map(|run| Arc::clone(&view.runs[run])).collect();
+        (!runs.is_empty()).then_some(Merge { loose: Vec::new(), runs, remember: Vec::new() })
     }
 
     /// All parts, to be merged into one run: forgets all packs that are gone.
@@ -121,8 +133,9 @@ impl Index<'_> {
         let (numbers, packs) = self.packs_of(view, merge);
         let loose: Vec<&Loose> = merge.loose.iter().map(|loose| &**loose).collect();
         let runs: Vec<&Run> = merge.runs.iter().map(|run| &**run).collect();
-        let mut merged = Merged::new(&loose, &runs)?;
-        let mut writer = RunWriter::new(self.store, set, self.store.geometry()?, sink);
+        let mut merged = Merged::new(&loose, &runs, self.store.opener())?;
+        let (geometry, sealer) = (self.store.geometry()?, self.store.sealer()?);
+        let mut writer = RunWriter::new(self.store, set, geometry, &sealer, sink);
         // Rows of one chunk; a pack in two parts has each of its rows twice.
         let mut same: Vec<Row> = Vec::new();
         let mut seen = 0;

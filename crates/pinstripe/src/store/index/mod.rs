@@ -39,7 +39,7 @@ pub use load::{read_pack_index, sets_in, sets_spoken_of};
 pub use mend::{Mended, indexed_sets};
 pub use merge::Merge;
 pub use part::index_record;
-pub use rebuild::pack_from_records;
+pub use rebuild::{pack_from_records, unsound_records};
 pub use write::{RunWriter, SealedPack, lay_run, write_run};
 
 use crate::error::Result;

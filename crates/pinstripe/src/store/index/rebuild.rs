@@ -7,9 +7,10 @@ use std::ops::Range;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::pack_index::{IndexedRecord, PackIndex};
-use crate::format::record::{self, CHUNK_ROW_BYTES, RECORD_HEAD_BYTES};
+use crate::format::record::{RECORD_HEAD_BYTES, parse_clear, whole_bytes};
 use crate::id::SetId;
 use crate::member::ExtentName;
+use crate::seal::{OpenedRecord, Opener};
 use crate::store::Store;
 use crate::stripe::SetReader;
 
@@ -35,11 +36,12 @@ pub fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack, u64)>
     let mut index = PackIndex { set, records: Vec::new() };
     let (mut at, mut passed_over) = (0, 0);
     while at < end {
-        match record_at(&reader, at, end) {
+        match record_at(&reader, at, end, store.opener()) {
             Ok(record) => {
                 at += u64::from(record.bytes);
                 index.records.push(record);
             }
+            Err(error) if error.kind() == Kind::Locked => return Err(error),
             Err(_) => {
                 let next = next_record(&reader, at + 1, end);
                 passed_over += next - at;
@@ -66,21 +68,14 @@ fn bytes_at(reader: &SetReader, range: Range<u64>) -> Result<Vec<u8>> {
 }
 
 /// Reads and checks the record that begins at `at`.
-fn record_at(reader: &SetReader, at: u64, end: u64) -> Result<IndexedRecord> {
+fn record_at(reader: &SetReader, at: u64, end: u64, opener: &Opener) -> Result<IndexedRecord> {
     let head = bytes_at(reader, at..(at + RECORD_HEAD_BYTES as u64).min(end))?;
-    let number = |from: usize| {
-        let bytes = head.get(from..from + 4).and_then(|bytes| bytes.try_into().ok());
-        bytes.map(u32::from_le_bytes).map(u64::from)
-    };
-    let lengths = number(12).zip(number(16)).filter(|_| head.starts_with(BEGIN));
-    let (stored, chunks) =
-        lengths.ok_or_else(|| Error::new(Kind::Corrupt, "no record begins here"))?;
-    let length = RECORD_HEAD_BYTES as u64 + chunks * CHUNK_ROW_BYTES as u64 + stored;
+    let length = whole_bytes(&head)?;
     if length > end - at {
         return Err(Error::new(Kind::Corrupt, "a record reaches beyond its pack"));
     }
-    let bytes = bytes_at(reader, at..at + length)?;
-    let (head, _) = record::parse(&bytes)?;
+    let mut bytes = bytes_at(reader, at..at + length)?;
+    let OpenedRecord { head, .. } = opener.record(&mut bytes)?;
     if !head.kind.has_chunks() {
         return Err(Error::new(Kind::Corrupt, "an index among the records of a pack"));
     }
@@ -112,4 +107,36 @@ fn next_record(reader: &SetReader, mut at: u64, end: u64) -> u64 {
         at = window.end;
     }
     end
+}
+
+/// The records of a pack that do not fit their checksums, for who has no key: they are walked from
+/// head to head, which the seal leaves in the clear.
+pub fn unsound_records(store: &Store, set: SetId) -> Vec<(std::ops::Range<u64>, Error)> {
+    let name = ExtentName::pack(set);
+    let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
+        Ok(reader) => reader,
+        Err(error) => return vec![(0..0, error)],
+    };
+    let (end, mut at, mut bytes) = (reader.logical_bytes(), 0, Vec::new());
+    while at < end {
+        let read = |at: u64, end: u64, bytes: &mut Vec<u8>| -> Result<()> {
+            bytes.clear();
+            reader.read(at..end, bytes).map(drop)
+        };
+        let head_end = end.min(at + RECORD_HEAD_BYTES as u64);
+        let walked = read(at, head_end, &mut bytes).and_then(|()| {
+            let length = whole_bytes(&bytes)?;
+            let next = at.checked_add(length).filter(|next| *next <= end);
+            let next =
+                next.ok_or_else(|| Error::new(Kind::Corrupt, "a record is longer than its pack"))?;
+            read(at, next, &mut bytes)?;
+            parse_clear(&bytes).map(|_| next)
+        });
+        match walked {
+            Ok(next) => at = next,
+            // Where the next one begins is not known either.
+            Err(error) => return vec![(at..end, error.at(name.path()))],
+        }
+    }
+    Vec::new()
 }

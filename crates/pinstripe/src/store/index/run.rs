@@ -14,6 +14,7 @@ use crate::format::index_run::{
 use crate::format::record::RecordKind;
 use crate::id::{ChunkId, SetId};
 use crate::member::ExtentName;
+use crate::seal::Opener;
 use crate::stripe::SetReader;
 
 use super::part;
@@ -77,21 +78,22 @@ impl Opened {
 ///
 /// # Errors
 /// When a part cannot be read or is not what it should be.
-pub(super) fn open(reader: SetReader, set: SetId) -> Result<Opened> {
-    let head = read_part(&reader, reader.index(), RunHead::decode)?;
+pub(super) fn open(reader: SetReader, set: SetId, opener: &Opener) -> Result<Opened> {
+    let head = read_part(&reader, reader.index(), opener, RunHead::decode)?;
     if head.set != set {
         return Err(Error::corrupt("the head of another index run", ExtentName::index(set).path())
             .expected(set, head.set));
     }
     let mut packs = Vec::new();
     for (offset, bytes) in &head.tables {
-        packs.extend(read_part(&reader, *offset..offset + u64::from(*bytes), decode_packs)?);
+        let range = *offset..offset + u64::from(*bytes);
+        packs.extend(read_part(&reader, range, opener, decode_packs)?);
     }
     let mut segments = Vec::with_capacity(head.segments.len());
     let (mut first_page, mut rows) = (0, 0);
     for place in &head.segments {
         let range = place.fences_offset..place.fences_offset + u64::from(place.fences_bytes);
-        let (fences, filter) = read_part(&reader, range, |body| {
+        let (fences, filter) = read_part(&reader, range, opener, |body| {
             let (fences, fingerprints) = Fences::decode(body)?;
             let Fences { seed, segment_log2, filter_segments: segments, .. } = fences;
             let filter = Filter::from_parts(Shape { seed, segment_log2, segments }, fingerprints)?;
@@ -135,9 +137,10 @@ fn name(set: SetId) -> String {
 fn read_part<T>(
     reader: &SetReader,
     range: std::ops::Range<u64>,
+    opener: &Opener,
     decode: impl Fn(&[u8]) -> Result<T>,
 ) -> Result<T> {
-    part::read(reader, range, |bytes| decode(part::parse(RecordKind::RunPart, bytes)?.0))
+    part::read(reader, range, |bytes| decode(part::parse(RecordKind::RunPart, bytes, opener)?.0))
 }
 
 impl Run {
@@ -149,6 +152,11 @@ impl Run {
     /// Numbers of all its packs that are not gone.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.packs.iter().copied().filter(|&number| number != u32::MAX)
+    }
+
+    /// Members that it lies over.
+    pub(super) fn members(&self) -> usize {
+        self.reader.geometry().members()
     }
 
     /// Whether it keeps the memory of packs that are gone.
@@ -184,7 +192,7 @@ impl Run {
     pub(super) fn rows_of(
         &self,
         id: &ChunkId,
-        cache: &PageCache,
+        pages: &Pages<'_>,
         show: &mut dyn FnMut(u64, Row),
     ) -> Result<()> {
         let (wanted, key) = (fence(id), filter_key(id));
@@ -196,7 +204,8 @@ impl Run {
             let start = segment.fences.partition_point(|&first| first < wanted).saturating_sub(1);
             for at in start..end {
                 let number = segment.first_page + at as u32;
-                let page = cache.get(self.set, number, || self.page(segment, at))?;
+                let page =
+                    pages.cache.get(self.set, number, || self.page(segment, at, pages.opener))?;
                 for row in page.lower_bound(id)..page.len() {
                     let found = page.row(row);
                     if found.id != *id {
@@ -212,15 +221,21 @@ impl Run {
         Ok(())
     }
 
-    fn page(&self, segment: &Segment, at: usize) -> Result<Page> {
+    fn page(&self, segment: &Segment, at: usize, opener: &Opener) -> Result<Page> {
         let start = segment.offset + at as u64 * u64::from(self.page_bytes);
         let end = (start + u64::from(self.page_bytes)).min(segment.fences_offset);
-        part::read(&self.reader, start..end, |bytes| self.decode_page(segment, at, bytes))
+        part::read(&self.reader, start..end, |bytes| self.decode_page(segment, at, bytes, opener))
             .map_err(|error| error.at(name(self.set)))
     }
 
-    fn decode_page(&self, segment: &Segment, at: usize, bytes: &[u8]) -> Result<Page> {
-        let body = part::parse(RecordKind::RunPart, bytes)?.0;
+    fn decode_page(
+        &self,
+        segment: &Segment,
+        at: usize,
+        bytes: &mut [u8],
+        opener: &Opener,
+    ) -> Result<Page> {
+        let body = part::parse(RecordKind::RunPart, bytes, opener)?.0;
         let number = segment.first_page + at as u32;
         let page = Page::decode(body, number, self.packs.len() as u32)?;
         if page.len() != segment.rows_on(at) {
@@ -236,26 +251,35 @@ impl Run {
     }
 
     /// Reads some pages from the `at`-th of a segment on; how many, the length says.
-    fn pages(&self, segment: &Segment, at: usize) -> Result<Vec<Page>> {
+    fn pages(&self, segment: &Segment, at: usize, opener: &Opener) -> Result<Vec<Page>> {
         let start = segment.offset + at as u64 * u64::from(self.page_bytes);
         let most = start + u64::from(PAGES_AHEAD) * u64::from(self.page_bytes);
         let range = start..most.min(segment.fences_offset);
         let read = part::read(&self.reader, range, |bytes| {
-            let pages = bytes.chunks(self.page_bytes as usize).enumerate();
-            pages.map(|(more, bytes)| self.decode_page(segment, at + more, bytes)).collect()
+            let pages = bytes.chunks_mut(self.page_bytes as usize).enumerate();
+            pages.map(|(more, bytes)| self.decode_page(segment, at + more, bytes, opener)).collect()
         });
         read.map_err(|error: Error| error.at(name(self.set)))
     }
 
     /// All rows in order, those of packs that are gone left out.
-    pub(super) fn cursor(&self) -> Cursor<'_> {
-        Cursor { run: self, segment: 0, page: 0, ordinal: 0, ahead: VecDeque::new(), row: 0 }
+    pub(super) fn cursor<'r>(&'r self, opener: &'r Opener) -> Cursor<'r> {
+        Cursor {
+            run: self,
+            opener,
+            segment: 0,
+            page: 0,
+            ordinal: 0,
+            ahead: VecDeque::new(),
+            row: 0,
+        }
     }
 }
 
 /// Reads a run from end to end.
 pub(super) struct Cursor<'r> {
     run: &'r Run,
+    opener: &'r Opener,
     segment: usize,
     /// The next page of the segment to be read.
     page: usize,
@@ -291,10 +315,16 @@ impl Cursor<'_> {
                 (self.segment, self.page) = (self.segment + 1, 0);
                 continue;
             }
-            self.ahead = self.run.pages(segment, self.page)?.into();
+            self.ahead = self.run.pages(segment, self.page, self.opener)?.into();
             self.page += self.ahead.len();
         }
     }
+}
+
+/// How pages are read.
+pub(super) struct Pages<'i> {
+    pub(super) cache: &'i PageCache,
+    pub(super) opener: &'i Opener,
 }
 
 /// The pages read last, of all runs of an index.

@@ -13,7 +13,8 @@ use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
 use crate::format::stripe_set::{Geometry, SetKind};
 use crate::id::{ChunkId, SetId, random};
-use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
+use crate::member::{ExtentName, ExtentWriter, Replace};
+use crate::seal::Sealer;
 use crate::store::Store;
 use crate::stripe::{SetWriter, StripSink};
 
@@ -75,6 +76,7 @@ impl SealedPack {
 /// Lays a run over members, part by part; drop it unfinished and leave the extents unsealed.
 pub struct RunWriter<'s> {
     writer: SetWriter,
+    sealer: &'s Sealer,
     sink: &'s mut dyn StripSink,
     head: RunHead,
     page: Vec<Row>,
@@ -89,7 +91,13 @@ pub struct RunWriter<'s> {
 
 impl<'s> RunWriter<'s> {
     /// A run without rows.
-    pub fn new(store: &Store, set: SetId, geometry: Geometry, sink: &'s mut dyn StripSink) -> Self {
+    pub fn new(
+        store: &Store,
+        set: SetId,
+        geometry: Geometry,
+        sealer: &'s Sealer,
+        sink: &'s mut dyn StripSink,
+    ) -> Self {
         let head = RunHead {
             set,
             rows: 0,
@@ -100,6 +108,7 @@ impl<'s> RunWriter<'s> {
         };
         RunWriter {
             writer: SetWriter::new(store.config.store, set, SetKind::IndexRun, geometry),
+            sealer,
             sink,
             head,
             page: Vec::with_capacity(PAGE_ROWS),
@@ -142,7 +151,8 @@ impl<'s> RunWriter<'s> {
     fn close_page(&mut self) -> Result<()> {
         let Some(first) = self.page.first() else { return Ok(()) };
         self.fences.push(fence(&first.id));
-        let record = part::write(RecordKind::RunPart, &encode_page(self.pages, &self.page));
+        let record =
+            part::write(RecordKind::RunPart, &encode_page(self.pages, &self.page), self.sealer)?;
         self.head.page_bytes = self.head.page_bytes.max(record.len() as u32);
         self.writer.append(&record, self.sink)?;
         self.pages += 1;
@@ -168,7 +178,8 @@ impl<'s> RunWriter<'s> {
             filter_segments: shape.segments,
         };
         let fences_offset = self.writer.position();
-        let record = part::write(RecordKind::RunPart, &fences.encode(filter.fingerprints()));
+        let record =
+            part::write(RecordKind::RunPart, &fences.encode(filter.fingerprints()), self.sealer)?;
         self.writer.append(&record, self.sink)?;
         self.head.segments.push(SegmentPlace {
             offset: self.segment_offset,
@@ -195,12 +206,13 @@ impl<'s> RunWriter<'s> {
         self.close_page()?;
         self.close_segment()?;
         for table in packs.chunks(TABLE_PACKS) {
-            let record = part::write(RecordKind::RunPart, &encode_packs(table));
+            let record = part::write(RecordKind::RunPart, &encode_packs(table), self.sealer)?;
             self.head.tables.push((self.writer.position(), record.len() as u32));
             self.writer.append(&record, self.sink)?;
         }
         let start = self.writer.position();
-        self.writer.append(&part::write(RecordKind::RunPart, &self.head.encode()), self.sink)?;
+        let record = part::write(RecordKind::RunPart, &self.head.encode(), self.sealer)?;
+        self.writer.append(&record, self.sink)?;
         let end = self.writer.position();
         self.writer.finish(start..end, self.sink)?;
         Ok(self.head)
@@ -215,7 +227,7 @@ pub fn lay_run(
     store: &Store,
     set: SetId,
     packs: &[SealedPack],
-    lost: &[SetId],
+    sealer: &Sealer,
     sink: &mut dyn StripSink,
 ) -> Result<RunHead> {
     let mut rows = Vec::with_capacity(packs.iter().map(SealedPack::chunks).sum());
@@ -223,10 +235,9 @@ pub fn lay_run(
         pack.rows(number as u32, &mut rows)?;
     }
     rows.sort_unstable_by_key(|row| row.id);
-    let mut writer = RunWriter::new(store, set, store.geometry()?, sink);
+    let mut writer = RunWriter::new(store, set, store.geometry()?, sealer, sink);
     rows.into_iter().try_for_each(|row| writer.push(row))?;
-    let mut table: Vec<_> = packs.iter().map(SealedPack::run_pack).collect();
-    table.extend(lost.iter().map(|&set| lost_pack(set)));
+    let table: Vec<_> = packs.iter().map(SealedPack::run_pack).collect();
     writer.finish(&table)
 }
 
@@ -235,31 +246,62 @@ pub(super) fn lost_pack(set: SetId) -> RunPack {
     RunPack { set, data: 1, parity: 0, is_lost: true, bytes: 0 }
 }
 
-/// Extents of one set on the members that are present, written one strip after the other.
-struct Extents(Vec<Option<Box<dyn ExtentWriter>>>);
+/// Extents of one set on the members that are present, written one strip after the other. A member
+/// that fails is done without, as long as parity replaces it.
+struct Extents {
+    writers: Vec<Option<Box<dyn ExtentWriter>>>,
+    spare: usize,
+}
+
+impl Extents {
+    /// Takes what a member returned; `None` when it is done without.
+    fn settle<T>(spare: &mut usize, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if *spare == 0 || error.kind() == Kind::NoSpace => Err(error),
+            Err(_) => {
+                *spare -= 1;
+                Ok(None)
+            }
+        }
+    }
+}
 
 impl StripSink for Extents {
     fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()> {
-        let writer = self.0.get_mut(member).and_then(Option::as_mut);
-        writer.map_or(Ok(()), |writer| writer.append(&bytes))
+        if let Some(slot) = self.writers.get_mut(member)
+            && let Some(writer) = slot
+            && Extents::settle(&mut self.spare, writer.append(&bytes))?.is_none()
+        {
+            *slot = None;
+        }
+        Ok(())
     }
 }
 
 /// Writes a new run on all members that are present, durably; `lay` lays its parts.
 ///
 /// # Errors
-/// Those of `lay` and of any member.
+/// Those of `lay`; those of members, when more fail or are absent than parity replaces.
 pub fn write_run<T>(
     store: &Store,
     lay: impl FnOnce(SetId, &mut dyn StripSink) -> Result<T>,
 ) -> Result<(SetId, T)> {
     let set = SetId(random()?);
     let name = ExtentName::index(set);
-    let create = |member: &Option<SharedMember>| {
-        member.as_ref().map(|m| m.create(name, Replace::Never)).transpose()
-    };
-    let mut extents = Extents(store.members().iter().map(create).collect::<Result<_>>()?);
+    let mut spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
+    let mut writers = Vec::new();
+    for member in store.members() {
+        writers.push(match member {
+            Some(member) => Extents::settle(&mut spare, member.create(name, Replace::Never))?,
+            None => None,
+        });
+    }
+    let mut extents = Extents { writers, spare };
     let laid = lay(set, &mut extents)?;
-    extents.0.into_iter().flatten().try_for_each(|writer| writer.seal())?;
+    let Extents { writers, mut spare } = extents;
+    for writer in writers.into_iter().flatten() {
+        Extents::settle(&mut spare, writer.seal())?;
+    }
     Ok((set, laid))
 }
