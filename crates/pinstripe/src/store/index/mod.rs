@@ -229,6 +229,15 @@ impl<'a> Index<'a> {
         self.view().runs.iter().any(|run| run.set == set)
     }
 
+    /// Bytes of memory that grow with the store: filters, fences, lists of packs, loose rows. The
+    /// pages kept are less than one MiB more.
+    pub fn memory_bytes(&self) -> u64 {
+        let view = self.view();
+        let runs: usize = view.runs.iter().map(|run| run.memory_bytes()).sum();
+        let loose: usize = view.loose.iter().map(|loose| std::mem::size_of_val(loose.rows())).sum();
+        (runs + loose + view.packs.len() * std::mem::size_of::<Pack>()) as u64
+    }
+
     /// Number of runs, and of parts in memory.
     pub fn parts(&self) -> (usize, usize) {
         let view = self.view();

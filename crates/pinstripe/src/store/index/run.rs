@@ -154,6 +154,15 @@ impl Run {
         self.packs.iter().copied().filter(|&number| number != u32::MAX)
     }
 
+    /// Bytes of memory that grow with its length.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let segment = |segment: &Segment| {
+            size_of::<Segment>() + 8 * segment.fences.len() + segment.filter.fingerprints().len()
+        };
+        let checksums = self.reader.layout().rows() as usize * 16 * self.members();
+        self.segments.iter().map(segment).sum::<usize>() + 4 * self.packs.len() + checksums
+    }
+
     /// Members that it lies over.
     pub(super) fn members(&self) -> usize {
         self.reader.geometry().members()
