@@ -116,9 +116,12 @@ pub fn judge(
     reasons
 }
 
+/// Snapshots, by their place in a list, of one host and the same sources.
+pub type Groups<'a> = BTreeMap<(&'a [u8], &'a [Vec<u8>]), Vec<usize>>;
+
 /// Snapshots by host and sources.
-pub fn groups(candidates: &[Candidate]) -> BTreeMap<(&[u8], &[Vec<u8>]), Vec<usize>> {
-    let mut groups: BTreeMap<(&[u8], &[Vec<u8>]), Vec<usize>> = BTreeMap::new();
+pub fn groups(candidates: &[Candidate]) -> Groups<'_> {
+    let mut groups = Groups::new();
     for (at, candidate) in candidates.iter().enumerate() {
         groups.entry((&candidate.host, &candidate.sources)).or_default().push(at);
     }
@@ -138,7 +141,8 @@ fn judge_group(
     for &at in newest_first.iter().take(usize::try_from(last).unwrap_or(usize::MAX)) {
         reasons[at].push(Reason::Last);
     }
-    let rules: [(Option<u64>, fn(Periods) -> i64, Reason); 5] = [
+    type Rule = (Option<u64>, fn(Periods) -> i64, Reason);
+    let rules: [Rule; 5] = [
         (policy.hourly, |it| it.hour, Reason::Hourly),
         (policy.daily, |it| it.day, Reason::Daily),
         (policy.weekly, |it| it.week, Reason::Weekly),

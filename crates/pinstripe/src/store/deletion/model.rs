@@ -36,8 +36,9 @@ enum Flaw {
     Alone,
     /// Nobody looks again after the reaping object.
     NoLastLook,
-    /// Sessions are read once only, after the marks.
-    OneLook,
+    /// Sessions are read once only, after the marks, and what only others' condemned packs have is
+    /// condemned as well.
+    FirstPlan,
     /// What is needed is not read again after the answers.
     NoSecondReading,
     /// Undelete does not look whether it is too late.
@@ -325,7 +326,7 @@ fn an_undelete_beside_a_gc_and_its_heir() {
     assert_needed(&world, Flaw::NoLastLook);
     assert_needed(&world, Flaw::Careless);
     assert_needed(&world, Flaw::BlindHeir);
-    assert_needed(&world, Flaw::OneLook);
+    assert_needed(&world, Flaw::FirstPlan);
 }
 
 #[test]

@@ -331,7 +331,7 @@ impl Collector {
             At::Inherit => self.inherit(world),
             At::Before | At::BeforeAgain => {
                 self.sessions =
-                    if world.flaw == Flaw::OneLook { Vec::new() } else { world.sessions() };
+                    if world.flaw == Flaw::FirstPlan { Vec::new() } else { world.sessions() };
                 if self.at == At::Before { At::Marks } else { At::MarksAgain }
             }
             At::Marks | At::MarksAgain => {
@@ -478,7 +478,8 @@ impl Collector {
                 places.reverse();
             }
             let stands = |set: &&SetId| world.flaw == Flaw::Alone || !others.contains(set);
-            kept.extend(places.iter().find(stands).or(places.first()));
+            let any = places.first().filter(|_| world.flaw != Flaw::FirstPlan);
+            kept.extend(places.iter().find(stands).or(any));
         }
         if self.repack.is_some() {
             kept.clear();
