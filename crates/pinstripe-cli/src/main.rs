@@ -5,6 +5,7 @@ mod escape;
 mod event;
 mod exit;
 mod message;
+mod named;
 mod place;
 mod progress;
 mod run;

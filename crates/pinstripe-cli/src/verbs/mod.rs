@@ -1,8 +1,10 @@
 //! The verbs, one file each: their options, what they ask of the library, what they print.
 
 mod backup;
+mod cat;
 mod check;
 mod completions;
+mod dump;
 mod init;
 mod ls;
 mod man;
@@ -23,6 +25,8 @@ pub enum Verb {
     Backup(backup::Args),
     Snapshots(snapshots::Args),
     Ls(ls::Args),
+    Cat(cat::Args),
+    Dump(dump::Args),
     Restore(restore::Args),
     Check(check::Args),
     Members(members::Args),
@@ -39,6 +43,8 @@ impl Verb {
             Verb::Backup(_) => "backup",
             Verb::Snapshots(_) => "snapshots",
             Verb::Ls(_) => "ls",
+            Verb::Cat(_) => "cat",
+            Verb::Dump(_) => "dump",
             Verb::Restore(_) => "restore",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
@@ -58,6 +64,8 @@ impl Verb {
             Verb::Backup(args) => args.run(run),
             Verb::Snapshots(args) => args.run(run),
             Verb::Ls(args) => args.run(run),
+            Verb::Cat(args) => args.run(run),
+            Verb::Dump(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),

@@ -1,17 +1,18 @@
 //! `pinstripe restore`: bring a snapshot, or a part of it, back.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe::error::Result;
 use pinstripe::monitor::Counter;
 use pinstripe::ops::restore;
 use pinstripe::units::{format_count, format_size};
 
 use super::{counted, snapshots};
 use crate::escape;
+use crate::named;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
@@ -51,7 +52,7 @@ impl Args {
     /// # Errors
     /// Those of [`restore::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let (snapshot, path) = parse(&self.what)?;
+        let (snapshot, path) = named::parse(&self.what)?;
         let store = run.open_store()?;
         let options = restore::Options {
             snapshot: &snapshot,
@@ -95,34 +96,5 @@ impl Args {
             let checked = format_size(run.count(Counter::CheckedBytes));
             run.screen.say(&format!("read {checked} again and compared"));
         }
-    }
-}
-
-/// Splits at the first colon: no name of a snapshot has one.
-fn parse(what: &OsStr) -> Result<(String, OsString)> {
-    let bytes = what.as_bytes();
-    let (name, path) = match bytes.iter().position(|&byte| byte == b':') {
-        Some(at) => (&bytes[..at], &bytes[at + 1..]),
-        None => (bytes, &b""[..]),
-    };
-    let name = std::str::from_utf8(name).map_err(|_| {
-        Error::new(Kind::Usage, "this is no name of a snapshot")
-            .at(what)
-            .advice("write 'latest' or the beginning of an id, then ':' and a path")
-    })?;
-    Ok((name.to_owned(), OsString::from_vec(path.to_vec())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_colon_divides() {
-        let parsed = |text: &[u8]| parse(OsStr::from_bytes(text)).unwrap();
-        assert_eq!(parsed(b"latest"), ("latest".into(), "".into()));
-        assert_eq!(parsed(b"1a2b:/a:b"), ("1a2b".into(), "/a:b".into()));
-        assert_eq!(parsed(b"latest:\xff").1.as_bytes(), b"\xff");
-        assert!(parse(OsStr::from_bytes(b"\xff:a")).is_err());
     }
 }

@@ -5,7 +5,9 @@
 //! exit codes.
 
 pub mod backup;
+pub mod cat;
 pub mod check;
+pub mod dump;
 pub mod init;
 pub mod ls;
 pub mod members;

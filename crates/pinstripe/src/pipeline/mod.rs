@@ -5,6 +5,7 @@
 //!                               |                  |              ^
 //!                               +---> assembler <--+-- tree ------+
 //! restore:  plan (caller) -> fetchers -> decoders, which also write
+//! stream:   feed (plans) -> readers, which fetch and decode -> caller, in order
 //! ```
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
 //! blocks on a stage above it; after the first fatal error each stage drains its input and throws
@@ -18,3 +19,4 @@ pub mod limits;
 pub mod pack;
 pub mod restore;
 pub mod spare;
+pub mod stream;

@@ -2,6 +2,7 @@
 //! happens to the members, the power, the disks and the files in between.
 
 mod chunks;
+mod content;
 mod crash;
 mod damage;
 mod faults;

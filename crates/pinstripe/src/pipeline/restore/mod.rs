@@ -19,6 +19,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 pub use finish::finish_tree;
 pub use verify::verify;
 
+pub(in crate::pipeline) use planner::Offsets;
 use planner::Planner;
 
 use crate::beneath::shown;

@@ -1,5 +1,6 @@
 //! Turns a snapshot's entries into tasks: which record, and which of its chunks go where.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -154,17 +155,17 @@ impl<'p, 'a> Planner<'p, 'a> {
 }
 
 /// Where in its file each chunk begins.
-pub(super) struct Offsets {
-    extents: std::vec::IntoIter<std::ops::Range<u64>>,
-    current: std::ops::Range<u64>,
+pub(in crate::pipeline) struct Offsets {
+    extents: std::vec::IntoIter<Range<u64>>,
+    current: Range<u64>,
 }
 
 impl Offsets {
-    pub(super) fn new(entry: &Entry) -> Self {
+    pub fn new(entry: &Entry) -> Self {
         Offsets { extents: entry.data_extents().into_iter(), current: 0..0 }
     }
 
-    pub(super) fn next(&mut self, bytes: u32) -> Result<u64> {
+    pub fn next(&mut self, bytes: u32) -> Result<u64> {
         if self.current.is_empty() {
             self.current = self.extents.next().unwrap_or(0..0);
         }
@@ -174,5 +175,33 @@ impl Offsets {
             return Err(Error::new(Kind::Corrupt, "a chunk reaches beyond its run of data"));
         }
         Ok(start)
+    }
+
+    /// Where in the file the content ends that comes `bytes` further on.
+    pub fn after(&self, bytes: u64) -> u64 {
+        let mut left = bytes;
+        for run in std::iter::once(&self.current).chain(self.extents.as_slice()) {
+            let here = run.end - run.start;
+            if left <= here {
+                return run.start + left;
+            }
+            left -= here;
+        }
+        u64::MAX
+    }
+
+    /// Passes over `bytes` of content.
+    pub fn skip(&mut self, mut bytes: u64) -> Result<()> {
+        while bytes > 0 {
+            if self.current.is_empty() {
+                self.current = self.extents.next().ok_or_else(|| {
+                    Error::new(Kind::Corrupt, "a list of chunks reaches beyond the file's data")
+                })?;
+            }
+            let here = bytes.min(self.current.end - self.current.start);
+            self.current.start += here;
+            bytes -= here;
+        }
+        Ok(())
     }
 }
