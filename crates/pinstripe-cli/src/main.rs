@@ -13,6 +13,7 @@ mod screen;
 mod system;
 mod table;
 mod time;
+mod users;
 mod verbs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -6,6 +6,7 @@ mod content;
 mod crash;
 mod damage;
 mod faults;
+mod in_place;
 mod model;
 mod seams;
 mod source;

@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crossbeam_channel::Sender;
 
-use super::{FirstNames, Piece, Plan, Target, Task};
+use super::ChosenReader;
+use super::compare::{Doubtful, are_there};
+use super::{FirstNames, Piece, Plan, Reuse, Target, Task};
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
+use crate::monitor::Counter;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::packs::{missing_chunk, wrong_place};
-use crate::store::tree::TreeReader;
 
 /// Turns entries into tasks.
 pub(super) struct Planner<'p, 'a> {
@@ -23,6 +25,8 @@ pub(super) struct Planner<'p, 'a> {
     abort: &'p Abort,
     tasks: Sender<Task>,
     pieces: Vec<Piece>,
+    /// Chunks that may be on the disk already.
+    doubtful: Vec<Doubtful>,
     open_files: usize,
     first_names: FirstNames,
 }
@@ -30,11 +34,12 @@ pub(super) struct Planner<'p, 'a> {
 impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn new(plan: &'p Plan<'a>, abort: &'p Abort, tasks: Sender<Task>) -> Self {
         let first_names = FirstNames::new();
-        Planner { plan, abort, tasks, pieces: Vec::new(), open_files: 0, first_names }
+        let (pieces, doubtful) = (Vec::new(), Vec::new());
+        Planner { plan, abort, tasks, pieces, doubtful, open_files: 0, first_names }
     }
 
     /// Plans everything; returns the first names of inodes that have several.
-    pub(super) fn run(mut self, tree: &mut TreeReader<'_>) -> FirstNames {
+    pub(super) fn run(mut self, tree: &mut ChosenReader<'_>) -> FirstNames {
         loop {
             let entry = match tree.next_entry() {
                 Ok(Some(entry)) => entry,
@@ -48,7 +53,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 break;
             }
             self.entry(tree, &entry);
-            if self.pieces.len() >= PLAN_CHUNKS || self.open_files >= PLAN_OPEN_FILES {
+            if self.is_full() || self.open_files >= PLAN_OPEN_FILES {
                 self.hand_out();
             }
         }
@@ -56,7 +61,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.first_names
     }
 
-    fn entry(&mut self, tree: &mut TreeReader<'_>, entry: &Entry) {
+    fn entry(&mut self, tree: &mut ChosenReader<'_>, entry: &Entry) {
         match entry.meta.kind {
             FileKind::Directory => {
                 let path = self.plan.below(&entry.path);
@@ -79,11 +84,28 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
     }
 
-    fn file(&mut self, tree: &mut TreeReader<'_>, entry: &Entry, path: Vec<u8>) {
+    fn is_full(&self) -> bool {
+        self.pieces.len() + self.doubtful.len() >= PLAN_CHUNKS
+    }
+
+    fn file(&mut self, tree: &mut ChosenReader<'_>, entry: &Entry, path: Vec<u8>) {
+        let reuse = self.plan.reuse;
+        let existing = reuse.and_then(|_| self.plan.sink.existing(&path)).map(Arc::new);
+        if let Some(existing) = &existing
+            && reuse == Some(Reuse::ByTime)
+            && existing.looks_like(entry.size, &entry.meta)
+        {
+            self.plan.monitor.add(Counter::KeptBytes, entry.size);
+            return self.plan.keep(&path, existing, &entry.meta);
+        }
+        self.open_files += usize::from(existing.is_some());
         let target = Arc::new(Target {
             path,
             size: entry.size,
             meta: entry.meta.clone(),
+            is_dense: entry.size == 0 || entry.data_extents().first() == Some(&(0..entry.size)),
+            existing,
+            kept: Mutex::default(),
             left: AtomicUsize::new(1),
             failed: AtomicBool::new(false),
             sink: Mutex::default(),
@@ -100,7 +122,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 lists.iter().try_for_each(|list| {
                     let rows = tree.list(&list.id)?;
                     self.rows(&rows, &mut offsets, &target)?;
-                    if self.pieces.len() >= PLAN_CHUNKS {
+                    if self.is_full() {
                         self.hand_out();
                     }
                     Ok(())
@@ -124,20 +146,43 @@ impl<'p, 'a> Planner<'p, 'a> {
                 return Err(wrong_place(&row.id));
             }
             target.left.fetch_add(1, Ordering::Relaxed);
-            self.pieces.push(Piece {
+            let piece = Piece {
                 record: self.plan.catalogued.record_of(place),
                 raw_offset: place.raw_offset,
                 row: *row,
                 file_offset,
                 target: Arc::clone(target),
-            });
+            };
+            match &target.existing {
+                Some(existing) => self.doubtful.push((Arc::clone(existing), piece)),
+                None => self.pieces.push(piece),
+            }
         }
         Ok(())
+    }
+
+    /// Sorts out the chunks that are on the disk already.
+    fn look_at_what_is_there(&mut self) {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let plan = self.plan;
+        let there = are_there(plan.limits.workers, plan.keys, &doubtful).unwrap_or_default();
+        for (number, (_, piece)) in doubtful.into_iter().enumerate() {
+            if there.get(number) != Some(&true) {
+                self.pieces.push(piece);
+                continue;
+            }
+            plan.monitor.add(Counter::KeptBytes, u64::from(piece.row.raw_bytes));
+            piece
+                .target
+                .keep(piece.file_offset..piece.file_offset + u64::from(piece.row.raw_bytes));
+            plan.settle(&piece.target, Ok(()), self.abort);
+        }
     }
 
     /// Hands out what is planned, in the order in which the packs hold it.
     fn hand_out(&mut self) {
         self.open_files = 0;
+        self.look_at_what_is_there();
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.sort_by_key(|piece| (piece.record, piece.raw_offset));
         let mut pieces = pieces.into_iter().peekable();
