@@ -1,5 +1,6 @@
 //! The verbs, one file each: their options, what they ask of the library, what they print.
 
+mod analyze;
 mod backup;
 mod cat;
 mod check;
@@ -12,6 +13,7 @@ mod members;
 mod repair;
 mod restore;
 mod snapshots;
+mod stats;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_count;
@@ -28,6 +30,8 @@ pub enum Verb {
     Cat(cat::Args),
     Dump(dump::Args),
     Restore(restore::Args),
+    Stats(stats::Args),
+    Analyze(analyze::Args),
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
@@ -46,6 +50,8 @@ impl Verb {
             Verb::Cat(_) => "cat",
             Verb::Dump(_) => "dump",
             Verb::Restore(_) => "restore",
+            Verb::Stats(_) => "stats",
+            Verb::Analyze(_) => "analyze",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
@@ -67,6 +73,8 @@ impl Verb {
             Verb::Cat(args) => args.run(run),
             Verb::Dump(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
+            Verb::Stats(args) => args.run(run),
+            Verb::Analyze(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),

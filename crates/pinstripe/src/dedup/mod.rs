@@ -4,6 +4,8 @@
 //! stores the chunk or fails the whole run, so whoever was told "known" may refer to it at once.
 //! The map is cut into shards by the id, which is random, so workers seldom meet.
 
+pub mod distinct;
+
 use std::collections::hash_map::{Entry, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Mutex;

@@ -4,6 +4,7 @@
 //! way goes to the [`Monitor`](crate::monitor::Monitor). Nothing here knows flags, terminals or
 //! exit codes.
 
+pub mod analyze;
 pub mod backup;
 pub mod cat;
 pub mod check;
@@ -11,7 +12,9 @@ pub mod dump;
 pub mod init;
 pub mod ls;
 pub mod members;
+pub mod preview;
 pub mod repair;
 pub mod restore;
 pub mod select;
 pub mod snapshots;
+pub mod stats;

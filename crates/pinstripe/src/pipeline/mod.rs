@@ -20,3 +20,4 @@ pub mod pack;
 pub mod restore;
 pub mod spare;
 pub mod stream;
+pub mod survey;
