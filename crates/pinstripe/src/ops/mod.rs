@@ -10,6 +10,7 @@ pub mod cat;
 pub mod check;
 pub mod dump;
 pub mod init;
+pub mod key;
 pub mod ls;
 pub mod members;
 pub mod preview;

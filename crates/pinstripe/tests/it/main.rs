@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 mod in_place;
 mod model;
+mod seal;
 mod seams;
 mod source;
 mod strangers;

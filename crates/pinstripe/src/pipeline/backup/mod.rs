@@ -54,6 +54,8 @@ pub struct Plan<'a> {
     pub exclude: &'a Exclude,
     /// Do not enter other file systems.
     pub one_file_system: bool,
+    /// Packs of backups that were cut off: the run of this one speaks of them too.
+    pub unspoken: &'a [PackIndex],
     /// The store lost packs: what they held is new again, also in the lists of long contents.
     pub has_lost_packs: bool,
     /// The previous snapshot's entries, and when it began.
@@ -81,33 +83,37 @@ pub fn run(
 ) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
-    let stored = Spare::new(2 * plan.limits.records_queued);
+    let records = Spare::new(2 * plan.limits.records_queued);
+    let sealer = plan.store.sealer()?;
     let segments = Arc::new(Spare::new(plan.limits.segments));
     let shared = Ingest {
         root: root.as_fd(),
-        keys: &plan.store.keys,
+        keys: plan.store.keys()?,
         cutter: plan.cutter,
         codec: plan.codec,
         chunks: plan.chunks,
         monitor,
         abort: &abort,
-        stored: &stored,
+        sealer: &sealer,
+        records: &records,
         segments: &segments,
     };
     std::thread::scope(|scope| {
         let store = plan.store;
         let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
+        let unspoken = plan.unspoken;
         let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
         let (tree, mut packs) = ingest(scope, &shared, plan, &fleet)?;
         fleet.barrier()?;
         packs.retain(|pack| !pack.records.is_empty());
+        packs.extend_from_slice(unspoken);
         if !packs.is_empty() {
-            pack::write_run(&packs, &fleet, &store.config)?;
+            pack::write_run(&packs, &fleet, &store.config, &sealer)?;
             fleet.barrier()?;
         }
         let snapshot = commit(tree);
-        fleet.put(ExtentName::snapshot(snapshot.id), snapshot.encode());
+        fleet.put(ExtentName::snapshot(snapshot.id), sealer.snapshot(&snapshot)?);
         fleet.barrier()?;
         Ok(snapshot)
     })
@@ -130,7 +136,7 @@ fn ingest<'scope, 'env>(
         let (tree, tree_queue) = bounded::<FinishedRecord>(limits.records_queued);
         let packers = [data_queue, tree_queue].map(|queue: Receiver<FinishedRecord>| {
             stages.spawn(move || {
-                let packed = pack::run(&queue, fleet, config, shared.stored);
+                let packed = pack::run(&queue, fleet, config, shared.sealer, shared.records);
                 // A packer that stops early must not stop those who feed it.
                 queue.iter().for_each(drop);
                 packed
