@@ -72,7 +72,7 @@ pub fn run(
     let origin = Origin {
         packs: &packs,
         catalogued: &catalogued,
-        keys: &store.keys,
+        keys: store.keys()?,
         limits: options.limits,
     };
     let names: Vec<_> = files.iter().map(|(_, entry, _)| shown_from_root(&entry.path)).collect();

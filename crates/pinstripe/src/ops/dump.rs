@@ -56,7 +56,7 @@ pub fn run(
     let origin = Origin {
         packs: &packs,
         catalogued: &catalogued,
-        keys: &store.keys,
+        keys: store.keys()?,
         limits: options.limits,
     };
     let holes = if options.fill_holes { Holes::Zeros } else { Holes::LeftOut };

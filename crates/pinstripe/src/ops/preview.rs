@@ -92,7 +92,7 @@ pub fn run(
     let plan = Plan {
         packs: &packs,
         catalogued: &catalogued,
-        keys: &store.keys,
+        keys: store.keys()?,
         sink: &sink,
         to: options.to,
         strip: if manner.full_paths { b"" } else { &below },
