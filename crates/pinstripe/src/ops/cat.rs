@@ -7,9 +7,10 @@ use crate::format::meta::FileKind;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::{Holes, Origin, Output, stream};
+use crate::store::Store;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, index};
 
 /// What to show.
 pub struct Options<'a> {
@@ -39,10 +40,10 @@ pub fn run(
     monitor: &Monitor,
     out: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
     let tree_of = |selected: &Selected| {
-        let chunks = ChunkReader::new(&packs, &catalogued);
+        let chunks = ChunkReader::new(&packs, &index);
         TreeReader::new(chunks, &selected.snapshot.root, &selected.below)
     };
     let mut files = Vec::new();
@@ -69,12 +70,8 @@ pub fn run(
         monitor.expect(monitor.expected().0 + end - options.offset, files.len() as u64 + 1);
         files.push((tree, entry, options.offset..end));
     }
-    let origin = Origin {
-        packs: &packs,
-        catalogued: &catalogued,
-        keys: store.keys()?,
-        limits: options.limits,
-    };
+    let origin =
+        Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
     let names: Vec<_> = files.iter().map(|(_, entry, _)| shown_from_root(&entry.path)).collect();
     let mut current = 0;
     let mut give = |bytes: &[u8]| {

@@ -12,9 +12,10 @@ use crate::format::tar::{self, TarEntry};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::{Feed, Holes, Origin, Output, stream};
+use crate::store::Store;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, index};
 
 /// What to dump, and how.
 pub struct Options<'a> {
@@ -42,9 +43,9 @@ pub fn run(
     out: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<Snapshot> {
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let tree = || TreeReader::new(ChunkReader::new(&packs, &catalogued), &snapshot.root, &below);
+    let tree = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
     if !below.is_empty() && tree()?.next_entry()?.is_none() {
         return Err(no_such_path(&below));
     }
@@ -53,12 +54,8 @@ pub fn run(
         let bytes = bytes.iter().filter_map(|name| snapshot.count(name)).sum();
         monitor.expect(bytes, snapshot.root.entries);
     }
-    let origin = Origin {
-        packs: &packs,
-        catalogued: &catalogued,
-        keys: store.keys()?,
-        limits: options.limits,
-    };
+    let origin =
+        Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
     let holes = if options.fill_holes { Holes::Zeros } else { Holes::LeftOut };
     let source = tree()?;
     let mut archive =

@@ -14,9 +14,10 @@ use crate::format::snapshot::Snapshot;
 use crate::monitor::Monitor;
 use crate::pipeline::restore::{self, ChosenReader, FirstNames, Plan, Reuse};
 use crate::sink::{Removal, Removed, Rules, TreeSink};
+use crate::store::Store;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, index};
 
 /// What would become of one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +67,9 @@ pub fn run(
 ) -> Result<(Snapshot, Preview)> {
     check(manner)?;
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let all = || TreeReader::new(ChunkReader::new(&packs, &catalogued), &snapshot.root, &below);
+    let all = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
     let tree = || Ok(ChosenReader::new(all()?, &manner.filter, &manner.owners));
     if !below.is_empty() && all()?.next_entry()?.is_none() {
         return Err(no_such_path(&below));
@@ -91,7 +92,7 @@ pub fn run(
     };
     let plan = Plan {
         packs: &packs,
-        catalogued: &catalogued,
+        index: &index,
         keys: store.keys()?,
         sink: &sink,
         to: options.to,

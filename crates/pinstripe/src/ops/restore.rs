@@ -13,9 +13,10 @@ use crate::pipeline::limits::Limits;
 use crate::pipeline::restore::{self, ChosenReader, Filter, Owners, Plan, Reuse};
 use crate::sink::{Removal, Rules, TreeSink};
 use crate::source;
+use crate::store::Store;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, index};
 
 /// What to restore, and where to.
 pub struct Options<'a> {
@@ -85,9 +86,9 @@ pub fn run_with(
             Error::new(Kind::NotFound, "the member is absent; its strips are rebuilt from parity");
         monitor.warning(&store.seats[number].place, absent);
     }
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let all = || TreeReader::new(ChunkReader::new(&packs, &catalogued), &snapshot.root, &below);
+    let all = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
     let tree = || Ok(ChosenReader::new(all()?, &manner.filter, &manner.owners));
     if !below.is_empty() && all()?.next_entry()?.is_none() {
         return Err(no_such_path(&below));
@@ -106,7 +107,7 @@ pub fn run_with(
     let sink = TreeSink::create(options.to, rules)?;
     let plan = Plan {
         packs: &packs,
-        catalogued: &catalogued,
+        index: &index,
         keys: store.keys()?,
         sink: &sink,
         to: options.to,

@@ -12,9 +12,10 @@ use crate::format::snapshot::Snapshot;
 use crate::member::Room;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, index, snapshots};
+use crate::store::{Store, snapshots};
 
 /// What some snapshots hold together.
 #[derive(Debug, Clone, Default)]
@@ -118,14 +119,14 @@ pub fn run(
     if let Some(name) = snapshot {
         known = vec![snapshots::find(&known, name)?.clone()];
     }
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
     let most = (limits.ahead_bytes() / KEY_BYTES / 6) as usize;
     let mut all = Sum::new(most);
     let mut single = Vec::new();
     for snapshot in known {
         let mut sum = Sum::new(most);
-        let chunks = ChunkReader::new(&packs, &catalogued);
+        let chunks = ChunkReader::new(&packs, &index);
         let mut tree = TreeReader::new(chunks, &snapshot.root, b"")?;
         let mut linked = HashSet::new();
         let place = format!("snapshot {}", snapshot.id.short());
@@ -155,14 +156,16 @@ pub fn run(
         all.holds.entries += sum.holds.entries;
         single.push((snapshot, sum.finish()));
     }
-    let mut stored = Stored { packs: catalogued.packs.len() as u64, ..Stored::default() };
-    stored.record_bytes = (catalogued.packs.iter().flat_map(|pack| &pack.records))
-        .map(|(_, bytes)| u64::from(*bytes))
-        .sum();
-    catalogued.chunks.for_each(|_, place| {
+    let mut stored = Stored::default();
+    for (_, pack) in index.packs().iter() {
+        stored.packs += 1;
+        stored.record_bytes += pack.bytes;
+    }
+    index.frozen().for_each(&mut |_, _, place| {
         stored.chunks += 1;
         stored.raw_bytes += u64::from(place.raw_bytes);
-    });
+        Ok(())
+    })?;
     for (_, member) in store.present() {
         for room in [Room::Packs, Room::Index] {
             match member.list(room) {

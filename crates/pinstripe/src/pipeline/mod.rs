@@ -4,6 +4,7 @@
 //! backup:   walk workers -> join (caller) -> ingest workers -> packers -> member writers
 //!                               |                  |              ^
 //!                               +---> assembler <--+-- tree ------+
+//!           beside it: watch (other writers' packs), merge (index runs)
 //! restore:  plan (caller) -> fetchers -> decoders, which also write
 //! stream:   feed (plans) -> readers, which fetch and decode -> caller, in order
 //! ```
@@ -17,6 +18,7 @@ pub mod each;
 pub mod fleet;
 pub mod limits;
 pub mod pack;
+pub mod publish;
 pub mod restore;
 pub mod spare;
 pub mod stream;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Offsets, Piece, Plan};
+use super::planner::Unplaced;
+use super::{Offsets, Plan};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::keys::Keys;
@@ -14,7 +15,7 @@ use crate::sink::Existing;
 const JOB_PIECES: usize = 64;
 
 /// A chunk that may be on the disk already.
-pub(super) type Doubtful = (Arc<Existing>, Piece);
+pub(super) type Doubtful = (Arc<Existing>, Unplaced);
 
 /// Holds each chunk's range of the existing file against its id, on `threads` threads. A range
 /// that cannot be read counts as different.

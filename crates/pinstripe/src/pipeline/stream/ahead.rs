@@ -56,8 +56,7 @@ pub(super) fn read(origin: Origin<'_>, queue: &Receiver<Arc<Ahead>>) {
 }
 
 fn decode(origin: Origin<'_>, place: RecordPlace, decoder: &mut Decoder) -> Result<Decoded> {
-    let set = origin.catalogued.packs[place.pack as usize].set;
-    let record = origin.packs.fetch(set, place.offset, place.bytes)?;
+    let record = origin.packs.fetch_place(origin.index, place)?;
     let head = &record.head;
     let mut raw = Vec::new();
     decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut raw)?;

@@ -162,12 +162,12 @@ impl<'a, T> Feed<'a, T> {
 
     /// The record that holds a chunk: one that is on its way, or a new one.
     fn record_of(&mut self, row: &ChunkRow) -> Result<(Arc<Ahead>, u32)> {
-        let place = self.origin.catalogued.chunks.get(&row.id);
+        let place = self.origin.index.find(&row.id)?;
         let place = place.ok_or_else(|| missing_chunk(&row.id))?;
         if place.raw_bytes != row.raw_bytes {
             return Err(wrong_place(&row.id));
         }
-        let record = self.origin.catalogued.record_of(place);
+        let record = place.record;
         if let Some(known) = self.recent.iter().rev().find(|ahead| ahead.place == record) {
             return Ok((Arc::clone(known), place.raw_offset));
         }

@@ -30,7 +30,8 @@ use crate::error::{Error, Result};
 use crate::format::keys::Keys;
 use crate::format::record::ChunkRow;
 use crate::pipeline::limits::Limits;
-use crate::store::packs::{Catalogued, PackReader};
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
 
 /// Where content comes from.
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ pub struct Origin<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
     /// Knows where chunks are.
-    pub catalogued: &'a Catalogued,
+    pub index: &'a Index<'a>,
     /// Checks that chunks are what they should be.
     pub keys: &'a Keys,
     /// Threads and memory.
@@ -92,7 +93,7 @@ pub fn stream<T: Send>(
         let producer = scope.spawn(move || feed.run(produce));
         // The receiver goes with an early end: so the feed sees that nobody wants more. An item
         // that was sent at that very moment may stay in the queue, and with it the room it takes.
-        let handed_out = hand_out(wanted, consume);
+        let handed_out = hand_out(origin, wanted, consume);
         room.close();
         handed_out?;
         producer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -100,6 +101,7 @@ pub fn stream<T: Send>(
 }
 
 fn hand_out<T>(
+    origin: Origin<'_>,
     wanted: Receiver<Item<T>>,
     consume: &mut dyn FnMut(Output<'_, T>) -> Result<()>,
 ) -> Result<()> {
@@ -113,12 +115,24 @@ fn hand_out<T>(
                 let part = part.start as usize..part.end as usize;
                 match record.chunk(raw_offset, &row) {
                     Ok(chunk) => consume(Output::Bytes(&chunk[part]))?,
-                    Err(error) => consume(Output::Lost(bytes, error))?,
+                    Err(error) => match elsewhere(origin, &record, &row) {
+                        Some(chunk) => consume(Output::Bytes(&chunk[part]))?,
+                        None => consume(Output::Lost(bytes, error))?,
+                    },
                 }
             }
         }
     }
     Ok(())
+}
+
+/// The chunk from another pack, for one that cannot be read where the index found it first.
+fn elsewhere(origin: Origin<'_>, tried: &Ahead, row: &ChunkRow) -> Option<Vec<u8>> {
+    let places = origin.index.places(&row.id).ok()?;
+    let mut reader = ChunkReader::new(origin.packs, origin.index);
+    let others = places.iter().filter(|place| place.record != tried.place);
+    let mut read = others.filter_map(|place| reader.read_at(&row.id, place).ok());
+    read.find(|chunk| chunk.len() == row.raw_bytes as usize)
 }
 
 /// The records named last: neighbours in a tree share them.
