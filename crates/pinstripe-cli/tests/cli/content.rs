@@ -92,3 +92,29 @@ fn a_tree_is_mended_in_place() {
     assert_eq!(seen.events_of("preview").len(), 15);
     stand.assert("in-place");
 }
+
+#[test]
+fn what_dedup_saves_is_told_in_tables() {
+    let stand = Stand::with_store();
+    fs::copy(stand.path("src/sub/noise"), stand.path("src/copy")).unwrap();
+    assert_eq!(stand.run("backup src --store m0 -q").code, 0);
+    let stats = stand.run("stats --store m0 --json");
+    let summary = stats.summary();
+    assert_eq!((&summary["files"], &summary["snapshots"]), (&4.into(), &1.into()), "{}", stats.err);
+    assert_eq!(summary["logical_bytes"], 1_400_006);
+    assert_eq!(summary["by_content_bytes"], 700_006);
+    assert_eq!(summary["by_name_bytes"], 1_400_006);
+    assert_eq!(stats.events_of("stats").len(), 1);
+    let analyzed = stand.run("analyze src --json");
+    let methods = analyzed.events_of("method");
+    assert_eq!(methods.len(), 12);
+    assert_eq!(methods[1]["distinct_bytes"], 700_006);
+    assert_eq!(analyzed.summary()["files"], 4);
+    let table = stand.run("analyze src --exclude copy --quiet").out;
+    assert!(
+        table.lines().count() == 13 && table.contains("content-defined chunks around 64"),
+        "{table}"
+    );
+    assert_eq!(stand.run("analyze nowhere").code, 11);
+    assert_eq!(stand.run("stats none --store m0").code, 11);
+}

@@ -9,10 +9,12 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 
 use crossbeam_channel::{Receiver, bounded};
+use rustix::io::Errno;
 
 use crate::chunk::{Chunking, Cutter};
 use crate::codec::{Codec, Encoder};
@@ -65,12 +67,16 @@ struct Counts {
 /// # Errors
 /// When `path` cannot be looked at.
 pub fn survey(path: &Path, options: Options, limits: Limits, monitor: &Monitor) -> Result<Survey> {
-    use std::os::unix::ffi::OsStrExt;
-    let (base, name) = match (path.is_dir(), path.parent(), path.file_name()) {
-        (false, Some(parent), Some(name)) => (parent, name.as_bytes().to_vec()),
-        _ => (path, Vec::new()),
+    let (root, name) = match (open_directory(path), path.parent(), path.file_name()) {
+        (Ok(root), ..) => (root, Vec::new()),
+        (Err(error), Some(parent), Some(name))
+            if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) =>
+        {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            (open_directory(parent)?, name.as_bytes().to_vec())
+        }
+        (Err(error), ..) => return Err(error),
     };
-    let root = open_directory(if base.as_os_str().is_empty() { Path::new(".") } else { base })?;
     let walker = Walker::new(path, path.as_os_str().as_bytes().to_vec(), options)?;
     let most = (limits.ahead_bytes() / KEY_BYTES / (2 * LENGTHS.len() as u64 + 2)) as usize;
     let count = || Mutex::new(Distinct::new(most));
