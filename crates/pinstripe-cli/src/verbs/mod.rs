@@ -1,8 +1,11 @@
 //! The verbs, one file each: their options, what they ask of the library, what they print.
 
+mod analyze;
 mod backup;
+mod cat;
 mod check;
 mod completions;
+mod dump;
 mod forget;
 mod init;
 mod key;
@@ -12,6 +15,7 @@ mod members;
 mod repair;
 mod restore;
 mod snapshots;
+mod stats;
 mod undelete;
 
 use pinstripe::error::{Error, Kind, Result};
@@ -26,9 +30,13 @@ pub enum Verb {
     Backup(backup::Args),
     Snapshots(snapshots::Args),
     Ls(ls::Args),
+    Cat(cat::Args),
+    Dump(dump::Args),
     Restore(restore::Args),
     Forget(forget::Args),
     Undelete(undelete::Args),
+    Stats(stats::Args),
+    Analyze(analyze::Args),
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
@@ -45,9 +53,13 @@ impl Verb {
             Verb::Backup(_) => "backup",
             Verb::Snapshots(_) => "snapshots",
             Verb::Ls(_) => "ls",
+            Verb::Cat(_) => "cat",
+            Verb::Dump(_) => "dump",
             Verb::Restore(_) => "restore",
             Verb::Forget(_) => "forget",
             Verb::Undelete(_) => "undelete",
+            Verb::Stats(_) => "stats",
+            Verb::Analyze(_) => "analyze",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
@@ -67,9 +79,13 @@ impl Verb {
             Verb::Backup(args) => args.run(run),
             Verb::Snapshots(args) => args.run(run),
             Verb::Ls(args) => args.run(run),
+            Verb::Cat(args) => args.run(run),
+            Verb::Dump(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
             Verb::Forget(args) => args.run(run),
             Verb::Undelete(args) => args.run(run),
+            Verb::Stats(args) => args.run(run),
+            Verb::Analyze(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),

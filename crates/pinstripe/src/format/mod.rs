@@ -19,5 +19,6 @@ pub mod record;
 pub mod session;
 pub mod snapshot;
 pub mod stripe_set;
+pub mod tar;
 pub mod tree;
 pub mod wire;
