@@ -18,8 +18,8 @@ use crate::time;
 
 /// Forget snapshots, by rules or by name
 ///
-/// Nothing is deleted: a forgotten snapshot is shown no more, 'pinstripe undelete' brings it back,
-/// and 'pinstripe gc' gives its room back. Rules are applied to the snapshots of each host and its
+/// Nothing is deleted: a forgotten snapshot is shown no more, and 'pinstripe undelete' brings it
+/// back. Rules are applied to the snapshots of each host and its
 /// paths by themselves, and a snapshot stays if any rule keeps it. A snapshot from the future, by
 /// its own time, stays and counts for no rule. Days and weeks are those of this machine's zone.
 #[derive(clap::Args)]
@@ -30,8 +30,7 @@ rules of hours, weeks (from Monday on), months and years.
 Examples:
   pinstripe forget --keep-last 3 --keep-daily 14 --keep-monthly 12 --dry-run
   pinstripe forget --keep-within 30d --keep-tag release --host web1
-  pinstripe forget 3f2a9c10
-  pinstripe gc")]
+  pinstripe forget 3f2a9c10")]
 pub struct Args {
     /// Snapshots to forget, by the beginning of their ids
     #[arg(value_name = "SNAPSHOT", conflicts_with_all = ["keep_last", "keep_hourly", "keep_daily",
@@ -123,9 +122,6 @@ impl Args {
             counted(goes as u64, "snapshot"),
             format_count(kept as u64)
         ));
-        if goes > 0 && !self.dry_run {
-            run.screen.say("room is given back by: pinstripe gc");
-        }
         Ok(Ending::done(Event::default().with("forgotten", goes).with("kept", kept)))
     }
 

@@ -8,7 +8,7 @@ use crate::run::{Ending, Run};
 
 /// Bring a forgotten snapshot back
 ///
-/// Possible until 'pinstripe gc' has taken its packs. Forgotten snapshots are listed by
+/// Possible as long as its packs are there. Forgotten snapshots are listed by
 /// 'pinstripe snapshots --all'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\

@@ -120,7 +120,6 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"\b[0-9a-f]{32}\b", "[ID]"),
     (r"\b(snapshot|store|slot) [0-9a-f]{8}\b", "$1 [SHORT]"),
     (r"(?m)^[0-9a-f]{8}  ", "[SHORT]   "),
-    (r"(?m)^(keep  |forget)  [0-9a-f]{8} ", "$1  [SHORT] "),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[TIME]"),
     (r"\bin [\d.]+ s\b", "in [SPAN]"),
     // The defaults are chosen by measuring, and stand in the help.

@@ -1,7 +1,7 @@
 //! `forget` and `undelete`: marking snapshots as wanted no more, and taking that back.
 //!
 //! Forgetting deletes nothing: a mark is put, and the snapshot is shown no more and kept from
-//! being a parent. Its packs go when `gc` runs; until then `undelete` takes the mark back.
+//! being a parent. As long as its packs are there, `undelete` takes the mark back.
 
 use crate::error::{Error, Kind, Result};
 use crate::format::session::Work;
@@ -210,8 +210,11 @@ fn refuse_reaped(store: &Store, id: SnapshotId) -> Result<()> {
 }
 
 fn gone(id: SnapshotId) -> Error {
-    Error::new(Kind::NotFound, format!("gc has taken the packs of snapshot {}", id.short()))
-        .advice("it is too late to bring it back")
+    Error::new(
+        Kind::NotFound,
+        format!("the packs of snapshot {} are being deleted, or are gone", id.short()),
+    )
+    .advice("it is too late to bring it back")
 }
 
 /// Picks a forgotten snapshot by the beginning of its id, or `latest` for the latest of them.

@@ -143,7 +143,7 @@ pub fn fence(store: &Store, session: &Session) -> Result<()> {
             Kind::Busy,
             format!("session {} was first: what it was for is done", session.id.short()),
         )
-        .advice("run 'pinstripe gc' again"),
+        .advice("look again: it may be over by now"),
         _ => error,
     })?;
     store.delete_all(name_of(session.id))
