@@ -40,6 +40,10 @@ pub struct Outcome {
     pub rebuilt_runs: u64,
     /// Extents that nothing can bring back.
     pub lost_extents: u64,
+    /// Extents for which there is no member: all that are there have another one of the set.
+    pub homeless_extents: u64,
+    /// The number of the member that took the place of the one to be replaced.
+    pub replaced_by: Option<usize>,
 }
 
 /// Repairs the store.
@@ -51,18 +55,21 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     let mut outcome = Outcome::default();
     store.sweep(monitor);
     if let Some((number, place)) = &options.replace {
-        seat_replacement(store, *number, place)?;
+        outcome.replaced_by = Some(seat_replacement(store, *number, place)?);
     }
     small_objects(store, monitor, &mut outcome)?;
     stripe_sets(store, options, monitor, &mut outcome)?;
     index_runs(store, monitor, &mut outcome)?;
     outcome.repaired_objects += store.write_labels()?;
+    if let Some((number, _)) = options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
+        store.retire(*number)?;
+    }
     Ok(outcome)
 }
 
 /// Puts a new, empty member on a seat.
-fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -> Result<()> {
-    let Some(seat) = store.seats.get(number) else {
+fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -> Result<usize> {
+    let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
         return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
             .advice("list the members with: pinstripe members"));
     };
@@ -71,7 +78,7 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
             .at(&seat.place)
             .advice("repair without --member mends what is damaged on it; to replace it, detach it first"));
     }
-    store.seat_new(number, place)
+    store.join(place)
 }
 
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
@@ -119,11 +126,12 @@ fn stripe_sets(
     monitor: &Monitor,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let needed = usize::from(store.config.data);
     let mut indexed = indexed_sets(store);
     for room in [Room::Packs, Room::Index] {
         let there = index::sets_in(store, room)?;
-        let is_readable = |(_, members): &(&SetId, &Vec<usize>)| members.len() >= needed;
+        let is_readable = |(set, members): &(&SetId, &Vec<usize>)| {
+            index::has_enough(store, ExtentName::In(room, set.0), members)
+        };
         let mut sets: BTreeSet<SetId> =
             there.iter().filter(is_readable).map(|(set, _)| *set).collect();
         if room == Room::Packs {
@@ -137,53 +145,71 @@ fn stripe_sets(
             repair_set(store, ExtentName::In(room, set.0), *set, monitor)
         })?;
         outcome.sets += sets.len() as u64;
-        for (repaired, lost) in repaired {
-            outcome.repaired_extents += repaired;
-            outcome.lost_extents += lost;
+        for set in repaired {
+            outcome.repaired_extents += set.repaired;
+            outcome.lost_extents += set.lost;
+            outcome.homeless_extents += set.homeless;
         }
     }
     Ok(())
 }
 
-/// Rewrites the damaged extents of one set; returns how many were repaired, and how many are lost.
+/// What became of the damaged extents of one set.
+#[derive(Default)]
+struct Repaired {
+    repaired: u64,
+    lost: u64,
+    homeless: u64,
+}
+
+/// Rewrites the damaged extents of one set where they are, and lays missing ones on members that
+/// have none of the set.
 fn repair_set(
     store: &Store,
     name: ExtentName,
     set: SetId,
     monitor: &Monitor,
-) -> Result<(u64, u64)> {
+) -> Result<Repaired> {
     let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
         Ok(reader) => reader,
         // Not damaged, and nothing to be written over.
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
         // An index run is made anew later.
-        Err(_) if matches!(name, ExtentName::In(Room::Index, _)) => return Ok((0, 0)),
+        Err(_) if matches!(name, ExtentName::In(Room::Index, _)) => return Ok(Repaired::default()),
         Err(error) => {
             monitor.loss(name.path(), error);
-            return Ok((0, 1));
+            return Ok(Repaired { lost: 1, ..Repaired::default() });
         }
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
-    let damaged: BTreeSet<_> = verification.damage.iter().map(|damage| damage.member).collect();
-    let (mut repaired, mut lost) = (0, 0);
-    for number in damaged {
-        let seat = store.seats.get(number);
-        let Some(member) = seat.and_then(|seat| seat.member.as_ref()) else { continue };
+    let damaged: BTreeSet<_> =
+        verification.damage.iter().map(|damage| (damage.slot, damage.member)).collect();
+    let (mut done, takers) = (Repaired::default(), store.takers());
+    let mut free = reader.free_members();
+    free.retain(|number| takers[*number].is_some());
+    for (slot, holder) in damaged {
+        let holder = holder.filter(|number| store.seats[*number].member.is_some());
+        let Some(number) = holder.or_else(|| free.first().copied()) else {
+            done.homeless += 1;
+            continue;
+        };
+        free.retain(|other| *other != number);
+        let Some(member) = &store.seats[number].member else { continue };
         let mut writer = member.create(name, Replace::Allowed)?;
-        match reader.rebuild_extent(number, &mut *writer) {
+        match reader.rebuild_extent(slot, &mut *writer) {
             Ok(_) => {
                 writer.seal()?;
                 monitor.add(Counter::RepairedExtents, 1);
-                repaired += 1;
+                done.repaired += 1;
             }
             Err(error) if error.kind() == Kind::TooManyLosses => {
                 monitor.loss(member.place().join(name.path()), error);
-                lost += 1;
+                done.lost += 1;
             }
             Err(error) => return Err(error),
         }
     }
-    Ok((repaired, lost))
+    Ok(done)
 }
 
 /// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read or
@@ -210,7 +236,7 @@ fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result
         }
     }
     for (set, members) in there {
-        if !spoken_of.contains(&set) && members.len() >= usize::from(store.config.data) {
+        if !spoken_of.contains(&set) && index::has_enough(store, ExtentName::pack(set), &members) {
             match index::read_pack_index(store, set) {
                 Ok(pack) => packs.push(pack),
                 Err(error) => monitor.warning(ExtentName::pack(set).path(), error),
@@ -230,18 +256,18 @@ fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result
 }
 
 fn write_run(store: &Store, packs: &[crate::format::pack_index::PackIndex]) -> Result<()> {
-    struct Extents(Vec<Option<Box<dyn crate::member::ExtentWriter>>>);
+    struct Extents(Vec<Box<dyn crate::member::ExtentWriter>>);
     impl StripSink for Extents {
-        fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()> {
-            self.0[member].as_mut().map_or(Ok(()), |writer| writer.append(&bytes))
+        fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
+            self.0[slot].append(&bytes)
         }
     }
     let set = SetId(random()?);
     let name = ExtentName::index(set);
-    let create = |member: &Option<SharedMember>| {
-        member.as_ref().map(|m| m.create(name, Replace::Never)).transpose()
-    };
-    let mut extents = Extents(store.members().iter().map(create).collect::<Result<_>>()?);
-    lay_run(set, packs, &store.config, &mut extents)?;
-    extents.0.into_iter().flatten().try_for_each(|writer| writer.seal())
+    let geometry = store.geometry()?;
+    let takers = store.takers().into_iter().flatten().take(geometry.members());
+    let create = |member: SharedMember| member.create(name, Replace::Never);
+    let mut extents = Extents(takers.map(create).collect::<Result<_>>()?);
+    lay_run(set, packs, &store.config, geometry, &mut extents)?;
+    extents.0.into_iter().try_for_each(|writer| writer.seal())
 }

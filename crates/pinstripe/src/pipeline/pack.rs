@@ -2,7 +2,7 @@
 
 use crossbeam_channel::Receiver;
 
-use super::fleet::Fleet;
+use super::fleet::{Crew, Fleet};
 use super::limits::PACK_BYTES;
 use super::spare::Spare;
 use crate::error::Result;
@@ -29,19 +29,11 @@ pub struct FinishedRecord {
     pub stored: Vec<u8>,
 }
 
-/// The geometry of a store's stripe sets.
-///
-/// # Errors
-/// When the store's settings make no geometry.
-fn geometry(config: &StoreConfig) -> Result<Geometry> {
-    Geometry::new(config.data, config.parity, config.strip_bytes)
-}
-
 /// Lays records into packs until the queue closes, and names what each pack holds. Buffers of
 /// compressed bytes go back to `spare`.
 ///
 /// # Errors
-/// When the system has no randomness to name a pack.
+/// When the system has no randomness to name a pack, or too few members are left.
 pub fn run(
     records: &Receiver<FinishedRecord>,
     fleet: &Fleet<'_>,
@@ -70,6 +62,7 @@ pub fn run(
 }
 
 struct OpenPack {
+    crew: Crew,
     index: PackIndex,
     writer: SetWriter,
     head: Vec<u8>,
@@ -78,14 +71,14 @@ struct OpenPack {
 impl OpenPack {
     fn begin(fleet: &Fleet<'_>, config: &StoreConfig) -> Result<Self> {
         let set = SetId(random()?);
-        fleet.begin(ExtentName::pack(set));
-        let writer = SetWriter::new(config.store, set, SetKind::Pack, geometry(config)?);
-        Ok(OpenPack { index: PackIndex { set, records: Vec::new() }, writer, head: Vec::new() })
+        let crew = fleet.begin(ExtentName::pack(set))?;
+        let writer = SetWriter::new(config.store, set, SetKind::Pack, crew.geometry);
+        Ok(OpenPack { crew, index: PackIndex { set, records: Vec::new() }, writer, head: Vec::new() })
     }
 
     fn add(&mut self, record: &FinishedRecord, fleet: &Fleet<'_>) -> Result<()> {
         let FinishedRecord { kind, codec, chunks, raw_bytes, stored } = record;
-        let mut sink = fleet.sink(ExtentName::pack(self.index.set));
+        let mut sink = fleet.sink(ExtentName::pack(self.index.set), &self.crew);
         let offset = self.writer.position();
         self.head.clear();
         record::write_head(&mut self.head, *kind, *codec, chunks, *raw_bytes, stored);
@@ -103,12 +96,12 @@ impl OpenPack {
 
     fn seal(mut self, fleet: &Fleet<'_>) -> Result<PackIndex> {
         let name = ExtentName::pack(self.index.set);
-        let mut sink = fleet.sink(name);
+        let mut sink = fleet.sink(name, &self.crew);
         let start = self.writer.position();
         self.writer.append(&index_record(&self.index), &mut sink)?;
         let end = self.writer.position();
         self.writer.finish(start..end, &mut sink)?;
-        fleet.seal(name);
+        fleet.seal(name, &self.crew);
         Ok(self.index)
     }
 }
@@ -116,17 +109,17 @@ impl OpenPack {
 /// Writes an index run that speaks of `packs`.
 ///
 /// # Errors
-/// When the system has no randomness to name it.
+/// When the system has no randomness to name it, or too few members are left.
 pub fn write_run(packs: &[PackIndex], fleet: &Fleet<'_>, config: &StoreConfig) -> Result<()> {
     let set = SetId(random()?);
     let name = ExtentName::index(set);
-    fleet.begin(name);
-    lay_run(set, packs, config, &mut fleet.sink(name))?;
-    fleet.seal(name);
+    let crew = fleet.begin(name)?;
+    lay_run(set, packs, config, crew.geometry, &mut fleet.sink(name, &crew))?;
+    fleet.seal(name, &crew);
     Ok(())
 }
 
-/// Lays an index run that speaks of `packs` over the members; the caller seals its extents.
+/// Lays an index run that speaks of `packs` over slots; the caller seals their extents.
 ///
 /// # Errors
 /// Those of the sink.
@@ -134,9 +127,10 @@ pub fn lay_run(
     set: SetId,
     packs: &[PackIndex],
     config: &StoreConfig,
+    geometry: Geometry,
     sink: &mut dyn StripSink,
 ) -> Result<()> {
-    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config)?);
+    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry);
     for pack in packs {
         writer.append(&index_record(pack), sink)?;
     }

@@ -1,8 +1,8 @@
 //! Loading the chunk index: from index runs where they are, from the packs themselves otherwise.
 //!
 //! Invariants: a chunk is known only if its pack has at least as many extents as it needs to be
-//! read; a pack that no sound run speaks of is asked itself, so index runs may be lost at any
-//! time; a pack in no run and not whole on every present member is left out, because it may stem
+//! read, which each pack says itself; a pack that no sound run speaks of is asked itself, so index runs may be lost at any
+//! time; a pack in no run that lacks more extents than members are absent is left out, because it may stem
 //! from a backup that was cut off while it sealed it.
 
 use std::collections::{BTreeMap, HashSet};
@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::error::{Error, Kind, Result};
 use crate::format::pack_index::PackIndex;
 use crate::format::record::{self, RecordKind};
+use crate::format::stripe_set::{Geometry, HEADER_BYTES, Header};
 use crate::id::SetId;
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
@@ -26,6 +27,29 @@ pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>>
     Ok(store.list(room)?.into_iter().map(|(id, members)| (SetId(id), members)).collect())
 }
 
+/// How a stripe set is cut, as the first sound header says among those of its extents on
+/// `members`; `None` when none is sound.
+pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option<Geometry> {
+    let header = |number: &usize| {
+        let member = store.seats.get(*number)?.member.as_ref()?;
+        let mut block = [0; HEADER_BYTES];
+        member.read_at(name, 0, &mut block).ok()?;
+        let header = Header::decode(&block).ok()?;
+        let is_it = matches!(name, ExtentName::In(_, id) if id == header.set.0);
+        (is_it && header.store == store.config.store).then_some(header)
+    };
+    members.iter().find_map(header).map(|header| header.geometry)
+}
+
+/// Whether a stripe set has as many extents as it takes to read it, `members` being those that
+/// have one. A set of which no header is sound gets the benefit of the doubt.
+pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
+    // A set on every member that the store ever had cannot need more.
+    members.len() == store.seats.len()
+        || geometry_of(store, name, members)
+            .map_or(!members.is_empty(), |geometry| members.len() >= geometry.data())
+}
+
 /// Loads all packs and chunks. Runs and packs that cannot be read are reported as warnings: what
 /// they name counts as new to a backup and as lost to a restore.
 ///
@@ -33,16 +57,15 @@ pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>>
 /// When a member that is present cannot be listed.
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
     let packs = sets_in(store, Room::Packs)?;
-    let present = store.present().count();
-    let needed = usize::from(store.config.data);
+    let absent = store.absent().count();
     let mut catalogued = Catalogued::default();
     let mut done = HashSet::new();
     for set in sets_in(store, Room::Index)?.into_keys() {
         match read_run(store, set) {
             Ok(run) => {
                 for index in run {
-                    let extents = packs.get(&index.set).map_or(0, Vec::len);
-                    if extents < needed {
+                    let members = packs.get(&index.set).map_or(&[][..], Vec::as_slice);
+                    if !has_enough(store, ExtentName::pack(index.set), members) {
                         catalogued.lost_packs += 1;
                     } else if done.insert(index.set) {
                         catalogued.add(&index);
@@ -53,7 +76,9 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
         }
     }
     for (set, members) in packs {
-        if done.contains(&set) || members.len() < present {
+        let slots = |geometry: Geometry| geometry.members();
+        let slots = geometry_of(store, ExtentName::pack(set), &members).map_or(0, slots);
+        if done.contains(&set) || members.len() + absent < slots {
             continue;
         }
         match read_pack_index(store, set) {

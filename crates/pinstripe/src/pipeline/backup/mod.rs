@@ -96,9 +96,8 @@ pub fn run(
     };
     std::thread::scope(|scope| {
         let store = plan.store;
-        let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
-        let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
+        let fleet = Fleet::start(scope, store, queued, &abort, monitor);
         let (tree, mut packs) = ingest(scope, &shared, plan, &fleet)?;
         fleet.barrier()?;
         packs.retain(|pack| !pack.records.is_empty());
