@@ -17,7 +17,7 @@ use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::lay_run;
 use crate::store::{Store, index, keys_name, read_small, replace_small};
-use crate::stripe::{SetReader, StripSink};
+use crate::stripe::{Damage, SetReader, StripSink};
 
 /// What to repair.
 pub struct Options {
@@ -129,8 +129,10 @@ fn stripe_sets(
     let mut indexed = indexed_sets(store);
     for room in [Room::Packs, Room::Index] {
         let there = index::sets_in(store, room)?;
+        // A short index run may be read from fewer: it is tried, and made anew when it is not.
         let is_readable = |(set, members): &(&SetId, &Vec<usize>)| {
-            index::has_enough(store, ExtentName::In(room, set.0), members)
+            let name = ExtentName::In(room, set.0);
+            room == Room::Index || index::has_enough(store, name, members)
         };
         let mut sets: BTreeSet<SetId> =
             there.iter().filter(is_readable).map(|(set, _)| *set).collect();
@@ -142,7 +144,8 @@ fn stripe_sets(
         }
         let sets: Vec<_> = sets.into_iter().collect();
         let repaired = each(options.limits.workers, &sets, |set| {
-            repair_set(store, ExtentName::In(room, set.0), *set, monitor)
+            let replaced = options.replace.as_ref().map(|(number, _)| *number);
+            repair_set(store, ExtentName::In(room, set.0), *set, replaced, monitor)
         })?;
         outcome.sets += sets.len() as u64;
         for set in repaired {
@@ -168,6 +171,7 @@ fn repair_set(
     store: &Store,
     name: ExtentName,
     set: SetId,
+    replaced: Option<usize>,
     monitor: &Monitor,
 ) -> Result<Repaired> {
     let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
@@ -182,12 +186,17 @@ fn repair_set(
         }
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
-    let damaged: BTreeSet<_> =
-        verification.damage.iter().map(|damage| (damage.slot, damage.member)).collect();
+    // A member to be replaced had most likely the slot of its own number: the new one gets that.
+    let rank = |damage: &Damage| (Some(damage.slot) != replaced, damage.slot, damage.member);
+    let damaged: BTreeSet<_> = verification.damage.iter().map(rank).collect();
     let (mut done, takers) = (Repaired::default(), store.takers());
     let mut free = reader.free_members();
+    // Then those that have what another member has too, unless that one is damaged.
+    if !damaged.iter().any(|(_, slot, _)| reader.holders_of(*slot).len() > 1) {
+        free.extend(reader.spare_members());
+    }
     free.retain(|number| takers[*number].is_some());
-    for (slot, holder) in damaged {
+    for (_, slot, holder) in damaged {
         let holder = holder.filter(|number| store.seats[*number].member.is_some());
         let Some(number) = holder.or_else(|| free.first().copied()) else {
             done.homeless += 1;
@@ -201,6 +210,13 @@ fn repair_set(
                 writer.seal()?;
                 monitor.add(Counter::RepairedExtents, 1);
                 done.repaired += 1;
+            }
+            // Derived: made anew later.
+            Err(error)
+                if error.kind() == Kind::TooManyLosses
+                    && matches!(name, ExtentName::In(Room::Index, _)) =>
+            {
+                break;
             }
             Err(error) if error.kind() == Kind::TooManyLosses => {
                 monitor.loss(member.place().join(name.path()), error);

@@ -109,6 +109,8 @@ impl<'a> Fleet<'a> {
     pub fn begin(&self, name: ExtentName) -> Result<Crew> {
         let fit = |member: &usize| self.takes[*member] && !self.shared.has_failed(*member);
         let mut members: Vec<_> = (0..self.queues.len()).filter(fit).collect();
+        // Where more have failed than may, that is what ends the run, not what follows from it.
+        self.shared.abort.check()?;
         let geometry = geometry_over(self.config, members.len())?;
         members.truncate(geometry.members());
         for &member in &members {
@@ -184,7 +186,7 @@ impl Shared<'_> {
         let mut failures = self.failures();
         failures[number] = Some(error.duplicate());
         let failed = failures.iter().flatten().count();
-        drop(failures);
+        // Raised before anybody else can see the failure.
         if error.kind() == Kind::NoSpace {
             self.abort.raise(
                 error.at(member.place()).advice(
@@ -199,6 +201,7 @@ impl Shared<'_> {
             };
             self.abort.raise(error.at(member.place()).advice(advice));
         } else {
+            drop(failures);
             let error = error.advice("the backup goes on without this member; run 'pinstripe repair' when it works again");
             self.monitor.loss(member.place(), error);
         }

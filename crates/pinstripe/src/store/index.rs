@@ -50,6 +50,14 @@ pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
             .map_or(!members.is_empty(), |geometry| members.len() >= geometry.data())
 }
 
+/// Whether a stripe set lacks no more extents than absent members may have; none of them if no
+/// header says how many there are.
+fn is_whole(store: &Store, name: ExtentName, members: &[usize]) -> bool {
+    let absent = store.absent().count();
+    geometry_of(store, name, members)
+        .is_none_or(|geometry| members.len() + absent >= geometry.members())
+}
+
 /// Loads all packs and chunks. Runs and packs that cannot be read are reported as warnings: what
 /// they name counts as new to a backup and as lost to a restore.
 ///
@@ -57,18 +65,24 @@ pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
 /// When a member that is present cannot be listed.
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
     let packs = sets_in(store, Room::Packs)?;
-    let absent = store.absent().count();
     let mut catalogued = Catalogued::default();
-    let mut done = HashSet::new();
-    for set in sets_in(store, Room::Index)?.into_keys() {
+    let (mut done, mut spoken_of) = (HashSet::new(), HashSet::new());
+    for (set, members) in sets_in(store, Room::Index)? {
+        let is_whole = is_whole(store, ExtentName::index(set), &members);
         match read_run(store, set) {
             Ok(run) => {
                 for index in run {
+                    if is_whole {
+                        spoken_of.insert(index.set);
+                    }
                     let members = packs.get(&index.set).map_or(&[][..], Vec::as_slice);
                     if !has_enough(store, ExtentName::pack(index.set), members) {
                         catalogued.lost_packs += 1;
                     } else if done.insert(index.set) {
                         catalogued.add(&index);
+                        if !is_whole {
+                            catalogued.unspoken.push(index);
+                        }
                     }
                 }
             }
@@ -76,16 +90,18 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
         }
     }
     for (set, members) in packs {
-        let slots = |geometry: Geometry| geometry.members();
-        let slots = geometry_of(store, ExtentName::pack(set), &members).map_or(0, slots);
-        if done.contains(&set) || members.len() + absent < slots {
+        if done.contains(&set) || !is_whole(store, ExtentName::pack(set), &members) {
             continue;
         }
         match read_pack_index(store, set) {
-            Ok(index) => catalogued.add(&index),
+            Ok(index) => {
+                catalogued.add(&index);
+                catalogued.unspoken.push(index);
+            }
             Err(error) => monitor.warning(ExtentName::pack(set).path(), error),
         }
     }
+    catalogued.unspoken.retain(|index| !spoken_of.contains(&index.set));
     Ok(catalogued)
 }
 

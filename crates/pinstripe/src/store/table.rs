@@ -84,7 +84,8 @@ impl Store {
     /// its label is written, and no other member knows it yet. Returns its number.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the directory is not empty, or was a member and still has extents.
+    /// [`Kind::Refused`] when the directory is not empty, belongs to another store, or was a
+    /// member of this one and still has extents.
     pub fn join(&mut self, place: &Path) -> Result<usize> {
         if let Some(number) = self.joined(place)? {
             return Ok(number);
@@ -137,7 +138,7 @@ impl Store {
     fn joined(&mut self, place: &Path) -> Result<Option<usize>> {
         let Ok((member, label)) = read_member(place) else { return Ok(None) };
         if label.config.store != self.config.store {
-            return Err(Error::new(Kind::WrongMember, "this is a member of another store")
+            return Err(Error::new(Kind::Refused, "this is a member of another store")
                 .at(place)
                 .advice("name an empty directory"));
         }

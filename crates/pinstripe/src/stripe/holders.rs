@@ -53,6 +53,13 @@ impl SetReader {
         &self.standings()[slot].sound
     }
 
+    /// Present members with an extent that another present one has too, under sound headers both;
+    /// the other is the one that [`verify`](Self::verify) looked at.
+    pub fn spare_members(&self) -> Vec<usize> {
+        let spare = |standing: &Standing| standing.sound.iter().skip(1).copied().collect();
+        self.standings().iter().flat_map::<Vec<_>, _>(spare).collect()
+    }
+
     /// Present members without any extent of the set.
     pub fn free_members(&self) -> Vec<usize> {
         let is_free = |member: &usize| {
@@ -84,6 +91,8 @@ impl SetReader {
         let mut damaged = Vec::new();
         for member in 0..self.places() {
             match self.header(member) {
+                // Where it is by nature first: that is where it has been for longest.
+                Ok(slot) if slot == member => found[slot].sound.insert(0, member),
                 Ok(slot) => found[slot].sound.push(member),
                 Err(reason) if reason.is_missing() => {}
                 Err(reason) => damaged.push((member, reason)),
