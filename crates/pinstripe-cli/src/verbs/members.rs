@@ -35,13 +35,14 @@ impl Args {
     /// # Errors
     /// Those of [`members::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let store = run.open_store()?;
+        let store = run.open_locked()?;
         let states = members::run(&store)?;
         for state in &states {
             run.screen.event(&event(state))?;
         }
         let short = store.config.store.short();
-        run.screen.row(&format!("store {short}: {}", init::described(&store.config, states.len())))?;
+        run.screen
+            .row(&format!("store {short}: {}", init::described(&store.config, states.len())))?;
         let row = |state| row(state, &store.seats[state.member]);
         let rows: Vec<_> = states.iter().map(row).collect();
         for line in table::lines(&HEAD, &rows) {

@@ -8,14 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Seat, Store, keys_name, read_small};
+use super::{Seat, Store, judge_key_object, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::fault::{FaultMember, Plan};
 use crate::format::keys::Keys;
-use crate::format::label::{Label, MemberRow, MemberTable, StoreConfig};
+use crate::format::label::{Encryption, Label, MemberRow, MemberTable, StoreConfig};
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember, Steps};
+use crate::seal::Opener;
 
 /// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
 #[derive(Default, Clone)]
@@ -39,7 +40,6 @@ impl OpenOptions {
         }
         Arc::new(FaultMember::new(member, faults))
     }
-
 }
 
 impl Seat {
@@ -81,8 +81,12 @@ impl Store {
         let search = Search::run(&any)?;
         let (seats, moved) = search.seats(&options);
         let Search { newest: Label { config, table, .. }, own_old, .. } = search;
-        let keys = read_keys(&seats, &config)?;
-        let mut store = Store { keys, config, seats, table, moved, options };
+        let (keys, opener) = match config.encryption {
+            Encryption::None => (Some(read_keys(&seats, &config)?), Opener::clear()),
+            _ => (None, Opener::locked()),
+        };
+        let unlocked = None;
+        let mut store = Store { config, seats, table, moved, keys, opener, unlocked, options };
         store.seat_unlabelled(|place| candidates(place, &own_old, &any));
         store.require_quorum()?;
         Ok(store)
@@ -124,9 +128,14 @@ impl Store {
         });
         match headers.next() {
             Some(header) => header.store == self.config.store,
-            None => read_small(member, keys_name(&self.config))
-                .and_then(|bytes| Keys::decode(&bytes))
-                .is_ok_and(|keys| keys == self.keys),
+            None => {
+                let ids = member.list(Room::Keys).unwrap_or_default();
+                ids.into_iter().any(|(id, _)| {
+                    read_small(member, ExtentName::In(Room::Keys, id))
+                        .and_then(|bytes| judge_key_object(self, id, &bytes))
+                        .is_ok()
+                })
+            }
         }
     }
 
@@ -203,12 +212,11 @@ impl Search {
         let mut search = Search { any: any.to_path_buf(), own_old, newest: own.clone(), looked };
         while let Some(place) = search.unseen() {
             let found = read_member(&place).and_then(|(_, label)| match label {
-                label if label.config.store != own.config.store => Err(Error::new(
-                    Kind::WrongMember,
-                    "this member belongs to another store",
-                )
-                .at(&place)
-                .expected(own.config.store, label.config.store)),
+                label if label.config.store != own.config.store => {
+                    Err(Error::new(Kind::WrongMember, "this member belongs to another store")
+                        .at(&place)
+                        .expected(own.config.store, label.config.store))
+                }
                 label if label.config != own.config => {
                     Err(Error::corrupt("this label describes the store in another way", &place)
                         .advice("open the store through another member"))
@@ -357,6 +365,7 @@ mod tests {
             strip_bytes: 4096,
             chunking: "64K".parse().unwrap(),
             codec: "raw".parse().unwrap(),
+            seal: crate::ops::init::Seal::none(),
             same_disk: true,
             now_seconds: 0,
         })

@@ -66,8 +66,8 @@ impl Store {
     /// [`Kind::Busy`] when somebody did.
     pub fn confirm_table(&self) -> Result<()> {
         for (_, member) in self.present() {
-            let label = read_small(&**member, ExtentName::Label)
-                .and_then(|bytes| Label::decode(&bytes));
+            let label =
+                read_small(&**member, ExtentName::Label).and_then(|bytes| Label::decode(&bytes));
             if label.is_ok_and(|label| label.table.replaces(&self.table)) {
                 return Err(Error::new(
                     Kind::Busy,
@@ -102,7 +102,9 @@ impl Store {
                             "this was a member of the store, and still holds extents",
                         )
                         .at(place)
-                        .advice("empty the directory if nothing in it is needed, then run this again"));
+                        .advice(
+                            "empty the directory if nothing in it is needed, then run this again",
+                        ));
                     }
                 }
                 match steps {

@@ -58,11 +58,7 @@ impl SetReader {
     /// # Errors
     /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when a strip of this slot is
     /// beyond repair; those of the writer.
-    pub fn rebuild_extent(
-        &self,
-        slot: usize,
-        writer: &mut dyn ExtentWriter,
-    ) -> Result<ReadReport> {
+    pub fn rebuild_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<ReadReport> {
         let mut report = ReadReport::default();
         writer.append(&self.expected_header(slot).encode())?;
         for row in 0..self.layout().rows() {
