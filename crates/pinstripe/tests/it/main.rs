@@ -5,6 +5,7 @@ mod chunks;
 mod crash;
 mod damage;
 mod faults;
+mod members;
 mod model;
 mod seal;
 mod seams;
