@@ -6,6 +6,7 @@ mod escape;
 mod event;
 mod exit;
 mod message;
+mod named;
 mod place;
 mod progress;
 mod run;
@@ -13,6 +14,7 @@ mod screen;
 mod system;
 mod table;
 mod time;
+mod users;
 mod verbs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -16,5 +16,6 @@ pub mod pack_index;
 pub mod record;
 pub mod snapshot;
 pub mod stripe_set;
+pub mod tar;
 pub mod tree;
 pub mod wire;
