@@ -103,9 +103,10 @@ impl<'a> Publisher<'a> {
         self.count_races(packs)?;
         let set = SetId(random()?);
         let name = ExtentName::index(set);
-        self.fleet.begin(name);
-        lay_run(self.store, set, packs, self.sealer, &mut self.fleet.sink(name))?;
-        self.fleet.seal(name);
+        let crew = self.fleet.begin(name)?;
+        let mut sink = self.fleet.sink(name, &crew);
+        lay_run(self.store, set, crew.geometry, packs, self.sealer, &mut sink)?;
+        self.fleet.seal(name, &crew);
         self.fleet.barrier()?;
         Ok(Some(set))
     }

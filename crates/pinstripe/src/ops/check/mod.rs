@@ -128,7 +128,10 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
     match name {
         ExtentName::Label => {
             let label = Label::decode(bytes)?;
-            if label.config != store.config || usize::from(label.member) != number {
+            if label.config != store.config
+                || usize::from(label.member) != number
+                || label.table.generation < store.table.generation
+            {
                 return wrong("the label is not this member's");
             }
         }
