@@ -4,6 +4,7 @@ mod args;
 mod escape;
 mod event;
 mod exit;
+mod journal;
 mod message;
 mod place;
 mod progress;

@@ -9,6 +9,7 @@ mod man;
 mod members;
 mod repair;
 mod restore;
+mod scrub;
 mod snapshots;
 
 use pinstripe::error::{Error, Kind, Result};
@@ -27,6 +28,7 @@ pub enum Verb {
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
+    Scrub(scrub::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -43,6 +45,7 @@ impl Verb {
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
+            Verb::Scrub(_) => "scrub",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
         }
@@ -62,6 +65,7 @@ impl Verb {
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
+            Verb::Scrub(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),
         }

@@ -11,5 +11,6 @@ pub mod ls;
 pub mod members;
 pub mod repair;
 pub mod restore;
+pub mod scrub;
 pub mod select;
 pub mod snapshots;

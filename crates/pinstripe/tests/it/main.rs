@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod faults;
 mod model;
+mod scrub;
 mod seams;
 mod source;
 mod strangers;

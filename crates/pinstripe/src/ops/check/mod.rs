@@ -17,6 +17,7 @@ use trees::Trees;
 use crate::error::{Error, Kind, Result};
 use crate::format::keys::Keys;
 use crate::format::label::Label;
+use crate::format::scrub::ScrubState;
 use crate::format::snapshot::Snapshot;
 use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
@@ -125,6 +126,11 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
         ExtentName::In(Room::Keys, _) => {
             if Keys::decode(bytes)? != store.keys {
                 return wrong("these are not the store's keys");
+            }
+        }
+        ExtentName::In(Room::Scrub, _) => {
+            if ScrubState::decode(bytes)?.store != store.config.store {
+                return wrong("the scrub state of another store");
             }
         }
         ExtentName::In(_, id) => {
