@@ -21,8 +21,6 @@ pub fn named(common: &Common) -> Option<PathBuf> {
 /// # Errors
 /// [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
 pub fn default_place() -> Result<PathBuf> {
-    // The specification has relative paths ignored.
-    let absolute = |name| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .ok_or_else(|| {
@@ -74,6 +72,16 @@ pub fn existing(common: &Common) -> Result<PathBuf> {
 /// Whether something was begun here that only the library can judge.
 pub fn is_store(place: &Path) -> bool {
     place.join("pinstripe.member").exists()
+}
+
+/// The user's configuration directory, where there is one.
+pub fn config_dir() -> Option<PathBuf> {
+    absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))
+}
+
+/// A path from the environment; the XDG specification has relative ones ignored.
+fn absolute(name: &str) -> Option<PathBuf> {
+    set(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 fn set(name: &str) -> Option<std::ffi::OsString> {

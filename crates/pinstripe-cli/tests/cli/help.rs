@@ -7,9 +7,18 @@ fn help_says_what_there_is() {
     let stand = Stand::new();
     stand.tell("-h");
     stand.tell("--help");
-    for verb in
-        ["init", "backup", "snapshots", "ls", "restore", "check", "members", "repair", "scrub"]
-    {
+    for verb in [
+        "init",
+        "backup",
+        "snapshots",
+        "ls",
+        "restore",
+        "check",
+        "members",
+        "repair",
+        "scrub",
+        "key",
+    ] {
         stand.tell(&format!("{verb} -h"));
     }
     stand.tell("backup --help");
@@ -38,8 +47,8 @@ fn mistakes_on_the_command_line_are_told_apart() {
         "check --memory lots",
         "check --threads 0",
         "check --fault op=append",
-        "init --member m0 --store m0",
-        "init --member m0 --fault op=append,error=EIO",
+        "init --encryption none --member m0 --store m0",
+        "init --encryption none --member m0 --fault op=append,error=EIO",
         "completions klingon",
     ] {
         assert_eq!(stand.tell(line).code, 2, "{line}");

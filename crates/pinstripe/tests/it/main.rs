@@ -7,6 +7,7 @@ mod damage;
 mod faults;
 mod model;
 mod scrub;
+mod seal;
 mod seams;
 mod source;
 mod strangers;
