@@ -124,7 +124,7 @@ fn all_damage_of_one_member_is_found_named_and_mended() {
     let (outcome, findings) = scrub(&bench.site.store(), "", &ledger);
     ledger.assert_no_losses();
     assert!(findings.iter().all(|found| found.fate == Fate::Mended && found.member == Some(2)));
-    assert_eq!((outcome.mended_extents, outcome.mended_objects), (3, 3), "{outcome:?}");
+    assert_eq!((outcome.mended_extents, outcome.mended_objects), (3, 3), "{findings:#?}");
     assert_eq!((outcome.repairable, outcome.lost), (0, 0));
     let below = |path: &PathBuf| {
         path.strip_prefix(&bench.site.members[2]).unwrap().to_string_lossy().into_owned()
@@ -269,6 +269,20 @@ fn what_a_writer_at_work_has_not_sealed_yet_is_left_alone() {
     let (outcome, _) = scrub(&store, "", &Ledger::new());
     assert_eq!(outcome.mended_extents, 1);
     assert_eq!(fs::read(&pack).unwrap(), bench.image.0[&pack]);
+}
+
+#[test]
+fn no_key_is_needed() {
+    let bench = Bench::new(4, 1);
+    let pack = bench.files(3, "packs")[0].clone();
+    fs::write(&pack, b"no pack").unwrap();
+    fs::remove_file(&bench.files(1, "snapshots")[0]).unwrap();
+    let store = bench.site.locked_store();
+    let ledger = Ledger::new();
+    let (outcome, _) = scrub(&store, "", &ledger);
+    ledger.assert_no_losses();
+    assert_eq!((outcome.mended_extents, outcome.mended_objects), (1, 1), "{:#?}", ledger.seen());
+    bench.assert_as_before();
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::error::{Error, Kind, Result};
 use crate::id::SetId;
 use crate::member::{ExtentName, Replace, Room};
 use crate::monitor::Counter;
-use crate::ops::check::indexed_sets;
 use crate::store::Store;
+use crate::store::index::indexed_sets;
 use crate::stripe::{Damage, Part, Reason, SetReader};
 
 /// One stripe set.
@@ -60,7 +60,7 @@ pub(super) fn survey(store: &Store, ledger: &Ledger<'_>) -> Result<Survey> {
     Ok(Survey {
         sets: found.into_iter().map(item).collect(),
         writers: !store.list(Room::Sessions)?.is_empty(),
-        indexed: indexed_sets(store),
+        indexed: indexed_sets(store)?.into_iter().collect(),
     })
 }
 
@@ -78,6 +78,12 @@ pub(super) fn verify(
     // Too few parts to read it, and nobody speaks of it: left over, or not yet finished.
     let needed = usize::from(store.config.data);
     if !derived && item.extents < needed && !survey.indexed.contains(&item.set) {
+        if store.is_locked() {
+            let error = Error::new(Kind::TooManyLosses, "too few members have this pack");
+            let advice = "whether a snapshot needs it can be told with the key only: \
+                          run 'pinstripe check' with the password";
+            ledger.monitor.warning(name.path(), error.advice(advice));
+        }
         return Ok(());
     }
     let reader = match SetReader::open(&store.members(), name, store.config.store, item.set) {
