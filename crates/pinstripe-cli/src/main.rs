@@ -7,6 +7,7 @@ mod event;
 mod exit;
 mod journal;
 mod message;
+mod named;
 mod place;
 mod progress;
 mod run;
@@ -14,6 +15,7 @@ mod screen;
 mod system;
 mod table;
 mod time;
+mod users;
 mod verbs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

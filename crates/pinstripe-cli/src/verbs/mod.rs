@@ -1,8 +1,11 @@
 //! The verbs, one file each: their options, what they ask of the library, what they print.
 
+mod analyze;
 mod backup;
+mod cat;
 mod check;
 mod completions;
+mod dump;
 mod init;
 mod key;
 mod ls;
@@ -12,6 +15,7 @@ mod repair;
 mod restore;
 mod scrub;
 mod snapshots;
+mod stats;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_count;
@@ -25,7 +29,11 @@ pub enum Verb {
     Backup(backup::Args),
     Snapshots(snapshots::Args),
     Ls(ls::Args),
+    Cat(cat::Args),
+    Dump(dump::Args),
     Restore(restore::Args),
+    Stats(stats::Args),
+    Analyze(analyze::Args),
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
@@ -43,7 +51,11 @@ impl Verb {
             Verb::Backup(_) => "backup",
             Verb::Snapshots(_) => "snapshots",
             Verb::Ls(_) => "ls",
+            Verb::Cat(_) => "cat",
+            Verb::Dump(_) => "dump",
             Verb::Restore(_) => "restore",
+            Verb::Stats(_) => "stats",
+            Verb::Analyze(_) => "analyze",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
@@ -64,7 +76,11 @@ impl Verb {
             Verb::Backup(args) => args.run(run),
             Verb::Snapshots(args) => args.run(run),
             Verb::Ls(args) => args.run(run),
+            Verb::Cat(args) => args.run(run),
+            Verb::Dump(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
+            Verb::Stats(args) => args.run(run),
+            Verb::Analyze(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),

@@ -17,5 +17,6 @@ pub mod record;
 pub mod scrub;
 pub mod snapshot;
 pub mod stripe_set;
+pub mod tar;
 pub mod tree;
 pub mod wire;

@@ -1,10 +1,13 @@
 //! The library as a whole, verb by verb, on real directories: what goes in comes back, whatever
 //! happens to the members, the power, the disks and the files in between.
 
+mod census;
 mod chunks;
+mod content;
 mod crash;
 mod damage;
 mod faults;
+mod in_place;
 mod model;
 mod scrub;
 mod seal;
