@@ -11,7 +11,7 @@ use crate::member::{ExtentName, Replace, Room};
 use crate::monitor::Counter;
 use crate::store::Store;
 use crate::store::index::indexed_sets;
-use crate::stripe::{Damage, Part, Reason, SetReader};
+use crate::stripe::{Damage, Part, SetReader, Verification};
 
 /// One stripe set.
 pub(super) struct Item {
@@ -75,9 +75,22 @@ pub(super) fn verify(
     let name = ExtentName::In(item.room, item.set.0);
     let derived = item.room == Room::Index;
     let finished = !survey.writers || (!derived && survey.indexed.contains(&item.set));
-    // Too few parts to read it, and nobody speaks of it: left over, or not yet finished.
-    let needed = usize::from(store.config.data);
-    if !derived && item.extents < needed && !survey.indexed.contains(&item.set) {
+    // Too few parts to read it, and nobody speaks of it: left over from a backup that was cut off.
+    let is_leftover =
+        |needed: usize| !derived && item.extents < needed && !survey.indexed.contains(&item.set);
+    let reader = match SetReader::open(&store.members(), name, store.config.store, item.set) {
+        Ok(reader) => reader,
+        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+        // Removed since it was listed.
+        Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+        Err(_) if !finished => return Ok(()),
+        Err(_) if is_leftover(1 + usize::from(store.config.parity)) => return Ok(()),
+        Err(error) => {
+            ledger.set(name, error, if derived { Fate::Repairable } else { Fate::Lost });
+            return Ok(());
+        }
+    };
+    if is_leftover(reader.geometry().data()) {
         if store.is_locked() {
             let error = Error::new(Kind::TooManyLosses, "too few members have this pack");
             let advice = "whether a snapshot needs it can be told with the key only: \
@@ -86,36 +99,52 @@ pub(super) fn verify(
         }
         return Ok(());
     }
-    let reader = match SetReader::open(&store.members(), name, store.config.store, item.set) {
-        Ok(reader) => reader,
-        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-        // Removed since it was listed.
-        Err(error) if error.kind() == Kind::NotFound => return Ok(()),
-        Err(_) if !finished => return Ok(()),
-        Err(error) => {
-            ledger.set(name, error, if derived { Fate::Repairable } else { Fate::Lost });
-            return Ok(());
-        }
-    };
     let verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
     ledger.monitor.add(Counter::CheckedPacks, 1);
-    let mut damaged: BTreeMap<usize, Vec<&Damage>> = BTreeMap::new();
-    for damage in &verification.damage {
-        damaged.entry(damage.member).or_default().push(damage);
+    mend(store, &reader, name, &verification, finished, ledger);
+    if !verification.lost_ranges.is_empty() && !derived {
+        let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
+        let error = Error::new(Kind::TooManyLosses, format!("{lost} bytes of the pack are lost"));
+        let advice = "run 'pinstripe check --read-data' to see which snapshots and paths are hurt";
+        ledger.set(name, error.advice(advice), Fate::Lost);
     }
-    for (number, damage) in damaged {
-        // An absent member was named once; it has no part of any set.
-        let Some(member) = store.seats.get(number).and_then(|seat| seat.member.as_ref()) else {
-            continue;
-        };
-        let missing = damage.iter().any(|damage| matches!(damage.reason, Reason::ExtentMissing));
+    Ok(())
+}
+
+/// Writes every damaged slot anew: where it is, or, when all members are there and none has it, on
+/// one that has no part of the set. What an absent member may have is repair's to move.
+fn mend(
+    store: &Store,
+    reader: &SetReader,
+    name: ExtentName,
+    verification: &Verification,
+    finished: bool,
+    ledger: &Ledger<'_>,
+) {
+    let derived = matches!(name, ExtentName::In(Room::Index, _));
+    let mut damaged: BTreeMap<(usize, Option<usize>), Vec<&Damage>> = BTreeMap::new();
+    for damage in &verification.damage {
+        damaged.entry((damage.slot, damage.member)).or_default().push(damage);
+    }
+    let mut free = Vec::new();
+    if store.absent().next().is_none() {
+        let takers = store.takers();
+        free = reader.free_members();
+        free.retain(|number| takers[*number].is_some());
+    }
+    for ((slot, holder), damage) in damaged {
+        let missing = damage.iter().any(|damage| damage.reason.is_missing());
+        let holder = holder.filter(|number| store.seats[*number].member.is_some());
+        let Some(number) = holder.or_else(|| free.first().copied()) else { continue };
         if missing && !finished {
             continue;
         }
-        let parts: Vec<_> =
-            damage.iter().map(|damage| describe(ledger, &reader, name, damage)).collect();
+        free.retain(|other| *other != number);
+        let Some(member) = &store.seats[number].member else { continue };
+        let describe = |damage: &&Damage| describe(ledger, reader, name, number, damage);
+        let parts: Vec<_> = damage.iter().map(describe).collect();
         let rebuilt = member.create(name, Replace::Allowed).and_then(|mut writer| {
-            reader.rebuild_extent(number, &mut *writer)?;
+            reader.rebuild_extent(slot, &mut *writer)?;
             writer.seal()
         });
         let fate = match rebuilt {
@@ -129,23 +158,22 @@ pub(super) fn verify(
         };
         ledger.extent(number, name, &parts, fate);
     }
-    if !verification.lost_ranges.is_empty() && !derived {
-        let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
-        let error = Error::new(Kind::TooManyLosses, format!("{lost} bytes of the pack are lost"));
-        let advice = "run 'pinstripe check --read-data' to see which snapshots and paths are hurt";
-        ledger.set(name, error.advice(advice), Fate::Lost);
-    }
-    Ok(())
 }
 
-fn describe(ledger: &Ledger<'_>, reader: &SetReader, name: ExtentName, damage: &Damage) -> Finding {
+fn describe(
+    ledger: &Ledger<'_>,
+    reader: &SetReader,
+    name: ExtentName,
+    member: usize,
+    damage: &Damage,
+) -> Finding {
     let layout = reader.layout();
     let (part, row, offset) = match damage.part {
         Part::Extent => ("extent", None, Some(0)),
         Part::Header => ("header", None, Some(0)),
         Part::Strip(row) => ("strip", Some(row), Some(layout.strip_offset(row))),
-        Part::Trailer => ("trailer", None, Some(layout.trailer_offset(damage.member))),
+        Part::Trailer => ("trailer", None, Some(layout.trailer_offset(damage.slot))),
     };
-    let what = format!("member {}, {}: {}", damage.member, damage.part, damage.reason);
-    Finding { part, row, offset, ..ledger.finding(damage.member, Some(name), &what) }
+    let what = format!("member {member}, {}: {}", damage.part, damage.reason);
+    Finding { part, row, offset, ..ledger.finding(member, Some(name), &what) }
 }
