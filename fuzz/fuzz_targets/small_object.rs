@@ -1,5 +1,5 @@
-//! Label, keys, snapshot, session, steps of deletion and marks: any bytes, and any body in a sound frame. What is read is written
-//! again as it was.
+//! Label, keys, snapshot, session, steps of deletion, marks and scrub state: any bytes, and any
+//! body in a sound frame. What is read is written again as it was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,6 +8,7 @@ use pinstripe::format::forgotten::Mark;
 use pinstripe::format::gc::GcObject;
 use pinstripe::format::keys::Keys;
 use pinstripe::format::label::Label;
+use pinstripe::format::scrub::ScrubState;
 use pinstripe::format::session::Session;
 use pinstripe::format::snapshot::Snapshot;
 
@@ -20,6 +21,7 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
         Object::Session,
         Object::Gc,
         Object::Forgotten,
+        Object::Scrub,
     ];
     let object = objects[usize::from(kind) % objects.len()];
     let bytes = if framed { envelope::close(object, bytes) } else { bytes.to_vec() };
@@ -30,7 +32,8 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
         Object::Session => Session::decode(&bytes).map(|session| session.encode()),
         Object::Gc => GcObject::decode(&bytes).map(|object| object.encode()),
         Object::Forgotten => Mark::decode(&bytes).map(|mark| mark.encode()),
-        Object::KeySlot | Object::Scrub => return,
+        Object::Scrub => ScrubState::decode(&bytes).map(|state| state.encode()),
+        _ => return,
     };
     assert!(again.is_err() || again.is_ok_and(|again| again == bytes));
 });

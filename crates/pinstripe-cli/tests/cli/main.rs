@@ -10,5 +10,6 @@ mod json;
 mod key;
 mod kill;
 mod places;
+mod scrub;
 mod stand;
 mod store;

@@ -34,7 +34,8 @@ pub struct Found<T> {
 impl Store {
     /// Least members that must take part.
     pub fn least_members(&self, reach: Reach) -> usize {
-        let (all, parity) = (self.seats.len(), usize::from(self.config.parity));
+        let all = self.present().count() + self.absent().count();
+        let parity = usize::from(self.config.parity);
         match reach {
             Reach::Deletion if all <= 2 * parity => all,
             _ => all.saturating_sub(parity),

@@ -110,9 +110,8 @@ pub fn run(
         let (_end, end) = bounded(0);
         scope.spawn(move || beside::watch(index, &end));
         scope.spawn(|| beside::merge(index, &has_ended, &abort, monitor));
-        let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
-        let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
+        let fleet = Fleet::start(scope, store, queued, &abort, monitor);
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
         let tree = ingest(scope, &shared, plan, &publisher)?;

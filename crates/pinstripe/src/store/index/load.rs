@@ -281,7 +281,8 @@ impl Index<'_> {
         if extents < self.store.present().count() {
             let reader = open_set(self.store, ExtentName::pack(set), set);
             // Sets over fewer members than there are now are whole with fewer extents.
-            if reader.map_or(true, |reader| extents < reader.geometry().members()) {
+            let absent = self.store.absent().count();
+            if reader.map_or(true, |reader| extents + absent < reader.geometry().members()) {
                 return Ok(None);
             }
         }
