@@ -89,6 +89,21 @@ impl Entry {
         self.links > 1 && self.meta.kind != FileKind::Directory
     }
 
+    /// Whether a restore would give the same: all but inode, device, links and ctime.
+    pub fn restores_alike(&self, other: &Entry) -> bool {
+        self.meta == other.meta && self.holds_alike(other)
+    }
+
+    /// Whether it holds or points to the same, whatever its owner, mode and times.
+    pub fn holds_alike(&self, other: &Entry) -> bool {
+        self.meta.kind == other.meta.kind
+            && self.meta.rdev == other.meta.rdev
+            && self.size == other.size
+            && self.extents == other.extents
+            && self.target == other.target
+            && self.content == other.content
+    }
+
     /// The data extents, also when the file is not sparse.
     pub fn data_extents(&self) -> Vec<Range<u64>> {
         match (self.extents.is_empty(), self.size) {

@@ -5,7 +5,11 @@
 //! exit codes.
 
 pub mod backup;
+pub mod catalog;
 pub mod check;
+pub mod diff;
+pub mod find;
+pub mod history;
 pub mod init;
 pub mod ls;
 pub mod members;

@@ -2,6 +2,8 @@
 //!
 //! Both work in memory of one page per level, whatever the number of entries.
 
+mod diff;
+
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
@@ -17,6 +19,8 @@ use crate::format::wire::Reader;
 use crate::id::ChunkId;
 
 use super::packs::ChunkReader;
+
+pub use diff::{Difference, TreeDiff};
 
 /// Builds a tree. `store` is asked to keep each page and node as a chunk and to name it.
 pub struct TreeWriter {
