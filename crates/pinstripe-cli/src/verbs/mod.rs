@@ -1,8 +1,12 @@
 //! The verbs, one file each: their options, what they ask of the library, what they print.
 
 mod backup;
+mod catalog;
 mod check;
 mod completions;
+mod diff;
+mod find;
+mod history;
 mod init;
 mod ls;
 mod man;
@@ -23,6 +27,10 @@ pub enum Verb {
     Backup(backup::Args),
     Snapshots(snapshots::Args),
     Ls(ls::Args),
+    Find(find::Args),
+    History(history::Args),
+    Diff(diff::Args),
+    Catalog(catalog::Args),
     Restore(restore::Args),
     Check(check::Args),
     Members(members::Args),
@@ -39,6 +47,10 @@ impl Verb {
             Verb::Backup(_) => "backup",
             Verb::Snapshots(_) => "snapshots",
             Verb::Ls(_) => "ls",
+            Verb::Find(_) => "find",
+            Verb::History(_) => "history",
+            Verb::Diff(_) => "diff",
+            Verb::Catalog(_) => "catalog",
             Verb::Restore(_) => "restore",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
@@ -58,6 +70,10 @@ impl Verb {
             Verb::Backup(args) => args.run(run),
             Verb::Snapshots(args) => args.run(run),
             Verb::Ls(args) => args.run(run),
+            Verb::Find(args) => args.run(run),
+            Verb::History(args) => args.run(run),
+            Verb::Diff(args) => args.run(run),
+            Verb::Catalog(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),

@@ -10,6 +10,9 @@ fn help_says_what_there_is() {
     for verb in ["init", "backup", "snapshots", "ls", "restore", "check", "members", "repair"] {
         stand.tell(&format!("{verb} -h"));
     }
+    for verb in ["find", "history", "diff", "catalog"] {
+        stand.tell(&format!("{verb} -h"));
+    }
     stand.tell("backup --help");
     stand.assert("help");
 }

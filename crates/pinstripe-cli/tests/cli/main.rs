@@ -7,5 +7,6 @@ mod init;
 mod json;
 mod kill;
 mod places;
+mod search;
 mod stand;
 mod store;

@@ -121,6 +121,10 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"\b[0-9a-f]{32}\b", "[ID]"),
     (r"\b(snapshot|store) [0-9a-f]{8}\b", "$1 [SHORT]"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[TIME]"),
+    (
+        r"(\[TIME\]|  -) +((?:first|content|metadata|gone) +)?[0-9a-f]{8}(?:\.\.[0-9a-f]{8})?\b",
+        "$1 $2[SHORT]",
+    ),
     (r"\bin [\d.]+ s\b", "in [SPAN]"),
     // The defaults are chosen by measuring, and stand in the help.
     (r"strips of \S+ \S+, chunks of \S+, \S+", "[SETTINGS]"),

@@ -13,7 +13,7 @@ use crate::format::record::ChunkRow;
 use crate::format::snapshot::TreeRoot;
 use crate::format::tree::{
     Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, compare_paths, decode_node, encode_node,
-    ends_node, ends_page, is_at_or_below,
+    PageEnds, ends_node, is_at_or_below,
 };
 use crate::format::wire::Reader;
 use crate::id::ChunkId;
@@ -25,6 +25,7 @@ pub use diff::{Difference, TreeDiff};
 /// Builds a tree. `store` is asked to keep each page and node as a chunk and to name it.
 pub struct TreeWriter {
     page: PageWriter,
+    ends: PageEnds,
     /// Unfinished nodes, lowest level first.
     levels: Vec<Vec<Child>>,
     entries: u64,
@@ -34,7 +35,12 @@ impl TreeWriter {
     /// An empty tree.
     #[must_use]
     pub fn new() -> Self {
-        TreeWriter { page: PageWriter::default(), levels: Vec::new(), entries: 0 }
+        TreeWriter {
+            page: PageWriter::default(),
+            ends: PageEnds::default(),
+            levels: Vec::new(),
+            entries: 0,
+        }
     }
 
     /// Adds the next entry in path order.
@@ -48,7 +54,7 @@ impl TreeWriter {
     ) -> Result<()> {
         self.page.push(entry);
         self.entries += 1;
-        if ends_page(&entry.path) || self.page.len() >= PAGE_MAX_BYTES {
+        if self.ends.after(&entry.path) || self.page.len() >= PAGE_MAX_BYTES {
             self.close_page(store)?;
         }
         Ok(())

@@ -11,6 +11,7 @@ mod join;
 mod large;
 mod record;
 mod shared;
+mod stream;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use assemble::Assembler;
 use ingest::Worker;
 use join::{Handout, Join};
 use shared::Ingest;
+
+pub use stream::run_stream;
 
 use crate::chunk::Cutter;
 use crate::codec::Codec;
