@@ -85,6 +85,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let plan = pipeline::backup::Plan {
         store,
         chunks: &catalogued.chunks,
+        unspoken: &catalogued.unspoken,
         has_lost_packs: catalogued.lost_packs > 0,
         sources: &sources,
         exclude: &exclude,

@@ -123,7 +123,9 @@ fn stripe_sets(
     let mut indexed = indexed_sets(store);
     for room in [Room::Packs, Room::Index] {
         let there = index::sets_in(store, room)?;
-        let is_readable = |(_, members): &(&SetId, &Vec<usize>)| members.len() >= needed;
+        // A short index run may be read from fewer: it is tried, and made anew when it is not.
+        let is_readable =
+            |(_, members): &(&SetId, &Vec<usize>)| room == Room::Index || members.len() >= needed;
         let mut sets: BTreeSet<SetId> =
             there.iter().filter(is_readable).map(|(set, _)| *set).collect();
         if room == Room::Packs {
@@ -175,6 +177,13 @@ fn repair_set(
                 writer.seal()?;
                 monitor.add(Counter::RepairedExtents, 1);
                 repaired += 1;
+            }
+            // Derived: made anew later.
+            Err(error)
+                if error.kind() == Kind::TooManyLosses
+                    && matches!(name, ExtentName::In(Room::Index, _)) =>
+            {
+                break;
             }
             Err(error) if error.kind() == Kind::TooManyLosses => {
                 monitor.loss(member.place().join(name.path()), error);

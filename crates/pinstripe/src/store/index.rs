@@ -36,16 +36,23 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
     let present = store.present().count();
     let needed = usize::from(store.config.data);
     let mut catalogued = Catalogued::default();
-    let mut done = HashSet::new();
-    for set in sets_in(store, Room::Index)?.into_keys() {
+    let (mut done, mut spoken_of) = (HashSet::new(), HashSet::new());
+    for (set, members) in sets_in(store, Room::Index)? {
+        let is_whole = members.len() >= present;
         match read_run(store, set) {
             Ok(run) => {
                 for index in run {
                     let extents = packs.get(&index.set).map_or(0, Vec::len);
+                    if is_whole {
+                        spoken_of.insert(index.set);
+                    }
                     if extents < needed {
                         catalogued.lost_packs += 1;
                     } else if done.insert(index.set) {
                         catalogued.add(&index);
+                        if !is_whole {
+                            catalogued.unspoken.push(index);
+                        }
                     }
                 }
             }
@@ -57,10 +64,14 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Catalogued> {
             continue;
         }
         match read_pack_index(store, set) {
-            Ok(index) => catalogued.add(&index),
+            Ok(index) => {
+                catalogued.add(&index);
+                catalogued.unspoken.push(index);
+            }
             Err(error) => monitor.warning(ExtentName::pack(set).path(), error),
         }
     }
+    catalogued.unspoken.retain(|index| !spoken_of.contains(&index.set));
     Ok(catalogued)
 }
 

@@ -53,6 +53,10 @@ pub struct Catalogued {
     pub chunks: ChunkIndex,
     /// Packs that an index run speaks of and that too few members have.
     pub lost_packs: u64,
+    /// Packs among these that no index run speaks of which is whole on every present member. Who
+    /// relies on them must speak of them in a run of his own: without one, they would count no
+    /// more as soon as a member loses its part.
+    pub unspoken: Vec<PackIndex>,
 }
 
 impl Catalogued {

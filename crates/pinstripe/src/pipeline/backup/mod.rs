@@ -57,6 +57,8 @@ pub struct Plan<'a> {
     pub exclude: &'a Exclude,
     /// Do not enter other file systems.
     pub one_file_system: bool,
+    /// Packs of backups that were cut off: the run of this one speaks of them too.
+    pub unspoken: &'a [PackIndex],
     /// The store lost packs: what they held is new again, also in the lists of long contents.
     pub has_lost_packs: bool,
     /// The previous snapshot's entries, and when it began.
@@ -101,10 +103,12 @@ pub fn run(
         let store = plan.store;
         let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
+        let unspoken = plan.unspoken;
         let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
         let (tree, mut packs) = ingest(scope, &shared, plan, &fleet)?;
         fleet.barrier()?;
         packs.retain(|pack| !pack.records.is_empty());
+        packs.extend_from_slice(unspoken);
         if !packs.is_empty() {
             pack::write_run(&packs, &fleet, &store.config)?;
             fleet.barrier()?;
