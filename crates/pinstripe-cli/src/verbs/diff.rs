@@ -86,9 +86,8 @@ fn event(sort: Sort, old: Option<&Entry>, new: Option<&Entry>) -> Event {
         Sort::Metadata => "metadata",
     };
     let path = old.or(new).map_or(&[][..], |entry| &entry.path);
-    let event = Event::new("difference")
-        .with("change", name)
-        .with_name("path", &[b"/", path].concat());
+    let event =
+        Event::new("difference").with("change", name).with_name("path", &[b"/", path].concat());
     let sides = [("old", old), ("new", new)];
     sides.into_iter().fold(event, |event, (side, entry)| {
         let Some(entry) = entry else { return event };

@@ -53,8 +53,9 @@ impl Change {
         match difference {
             Difference::Added(entry) => Some(Change::Added(entry.path.clone(), facts(&entry))),
             Difference::Removed(entry) => Some(Change::Removed(entry.path)),
-            Difference::Changed(old, new) => (!old.restores_alike(&new))
-                .then(|| Change::Changed(new.path.clone(), facts(&new))),
+            Difference::Changed(old, new) => {
+                (!old.restores_alike(&new)).then(|| Change::Changed(new.path.clone(), facts(&new)))
+            }
         }
     }
 

@@ -19,7 +19,8 @@ impl Catalog {
     pub fn let_go(&self, gone: &[SnapshotId]) -> Result<()> {
         let mut touched = BTreeSet::new();
         for id in gone {
-            let mut delete = self.prepare("DELETE FROM snapshots WHERE id = ?1 RETURNING series")?;
+            let mut delete =
+                self.prepare("DELETE FROM snapshots WHERE id = ?1 RETURNING series")?;
             let series = delete.query_map([&id.0], |row| row.get::<_, i64>(0));
             for series in series.map_err(|error| self.failed(error))? {
                 touched.insert(series.map_err(|error| self.failed(error))?);

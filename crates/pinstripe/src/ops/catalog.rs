@@ -13,7 +13,7 @@ use crate::id::SnapshotId;
 use crate::member::Room;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::fill;
-use crate::store::packs::{ChunkReader, Catalogued, PackReader};
+use crate::store::packs::{Catalogued, ChunkReader, PackReader};
 use crate::store::tree::TreeDiff;
 use crate::store::{Store, index, snapshots};
 

@@ -6,7 +6,7 @@ use crossbeam_channel::bounded;
 
 use crate::catalog::{Change, Intake};
 use crate::error::Result;
-use crate::pipeline::limits::{CATALOG_BATCHES, CATALOG_BATCH_CHANGES};
+use crate::pipeline::limits::{CATALOG_BATCH_CHANGES, CATALOG_BATCHES};
 use crate::store::tree::TreeDiff;
 
 /// Writes all differences of two trees into the catalog, batch by batch.

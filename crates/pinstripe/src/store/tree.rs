@@ -12,8 +12,8 @@ use crate::format::entry::{Content, Entry, PageWriter, decode_page};
 use crate::format::record::ChunkRow;
 use crate::format::snapshot::TreeRoot;
 use crate::format::tree::{
-    Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, compare_paths, decode_node, encode_node,
-    PageEnds, ends_node, is_at_or_below,
+    Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, PageEnds, compare_paths, decode_node,
+    encode_node, ends_node, is_at_or_below,
 };
 use crate::format::wire::Reader;
 use crate::id::ChunkId;

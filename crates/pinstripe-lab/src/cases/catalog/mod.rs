@@ -53,8 +53,10 @@ struct Settings {
 impl Settings {
     fn read(args: &[String]) -> Result<Settings> {
         let found = pairs(args, &["--work", "--rows", "--rounds", "--pinstripe"])?;
-        let value = |name| found.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-        let number = |name: &str, default: usize| match value(name) {
+        let value = |name: &'static str| {
+            found.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+        };
+        let number = |name: &'static str, default: usize| match value(name) {
             Some(text) => text.parse().map_err(|_| format!("{name} needs a number")),
             None => Ok(default),
         };

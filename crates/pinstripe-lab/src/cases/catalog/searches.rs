@@ -50,8 +50,12 @@ pub fn measure(work: &Path, program: &Path, rounds: usize, large: &Filled) -> Re
         one(&title, search, &small, program, &logs, rounds, AIM_MS, &mut table)?;
     }
     let title = format!("{} rows", format_count(large.rows as u64));
-    let searches: [&[&str]; 4] =
-        [&["find", "baba-*"], &["find", "*-00ff*"], &["find", "/srv03/**/*-00f*.gz"], &["find", "no such name"]];
+    let searches: [&[&str]; 4] = [
+        &["find", "baba-*"],
+        &["find", "*-00ff*"],
+        &["find", "/srv03/**/*-00f*.gz"],
+        &["find", "no such name"],
+    ];
     for search in searches {
         one(&title, search, large, program, &logs, rounds, f64::NAN, &mut table)?;
     }

@@ -73,7 +73,14 @@ impl Zipf {
     fn new(ranks: usize, exponent: f64, shift: f64) -> Self {
         let mut sum = 0.0;
         let weight = |rank: usize| (rank as f64 + 1.0 + shift).powf(-exponent);
-        Zipf((0..ranks).map(|rank| { sum += weight(rank); sum }).collect())
+        Zipf(
+            (0..ranks)
+                .map(|rank| {
+                    sum += weight(rank);
+                    sum
+                })
+                .collect(),
+        )
     }
 
     fn draw(&self, random: &mut Random) -> usize {

@@ -163,8 +163,8 @@ impl<'a> TreeDiff<'a> {
             (None, Some(new)) => return enter(&new, Step::EnterNew, Step::TakeNew),
             (Some(old), Some(new)) => (old, new),
         };
-        let order = compare_paths(old.path(), new.path())
-            .then_with(|| new.height().cmp(&old.height()));
+        let order =
+            compare_paths(old.path(), new.path()).then_with(|| new.height().cmp(&old.height()));
         match (order, &old, &new) {
             (Ordering::Less, old, _) => enter(old, Step::EnterOld, Step::TakeOld),
             (Ordering::Greater, _, new) => enter(new, Step::EnterNew, Step::TakeNew),
