@@ -13,6 +13,7 @@ use pinstripe::fault::Plan;
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
 use pinstripe::units::{GIB, KIB, MIB, parse_size};
 
+use crate::credential::KeyArgs;
 use crate::exit;
 use crate::verbs::Verb;
 
@@ -66,6 +67,10 @@ pub struct Common {
     /// $XDG_DATA_HOME/pinstripe/store, or ~/.local/share/pinstripe/store.
     #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
+
+    /// Where the key of an encrypted store is.
+    #[command(flatten)]
+    pub key: KeyArgs,
 
     /// Print JSON lines on standard output and nothing else there
     ///

@@ -1,6 +1,7 @@
 //! The pinstripe command: reads the arguments, runs the verb, tells how it ended.
 
 mod args;
+mod credential;
 mod escape;
 mod event;
 mod exit;

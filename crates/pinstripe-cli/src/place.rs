@@ -44,7 +44,6 @@ pub fn catalog(store: StoreId) -> Result<PathBuf> {
 
 /// A directory of the XDG specification, which has relative paths ignored.
 fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
-    let absolute = |name| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
 }
 
@@ -74,6 +73,16 @@ pub fn existing(common: &Common) -> Result<PathBuf> {
 /// Whether something was begun here that only the library can judge.
 pub fn is_store(place: &Path) -> bool {
     place.join("pinstripe.member").exists()
+}
+
+/// The user's configuration directory, where there is one.
+pub fn config_dir() -> Option<PathBuf> {
+    absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))
+}
+
+/// A path from the environment; the XDG specification has relative ones ignored.
+fn absolute(name: &str) -> Option<PathBuf> {
+    set(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 fn set(name: &str) -> Option<std::ffi::OsString> {

@@ -26,7 +26,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["pipeline"],
     &["catalog"],
     &["store"],
-    &["chunk", "codec", "dedup", "stripe", "walk"],
+    &["chunk", "codec", "dedup", "seal", "stripe", "walk"],
     &["member", "fault", "source", "sink"],
     &["format"],
     &["units", "error", "monitor", "id", "beneath", "clock"],

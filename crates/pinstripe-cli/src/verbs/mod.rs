@@ -8,6 +8,7 @@ mod diff;
 mod find;
 mod history;
 mod init;
+mod key;
 mod ls;
 mod man;
 mod members;
@@ -35,6 +36,7 @@ pub enum Verb {
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
+    Key(key::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -55,6 +57,7 @@ impl Verb {
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
+            Verb::Key(_) => "key",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
         }
@@ -78,6 +81,7 @@ impl Verb {
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
+            Verb::Key(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),
         }

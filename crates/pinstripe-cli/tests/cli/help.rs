@@ -7,7 +7,9 @@ fn help_says_what_there_is() {
     let stand = Stand::new();
     stand.tell("-h");
     stand.tell("--help");
-    for verb in ["init", "backup", "snapshots", "ls", "restore", "check", "members", "repair"] {
+    for verb in
+        ["init", "backup", "snapshots", "ls", "restore", "check", "members", "repair", "key"]
+    {
         stand.tell(&format!("{verb} -h"));
     }
     for verb in ["find", "history", "diff", "catalog"] {
@@ -39,8 +41,8 @@ fn mistakes_on_the_command_line_are_told_apart() {
         "check --memory lots",
         "check --threads 0",
         "check --fault op=append",
-        "init --member m0 --store m0",
-        "init --member m0 --fault op=append,error=EIO",
+        "init --encryption none --member m0 --store m0",
+        "init --encryption none --member m0 --fault op=append,error=EIO",
         "completions klingon",
     ] {
         assert_eq!(stand.tell(line).code, 2, "{line}");

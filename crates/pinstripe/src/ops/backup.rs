@@ -68,7 +68,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     keep_labels_true(store, monitor);
     let exclude = exclude_members(store, options.exclude, &sources, monitor);
     let chunking: Chunking = store.config.chunking.parse()?;
-    let cutter = Cutter::new(chunking, store.keys.gear_seed)?;
+    let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
     let codec: Codec = store.config.codec.parse()?;
     let catalogued = index::load(store, monitor)?;
     let known = snapshots::load(store, monitor)?;

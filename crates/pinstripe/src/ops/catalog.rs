@@ -155,6 +155,9 @@ fn take_in(
     for id in new {
         match snapshots::read(store, id) {
             Ok(snapshot) => snapshots.push(snapshot),
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+                return Err(error);
+            }
             Err(error) => left_out(id, error, monitor),
         }
     }

@@ -11,6 +11,7 @@ pub mod diff;
 pub mod find;
 pub mod history;
 pub mod init;
+pub mod key;
 pub mod ls;
 pub mod members;
 pub mod repair;

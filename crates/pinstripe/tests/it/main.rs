@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod faults;
 mod model;
+mod seal;
 mod seams;
 mod source;
 mod strangers;

@@ -246,6 +246,7 @@ fn new_store(at: &Path) -> Result<Store> {
         strip_bytes: u64::from(ops::init::STRIP_BYTES_DEFAULT),
         chunking: ops::init::CHUNKING_DEFAULT.parse().map_err(said)?,
         codec: pinstripe::codec::Codec::default(),
+        seal: ops::init::Seal::none(),
         same_disk: true,
         now_seconds: 0,
     };

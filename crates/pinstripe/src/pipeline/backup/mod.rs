@@ -86,17 +86,19 @@ pub fn run(
 ) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
-    let stored = Spare::new(2 * plan.limits.records_queued);
+    let records = Spare::new(2 * plan.limits.records_queued);
+    let sealer = plan.store.sealer()?;
     let segments = Arc::new(Spare::new(plan.limits.segments));
     let shared = Ingest {
         root: root.as_fd(),
-        keys: &plan.store.keys,
+        keys: plan.store.keys()?,
         cutter: plan.cutter,
         codec: plan.codec,
         chunks: plan.chunks,
         monitor,
         abort: &abort,
-        stored: &stored,
+        sealer: &sealer,
+        records: &records,
         segments: &segments,
     };
     std::thread::scope(|scope| {
@@ -110,11 +112,11 @@ pub fn run(
         packs.retain(|pack| !pack.records.is_empty());
         packs.extend_from_slice(unspoken);
         if !packs.is_empty() {
-            pack::write_run(&packs, &fleet, &store.config)?;
+            pack::write_run(&packs, &fleet, &store.config, &sealer)?;
             fleet.barrier()?;
         }
         let snapshot = commit(tree);
-        fleet.put(ExtentName::snapshot(snapshot.id), snapshot.encode());
+        fleet.put(ExtentName::snapshot(snapshot.id), sealer.snapshot(&snapshot)?);
         fleet.barrier()?;
         Ok(snapshot)
     })
@@ -137,7 +139,7 @@ fn ingest<'scope, 'env>(
         let (tree, tree_queue) = bounded::<FinishedRecord>(limits.records_queued);
         let packers = [data_queue, tree_queue].map(|queue: Receiver<FinishedRecord>| {
             stages.spawn(move || {
-                let packed = pack::run(&queue, fleet, config, shared.stored);
+                let packed = pack::run(&queue, fleet, config, shared.sealer, shared.records);
                 // A packer that stops early must not stop those who feed it.
                 queue.iter().for_each(drop);
                 packed

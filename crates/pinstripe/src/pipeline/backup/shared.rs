@@ -10,6 +10,7 @@ use crate::format::keys::Keys;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::spare::Spare;
+use crate::seal::Sealer;
 
 /// What the workers of one backup share.
 pub struct Ingest<'a> {
@@ -27,8 +28,10 @@ pub struct Ingest<'a> {
     pub monitor: &'a Monitor,
     /// The end of the run, if it comes early.
     pub abort: &'a Abort,
-    /// Buffers for compressed records.
-    pub stored: &'a Spare,
+    /// Seals records.
+    pub sealer: &'a Sealer,
+    /// Buffers for finished records.
+    pub records: &'a Spare,
     /// Buffers for segments of large files.
     pub segments: &'a Arc<Spare>,
 }

@@ -46,19 +46,22 @@ pub fn run_stream(
 ) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
-    let stored = Spare::new(2 * limits.records_queued);
+    let records = Spare::new(2 * limits.records_queued);
+    let sealer = store.sealer()?;
+    let keys = store.keys()?;
     let chunking: Chunking = store.config.chunking.parse()?;
-    let cutter = Cutter::new(chunking, store.keys.gear_seed)?;
+    let cutter = Cutter::for_store(chunking, store.config.chunker, &keys.gear)?;
     let codec: Codec = store.config.codec.parse()?;
     let shared = Ingest {
         root: root.as_fd(),
-        keys: &store.keys,
+        keys,
         cutter: &cutter,
         codec,
         chunks,
         monitor,
         abort: &abort,
-        stored: &stored,
+        sealer: &sealer,
+        records: &records,
         segments: &Arc::default(),
     };
     std::thread::scope(|scope| {
@@ -68,11 +71,11 @@ pub fn run_stream(
         let (tree, packs) = lay(&shared, store, limits, &fleet, fill)?;
         fleet.barrier()?;
         if !packs.is_empty() {
-            pack::write_run(&packs, &fleet, &store.config)?;
+            pack::write_run(&packs, &fleet, &store.config, &sealer)?;
             fleet.barrier()?;
         }
         let snapshot = commit(tree);
-        fleet.put(ExtentName::snapshot(snapshot.id), snapshot.encode());
+        fleet.put(ExtentName::snapshot(snapshot.id), sealer.snapshot(&snapshot)?);
         fleet.barrier()?;
         Ok(snapshot)
     })
@@ -89,7 +92,7 @@ fn lay(
     std::thread::scope(|stages| {
         let (records, queue) = bounded::<FinishedRecord>(limits.records_queued);
         let packer = stages.spawn(move || {
-            let packed = pack::run(&queue, fleet, &store.config, shared.stored);
+            let packed = pack::run(&queue, fleet, &store.config, shared.sealer, shared.records);
             // A packer that stops early must not stop those who feed it.
             queue.iter().for_each(drop);
             packed
