@@ -125,6 +125,9 @@ const VOLATILE: &[(&str, &str)] = &[
         r"(\[TIME\]|  -) +((?:first|content|metadata|gone) +)?[0-9a-f]{8}(?:\.\.[0-9a-f]{8})?\b",
         "$1 $2[SHORT]",
     ),
+    // The directories above a stand are others' to change, and make versions of their own.
+    (r"\d+ versions of paths in \d+ directories", "[COUNT] versions of paths in [COUNT] directories"),
+    (r"(catalog\.sqlite has) [\d.]+ KiB", "$1 [SIZE]"),
     (r"\bin [\d.]+ s\b", "in [SPAN]"),
     // The defaults are chosen by measuring, and stand in the help.
     (r"strips of \S+ \S+, chunks of \S+, \S+,", "[SETTINGS]"),

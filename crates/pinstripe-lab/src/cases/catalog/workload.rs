@@ -22,6 +22,7 @@ pub const STREAMS: usize = 37;
 pub const NODES: usize = 15;
 /// When the files were changed, at the earliest: March 2009.
 const BEGAN_SECONDS: i64 = 1_236_000_000;
+const DEPTH_MAX: usize = 10;
 const SPAN_SECONDS: u64 = 30_000_000;
 
 const SYLLABLES: [&str; 31] = [
@@ -257,13 +258,14 @@ fn stream(number: usize, objects: &[u32], names: &Pool, random: &mut Random) -> 
         while stack.len() > 1 && random.unit() < 0.45 {
             stack.pop();
         }
-        while stack.len() < 2 || (stack.len() < 9 && random.unit() < 0.5) {
+        while stack.len() < 2 || (stack.len() < DEPTH_MAX - 1 && random.unit() < 0.5) {
             let (mut word, syllables) = (Vec::new(), 2 + random.below(4));
             random.word(syllables, &mut word);
             stack.push(word);
         }
-        // A directory is gone through once.
+        // A directory is gone through once; none is deeper than ten.
         while !seen.insert(stack.join(&b'/')) {
+            stack.truncate(DEPTH_MAX - 1);
             let mut word = Vec::new();
             random.word(3, &mut word);
             stack.push(word);
