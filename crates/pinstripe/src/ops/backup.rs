@@ -15,9 +15,10 @@ use crate::id::{SnapshotId, random};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline;
 use crate::pipeline::limits::Limits;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, index, snapshots};
+use crate::store::{Store, snapshots};
 use crate::walk::Exclude;
 
 /// What to back up, and how.
@@ -53,6 +54,9 @@ const KEPT: &[Counter] = &[
     Counter::Losses,
 ];
 
+/// Under what losses the snapshot was made, kept among its counts: see [`Index::losses_mark`].
+const LOSSES_MARK: &str = "losses_mark";
+
 /// Runs the backup. Entries that could not be read are losses in the ledger; the snapshot exists
 /// without them.
 ///
@@ -70,13 +74,13 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let chunking: Chunking = store.config.chunking.parse()?;
     let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
     let codec: Codec = store.config.codec.parse()?;
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let known = snapshots::load(store, monitor)?;
     let parent = known.iter().rev().find(|s| s.host == options.host && s.sources == sources);
     let packs = PackReader::new(store, monitor);
     let previous = match parent {
         Some(parent) => {
-            let chunks = ChunkReader::new(&packs, &catalogued);
+            let chunks = ChunkReader::new(&packs, &index);
             let began = Time { seconds: parent.created_seconds, nanos: parent.created_nanos };
             Some((TreeReader::new(chunks, &parent.root, b"")?, began))
         }
@@ -84,9 +88,8 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     };
     let plan = pipeline::backup::Plan {
         store,
-        chunks: &catalogued.chunks,
-        unspoken: &catalogued.unspoken,
-        has_lost_packs: catalogued.lost_packs > 0,
+        index: &index,
+        is_doubtful: is_doubtful(&index, parent),
         sources: &sources,
         exclude: &exclude,
         one_file_system: options.one_file_system,
@@ -97,6 +100,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
         limits: options.limits.for_chunks(cutter.max_bytes()),
     };
     let id = SnapshotId(random()?);
+    let losses_mark = index.losses_mark();
     pipeline::backup::run(plan, monitor, |root| Snapshot {
         store: store.config.store,
         id,
@@ -107,14 +111,26 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
         sources: sources.clone(),
         parent: parent.map(|parent| parent.id),
         root,
-        counts: counts(monitor),
+        counts: counts(monitor, losses_mark),
         tags: options.tags,
     })
 }
 
-fn counts(monitor: &Monitor) -> Vec<(String, u64)> {
+fn counts(monitor: &Monitor, losses_mark: u64) -> Vec<(String, u64)> {
     let kept = Counter::ALL.iter().filter(|(counter, _)| KEPT.contains(counter));
-    kept.map(|&(counter, name)| (name.to_owned(), monitor.get(counter))).collect()
+    let mut counts: Vec<_> =
+        kept.map(|&(counter, name)| (name.to_owned(), monitor.get(counter))).collect();
+    if losses_mark != 0 {
+        counts.push((LOSSES_MARK.to_owned(), losses_mark));
+    }
+    counts
+}
+
+/// Whether the store may lack chunks that the previous snapshot had: it lost other packs than
+/// were lost then, or there are packs that no index run speaks of, as when a run was lost.
+fn is_doubtful(index: &Index<'_>, parent: Option<&Snapshot>) -> bool {
+    let then = parent.and_then(|parent| parent.count(LOSSES_MARK)).unwrap_or(0);
+    index.losses_mark() != then || index.has_loose()
 }
 
 /// Says which members a backup has to do without.

@@ -20,6 +20,7 @@ use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Stat};
 use crate::format::record::ChunkRow;
 use crate::format::tree::compare_paths;
+use crate::id::ChunkId;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
@@ -172,14 +173,21 @@ impl<'env> Join<'env> {
     /// Whether the store still has all of a content: a chunk that it lost is stored again from a
     /// file that still has it.
     fn store_has(&mut self, content: &Content) -> bool {
-        let chunks = self.plan.chunks;
-        let has_all = |rows: &[ChunkRow]| rows.iter().all(|row| chunks.has(&row.id));
+        let (index, claims) = (self.plan.index, self.shared.claims);
+        let is_doubtful = self.plan.is_doubtful;
+        let has = |id: &ChunkId| {
+            let known = match is_doubtful {
+                true => index.rely_on(id).is_ok_and(|known| known),
+                false => index.may_have(id),
+            };
+            known || claims.has(id)
+        };
+        let has_all = |rows: &[ChunkRow]| rows.iter().all(|row| has(&row.id));
         match (content, &mut self.plan.previous) {
             (Content::Chunks(rows), _) => has_all(rows),
             (Content::Lists(lists), Some((tree, _))) => lists.iter().all(|list| {
-                chunks.has(&list.id)
-                    && (!self.plan.has_lost_packs
-                        || tree.list(&list.id).is_ok_and(|rows| has_all(&rows)))
+                has(&list.id)
+                    && (!is_doubtful || tree.list(&list.id).is_ok_and(|rows| has_all(&rows)))
             }),
             (Content::Lists(_), None) => false,
         }

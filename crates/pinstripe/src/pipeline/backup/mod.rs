@@ -5,6 +5,7 @@
 //! then the index run, then nothing more; the snapshot object is the caller's to put.
 
 mod assemble;
+mod beside;
 mod entry;
 mod ingest;
 mod join;
@@ -15,11 +16,13 @@ mod stream;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 
 use assemble::Assembler;
+use beside::Ended;
 use ingest::Worker;
 use join::{Handout, Join};
 use shared::Ingest;
@@ -28,20 +31,21 @@ pub use stream::run_stream;
 
 use crate::chunk::Cutter;
 use crate::codec::Codec;
-use crate::dedup::ChunkIndex;
+use crate::dedup::Claims;
 use crate::error::Result;
 use crate::format::meta::Time;
-use crate::format::pack_index::PackIndex;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
-use crate::pipeline::limits::{Limits, WINDOW_JOBS};
+use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
 use crate::pipeline::pack::{self, FinishedRecord};
+use crate::pipeline::publish::Publisher;
 use crate::pipeline::spare::Spare;
 use crate::source;
 use crate::store::Store;
+use crate::store::index::Index;
 use crate::store::tree::TreeReader;
 use crate::walk::Exclude;
 
@@ -50,17 +54,16 @@ pub struct Plan<'a> {
     /// The store.
     pub store: &'a Store,
     /// Its chunks.
-    pub chunks: &'a ChunkIndex,
+    pub index: &'a Index<'a>,
     /// Absolute paths without the leading slash, sorted in path order, none below another.
     pub sources: &'a [Vec<u8>],
     /// What to leave out.
     pub exclude: &'a Exclude,
     /// Do not enter other file systems.
     pub one_file_system: bool,
-    /// Packs of backups that were cut off: the run of this one speaks of them too.
-    pub unspoken: &'a [PackIndex],
-    /// The store lost packs: what they held is new again, also in the lists of long contents.
-    pub has_lost_packs: bool,
+    /// The store may have lost something since the previous snapshot: unchanged files are taken
+    /// over only if every chunk of theirs is found in the index, not by its filters alone.
+    pub is_doubtful: bool,
     /// The previous snapshot's entries, and when it began.
     pub previous: Option<(TreeReader<'a>, Time)>,
     /// Count what there is to do beside the backup, for a progress bar.
@@ -89,12 +92,15 @@ pub fn run(
     let records = Spare::new(2 * plan.limits.records_queued);
     let sealer = plan.store.sealer()?;
     let segments = Arc::new(Spare::new(plan.limits.segments));
+    let claims = Claims::default();
+    let has_ended = AtomicBool::new(false);
     let shared = Ingest {
         root: root.as_fd(),
         keys: plan.store.keys()?,
         cutter: plan.cutter,
         codec: plan.codec,
-        chunks: plan.chunks,
+        index: plan.index,
+        claims: &claims,
         monitor,
         abort: &abort,
         sealer: &sealer,
@@ -102,19 +108,18 @@ pub fn run(
         segments: &segments,
     };
     std::thread::scope(|scope| {
-        let store = plan.store;
+        let (store, index) = (plan.store, plan.index);
+        let _ended = Ended(&has_ended);
+        let (_end, end) = bounded(0);
+        scope.spawn(move || beside::watch(index, &end));
+        scope.spawn(|| beside::merge(index, &has_ended, &abort, monitor));
         let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
-        let unspoken = plan.unspoken;
         let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
-        let (tree, mut packs) = ingest(scope, &shared, plan, &fleet)?;
-        fleet.barrier()?;
-        packs.retain(|pack| !pack.records.is_empty());
-        packs.extend_from_slice(unspoken);
-        if !packs.is_empty() {
-            pack::write_run(&packs, &fleet, &store.config, &sealer)?;
-            fleet.barrier()?;
-        }
+        let publisher =
+            Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
+        let tree = ingest(scope, &shared, plan, &publisher)?;
+        publisher.publish()?;
         let snapshot = commit(tree);
         fleet.put(ExtentName::snapshot(snapshot.id), sealer.snapshot(&snapshot)?);
         fleet.barrier()?;
@@ -127,10 +132,9 @@ fn ingest<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     shared: &'env Ingest<'env>,
     plan: Plan<'env>,
-    fleet: &Fleet<'env>,
-) -> Result<(TreeRoot, Vec<PackIndex>)> {
+    publisher: &Publisher<'_>,
+) -> Result<TreeRoot> {
     let limits = plan.limits;
-    let config = &plan.store.config;
     std::thread::scope(|stages| {
         let (jobs, job_queue) = bounded(limits.jobs_queued);
         let (outcomes, outcome_queue) = unbounded();
@@ -139,7 +143,7 @@ fn ingest<'scope, 'env>(
         let (tree, tree_queue) = bounded::<FinishedRecord>(limits.records_queued);
         let packers = [data_queue, tree_queue].map(|queue: Receiver<FinishedRecord>| {
             stages.spawn(move || {
-                let packed = pack::run(&queue, fleet, config, shared.sealer, shared.records);
+                let packed = pack::run(&queue, publisher, shared.records);
                 // A packer that stops early must not stop those who feed it.
                 queue.iter().for_each(drop);
                 packed
@@ -164,12 +168,10 @@ fn ingest<'scope, 'env>(
             shared.abort.raise(error);
         }
         let root = assembler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let mut packs = Vec::new();
         for packer in packers {
-            let packed = packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            packs.extend(packed?);
+            packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
         shared.abort.check()?;
-        Ok((root?, packs))
+        root
     })
 }
