@@ -126,7 +126,10 @@ const VOLATILE: &[(&str, &str)] = &[
         "$1 $2[SHORT]",
     ),
     // The directories above a stand are others' to change, and make versions of their own.
-    (r"\d+ versions of paths in \d+ directories", "[COUNT] versions of paths in [COUNT] directories"),
+    (
+        r"\d+ versions of paths in \d+ directories",
+        "[COUNT] versions of paths in [COUNT] directories",
+    ),
     (r"(catalog\.sqlite has) [\d.]+ KiB", "$1 [SIZE]"),
     (r"\bin [\d.]+ s\b", "in [SPAN]"),
     // The defaults are chosen by measuring, and stand in the help.

@@ -13,9 +13,10 @@ use crate::id::SnapshotId;
 use crate::member::Room;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::fill;
-use crate::store::packs::{Catalogued, ChunkReader, PackReader};
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeDiff;
-use crate::store::{Store, index, snapshots};
+use crate::store::{Store, snapshots};
 
 /// Versions after which what was taken in is made durable, so that a long filling that is cut off
 /// has not to be begun again.
@@ -166,9 +167,9 @@ fn take_in(
     }
     snapshots.sort_by_key(|it| (it.created_seconds, it.created_nanos, it.id));
     monitor.note(&format!("the catalog takes in {}", counted(snapshots.len())));
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let trees = Trees { packs: &packs, catalogued: &catalogued };
+    let trees = Trees { packs: &packs, index: &index };
     let mut uncommitted = 0;
     for snapshot in &snapshots {
         match trees.take_in(catalog, snapshot) {
@@ -196,12 +197,12 @@ fn left_out(id: SnapshotId, error: Error, monitor: &Monitor) {
 /// Where the trees of snapshots are.
 struct Trees<'a> {
     packs: &'a PackReader<'a>,
-    catalogued: &'a Catalogued,
+    index: &'a Index<'a>,
 }
 
 impl<'a> Trees<'a> {
     fn reader(&self) -> ChunkReader<'a> {
-        ChunkReader::new(self.packs, self.catalogued)
+        ChunkReader::new(self.packs, self.index)
     }
 
     /// Takes a snapshot in by what differs from the one before it; when that one cannot be read

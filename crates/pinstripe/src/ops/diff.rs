@@ -5,9 +5,10 @@ use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::monitor::Monitor;
+use crate::store::Store;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Difference, TreeDiff};
-use crate::store::{Store, index};
 
 /// What happened to a path from one snapshot to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,9 +59,9 @@ pub fn run(
 ) -> Result<Totals> {
     let Selected { snapshot: old, .. } = select(store, old, b"", monitor)?;
     let Selected { snapshot: new, .. } = select(store, new, b"", monitor)?;
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let reader = || ChunkReader::new(&packs, &catalogued);
+    let reader = || ChunkReader::new(&packs, &index);
     let mut diff = TreeDiff::new(Some((reader(), &old.root)), (reader(), &new.root))?;
     let mut totals = Totals::default();
     while let Some(difference) = diff.next_difference()? {

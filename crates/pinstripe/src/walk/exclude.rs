@@ -123,7 +123,12 @@ impl Pattern {
         }
         for part in body.split(|&byte| byte == b'/') {
             let component = match part {
-                b"" => return bad("has nothing between slashes", "write one slash, and a name behind it"),
+                b"" => {
+                    return bad(
+                        "has nothing between slashes",
+                        "write one slash, and a name behind it",
+                    );
+                }
                 b"." | b".." => return bad("has . or .. in it", "write the plain path"),
                 b"**" => Component::Any,
                 _ => match parse_name(part) {

@@ -12,7 +12,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pinstripe::dedup::ChunkIndex;
 use pinstripe::error::Error;
 use pinstripe::fault::Plan;
 use pinstripe::format::snapshot::Snapshot;
@@ -22,6 +21,7 @@ use pinstripe::ops;
 use pinstripe::pipeline::backup::run_stream;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::store::Store;
+use pinstripe::store::index::Index;
 use pinstripe::units::format_count;
 
 use super::pairs;
@@ -167,12 +167,12 @@ fn expect(found: usize, wanted: usize) -> Result<()> {
 /// Writes all streams into a new store; rows per second, and the bytes that stand on the members.
 fn write_streams(workload: &Workload, at: &Path, at_once: bool) -> Result<(f64, u64)> {
     let store = new_store(at)?;
-    let chunks = ChunkIndex::default();
     let monitor = Monitor::default();
+    let index = Index::load(&store, &monitor).map_err(said)?;
     // What was written before must not be synced on our account.
     rustix::fs::sync();
     let began = Instant::now();
-    let write = |number: usize| write_stream(workload, number, &store, &chunks, &monitor);
+    let write = |number: usize| write_stream(workload, number, &store, &index, &monitor);
     if at_once {
         std::thread::scope(|scope| {
             let writers: Vec<_> =
@@ -194,7 +194,7 @@ fn write_stream(
     workload: &Workload,
     number: usize,
     store: &Store,
-    chunks: &ChunkIndex,
+    index: &Index<'_>,
     monitor: &Monitor,
 ) -> Result<()> {
     let stream = &workload.streams[number];
@@ -205,13 +205,13 @@ fn write_stream(
         is_there
     };
     let host = format!("node{:02}", stream.node);
-    commit_stream(store, chunks, monitor, &mut fill, &host, number, 0)
+    commit_stream(store, index, monitor, &mut fill, &host, number, 0)
 }
 
 /// Writes one snapshot of a source of its own.
 fn commit_stream(
     store: &Store,
-    chunks: &ChunkIndex,
+    index: &Index<'_>,
     monitor: &Monitor,
     fill: &mut dyn FnMut(&mut pinstripe::format::entry::Entry) -> bool,
     host: &str,
@@ -233,7 +233,7 @@ fn commit_stream(
         counts: Vec::new(),
         tags: Vec::new(),
     };
-    run_stream(store, chunks, limits, monitor, fill, header).map(drop).map_err(said)
+    run_stream(store, index, limits, monitor, fill, header).map(drop).map_err(said)
 }
 
 /// An empty store in the place of whatever is there.

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinstripe::dedup::ChunkIndex;
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::{FileKind, Time};
 use pinstripe::monitor::Monitor;
+use pinstripe::store::index::Index;
 use pinstripe::units::format_count;
 
-use super::{Filled, commit_stream, new_store};
+use super::{Filled, commit_stream, new_store, said};
 use crate::Result;
 use crate::child;
 use crate::stats::Summary;
@@ -103,7 +103,8 @@ fn one(
 fn make_small(work: &Path) -> Result<Filled> {
     let at = work.join("days");
     let store = new_store(&at)?;
-    let (chunks, monitor) = (ChunkIndex::default(), Monitor::default());
+    let monitor = Monitor::default();
+    let index = Index::load(&store, &monitor).map_err(said)?;
     let mut order: Vec<u64> = (0..FILES).collect();
     order.sort_by_key(|number| path(*number).replace('/', "\0"));
     let mut version = vec![0_u64; FILES as usize];
@@ -123,7 +124,7 @@ fn make_small(work: &Path) -> Result<Filled> {
             (entry.inode, entry.device, entry.links) = (number + 2, 2049, 1);
             true
         };
-        commit_stream(&store, &chunks, &monitor, &mut fill, "days", 0, day as i64)?;
+        commit_stream(&store, &index, &monitor, &mut fill, "days", 0, day as i64)?;
     }
     let catalog: PathBuf = work.join("days-cache").join("catalog.sqlite");
     Ok(Filled { store: at.join("m0"), catalog, rows: 0 })

@@ -13,10 +13,9 @@ use super::record::RecordBuilder;
 use super::shared::Ingest;
 use crate::chunk::{Chunking, Cutter};
 use crate::codec::Codec;
-use crate::dedup::ChunkIndex;
+use crate::dedup::Claims;
 use crate::error::Result;
 use crate::format::entry::Entry;
-use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::format::tree::PAGE_MAX_BYTES;
@@ -24,11 +23,13 @@ use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
-use crate::pipeline::limits::{Limits, TREE_RECORD_RAW_BYTES};
+use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, TREE_RECORD_RAW_BYTES};
 use crate::pipeline::pack::{self, FinishedRecord};
+use crate::pipeline::publish::Publisher;
 use crate::pipeline::spare::Spare;
 use crate::source;
 use crate::store::Store;
+use crate::store::index::Index;
 use crate::store::tree::TreeWriter;
 
 /// Writes the tree of the entries that `fill` gives, in path order, and commits it. `fill` changes
@@ -38,7 +39,7 @@ use crate::store::tree::TreeWriter;
 /// Whatever ends a backup: a full member, more members lost than parity replaces.
 pub fn run_stream(
     store: &Store,
-    chunks: &ChunkIndex,
+    index: &Index<'_>,
     limits: Limits,
     monitor: &Monitor,
     fill: &mut dyn FnMut(&mut Entry) -> bool,
@@ -46,6 +47,7 @@ pub fn run_stream(
 ) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
+    let claims = Claims::default();
     let records = Spare::new(2 * limits.records_queued);
     let sealer = store.sealer()?;
     let keys = store.keys()?;
@@ -57,7 +59,8 @@ pub fn run_stream(
         keys,
         cutter: &cutter,
         codec,
-        chunks,
+        index,
+        claims: &claims,
         monitor,
         abort: &abort,
         sealer: &sealer,
@@ -68,12 +71,10 @@ pub fn run_stream(
         let queued = limits.strips_queued(store.config.strip_bytes);
         let parity = store.config.parity;
         let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
-        let (tree, packs) = lay(&shared, store, limits, &fleet, fill)?;
-        fleet.barrier()?;
-        if !packs.is_empty() {
-            pack::write_run(&packs, &fleet, &store.config, &sealer)?;
-            fleet.barrier()?;
-        }
+        let publisher =
+            Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
+        let tree = lay(&shared, limits, &publisher, fill)?;
+        publisher.publish()?;
         let snapshot = commit(tree);
         fleet.put(ExtentName::snapshot(snapshot.id), sealer.snapshot(&snapshot)?);
         fleet.barrier()?;
@@ -84,15 +85,14 @@ pub fn run_stream(
 /// From entries to sealed packs.
 fn lay(
     shared: &Ingest<'_>,
-    store: &Store,
     limits: Limits,
-    fleet: &Fleet<'_>,
+    publisher: &Publisher<'_>,
     fill: &mut dyn FnMut(&mut Entry) -> bool,
-) -> Result<(TreeRoot, Vec<PackIndex>)> {
+) -> Result<TreeRoot> {
     std::thread::scope(|stages| {
         let (records, queue) = bounded::<FinishedRecord>(limits.records_queued);
         let packer = stages.spawn(move || {
-            let packed = pack::run(&queue, fleet, &store.config, shared.sealer, shared.records);
+            let packed = pack::run(&queue, publisher, shared.records);
             // A packer that stops early must not stop those who feed it.
             queue.iter().for_each(drop);
             packed
@@ -109,7 +109,7 @@ fn lay(
         record.flush()?;
         drop(record);
         shared.abort.check()?;
-        let packs = packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Ok((root, packs))
+        packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(root)
     })
 }
