@@ -9,5 +9,6 @@ mod json;
 mod key;
 mod kill;
 mod places;
+mod search;
 mod stand;
 mod store;
