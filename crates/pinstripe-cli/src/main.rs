@@ -5,6 +5,7 @@ mod credential;
 mod escape;
 mod event;
 mod exit;
+mod journal;
 mod message;
 mod named;
 mod place;

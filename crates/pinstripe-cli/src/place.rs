@@ -47,6 +47,19 @@ fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
 }
 
+/// Where what outlives a run and is no data is kept: below `XDG_STATE_HOME`, as the XDG base
+/// directory specification has it.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
+pub fn state() -> Result<PathBuf> {
+    let state = xdg("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
+        Error::new(Kind::NotFound, "there is neither XDG_STATE_HOME nor HOME")
+            .advice("name a file with --log FILE")
+    })?;
+    Ok(state.join("pinstripe"))
+}
+
 /// The store to read: the named one, or the default one where it exists.
 ///
 /// # Errors

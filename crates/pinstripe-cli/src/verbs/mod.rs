@@ -17,6 +17,7 @@ mod man;
 mod members;
 mod repair;
 mod restore;
+mod scrub;
 mod snapshots;
 mod stats;
 
@@ -44,6 +45,7 @@ pub enum Verb {
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
+    Scrub(scrub::Args),
     Key(key::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -69,6 +71,7 @@ impl Verb {
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
+            Verb::Scrub(_) => "scrub",
             Verb::Key(_) => "key",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
@@ -97,6 +100,7 @@ impl Verb {
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
+            Verb::Scrub(args) => args.run(run),
             Verb::Key(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),

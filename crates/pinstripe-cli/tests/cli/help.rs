@@ -7,9 +7,18 @@ fn help_says_what_there_is() {
     let stand = Stand::new();
     stand.tell("-h");
     stand.tell("--help");
-    for verb in
-        ["init", "backup", "snapshots", "ls", "restore", "check", "members", "repair", "key"]
-    {
+    for verb in [
+        "init",
+        "backup",
+        "snapshots",
+        "ls",
+        "restore",
+        "check",
+        "members",
+        "repair",
+        "scrub",
+        "key",
+    ] {
         stand.tell(&format!("{verb} -h"));
     }
     for verb in ["find", "history", "diff", "catalog"] {

@@ -9,6 +9,7 @@ mod json;
 mod key;
 mod kill;
 mod places;
+mod scrub;
 mod search;
 mod stand;
 mod store;

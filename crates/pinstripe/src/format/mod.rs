@@ -14,6 +14,7 @@ pub mod label;
 pub mod meta;
 pub mod pack_index;
 pub mod record;
+pub mod scrub;
 pub mod snapshot;
 pub mod stripe_set;
 pub mod tar;

@@ -20,6 +20,7 @@ pub mod members;
 pub mod preview;
 pub mod repair;
 pub mod restore;
+pub mod scrub;
 pub mod select;
 pub mod snapshots;
 pub mod stats;

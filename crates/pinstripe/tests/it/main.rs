@@ -11,6 +11,7 @@ mod faults;
 mod in_place;
 mod members;
 mod model;
+mod scrub;
 mod seal;
 mod seams;
 mod source;

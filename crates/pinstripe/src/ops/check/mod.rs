@@ -16,6 +16,7 @@ use trees::Trees;
 use crate::error::{Error, Kind, Result};
 
 use crate::format::label::Label;
+use crate::format::scrub::ScrubState;
 use crate::format::snapshot;
 use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
@@ -136,6 +137,11 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
             }
         }
         ExtentName::In(Room::Keys, id) => judge_key_object(store, id, bytes)?,
+        ExtentName::In(Room::Scrub, _) => {
+            if ScrubState::decode(bytes)?.store != store.config.store {
+                return wrong("the scrub state of another store");
+            }
+        }
         ExtentName::In(_, id) => {
             let snapshot = snapshot::parse(bytes)?;
             if snapshot.id.0 != id || snapshot.store != store.config.store {
