@@ -3,10 +3,14 @@
 mod analyze;
 mod backup;
 mod cat;
+mod catalog;
 mod check;
 mod completions;
+mod diff;
 mod dump;
+mod find;
 mod forget;
+mod history;
 mod init;
 mod key;
 mod ls;
@@ -33,6 +37,10 @@ pub enum Verb {
     Ls(ls::Args),
     Cat(cat::Args),
     Dump(dump::Args),
+    Find(find::Args),
+    History(history::Args),
+    Diff(diff::Args),
+    Catalog(catalog::Args),
     Restore(restore::Args),
     Forget(forget::Args),
     Undelete(undelete::Args),
@@ -57,6 +65,10 @@ impl Verb {
             Verb::Ls(_) => "ls",
             Verb::Cat(_) => "cat",
             Verb::Dump(_) => "dump",
+            Verb::Find(_) => "find",
+            Verb::History(_) => "history",
+            Verb::Diff(_) => "diff",
+            Verb::Catalog(_) => "catalog",
             Verb::Restore(_) => "restore",
             Verb::Forget(_) => "forget",
             Verb::Undelete(_) => "undelete",
@@ -84,6 +96,10 @@ impl Verb {
             Verb::Ls(args) => args.run(run),
             Verb::Cat(args) => args.run(run),
             Verb::Dump(args) => args.run(run),
+            Verb::Find(args) => args.run(run),
+            Verb::History(args) => args.run(run),
+            Verb::Diff(args) => args.run(run),
+            Verb::Catalog(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
             Verb::Forget(args) => args.run(run),
             Verb::Undelete(args) => args.run(run),
