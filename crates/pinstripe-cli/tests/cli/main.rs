@@ -10,5 +10,6 @@ mod key;
 mod kill;
 mod places;
 mod scrub;
+mod search;
 mod stand;
 mod store;

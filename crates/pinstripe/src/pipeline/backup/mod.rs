@@ -12,6 +12,7 @@ mod join;
 mod large;
 mod record;
 mod shared;
+mod stream;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use beside::Ended;
 use ingest::Worker;
 use join::{Handout, Join};
 use shared::Ingest;
+
+pub use stream::run_stream;
 
 use crate::chunk::Cutter;
 use crate::codec::Codec;
