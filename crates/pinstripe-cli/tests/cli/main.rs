@@ -3,6 +3,7 @@
 mod content;
 mod faults;
 mod flow;
+mod forget;
 mod help;
 mod init;
 mod json;

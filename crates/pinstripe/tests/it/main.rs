@@ -8,6 +8,7 @@ mod content;
 mod crash;
 mod damage;
 mod faults;
+mod forget;
 mod in_place;
 mod members;
 mod model;
