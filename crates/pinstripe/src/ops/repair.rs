@@ -67,9 +67,11 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     } else {
         index_runs(store, monitor, &mut outcome)?;
     }
-    outcome.repaired_objects += store.write_labels()?;
-    if let Some((number, _)) = options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
-        store.retire(*number)?;
+    match options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
+        // The others learn of the new member and of the old one's end by the same table: at no
+        // step does the store count both as missing.
+        Some((number, _)) => store.retire(*number)?,
+        None => outcome.repaired_objects += store.write_labels()?,
     }
     Ok(outcome)
 }
