@@ -1,14 +1,17 @@
 //! The pinstripe command: reads the arguments, runs the verb, tells how it ended.
 
 mod args;
+mod config;
 mod escape;
 mod event;
 mod exit;
+mod lists;
 mod message;
 mod place;
 mod progress;
 mod run;
 mod screen;
+mod signals;
 mod system;
 mod table;
 mod time;

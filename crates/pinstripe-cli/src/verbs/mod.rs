@@ -3,6 +3,7 @@
 mod backup;
 mod check;
 mod completions;
+mod config;
 mod init;
 mod ls;
 mod man;
@@ -27,6 +28,7 @@ pub enum Verb {
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
+    Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -43,6 +45,7 @@ impl Verb {
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
+            Verb::Config(_) => "config",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
         }
@@ -62,6 +65,7 @@ impl Verb {
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
+            Verb::Config(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),
         }

@@ -63,6 +63,9 @@ const HEAD: [(&str, Side); 7] = [
 fn row(snapshot: &Snapshot) -> Vec<String> {
     let stored = snapshot.count("written_bytes");
     let mut paths: Vec<_> = snapshot.sources.iter().map(|it| escape::name(&absolute(it))).collect();
+    if !snapshot.tags.is_empty() {
+        paths.push(format!("(tags: {})", snapshot.tags.join(", ")));
+    }
     if let Some(losses) = snapshot.count("losses").filter(|&losses| losses > 0) {
         paths.push(format!("(losses: {})", format_count(losses)));
     }
@@ -103,6 +106,7 @@ pub fn facts(snapshot: &Snapshot) -> Event {
         .with_name("host", &snapshot.host)
         .with("program", snapshot.program.as_str())
         .with_names("sources", &sources)
+        .with("tags", snapshot.tags.clone())
         .with_some("parent", snapshot.parent.map(|parent| parent.to_string()))
         .with("entries", snapshot.root.entries)
 }

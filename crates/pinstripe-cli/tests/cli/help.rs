@@ -7,7 +7,9 @@ fn help_says_what_there_is() {
     let stand = Stand::new();
     stand.tell("-h");
     stand.tell("--help");
-    for verb in ["init", "backup", "snapshots", "ls", "restore", "check", "members", "repair"] {
+    for verb in
+        ["init", "backup", "snapshots", "ls", "restore", "check", "members", "repair", "config"]
+    {
         stand.tell(&format!("{verb} -h"));
     }
     stand.tell("backup --help");

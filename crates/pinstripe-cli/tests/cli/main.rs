@@ -1,5 +1,6 @@
 //! Tests of the command as its users meet it: arguments in; messages, events, exit codes out.
 
+mod daily;
 mod faults;
 mod flow;
 mod help;

@@ -1,8 +1,8 @@
 //! The packer: finished records in, stripe sets out.
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender};
 
-use super::fleet::Fleet;
+use super::fleet::{Barrier, Fleet};
 use super::limits::PACK_BYTES;
 use super::spare::Spare;
 use crate::error::Result;
@@ -29,6 +29,23 @@ pub struct FinishedRecord {
     pub stored: Vec<u8>,
 }
 
+/// What a packer is fed.
+pub enum ToPacker {
+    /// To be laid into a pack.
+    Record(FinishedRecord),
+    /// To make durable what was fed so far.
+    Seal(SealTicket),
+}
+
+/// Asks a packer to seal its open pack, once each of its feeders has put one into the queue behind
+/// all that it wants sealed. One such round at a time.
+pub struct SealTicket {
+    /// How many feeders there are.
+    pub feeders: usize,
+    /// Where the packer says from when on all is durable; dropped when it never does.
+    pub durable: Sender<Barrier>,
+}
+
 /// The geometry of a store's stripe sets.
 ///
 /// # Errors
@@ -43,14 +60,30 @@ fn geometry(config: &StoreConfig) -> Result<Geometry> {
 /// # Errors
 /// When the system has no randomness to name a pack.
 pub fn run(
-    records: &Receiver<FinishedRecord>,
+    fed: &Receiver<ToPacker>,
     fleet: &Fleet<'_>,
     config: &StoreConfig,
     spare: &Spare,
 ) -> Result<Vec<PackIndex>> {
     let mut sealed = Vec::new();
     let mut open: Option<OpenPack> = None;
-    for record in records {
+    let mut tickets = 0;
+    for fed in fed {
+        let record = match fed {
+            ToPacker::Record(record) => record,
+            ToPacker::Seal(ticket) => {
+                tickets += 1;
+                if tickets == ticket.feeders {
+                    tickets = 0;
+                    if let Some(pack) = open.take() {
+                        sealed.push(pack.seal(fleet)?);
+                    }
+                    // Nobody waits any more when the run is over.
+                    let _ = ticket.durable.send(fleet.begin_barrier());
+                }
+                continue;
+            }
+        };
         let pack = match &mut open {
             Some(pack) => pack,
             None => open.insert(OpenPack::begin(fleet, config)?),

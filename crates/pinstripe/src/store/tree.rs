@@ -19,6 +19,9 @@ use crate::id::ChunkId;
 use super::packs::ChunkReader;
 
 /// Builds a tree. `store` is asked to keep each page and node as a chunk and to name it.
+///
+/// A clone can be finished to get the tree of what was added so far.
+#[derive(Clone)]
 pub struct TreeWriter {
     page: PageWriter,
     /// Unfinished nodes, lowest level first.

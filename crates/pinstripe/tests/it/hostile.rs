@@ -10,7 +10,7 @@ use pinstripe::member::ExtentName;
 use pinstripe::monitor::Monitor;
 use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::fleet::Fleet;
-use pinstripe::pipeline::pack::{self, FinishedRecord};
+use pinstripe::pipeline::pack::{self, FinishedRecord, ToPacker};
 use pinstripe::pipeline::spare::Spare;
 use pinstripe::store::Store;
 use pinstripe::store::tree::TreeWriter;
@@ -100,7 +100,9 @@ impl<'a> Forge<'a> {
             let fleet =
                 Fleet::start(scope, &store.members(), store.config.parity, 16, &abort, &monitor);
             let (sender, records) = crossbeam_channel::unbounded();
-            self.records.into_iter().for_each(|record| sender.send(record).unwrap());
+            self.records
+                .into_iter()
+                .for_each(|record| sender.send(ToPacker::Record(record)).unwrap());
             drop(sender);
             let packs = pack::run(&records, &fleet, &store.config, &Spare::default()).unwrap();
             fleet.barrier().unwrap();

@@ -3,9 +3,11 @@
 
 mod chunks;
 mod crash;
+mod daily;
 mod damage;
 mod faults;
 mod model;
+mod resume;
 mod seams;
 mod source;
 mod strangers;

@@ -23,7 +23,7 @@ use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::{Store, index, keys_name, read_small, snapshots};
+use crate::store::{Store, checkpoints, index, keys_name, read_small, snapshots};
 
 /// How thorough to be.
 pub struct Options {
@@ -126,6 +126,9 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
             if Keys::decode(bytes)? != store.keys {
                 return wrong("these are not the store's keys");
             }
+        }
+        ExtentName::In(Room::Checkpoints, _) => {
+            checkpoints::decode(store, bytes)?;
         }
         ExtentName::In(_, id) => {
             let snapshot = Snapshot::decode(bytes)?;

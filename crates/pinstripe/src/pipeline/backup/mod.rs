@@ -5,29 +5,42 @@
 //! then the index run, then nothing more; the snapshot object is the caller's to put.
 
 mod assemble;
+mod checkpoint;
+mod content;
 mod entry;
+mod handout;
 mod ingest;
 mod join;
 mod large;
+mod previous;
 mod record;
 mod shared;
+mod survey;
 
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 
 use assemble::Assembler;
+use checkpoint::{Checkpoints, SealCall};
+use handout::Handout;
 use ingest::Worker;
-use join::{Handout, Join};
+use join::Join;
 use shared::Ingest;
+
+pub use join::Comparison;
+pub use previous::{Earlier, Previous};
+pub use survey::{Wanted, survey};
 
 use crate::chunk::Cutter;
 use crate::codec::Codec;
 use crate::dedup::ChunkIndex;
-use crate::error::Result;
-use crate::format::meta::Time;
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
 use crate::format::pack_index::PackIndex;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
@@ -35,54 +48,68 @@ use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
 use crate::pipeline::limits::{Limits, WINDOW_JOBS};
-use crate::pipeline::pack::{self, FinishedRecord};
+use crate::pipeline::pack::{self, ToPacker};
 use crate::pipeline::spare::Spare;
 use crate::source;
-use crate::store::Store;
-use crate::store::tree::TreeReader;
-use crate::walk::Exclude;
+use crate::store::{Store, checkpoints};
 
-/// What to back up, and against what.
+/// What to take in.
+pub enum Input<'a> {
+    /// Trees to walk, and what to hold them against.
+    Trees(Comparison<'a>),
+    /// A stream, and the entry of the file that it becomes, without content.
+    Stream(Box<dyn Read + 'a>, Box<Entry>),
+}
+
+/// What to back up, against what, and how.
 pub struct Plan<'a> {
     /// The store.
     pub store: &'a Store,
     /// Its chunks.
     pub chunks: &'a ChunkIndex,
-    /// Absolute paths without the leading slash, sorted in path order, none below another.
-    pub sources: &'a [Vec<u8>],
-    /// What to leave out.
-    pub exclude: &'a Exclude,
-    /// Do not enter other file systems.
-    pub one_file_system: bool,
-    /// The store lost packs: what they held is new again, also in the lists of long contents.
-    pub has_lost_packs: bool,
-    /// The previous snapshot's entries, and when it began.
-    pub previous: Option<(TreeReader<'a>, Time)>,
-    /// Count what there is to do beside the backup, for a progress bar.
-    pub estimate: bool,
+    /// What to take in.
+    pub input: Input<'a>,
     /// Cuts content.
     pub cutter: &'a Cutter,
     /// Compresses records.
     pub codec: Codec,
     /// Threads and queues.
     pub limits: Limits,
+    /// Whether it is time for a checkpoint; never without.
+    pub checkpoint_due: Option<&'a (dyn Fn() -> bool + Sync)>,
+    /// Set by whoever wants the run to end early.
+    pub stop: &'a AtomicBool,
+    /// Checkpoints of earlier runs, to be removed when this one is done.
+    pub superseded: Vec<ExtentName>,
 }
 
-/// Runs a backup up to its commit. `commit` makes the snapshot object of the finished tree; it is
-/// put on every member after all that it names is durable.
+/// How far a tree goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Everything that was to be backed up.
+    Whole,
+    /// A part, in path order.
+    Part,
+}
+
+/// Makes the object of a tree.
+pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Reach) -> Snapshot + Sync);
+
+/// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
+/// those of checkpoints on the way; the former is put on every member after all that it names is
+/// durable. A run that was stopped puts a last checkpoint.
 ///
 /// # Errors
 /// Whatever ends the run: a full member, more members lost than parity replaces, a walk that
-/// cannot begin. What single entries met is in the ledger.
-pub fn run(
-    plan: Plan<'_>,
-    monitor: &Monitor,
-    commit: impl FnOnce(TreeRoot) -> Snapshot,
-) -> Result<Snapshot> {
+/// cannot begin; [`Kind::Interrupted`] when it was stopped. What single entries met is in the
+/// ledger.
+pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
     let stored = Spare::new(2 * plan.limits.records_queued);
     let segments = Arc::new(Spare::new(plan.limits.segments));
+    let seal_call = SealCall::new(plan.limits.workers);
+    let superseded = plan.superseded.clone();
     let shared = Ingest {
         root: root.as_fd(),
         keys: &plan.store.keys,
@@ -91,6 +118,8 @@ pub fn run(
         chunks: plan.chunks,
         monitor,
         abort: &abort,
+        stop: plan.stop,
+        seal_call: &seal_call,
         stored: &stored,
         segments: &segments,
     };
@@ -99,18 +128,41 @@ pub fn run(
         let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
         let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
-        let (tree, mut packs) = ingest(scope, &shared, plan, &fleet)?;
+        let Ingested { root, reach, mut packs, checkpoint } =
+            ingest(scope, &shared, plan, &fleet, describe)?;
         fleet.barrier()?;
         packs.retain(|pack| !pack.records.is_empty());
         if !packs.is_empty() {
             pack::write_run(&packs, &fleet, &store.config)?;
             fleet.barrier()?;
         }
-        let snapshot = commit(tree);
-        fleet.put(ExtentName::snapshot(snapshot.id), snapshot.encode());
+        let snapshot = describe(root, reach);
+        let name = match reach {
+            Reach::Whole => ExtentName::snapshot(snapshot.id),
+            Reach::Part => checkpoints::new_name()?,
+        };
+        fleet.put(name, snapshot.encode());
+        fleet.barrier()?;
+        // Only now is what they name in another object too.
+        checkpoint.into_iter().for_each(|name| fleet.delete(name));
+        if reach == Reach::Part {
+            fleet.barrier()?;
+            return Err(Error::new(Kind::Interrupted, "the backup was stopped before its end")
+                .advice("run the same command again: it goes on from here"));
+        }
+        superseded.into_iter().for_each(|name| fleet.delete(name));
         fleet.barrier()?;
         Ok(snapshot)
     })
+}
+
+/// What the stages leave behind.
+struct Ingested {
+    root: TreeRoot,
+    reach: Reach,
+    packs: Vec<PackIndex>,
+    /// The last checkpoint of this run.
+    checkpoint: Option<ExtentName>,
 }
 
 /// Everything between the walk and the sealed packs.
@@ -119,16 +171,19 @@ fn ingest<'scope, 'env>(
     shared: &'env Ingest<'env>,
     plan: Plan<'env>,
     fleet: &Fleet<'env>,
-) -> Result<(TreeRoot, Vec<PackIndex>)> {
+    describe: Describe<'_>,
+) -> Result<Ingested> {
     let limits = plan.limits;
     let config = &plan.store.config;
-    std::thread::scope(|stages| {
+    let (busy, mut checkpoint) = (AtomicBool::new(false), None);
+    let object = |root| Ok((checkpoints::new_name()?, describe(root, Reach::Part).encode()));
+    let done = std::thread::scope(|stages| {
         let (jobs, job_queue) = bounded(limits.jobs_queued);
         let (outcomes, outcome_queue) = unbounded();
         let (window, window_queue) = bounded(WINDOW_JOBS);
-        let (data, data_queue) = bounded::<FinishedRecord>(limits.records_queued);
-        let (tree, tree_queue) = bounded::<FinishedRecord>(limits.records_queued);
-        let packers = [data_queue, tree_queue].map(|queue: Receiver<FinishedRecord>| {
+        let (data, data_queue) = bounded::<ToPacker>(limits.records_queued);
+        let (tree, tree_queue) = bounded::<ToPacker>(limits.records_queued);
+        let packers = [data_queue, tree_queue].map(|queue: Receiver<ToPacker>| {
             stages.spawn(move || {
                 let packed = pack::run(&queue, fleet, config, shared.stored);
                 // A packer that stops early must not stop those who feed it.
@@ -145,22 +200,41 @@ fn ingest<'scope, 'env>(
             });
         }
         drop((data, job_queue));
-        let assembler = Assembler::new(shared, tree)?;
+        let (partials, partial_queue) = unbounded();
+        let due = plan.checkpoint_due;
+        let (busy, call, last) = (&busy, shared.seal_call, &mut checkpoint);
+        let checkpoints = due.map(|due| Checkpoints { due, call, busy, partials });
+        let assembler = Assembler::new(shared, tree, checkpoints)?;
+        let object = &object;
+        let completer = stages.spawn(move || {
+            checkpoint::complete(&partial_queue, fleet, shared.abort, busy, object, last)
+        });
         let assembler = stages.spawn(move || assembler.run(&outcome_queue, &window_queue));
-        let queues = Handout { jobs, outcomes, window, segments: limits.segments };
-        let mut join = Join::new(shared, plan, queues);
-        let joined = join.run(scope);
-        drop(join);
-        if let Err(error) = joined {
-            shared.abort.raise(error);
-        }
+        let mut handout = Handout::new(shared, jobs, outcomes, window, limits.segments);
+        let (root, monitor) = (shared.root, shared.monitor);
+        let (abort, stop) = (shared.abort, shared.stop);
+        let joined = match plan.input {
+            Input::Trees(trees) => Join::new(root, monitor, abort, trees, handout, stop).run(scope),
+            Input::Stream(mut stream, entry) => handout.stream(&mut *stream, *entry).map(|()| true),
+        };
+        let reach = match joined {
+            Ok(true) => Reach::Whole,
+            Ok(false) => Reach::Part,
+            Err(error) => {
+                shared.abort.raise(error);
+                Reach::Part
+            }
+        };
         let root = assembler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let mut packs = Vec::new();
-        for packer in packers {
-            let packed = packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            packs.extend(packed?);
-        }
+        let packed =
+            packers.map(|it| it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        // Whoever waits for a checkpoint waits in vain from here on.
+        call.close();
+        completer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let packs = packed.into_iter().collect::<Result<Vec<_>>>()?;
         shared.abort.check()?;
-        Ok((root?, packs))
-    })
+        Ok((root?, reach, packs.concat()))
+    });
+    let (root, reach, packs) = done?;
+    Ok(Ingested { root, reach, packs, checkpoint })
 }

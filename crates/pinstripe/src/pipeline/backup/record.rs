@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
 use crate::id::ChunkId;
 use crate::monitor::Counter;
-use crate::pipeline::pack::FinishedRecord;
+use crate::pipeline::pack::{FinishedRecord, SealTicket, ToPacker};
 
 /// Fills records with new chunks and hands them on, compressed.
 pub struct RecordBuilder<'a> {
@@ -19,7 +19,7 @@ pub struct RecordBuilder<'a> {
     filled: usize,
     rows: Vec<ChunkRow>,
     encoder: Encoder,
-    records: Sender<FinishedRecord>,
+    records: Sender<ToPacker>,
 }
 
 impl<'a> RecordBuilder<'a> {
@@ -32,7 +32,7 @@ impl<'a> RecordBuilder<'a> {
         kind: RecordKind,
         full_bytes: usize,
         room_bytes: usize,
-        records: Sender<FinishedRecord>,
+        records: Sender<ToPacker>,
     ) -> Result<Self> {
         Ok(RecordBuilder {
             shared,
@@ -142,6 +142,16 @@ impl<'a> RecordBuilder<'a> {
         sent
     }
 
+    /// Closes the record being filled and asks the packer to make durable what it was fed.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn seal(&mut self, ticket: SealTicket) -> Result<()> {
+        self.flush()?;
+        let _ = self.records.send(ToPacker::Seal(ticket));
+        Ok(())
+    }
+
     fn send(&mut self, raw: &[u8], chunks: Vec<ChunkRow>) -> Result<()> {
         let mut stored = self.shared.stored.take();
         let encoded = self.encoder.encode(raw, &mut stored)?;
@@ -155,7 +165,7 @@ impl<'a> RecordBuilder<'a> {
         let raw_bytes = raw.len() as u32;
         let record = FinishedRecord { kind: self.kind, codec, chunks, raw_bytes, stored };
         // The packer is there until all builders are gone, except when it panicked.
-        let _ = self.records.send(record);
+        let _ = self.records.send(ToPacker::Record(record));
         Ok(())
     }
 }

@@ -1,0 +1,202 @@
+//! A backup that is cut off is gone on with: what it had finished is not read again.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use pinstripe::error::{Kind, Result};
+use pinstripe::fault::PowerCut;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::member::{ExtentName, Room, Step, Steps};
+use pinstripe::monitor::Counter;
+use pinstripe::ops::backup::{self, Interval, Options};
+use pinstripe::store::{Store, checkpoints};
+
+use crate::look::look;
+use crate::support::{Ledger, NoWait, Site, assert_whole, limits, noise};
+
+const FILES: u64 = 400;
+const FILE_BYTES: u64 = 600;
+
+/// As often as can be.
+const ALWAYS: Interval = Interval { time: Duration::ZERO, read_bytes: 1 };
+
+fn plant(source: &Path, seed: u64) {
+    for n in 0..FILES {
+        fs::write(source.join(format!("{n:04}")), noise(seed * 1000 + n, FILE_BYTES as usize))
+            .unwrap();
+    }
+}
+
+fn options(site: &Site) -> Options {
+    std::thread::sleep(Duration::from_millis(25));
+    let options = Options::new(vec![site.source()], b"test", limits());
+    Options { checkpoints: Some(ALWAYS), ..options }
+}
+
+fn back_up(store: &Store, site: &Site, ledger: &Ledger) -> Result<Snapshot> {
+    backup::run(store, options(site), &ledger.monitor)
+}
+
+/// Files that the furthest checkpoint has.
+fn files_done(store: &Store, site: &Site) -> u64 {
+    let found = checkpoints::load(store, &Ledger::new().monitor).unwrap();
+    let above = site.source().ancestors().count() as u64 - 1;
+    found.first().map_or(0, |(_, newest)| newest.root.entries.saturating_sub(above))
+}
+
+fn checkpoints_of(site: &Site) -> usize {
+    let files = |member: &std::path::PathBuf| {
+        fs::read_dir(member.join("checkpoints")).map_or(0, Iterator::count)
+    };
+    site.members.iter().map(files).sum()
+}
+
+/// Runs again and holds it against what was done.
+#[track_caller]
+fn assert_resumes(site: &Site, what: &str) -> u64 {
+    let store = site.store();
+    let done = files_done(&store, site);
+    let ledger = Ledger::new();
+    let snapshot = back_up(&store, site, &ledger).unwrap();
+    ledger.assert_no_losses();
+    assert_eq!(ledger.get(Counter::ReadBytes), (FILES - done) * FILE_BYTES, "{what}");
+    assert_eq!(ledger.get(Counter::UnchangedFiles), done, "{what}");
+    let store = site.store();
+    site.assert_restores(&store, &snapshot, &look(&site.source()));
+    assert_eq!(checkpoints_of(site), 0, "{what}: what is of no use is removed");
+    done
+}
+
+#[test]
+fn a_backup_cut_off_at_any_step_goes_on_where_it_was() {
+    let site = Site::new(2, 1);
+    plant(&site.source(), 1);
+    let image = site.image();
+    let counter = Arc::new(PowerCut::new(u64::MAX));
+    let store = site.open(0, "", Arc::clone(&counter) as Arc<dyn Steps>).unwrap();
+    back_up(&store, &site, &Ledger::new()).unwrap();
+    let steps = counter.steps_done();
+    assert!(steps > 30, "{steps}");
+    let mut resumed = std::collections::BTreeSet::new();
+    for cut in 0..steps {
+        site.put_image(&image);
+        let power = Arc::new(PowerCut::new(cut));
+        let store = site.open(0, "", Arc::clone(&power) as Arc<dyn Steps>).unwrap();
+        let _ = back_up(&store, &site, &Ledger::new());
+        drop(store);
+        power.after_power_cut(cut * 31).unwrap();
+        if site.store().list(Room::Snapshots).unwrap().is_empty() {
+            resumed.insert(assert_resumes(&site, &format!("cut {cut}")));
+        }
+    }
+    assert!(resumed.len() > 2, "checkpoints at several places were met: {resumed:?}");
+    assert_whole(&site.store());
+}
+
+/// Sets a flag after so many steps.
+struct StopAfter(AtomicU64, Arc<AtomicBool>);
+
+impl Steps for StopAfter {
+    fn take(
+        &self,
+        step: &Step<'_>,
+        act: &mut dyn FnMut() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.1.store(true, Ordering::Relaxed);
+        }
+        NoWait.take(step, act)
+    }
+}
+
+#[test]
+fn a_stopped_backup_leaves_a_checkpoint_and_says_so() {
+    let site = Site::new(2, 1);
+    plant(&site.source(), 2);
+    let stop = Arc::new(AtomicBool::new(true));
+    let store = site.store();
+    // Stopped before the first entry: an empty tree is a checkpoint too.
+    let stopped = Options { stop: Arc::clone(&stop), ..options(&site) };
+    let error = backup::run(&store, stopped, &Ledger::new().monitor).unwrap_err();
+    assert_eq!(error.kind(), Kind::Interrupted);
+    assert!(error.advice_text().unwrap().contains("run the same command again"));
+    assert_eq!(checkpoints_of(&site), 2);
+    assert!(store.list(Room::Snapshots).unwrap().is_empty());
+    drop(store);
+    assert_eq!(assert_resumes(&site, "stopped at once"), 0);
+
+    // A backup with a parent, stopped on its way: the rest comes from the parent.
+    plant(&site.source(), 3);
+    let mut done = 0;
+    for steps in [6, 12, 20] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let hook = StopAfter(AtomicU64::new(steps), Arc::clone(&stop));
+        let store = site.open(0, "", Arc::new(hook)).unwrap();
+        let options = Options { stop, ..options(&site) };
+        match backup::run(&store, options, &Ledger::new().monitor) {
+            Err(error) => assert_eq!(error.kind(), Kind::Interrupted, "{error}"),
+            Ok(_) => break,
+        }
+        assert!(files_done(&store, &site) >= done, "it goes on, never back");
+        done = files_done(&store, &site);
+    }
+    let ledger = Ledger::new();
+    let snapshot = back_up(&site.store(), &site, &ledger).unwrap();
+    assert!(ledger.get(Counter::ReadBytes) <= (FILES - done) * FILE_BYTES);
+    let store = site.store();
+    site.assert_restores(&store, &snapshot, &look(&site.source()));
+    assert_eq!(checkpoints_of(&site), 0);
+}
+
+#[test]
+fn what_changed_since_the_checkpoint_is_read_and_others_have_none_of_it() {
+    let site = Site::new(2, 1);
+    plant(&site.source(), 4);
+    let interrupt = || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let hook = StopAfter(AtomicU64::new(12), Arc::clone(&stop));
+        let store = site.open(0, "", Arc::new(hook)).unwrap();
+        let options = Options { stop, ..options(&site) };
+        backup::run(&store, options, &Ledger::new().monitor).is_err()
+    };
+    if !interrupt() {
+        return; // It was quicker than its members; the other tests see to the rule.
+    }
+    let done = files_done(&site.store(), &site);
+    let ledger = Ledger::new();
+    let other = Options { host: b"other".to_vec(), ..options(&site) };
+    backup::run(&site.store(), other, &ledger.monitor).unwrap();
+    assert_eq!(ledger.get(Counter::ReadBytes), FILES * FILE_BYTES, "another host's is its own");
+    assert_eq!(files_done(&site.store(), &site), done, "and stays");
+    if done > 0 {
+        fs::write(site.source().join("0000"), noise(77, FILE_BYTES as usize)).unwrap();
+    }
+    let ledger = Ledger::new();
+    let snapshot = back_up(&site.store(), &site, &ledger).unwrap();
+    let again = u64::from(done > 0);
+    assert_eq!(ledger.get(Counter::ReadBytes), (FILES - done + again) * FILE_BYTES);
+    site.assert_restores(&site.store(), &snapshot, &look(&site.source()));
+}
+
+#[test]
+fn a_damaged_checkpoint_costs_time_and_nothing_else() {
+    let site = Site::new(2, 1);
+    plant(&site.source(), 5);
+    let stop = Arc::new(AtomicBool::new(true));
+    let stopped = Options { stop, ..options(&site) };
+    backup::run(&site.store(), stopped, &Ledger::new().monitor).unwrap_err();
+    let store = site.store();
+    let (name, _) = checkpoints::load(&store, &Ledger::new().monitor).unwrap().remove(0);
+    let ExtentName::In(Room::Checkpoints, _) = name else { panic!("{name}") };
+    for member in &site.members {
+        fs::write(member.join(name.path()), b"PINSTRIPnothing").unwrap();
+    }
+    let ledger = Ledger::new();
+    let snapshot = back_up(&store, &site, &ledger).unwrap();
+    ledger.assert_no_losses();
+    assert_eq!(ledger.warnings().len(), 1);
+    site.assert_restores(&site.store(), &snapshot, &look(&site.source()));
+}
