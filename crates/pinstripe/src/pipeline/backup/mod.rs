@@ -210,12 +210,16 @@ fn ingest<'scope, 'env>(
             checkpoint::complete(&partial_queue, fleet, shared.abort, busy, object, last)
         });
         let assembler = stages.spawn(move || assembler.run(&outcome_queue, &window_queue));
-        let mut handout = Handout::new(shared, jobs, outcomes, window, limits.segments);
+        let handout = Handout::new(shared, jobs, outcomes, window, limits.segments);
         let (root, monitor) = (shared.root, shared.monitor);
         let (abort, stop) = (shared.abort, shared.stop);
         let joined = match plan.input {
             Input::Trees(trees) => Join::new(root, monitor, abort, trees, handout, stop).run(scope),
-            Input::Stream(mut stream, entry) => handout.stream(&mut *stream, *entry).map(|()| true),
+            Input::Stream(mut stream, entry) => {
+                // Ours to drop: the workers end when it is gone.
+                let mut handout = handout;
+                handout.stream(&mut *stream, *entry).map(|()| true)
+            }
         };
         let reach = match joined {
             Ok(true) => Reach::Whole,
