@@ -5,6 +5,7 @@
 mod bench;
 mod fuzz;
 mod licence;
+mod soak;
 mod test;
 mod tidy;
 mod workspace;
@@ -18,6 +19,8 @@ usage:
   cargo xtask test                 format, clippy, tidy, licences and every test
   cargo xtask tidy                 the house rules that no compiler checks
   cargo xtask fuzz [SECONDS]       every fuzz target for SECONDS each (default 30)
+  cargo xtask soak [--seeds N] [--from S]
+                                   the stress test with N seeds from S on (default 1000 from 0)
   cargo xtask bench CASE [ARG]...  codec, walk, backup, parity or all; ARGs go to the case;
                                    results land in target/bench/ as JSON and Markdown
 ";
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         Some("test") if rest.is_empty() => test::run(),
         Some("tidy") if rest.is_empty() => tidy::run(),
         Some("fuzz") => fuzz::run(rest),
+        Some("soak") => soak::run(rest),
         Some("bench") => bench::run(rest),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");

@@ -13,6 +13,7 @@ use pinstripe::fault::Plan;
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
 use pinstripe::units::{GIB, KIB, MIB, parse_size};
 
+use crate::credential::KeyArgs;
 use crate::exit;
 use crate::verbs::Verb;
 
@@ -74,6 +75,10 @@ pub struct Common {
     /// $XDG_CONFIG_HOME/pinstripe/config.toml, or ~/.config/pinstripe/config.toml, where it exists.
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub config: Option<PathBuf>,
+
+    /// Where the key of an encrypted store is.
+    #[command(flatten)]
+    pub key: KeyArgs,
 
     /// Print JSON lines on standard output and nothing else there
     ///

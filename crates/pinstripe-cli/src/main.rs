@@ -2,6 +2,7 @@
 
 mod args;
 mod config;
+mod credential;
 mod escape;
 mod event;
 mod exit;

@@ -49,8 +49,6 @@ fn resolved(given: &Path, config: &Config) -> StoreEntry {
 /// # Errors
 /// [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
 pub fn default_place() -> Result<PathBuf> {
-    // The specification has relative paths ignored.
-    let absolute = |name| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .ok_or_else(|| {
@@ -86,6 +84,16 @@ pub fn existing(common: &Common, config: &Config) -> Result<PathBuf> {
 /// Whether something was begun here that only the library can judge.
 pub fn is_store(place: &Path) -> bool {
     place.join("pinstripe.member").exists()
+}
+
+/// The user's configuration directory, where there is one.
+pub fn config_dir() -> Option<PathBuf> {
+    absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))
+}
+
+/// A path from the environment; the XDG specification has relative ones ignored.
+fn absolute(name: &str) -> Option<PathBuf> {
+    set(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 /// An environment variable that is not empty.

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::pipeline::limits::Limits;
+use pinstripe::seal::Credential;
 use pinstripe::store::Store;
 
 use crate::args::Common;
 use crate::config::{Config, StoreEntry};
+use crate::credential;
 use crate::event::Event;
 use crate::exit;
 use crate::place;
@@ -84,11 +86,46 @@ impl Run {
         self.open(&place::existing(&self.common, self.config()?)?)
     }
 
-    /// Opens the store at a place.
+    /// Opens the store at a place, and its secrets.
     ///
     /// # Errors
-    /// Those of [`Store::open`].
+    /// Those of [`Store::open`] and of [`credential::unlock`].
     pub fn open(&self, any_member: &Path) -> Result<Store> {
+        let mut store = self.open_at(any_member)?;
+        credential::unlock(self, &mut store, true)?;
+        Ok(store)
+    }
+
+    /// Opens the store for a verb that can do without its secrets: if nobody gives a key, they
+    /// stay shut.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_keyless(&self) -> Result<Store> {
+        let mut store = self.open_locked()?;
+        credential::unlock(self, &mut store, false)?;
+        Ok(store)
+    }
+
+    /// Opens the store and asks for no key.
+    ///
+    /// # Errors
+    /// As [`open_store`](Self::open_store).
+    pub fn open_locked(&self) -> Result<Store> {
+        self.open_at(&place::existing(&self.common, self.config()?)?)
+    }
+
+    /// Opens the store and its secrets; also returns what opened them, if they were sealed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
+        let mut store = self.open_locked()?;
+        let used = credential::unlock(self, &mut store, true)?;
+        Ok((store, used))
+    }
+
+    fn open_at(&self, any_member: &Path) -> Result<Store> {
         let store = Store::open(any_member, &self.common.fault_plan())?;
         for (number, old) in &store.moved {
             self.monitor.note(&format!(

@@ -81,6 +81,7 @@ fn freeze(recipe: &Recipe, work: &Path, to: &Path) -> Result<()> {
         strip_bytes: 4096,
         chunking: recipe.chunking.parse()?,
         codec: recipe.codec.parse()?,
+        seal: init::Seal::none(),
         same_disk: true,
         now_seconds: MTIME_SECONDS,
     })?;

@@ -1,7 +1,7 @@
 //! pinstripe: deduplicating backup over many disks, with parity.
 //!
 //! One data path, read top to bottom: `source` and `walk` find bytes, `chunk` cuts them, `dedup`
-//! decides what is new, `codec` makes it small, `stripe` lays it over the members with parity,
+//! decides what is new, `codec` makes it small, `seal` unreadable without a key, `stripe` lays it over the members with parity,
 //! `member` keeps it. `store` knows packs, index and snapshots; `pipeline` starts every thread;
 //! `ops` has one file per verb. `sink` is where restored bytes go.
 //!
@@ -26,6 +26,7 @@ pub mod source;
 pub mod chunk;
 pub mod codec;
 pub mod dedup;
+pub mod seal;
 pub mod stripe;
 pub mod walk;
 

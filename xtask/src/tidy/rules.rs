@@ -25,7 +25,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["ops"],
     &["pipeline"],
     &["store"],
-    &["chunk", "codec", "dedup", "stripe", "walk"],
+    &["chunk", "codec", "dedup", "seal", "stripe", "walk"],
     &["member", "fault", "source", "sink"],
     &["format"],
     &["units", "error", "monitor", "id", "beneath", "clock"],

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use self::reader::{Source, Table, nearest};
 use crate::args::Common;
+use crate::credential::KeyArgs;
 use crate::place;
 
 /// The environment variable that names a config file.
@@ -199,6 +200,21 @@ impl Config {
         })
     }
 
+    /// What opens a store of which a member lies in one of these places.
+    pub fn key_of(&self, places: &[&Path]) -> KeyArgs {
+        let is_it = |entry: &&StoreEntry| {
+            let real = std::fs::canonicalize(&entry.member);
+            places.iter().any(|&place| place == entry.member)
+                || real.is_ok_and(|real| places.contains(&&*real))
+        };
+        let entry = self.stores.values().find(is_it).cloned().unwrap_or_default();
+        KeyArgs {
+            password_file: entry.password_file,
+            password_command: entry.password_command,
+            key_file: entry.key_file,
+        }
+    }
+
     /// The backup of this name.
     ///
     /// # Errors
@@ -227,10 +243,7 @@ fn advice(what: &str, name: &str, names: &[&str]) -> String {
 
 /// `$XDG_CONFIG_HOME/pinstripe/config.toml`, or the same below `~/.config`.
 fn usual_place() -> Option<PathBuf> {
-    let absolute = |name| place::set(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = absolute("XDG_CONFIG_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
-    Some(config.join("pinstripe/config.toml"))
+    Some(place::config_dir()?.join("pinstripe/config.toml"))
 }
 
 fn each<T>(

@@ -11,15 +11,18 @@ use pinstripe::clock;
 use pinstripe::codec::Codec;
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::format::snapshot::Snapshot;
+use pinstripe::id::{StoreId, random};
 use pinstripe::monitor::Counter;
 use pinstripe::ops::{backup, init};
+use pinstripe::seal::Credential;
 use pinstripe::store::Store;
 use pinstripe::units::{format_count, format_size};
 use pinstripe::walk::Exclude;
 
-use super::{counted, snapshots};
+use super::{counted, key, snapshots};
 use crate::args::tag;
 use crate::config::BackupEntry;
+use crate::credential::{keep_a_copy, own_key_file, take_back, write_key_file};
 use crate::escape;
 use crate::event::Event;
 use crate::lists;
@@ -226,7 +229,7 @@ impl Args {
                     .map_err(|error| Error::io("cannot back this path up", path, error))
                     .map_err(|error| error.advice("name files and directories that exist"))?;
             }
-            make_default(&place)?;
+            let key_file = make_default(run, &place)?;
             let shown = escape::path(&place);
             run.monitor.note(&format!("made the default store at {shown}, on one disk only"));
             run.monitor.note(
@@ -234,26 +237,47 @@ impl Args {
                  'pinstripe init --member DIR --member DIR --member DIR --parity 1' and name it \
                  with --store or PINSTRIPE_STORE",
             );
+            if let Some(file) = key_file {
+                run.monitor.note(&keep_a_copy(&file));
+            }
         }
         run.open(&place)
     }
 }
 
-fn make_default(place: &Path) -> Result<()> {
+/// Makes the default store, encrypted; returns the key file that was made for it, if no password
+/// was given.
+fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
     if let Some(parent) = place.parent() {
         std::fs::create_dir_all(parent)
             .map_err(|error| Error::io("cannot make the data directory", parent, error))?;
     }
+    let store = StoreId(random()?);
+    let (credential, made) = match run.common.key.read()? {
+        Some(given) => (given, None),
+        None => {
+            let file = own_key_file(store).ok_or_else(|| {
+                Error::new(Kind::NotFound, "there is no place for a key file: HOME is not set")
+                    .advice("set it, or make a store with: pinstripe init")
+            })?;
+            let credential = Credential::generate()?;
+            write_key_file(&file, &credential)?;
+            (credential, Some(file))
+        }
+    };
+    let slot = key::new_slot(credential, None, key::KDF_MEMORY)?;
     init::run(&init::Options {
         members: vec![place.to_path_buf()],
         parity: 0,
         strip_bytes: init::STRIP_BYTES_DEFAULT.into(),
         chunking: init::CHUNKING_DEFAULT.parse::<Chunking>()?,
         codec: Codec::default(),
+        seal: init::Seal { store: Some(store), ..init::Seal::with(slot) },
         same_disk: false,
         now_seconds: clock::now().0,
     })
-    .map(drop)
+    .inspect_err(|_| take_back(made.as_deref()))?;
+    Ok(made)
 }
 
 /// Says what a backup would read, and how much.

@@ -41,7 +41,7 @@ impl Args {
     /// # Errors
     /// Those of [`check::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let store = run.open_store()?;
+        let store = run.open_keyless()?;
         if self.read_data {
             let states = members::run(&store)?;
             run.monitor.expect(states.iter().map(|state| state.stored_bytes).sum(), 0);
@@ -86,7 +86,13 @@ fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
             counted(outcome.hurt_snapshots, "snapshot"),
         ));
     }
-    if outcome.repairable == 0 && run.count(Counter::Losses) == 0 {
+    if outcome.without_key {
+        say(
+            "without the key: what is stored was held against its checksums; which snapshots need \
+             what was not looked at"
+                .to_owned(),
+        );
+    } else if outcome.repairable == 0 && run.count(Counter::Losses) == 0 {
         say("everything is there".to_owned());
     }
 }

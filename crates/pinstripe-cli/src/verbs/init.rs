@@ -6,13 +6,15 @@ use clap::ValueHint;
 use pinstripe::chunk::Chunking;
 use pinstripe::clock;
 use pinstripe::codec::Codec;
-use pinstripe::error::Result;
-use pinstripe::format::label::StoreConfig;
+use pinstripe::error::{Error, Result};
+use pinstripe::format::label::{Chunker, Encryption, Padding, StoreConfig};
 use pinstripe::ops::init;
+use pinstripe::seal::NewSlot;
 use pinstripe::units::format_size;
 
-use super::refuse_option;
+use super::{key, refuse_option};
 use crate::args::{Size, one_line, size};
+use crate::credential::{ask_new, keep_a_copy, take_back};
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -25,7 +27,8 @@ use crate::run::{Ending, Run};
 #[command(after_long_help = "\
 Examples:
   pinstripe init --member /mnt/a/store --member /mnt/b/store --member /mnt/c/store --parity 1
-  pinstripe init --member /mnt/usb/store
+  pinstripe init --member /mnt/usb/store --key-file ~/usb.key
+  pinstripe init --member /mnt/public/store --encryption none
   pinstripe init --member d0 --member d1 --member d2 --parity 1 --same-disk --codec zstd:9")]
 pub struct Args {
     /// A directory that becomes a member; once for each member
@@ -58,6 +61,35 @@ pub struct Args {
           default_value_t = Codec::default(), allow_hyphen_values = true)]
     codec: Codec,
 
+    /// How to encrypt: aes256-gcm, chacha20-poly1305 or none
+    ///
+    /// What opens the store is named by --password-file, --password-command, --key-file (which is
+    /// made if it is not there) or the variable PINSTRIPE_PASSWORD; without them, the terminal is
+    /// asked. Whoever loses it loses the store.
+    #[arg(long, value_name = "NAME", value_parser = setting::<Encryption>,
+          default_value_t = init::ENCRYPTION_DEFAULT)]
+    encryption: Encryption,
+
+    /// Where content is cut: keyed or plain
+    ///
+    /// Keyed: by a secret of the store, so that lengths of chunks say less. Plain: where all
+    /// stores of this kind cut.
+    #[arg(long, value_name = "NAME", value_parser = setting::<Chunker>,
+          default_value_t = Chunker::Keyed)]
+    chunker: Chunker,
+
+    /// Round the lengths of encrypted records up: none or padme
+    ///
+    /// Padme adds at most 12 %, usually 3 %, and leaves few lengths to tell records by.
+    #[arg(long, value_name = "NAME", value_parser = setting::<Padding>,
+          default_value_t = Padding::None)]
+    padding: Padding,
+
+    /// Memory that trying a password costs: 64K to 4G
+    #[arg(long, value_name = "SIZE", value_parser = key::kdf_memory,
+          default_value_t = key::KDF_MEMORY)]
+    kdf_memory: Size,
+
     /// Allow members on one disk
     ///
     /// Such members are lost together, and each waits while the disk serves the others.
@@ -75,21 +107,49 @@ impl Args {
         refuse_option(run.common.store.is_some(), "--store", instead)?;
         let instead = "it works on the members of a store that exists";
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
+        let (slot, made) = self.slot(run)?;
         let config = init::run(&init::Options {
             members: self.members.clone(),
             parity: self.parity,
             strip_bytes: self.strip_size.0,
             chunking: self.chunk_size,
             codec: self.codec,
+            seal: init::Seal {
+                encryption: self.encryption,
+                chunker: self.chunker,
+                padding: self.padding,
+                slot,
+                store: None,
+            },
             same_disk: self.same_disk,
             now_seconds: clock::now().0,
-        })?;
+        })
+        .inspect_err(|_| take_back(made.as_deref()))?;
         self.say(run, &config);
+        if let Some(file) = &made {
+            run.screen.say(&keep_a_copy(file));
+        }
         for (number, place) in self.members.iter().enumerate() {
             let event = Event::new("member").with("member", number).with_path("place", place);
             run.screen.event(&event)?;
         }
         Ok(Ending::done(facts(&config)))
+    }
+
+    /// What opens the store, and the key file that was made for it.
+    fn slot(&self, run: &Run) -> Result<(Option<NewSlot>, Option<PathBuf>)> {
+        let key = &run.common.key;
+        if self.encryption == Encryption::None {
+            let instead = "a store without encryption needs none";
+            refuse_option(key.is_given(), "a password or key file", instead)?;
+            return Ok((None, None));
+        }
+        let made = key.make_key_file()?;
+        let credential = match key.read()? {
+            Some(credential) => credential,
+            None => ask_new(WAYS)?,
+        };
+        Ok((Some(key::new_slot(credential, None, self.kdf_memory)?), made))
     }
 
     fn say(&self, run: &Run, config: &StoreConfig) {
@@ -105,6 +165,10 @@ impl Args {
     }
 }
 
+const WAYS: &str = "name one of --password-file FILE, --password-command COMMAND, --key-file FILE \
+                    (made if it is not there) or the variable PINSTRIPE_PASSWORD, run it at a \
+                    terminal, or leave the store readable for everybody with --encryption none";
+
 /// A store in a few words.
 pub fn described(config: &StoreConfig) -> String {
     let members = match (config.data, config.parity) {
@@ -115,7 +179,12 @@ pub fn described(config: &StoreConfig) -> String {
         }
     };
     let strip = format_size(config.strip_bytes.into());
-    format!("{members}; strips of {strip}, chunks of {}, {}", config.chunking, config.codec)
+    let encryption = match config.encryption {
+        Encryption::None => "not encrypted".to_owned(),
+        cipher => cipher.to_string(),
+    };
+    let StoreConfig { chunking, codec, .. } = config;
+    format!("{members}; strips of {strip}, chunks of {chunking}, {codec}, {encryption}")
 }
 
 /// A store as the summary event has it.
@@ -127,6 +196,13 @@ pub fn facts(config: &StoreConfig) -> Event {
         .with("strip_bytes", config.strip_bytes)
         .with("chunking", config.chunking.as_str())
         .with("codec", config.codec.as_str())
+        .with("encryption", config.encryption.to_string())
+        .with("chunker", config.chunker.to_string())
+        .with("padding", config.padding.to_string())
+}
+
+fn setting<T: std::str::FromStr<Err = Error>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(one_line)
 }
 
 fn chunking(text: &str) -> Result<Chunking, String> {

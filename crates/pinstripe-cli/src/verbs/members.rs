@@ -35,7 +35,7 @@ impl Args {
     /// # Errors
     /// Those of [`members::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let store = run.open_store()?;
+        let store = run.open_locked()?;
         let states = members::run(&store)?;
         for state in &states {
             run.screen.event(&event(state))?;

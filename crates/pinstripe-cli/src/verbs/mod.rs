@@ -5,6 +5,7 @@ mod check;
 mod completions;
 mod config;
 mod init;
+mod key;
 mod ls;
 mod man;
 mod members;
@@ -29,6 +30,7 @@ pub enum Verb {
     Members(members::Args),
     Repair(repair::Args),
     Config(config::Args),
+    Key(key::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -46,6 +48,7 @@ impl Verb {
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
             Verb::Config(_) => "config",
+            Verb::Key(_) => "key",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
         }
@@ -66,6 +69,7 @@ impl Verb {
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
             Verb::Config(args) => args.run(run),
+            Verb::Key(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),
         }

@@ -49,7 +49,7 @@ impl Args {
     /// # Errors
     /// Those of [`repair::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let mut store = run.open_store()?;
+        let mut store = run.open_keyless()?;
         let replace = self.member.zip(self.to.clone());
         for number in store.absent().filter(|number| Some(*number) != self.member) {
             run.monitor.note(&format!(

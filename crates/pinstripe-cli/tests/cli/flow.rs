@@ -34,7 +34,7 @@ fn a_member_is_lost_and_everything_comes_back() {
 fn a_restore_counts_what_it_rebuilt() {
     let stand = Stand::new();
     stand.make_tree();
-    let init = "init --member m0 --member m1 --member m2 --member m3 --member m4 --parity 2 \
+    let init = "init --encryption none --member m0 --member m1 --member m2 --member m3 --member m4 --parity 2 \
                 --strip-size 4K --same-disk -q";
     assert_eq!(stand.run(init).code, 0);
     assert_eq!(stand.run("backup src --store m0 -q").code, 0);

@@ -38,8 +38,8 @@ fn mistakes_on_the_command_line_are_told_apart() {
         "check --memory lots",
         "check --threads 0",
         "check --fault op=append",
-        "init --member m0 --store m0",
-        "init --member m0 --fault op=append,error=EIO",
+        "init --encryption none --member m0 --store m0",
+        "init --encryption none --member m0 --fault op=append,error=EIO",
         "completions klingon",
     ] {
         assert_eq!(stand.tell(line).code, 2, "{line}");

@@ -8,7 +8,8 @@ use crate::stand::Stand;
 fn every_verb_speaks_json_when_it_succeeds() {
     let stand = Stand::new();
     stand.make_tree();
-    let init = "init --member m0 --member m1 --member m2 --parity 1 --same-disk --json";
+    let init =
+        "init --encryption none --member m0 --member m1 --member m2 --parity 1 --same-disk --json";
     let made = stand.run(init);
     assert_eq!(made.events_of("member").len(), 3);
     assert_eq!(made.summary()["parity"], 1);
@@ -44,8 +45,8 @@ fn every_verb_speaks_json_when_it_succeeds() {
 fn every_verb_speaks_json_when_it_fails() {
     let stand = Stand::with_store();
     for (line, code, kind) in [
-        ("init --member m0", 14, "refused"),
-        ("init --member new --parity 9", 2, "usage"),
+        ("init --encryption none --member m0", 14, "refused"),
+        ("init --encryption none --member new --parity 9", 2, "usage"),
         ("backup missing --store m0", 11, "not_found"),
         ("snapshots", 11, "not_found"),
         ("ls latest --store m0", 11, "not_found"),

@@ -38,7 +38,7 @@ fn the_data_directory_can_be_named() {
 #[test]
 fn the_environment_names_a_store_and_the_option_outranks_it() {
     let stand = Stand::with_store();
-    assert_eq!(stand.run("init --member other -q").code, 0);
+    assert_eq!(stand.run("init --encryption none --member other -q").code, 0);
     assert_eq!(stand.run("backup src --store m2 -q").code, 0);
     let count = |line: &str, place: &str| {
         let output = stand.command(line).env("PINSTRIPE_STORE", place).output().unwrap();
@@ -68,7 +68,7 @@ fn a_store_moved_as_a_whole_is_found() {
     let stand = Stand::new();
     stand.make_tree();
     fs::create_dir(stand.path("old")).unwrap();
-    let init = "init --member old/a --member old/b --member old/c --parity 1 --same-disk -q";
+    let init = "init --encryption none --member old/a --member old/b --member old/c --parity 1 --same-disk -q";
     assert_eq!(stand.run(init).code, 0);
     assert_eq!(stand.run("backup src --store old/a -q").code, 0);
     stand.act("mv old new", || fs::rename(stand.path("old"), stand.path("new")).unwrap());

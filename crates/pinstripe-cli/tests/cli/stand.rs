@@ -34,8 +34,7 @@ impl Stand {
     pub fn with_store() -> Self {
         let stand = Stand::new();
         stand.make_tree();
-        let line =
-            "init --member m0 --member m1 --member m2 --member m3 --parity 1 --same-disk --quiet";
+        let line = "init --encryption none --member m0 --member m1 --member m2 --member m3 --parity 1 --same-disk --quiet";
         assert_eq!(stand.run(line).code, 0);
         stand
     }

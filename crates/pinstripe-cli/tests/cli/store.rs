@@ -27,7 +27,8 @@ fn swapped_members_are_told_apart() {
 #[test]
 fn a_member_of_another_store_is_refused() {
     let stand = Stand::with_store();
-    let init = "init --member x0 --member x1 --member x2 --parity 1 --same-disk -q";
+    let init =
+        "init --encryption none --member x0 --member x1 --member x2 --parity 1 --same-disk -q";
     assert_eq!(stand.run(init).code, 0);
     assert_eq!(stand.run("backup src --store m0 -q").code, 0);
     stand.act("put a member of another store in the place of m1", || swap(&stand, "m1", "x1"));

@@ -89,7 +89,7 @@ impl Candidate {
     }
 }
 
-/// A table of the gear hash: the plain one, or one of 2^64 that a secret seed selects.
+/// A table of the gear hash: the plain one, one of 2^64 that a secret seed selects, or any other.
 #[derive(Clone)]
 pub struct Gear {
     table: [u64; 256],
@@ -100,8 +100,12 @@ pub struct Gear {
 impl Gear {
     /// The shared table with every value XORed with `seed`; 0 is the shared table itself.
     pub fn new(seed: u64) -> Gear {
-        let table = GEAR.map(|value| value ^ seed);
-        Gear { table, doubled: table.map(|value| value << 1) }
+        Gear::of_table(&GEAR.map(|value| value ^ seed))
+    }
+
+    /// A table of one's own. Cuts are as good as its values are random.
+    pub fn of_table(table: &[u64; 256]) -> Gear {
+        Gear { table: *table, doubled: table.map(|value| value << 1) }
     }
 
     /// The hash after `byte`, given the hash before it.

@@ -155,6 +155,7 @@ impl Trial {
             strip_bytes,
             chunking: chunking.parse().map_err(told)?,
             codec: Codec::default(),
+            seal: pinstripe::ops::init::Seal::none(),
             same_disk: true,
             now_seconds: 0,
         })

@@ -10,6 +10,8 @@ use pinstripe_kernel::gear::{Candidate, Gear, Masks};
 use super::search::{Outcome, Search};
 use super::{Chunking, Resolver};
 use crate::error::Result;
+use crate::format::keys::GearKey;
+use crate::format::label::Chunker;
 
 /// Content is scanned this far at once: long enough for the kernel to be at its best.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -58,13 +60,31 @@ impl Cutter {
     /// # Errors
     /// As [`Chunking::validate`].
     pub fn new(chunking: Chunking, seed: u64) -> Result<Cutter> {
+        Self::with_gear(chunking, Gear::new(seed))
+    }
+
+    /// A cutter for a store: by its own gear table, or by the one that all stores share.
+    ///
+    /// # Errors
+    /// As [`Chunking::validate`].
+    pub fn for_store(chunking: Chunking, chunker: Chunker, key: &GearKey) -> Result<Cutter> {
+        match (chunker, key) {
+            (Chunker::Plain, _) => Self::new(chunking, 0),
+            (Chunker::Keyed, GearKey::Seed(seed)) => Self::new(chunking, *seed),
+            (Chunker::Keyed, GearKey::Table(_)) => {
+                Self::with_gear(chunking, Gear::of_table(&key.table()))
+            }
+        }
+    }
+
+    fn with_gear(chunking: Chunking, gear: Gear) -> Result<Cutter> {
         chunking.validate()?;
         let rules = match chunking {
             Chunking::Fixed { bytes } => Rules::Fixed(u64::from(bytes)),
             Chunking::ContentDefined { min, avg, max } => {
                 let masks = Masks::for_average(avg).expect("a valid average has masks");
                 let [min, avg, max] = [min, avg, max].map(u64::from);
-                Rules::Gear(Arc::new(GearRules { gear: Gear::new(seed), masks, min, avg, max }))
+                Rules::Gear(Arc::new(GearRules { gear, masks, min, avg, max }))
             }
         };
         Ok(Cutter { chunking, rules })

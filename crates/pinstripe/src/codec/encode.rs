@@ -83,6 +83,24 @@ impl Encoder {
     /// a reason of its own, such as no memory.
     pub fn encode(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
         out.clear();
+        self.encode_behind(raw, out)
+    }
+
+    /// Appends the bytes to store for `raw` to `out`, encoded or as they are.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn append(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
+        let encoded = self.encode_behind(raw, out)?;
+        if encoded == Encoded::Raw {
+            out.extend_from_slice(raw);
+        }
+        Ok(encoded)
+    }
+
+    /// Encodes `raw` behind what `out` holds; `out` is as it was when the answer is raw.
+    fn encode_behind(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
+        let start = out.len();
         if raw.len() > MAX_RAW_BYTES {
             return Err(Error::new(Kind::Usage, "a record is too long to encode")
                 .expected(format!("at most {MAX_RAW_BYTES} bytes"), raw.len()));
@@ -95,16 +113,17 @@ impl Encoder {
             Error::new(Kind::Io, format!("{} cannot encode a record: {why}", self.codec))
         })?;
         if bytes > most {
-            out.clear();
+            out.truncate(start);
             return Ok(Encoded::Raw);
         }
-        if out.is_empty() {
+        if out.len() == start {
             out.extend_from_slice(&self.scratch[..bytes]);
         }
         Ok(Encoded::Packed(self.codec.id()))
     }
 
-    /// The compressed length; the bytes are in `out` (zstd needs no cleared room) or in `scratch`.
+    /// The compressed length; the bytes are at the end of `out` (zstd needs no cleared room) or in
+    /// `scratch`.
     fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
         let scratch = &mut self.scratch;
         match &mut self.engine {
@@ -112,7 +131,9 @@ impl Encoder {
             Engine::Zstd(context) => {
                 // Room for the worst case, so that zstd never stops half way.
                 out.reserve(zstd::zstd_safe::compress_bound(raw.len()));
-                context.compress_to_buffer(raw, out).map_err(|e| e.to_string())
+                let mut behind = std::io::Cursor::new(out);
+                behind.set_position(behind.get_ref().len() as u64);
+                context.compress_to_buffer(raw, &mut behind).map_err(|e| e.to_string())
             }
             Engine::Lz4 { small, large } => {
                 let table = if raw.len() < LZ4_SMALL_BYTES { small } else { large };

@@ -49,7 +49,8 @@ impl Object {
     /// The version this code writes, the newest that it reads.
     pub const fn version(self) -> u16 {
         match self {
-            Object::Label | Object::Keys | Object::Snapshot => 2,
+            Object::Snapshot => 3,
+            Object::Label | Object::Keys => 2,
             _ => 1,
         }
     }

@@ -41,12 +41,13 @@ pub struct StoreConfig {
 macro_rules! setting {
     ($(#[$doc:meta])* $name:ident, $what:literal, $($(#[$value_doc:meta])* $value:ident = $byte:literal $text:literal),+) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum $name { $($(#[$value_doc])* $value = $byte),+ }
 
         impl $name {
-            fn from_byte(byte: u8) -> Option<Self> {
+            /// The setting that a byte stands for.
+            pub fn from_byte(byte: u8) -> Option<Self> {
                 match byte { $($byte => Some($name::$value),)+ _ => None }
             }
         }

@@ -11,7 +11,7 @@
 //! ```
 
 use super::record::{CHUNK_ROW_BYTES, RECORD_HEAD_BYTES, RECORD_MAX_CHUNKS, RecordKind};
-use super::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
+use super::record::{ChunkRow, RECORD_MAX_RAW_BYTES, longest};
 use super::wire::{Reader, Writer};
 use crate::error::Result;
 use crate::id::{ChunkId, SetId};
@@ -90,9 +90,10 @@ impl PackIndex {
             };
             // Stored bytes are never more than raw ones, so a reader allocates no more than this.
             let shortest = (RECORD_HEAD_BYTES + chunk_count * CHUNK_ROW_BYTES) as u64;
+            let longest = longest(raw_bytes.min(u64::from(u32::MAX)), chunk_count as u64);
             if raw_bytes > u64::from(RECORD_MAX_RAW_BYTES)
                 || chunk_count > RECORD_MAX_CHUNKS as usize
-                || !(shortest..=shortest + raw_bytes).contains(&length)
+                || !(shortest..=longest).contains(&length)
             {
                 return Err(reader.corrupt("impossible lengths"));
             }
@@ -162,8 +163,9 @@ mod tests {
                 &PackIndex { set: SetId([2; 16]), records: vec![record(bytes)] }.encode(),
             )
         };
-        assert!(decoded(100).is_ok() && decoded(110).is_ok());
-        assert!(decoded(99).is_err() && decoded(111).is_err() && decoded(u32::MAX).is_err());
+        let most = longest(10, 1) as u32;
+        assert!(decoded(100).is_ok() && decoded(most).is_ok());
+        assert!(decoded(99).is_err() && decoded(most + 1).is_err() && decoded(u32::MAX).is_err());
     }
 
     proptest! {

@@ -4,10 +4,15 @@
 //! below the root is chunks in packs. Written last: when it can be read, all it names is durable.
 
 use super::envelope::{self, Object};
-use super::label::text;
+use super::label::{Encryption, text};
 use super::wire::{Reader, Writer};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::id::{ChunkId, SnapshotId, StoreId};
+
+/// The version of objects in the clear; version 1 had no tags.
+const CLEAR_VERSION: u16 = 2;
+/// The version of sealed objects.
+const SEALED_VERSION: u16 = 3;
 
 /// Where a snapshot's entries are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,14 +52,73 @@ pub struct Snapshot {
     pub tags: Vec<String>,
 }
 
+/// A framed snapshot as whoever has no key sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed<'a> {
+    /// The store it belongs to.
+    pub store: StoreId,
+    /// Its name.
+    pub id: SnapshotId,
+    /// The rest.
+    pub content: Content<'a>,
+}
+
+/// What else is in a snapshot object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// In the clear.
+    Clear(Snapshot),
+    /// A blob of seal/, sealed in this way.
+    Sealed(Encryption, &'a [u8]),
+}
+
+/// What a seal of a snapshot vouches for beside its content.
+pub fn seal_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
+    [b"snapshot".as_slice(), &store.0, &id.0].concat()
+}
+
+/// The framed object of a snapshot whose fields are sealed in `blob`.
+pub fn frame_sealed(store: StoreId, id: SnapshotId, seal: Encryption, blob: &[u8]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(40 + blob.len());
+    Writer::new(&mut body).raw(&store.0).raw(&id.0).u8(seal as u8).raw(blob);
+    envelope::close_version(Object::Snapshot, SEALED_VERSION, &body)
+}
+
+/// Reads a framed snapshot as far as that needs no key.
+///
+/// # Errors
+/// Those of [`envelope::open_version`].
+pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
+    let (version, body) = envelope::open_version(Object::Snapshot, bytes)?;
+    let mut reader = Reader::new(body, "snapshot object");
+    let store = StoreId(reader.array()?);
+    let id = SnapshotId(reader.array()?);
+    let content = if version == SEALED_VERSION {
+        let seal = reader.u8()?;
+        match Encryption::from_byte(seal) {
+            Some(Encryption::None) => return Err(reader.corrupt("a seal that seals nothing")),
+            Some(seal) => Content::Sealed(seal, reader.rest()),
+            None => return Err(envelope::newer("seal of a snapshot", seal.into(), 2, 0)),
+        }
+    } else {
+        Content::Clear(Snapshot::read_fields(store, id, version, reader)?)
+    };
+    Ok(Parsed { store, id, content })
+}
+
 impl Snapshot {
-    /// The framed object.
+    /// The framed object, in the clear.
     pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        Writer::new(&mut body).raw(&self.store.0).raw(&self.id.0).raw(&self.encode_fields());
+        envelope::close_version(Object::Snapshot, CLEAR_VERSION, &body)
+    }
+
+    /// All but the ids: what is sealed.
+    pub fn encode_fields(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let mut writer = Writer::new(&mut body);
         writer
-            .raw(&self.store.0)
-            .raw(&self.id.0)
             .i64(self.created_seconds)
             .u32(self.created_nanos)
             .bytes(&self.host)
@@ -76,18 +140,34 @@ impl Snapshot {
         for tag in &self.tags {
             writer.bytes(tag.as_bytes());
         }
-        envelope::close(Object::Snapshot, &body)
+        body
     }
 
-    /// Reads a framed snapshot.
+    /// Reads a framed snapshot that stands in the clear.
     ///
     /// # Errors
-    /// Those of [`envelope::open`].
+    /// Those of [`parse`]; [`Kind::Locked`] for a sealed one.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let (version, body) = envelope::open_version(Object::Snapshot, bytes)?;
-        let mut reader = Reader::new(body, "snapshot object");
-        let store = StoreId(reader.array()?);
-        let id = SnapshotId(reader.array()?);
+        match parse(bytes)?.content {
+            Content::Clear(snapshot) => Ok(snapshot),
+            Content::Sealed(..) => Err(Error::new(Kind::Locked, "this snapshot is sealed")),
+        }
+    }
+
+    /// Reads what [`encode_fields`](Self::encode_fields) wrote.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] for anything else.
+    pub fn decode_fields(store: StoreId, id: SnapshotId, fields: &[u8]) -> Result<Self> {
+        Self::read_fields(store, id, CLEAR_VERSION, Reader::new(fields, "snapshot object"))
+    }
+
+    fn read_fields(
+        store: StoreId,
+        id: SnapshotId,
+        version: u16,
+        mut reader: Reader<'_>,
+    ) -> Result<Self> {
         let created_seconds = reader.i64()?;
         let created_nanos = reader.u32()?;
         let host = reader.bytes()?.to_vec();

@@ -10,13 +10,15 @@ use std::sync::Arc;
 use crate::chunk::Chunking;
 use crate::codec::Codec;
 use crate::error::{Error, Kind, Result};
+use crate::format::key_ring::KeyRing;
 use crate::format::keys::Keys;
 use crate::format::label::{Chunker, Encryption, Label, MEMBERS_MAX, Padding, StoreConfig};
 use crate::format::stripe_set::Geometry;
 use crate::id::{StoreId, random};
 use crate::member::directory::DirectoryMember;
 use crate::member::disk::physical_disk;
-use crate::member::{ExtentName, Member, Steps};
+use crate::member::{ExtentName, Member, Room, Steps};
+use crate::seal::{NewSlot, RootKey};
 use crate::store::keys_name;
 use crate::units::{KIB, MIB};
 
@@ -24,6 +26,8 @@ use crate::units::{KIB, MIB};
 pub const STRIP_BYTES_DEFAULT: u32 = 256 * KIB as u32;
 /// Default for `--chunk-size`, as it is written there.
 pub const CHUNKING_DEFAULT: &str = "256K";
+/// Default for `--encryption` (decision 0008).
+pub const ENCRYPTION_DEFAULT: Encryption = Encryption::Aes256Gcm;
 /// Most parity strips that `init` offers; the format has room for more.
 pub const PARITY_OFFERED: u8 = 2;
 
@@ -39,10 +43,40 @@ pub struct Options {
     pub chunking: Chunking,
     /// How records are compressed.
     pub codec: Codec,
+    /// Whether and how content is sealed.
+    pub seal: Seal,
     /// Members may share a disk.
     pub same_disk: bool,
     /// Seconds since 1970.
     pub now_seconds: i64,
+}
+
+/// Whether and how a new store seals.
+pub struct Seal {
+    /// How records and snapshots are sealed.
+    pub encryption: Encryption,
+    /// Whose gear table cuts content.
+    pub chunker: Chunker,
+    /// What sealed records are padded to.
+    pub padding: Padding,
+    /// What opens the store; needed if it seals, refused if not.
+    pub slot: Option<NewSlot>,
+    /// The id of the new store, where a key file is already called so; else a random one.
+    pub store: Option<StoreId>,
+}
+
+impl Seal {
+    /// Seals nothing.
+    pub fn none() -> Self {
+        let encryption = Encryption::None;
+        let (chunker, padding) = (Chunker::Keyed, Padding::None);
+        Seal { encryption, chunker, padding, slot: None, store: None }
+    }
+
+    /// Seals by the default cipher, for whoever has this.
+    pub fn with(slot: NewSlot) -> Self {
+        Seal { encryption: ENCRYPTION_DEFAULT, slot: Some(slot), ..Self::none() }
+    }
 }
 
 /// Makes the store.
@@ -88,27 +122,55 @@ pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<Stor
         refuse_one_disk(&places)?;
     }
     let config = StoreConfig {
-        store: StoreId(random()?),
+        store: options.seal.store.map_or_else(|| random().map(StoreId), Ok)?,
         data,
         parity: options.parity,
         strip_bytes,
         chunking: options.chunking.to_string(),
         codec: options.codec.to_string(),
         created_seconds: options.now_seconds,
-        encryption: Encryption::None,
-        chunker: Chunker::Keyed,
-        padding: Padding::None,
+        encryption: options.seal.encryption,
+        chunker: options.seal.chunker,
+        padding: options.seal.padding,
     };
-    make(&config, &places, steps.as_ref())?;
+    let keys = key_objects(&config, options.seal.slot.as_ref())?;
+    make(&config, &places, &keys, steps.as_ref())?;
     Ok(config)
 }
 
-fn make(config: &StoreConfig, places: &[PathBuf], steps: Option<&Arc<dyn Steps>>) -> Result<()> {
+/// Names and bytes of what stands in the key rooms of a new store.
+fn key_objects(config: &StoreConfig, slot: Option<&NewSlot>) -> Result<Vec<(ExtentName, Vec<u8>)>> {
+    let odd = |what: &str| Err(Error::new(Kind::Usage, what));
+    match (config.encryption, slot) {
+        (Encryption::None, Some(_)) => odd("a store that seals nothing takes no password"),
+        (Encryption::None, None) if config.padding != Padding::None => {
+            odd("what is not encrypted is not padded")
+        }
+        (Encryption::None, None) => {
+            Ok(vec![(keys_name(config), Keys::generate(config.store)?.encode())])
+        }
+        (_, None) => odd("an encrypted store needs a password or a key file"),
+        (_, Some(new)) => {
+            let root = RootKey::generate()?;
+            let ring = root.seal(&Keys::generate_sealing(config.store)?, config)?;
+            let slot = new.wrap(&root, &ring)?;
+            let name = |id| ExtentName::In(Room::Keys, id);
+            let ring_name = name(KeyRing::name(config.store, ring.generation));
+            Ok(vec![(name(slot.id), slot.encode()), (ring_name, ring.encode())])
+        }
+    }
+}
+
+fn make(
+    config: &StoreConfig,
+    places: &[PathBuf],
+    keys: &[(ExtentName, Vec<u8>)],
+    steps: Option<&Arc<dyn Steps>>,
+) -> Result<()> {
     let create = |place: &PathBuf| DirectoryMember::create_in_with(place, steps.cloned());
     let made = places.iter().map(create).collect::<Result<Vec<_>>>()?;
-    let keys = Keys::generate(config.store)?.encode();
     for member in &made {
-        member.put(keys_name(config), &keys)?;
+        keys.iter().try_for_each(|(name, bytes)| member.put(*name, bytes))?;
     }
     let places: Vec<_> = places.iter().map(|place| place.as_os_str().as_bytes().to_vec()).collect();
     for (number, member) in made.iter().enumerate() {

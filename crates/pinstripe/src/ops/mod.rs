@@ -7,6 +7,7 @@
 pub mod backup;
 pub mod check;
 pub mod init;
+pub mod key;
 pub mod ls;
 pub mod members;
 pub mod repair;

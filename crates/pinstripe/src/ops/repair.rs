@@ -10,13 +10,14 @@ use std::path::PathBuf;
 
 use super::check::{indexed_sets, judge};
 use crate::error::{Error, Kind, Result};
+use crate::format::label::Encryption;
 use crate::id::{SetId, SnapshotId, random};
 use crate::member::{ExtentName, Replace, Room, SharedMember};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::lay_run;
-use crate::store::{Store, index, keys_name, read_small, replace_small};
+use crate::store::{Store, index, read_small, replace_small};
 use crate::stripe::{SetReader, StripSink};
 
 /// What to repair.
@@ -40,6 +41,8 @@ pub struct Outcome {
     pub rebuilt_runs: u64,
     /// Extents that nothing can bring back.
     pub lost_extents: u64,
+    /// The store is encrypted and its key was not given: index runs were not made anew.
+    pub without_key: bool,
 }
 
 /// Repairs the store.
@@ -55,7 +58,11 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     }
     small_objects(store, monitor, &mut outcome)?;
     stripe_sets(store, options, monitor, &mut outcome)?;
-    index_runs(store, monitor, &mut outcome)?;
+    if store.is_locked() {
+        outcome.without_key = true;
+    } else {
+        index_runs(store, monitor, &mut outcome)?;
+    }
     outcome.repaired_objects += store.write_labels()?;
     Ok(outcome)
 }
@@ -75,7 +82,7 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
 }
 
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
-    let mut names = BTreeSet::from([keys_name(&store.config)]);
+    let mut names: BTreeSet<_> = store.key_names()?.into_iter().collect();
     let ids = store.list(Room::Snapshots)?.into_keys();
     names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
     for name in names {
@@ -95,7 +102,11 @@ fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Res
         let good = match (name, good) {
             (_, Some(good)) => good,
             // The keys in memory were read from a member whose copy is unreadable only now.
-            (ExtentName::In(Room::Keys, _), None) => store.keys.encode(),
+            (ExtentName::In(Room::Keys, _), None)
+                if store.config.encryption == Encryption::None =>
+            {
+                store.keys()?.encode()
+            }
             (_, None) => {
                 monitor.loss(
                     name.path(),
@@ -123,7 +134,9 @@ fn stripe_sets(
     let mut indexed = indexed_sets(store);
     for room in [Room::Packs, Room::Index] {
         let there = index::sets_in(store, room)?;
-        let is_readable = |(_, members): &(&SetId, &Vec<usize>)| members.len() >= needed;
+        // A short index run may be read from fewer: it is tried, and made anew when it is not.
+        let is_readable =
+            |(_, members): &(&SetId, &Vec<usize>)| room == Room::Index || members.len() >= needed;
         let mut sets: BTreeSet<SetId> =
             there.iter().filter(is_readable).map(|(set, _)| *set).collect();
         if room == Room::Packs {
@@ -176,6 +189,13 @@ fn repair_set(
                 monitor.add(Counter::RepairedExtents, 1);
                 repaired += 1;
             }
+            // Derived: made anew later.
+            Err(error)
+                if error.kind() == Kind::TooManyLosses
+                    && matches!(name, ExtentName::In(Room::Index, _)) =>
+            {
+                break;
+            }
             Err(error) if error.kind() == Kind::TooManyLosses => {
                 monitor.loss(member.place().join(name.path()), error);
                 lost += 1;
@@ -205,7 +225,9 @@ fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result
                     packs.extend(run_packs.into_iter().filter(|p| there.contains_key(&p.set)));
                 }
             }
-            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+                return Err(error);
+            }
             Err(_) => outdated.push(run),
         }
     }
@@ -242,6 +264,6 @@ fn write_run(store: &Store, packs: &[crate::format::pack_index::PackIndex]) -> R
         member.as_ref().map(|m| m.create(name, Replace::Never)).transpose()
     };
     let mut extents = Extents(store.members().iter().map(create).collect::<Result<_>>()?);
-    lay_run(set, packs, &store.config, &mut extents)?;
+    lay_run(set, packs, &store.config, &store.sealer()?, &mut extents)?;
     extents.0.into_iter().flatten().try_for_each(|writer| writer.seal())
 }

@@ -59,7 +59,7 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
     let plan = Plan {
         packs: &packs,
         catalogued: &catalogued,
-        keys: &store.keys,
+        keys: store.keys()?,
         sink: &sink,
         to: options.to,
         strip: &below,

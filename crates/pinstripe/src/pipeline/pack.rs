@@ -8,25 +8,20 @@ use super::spare::Spare;
 use crate::error::Result;
 use crate::format::label::StoreConfig;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
-use crate::format::record::{self, ChunkRow, RecordKind};
+use crate::format::record::RecordHead;
 use crate::format::stripe_set::{Geometry, SetKind};
 use crate::id::{SetId, random};
 use crate::member::ExtentName;
+use crate::seal::Sealer;
 use crate::store::index::index_record;
 use crate::stripe::{SetWriter, StripSink};
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {
-    /// What its chunks are.
-    pub kind: RecordKind,
-    /// How `stored` was compressed.
-    pub codec: u8,
-    /// Its chunks, in the order of their bytes.
-    pub chunks: Vec<ChunkRow>,
-    /// Length of the chunks together.
-    pub raw_bytes: u32,
-    /// What is stored.
-    pub stored: Vec<u8>,
+    /// What it holds.
+    pub head: RecordHead,
+    /// All of it as it is stored: head, table, compressed bytes, sealed or not.
+    pub bytes: Vec<u8>,
 }
 
 /// What a packer is fed.
@@ -55,7 +50,7 @@ fn geometry(config: &StoreConfig) -> Result<Geometry> {
 }
 
 /// Lays records into packs until the queue closes, and names what each pack holds. Buffers of
-/// compressed bytes go back to `spare`.
+/// records go back to `spare`.
 ///
 /// # Errors
 /// When the system has no randomness to name a pack.
@@ -63,6 +58,7 @@ pub fn run(
     fed: &Receiver<ToPacker>,
     fleet: &Fleet<'_>,
     config: &StoreConfig,
+    sealer: &Sealer,
     spare: &Spare,
 ) -> Result<Vec<PackIndex>> {
     let mut sealed = Vec::new();
@@ -76,7 +72,7 @@ pub fn run(
                 if tickets == ticket.feeders {
                     tickets = 0;
                     if let Some(pack) = open.take() {
-                        sealed.push(pack.seal(fleet)?);
+                        sealed.push(pack.seal(fleet, sealer)?);
                     }
                     // Nobody waits any more when the run is over.
                     let _ = ticket.durable.send(fleet.begin_barrier());
@@ -88,16 +84,17 @@ pub fn run(
             Some(pack) => pack,
             None => open.insert(OpenPack::begin(fleet, config)?),
         };
-        pack.add(&record, fleet)?;
-        spare.give(record.stored);
+        let FinishedRecord { head, bytes } = record;
+        pack.add(head, &bytes, fleet)?;
+        spare.give(bytes);
         if pack.writer.position() >= PACK_BYTES
             && let Some(pack) = open.take()
         {
-            sealed.push(pack.seal(fleet)?);
+            sealed.push(pack.seal(fleet, sealer)?);
         }
     }
     if let Some(pack) = open {
-        sealed.push(pack.seal(fleet)?);
+        sealed.push(pack.seal(fleet, sealer)?);
     }
     Ok(sealed)
 }
@@ -105,7 +102,6 @@ pub fn run(
 struct OpenPack {
     index: PackIndex,
     writer: SetWriter,
-    head: Vec<u8>,
 }
 
 impl OpenPack {
@@ -113,32 +109,24 @@ impl OpenPack {
         let set = SetId(random()?);
         fleet.begin(ExtentName::pack(set));
         let writer = SetWriter::new(config.store, set, SetKind::Pack, geometry(config)?);
-        Ok(OpenPack { index: PackIndex { set, records: Vec::new() }, writer, head: Vec::new() })
+        Ok(OpenPack { index: PackIndex { set, records: Vec::new() }, writer })
     }
 
-    fn add(&mut self, record: &FinishedRecord, fleet: &Fleet<'_>) -> Result<()> {
-        let FinishedRecord { kind, codec, chunks, raw_bytes, stored } = record;
+    fn add(&mut self, head: RecordHead, record: &[u8], fleet: &Fleet<'_>) -> Result<()> {
         let mut sink = fleet.sink(ExtentName::pack(self.index.set));
         let offset = self.writer.position();
-        self.head.clear();
-        record::write_head(&mut self.head, *kind, *codec, chunks, *raw_bytes, stored);
-        self.writer.append(&self.head, &mut sink)?;
-        self.writer.append(stored, &mut sink)?;
-        self.index.records.push(IndexedRecord {
-            offset,
-            bytes: (self.head.len() + stored.len()) as u32,
-            kind: *kind,
-            raw_bytes: *raw_bytes,
-            chunks: chunks.clone(),
-        });
+        self.writer.append(record, &mut sink)?;
+        let RecordHead { kind, raw_bytes, chunks, .. } = head;
+        let bytes = record.len() as u32;
+        self.index.records.push(IndexedRecord { offset, bytes, kind, raw_bytes, chunks });
         Ok(())
     }
 
-    fn seal(mut self, fleet: &Fleet<'_>) -> Result<PackIndex> {
+    fn seal(mut self, fleet: &Fleet<'_>, sealer: &Sealer) -> Result<PackIndex> {
         let name = ExtentName::pack(self.index.set);
         let mut sink = fleet.sink(name);
         let start = self.writer.position();
-        self.writer.append(&index_record(&self.index), &mut sink)?;
+        self.writer.append(&index_record(&self.index, sealer)?, &mut sink)?;
         let end = self.writer.position();
         self.writer.finish(start..end, &mut sink)?;
         fleet.seal(name);
@@ -150,11 +138,16 @@ impl OpenPack {
 ///
 /// # Errors
 /// When the system has no randomness to name it.
-pub fn write_run(packs: &[PackIndex], fleet: &Fleet<'_>, config: &StoreConfig) -> Result<()> {
+pub fn write_run(
+    packs: &[PackIndex],
+    fleet: &Fleet<'_>,
+    config: &StoreConfig,
+    sealer: &Sealer,
+) -> Result<()> {
     let set = SetId(random()?);
     let name = ExtentName::index(set);
     fleet.begin(name);
-    lay_run(set, packs, config, &mut fleet.sink(name))?;
+    lay_run(set, packs, config, sealer, &mut fleet.sink(name))?;
     fleet.seal(name);
     Ok(())
 }
@@ -167,11 +160,12 @@ pub fn lay_run(
     set: SetId,
     packs: &[PackIndex],
     config: &StoreConfig,
+    sealer: &Sealer,
     sink: &mut dyn StripSink,
 ) -> Result<()> {
     let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config)?);
     for pack in packs {
-        writer.append(&index_record(pack), sink)?;
+        writer.append(&index_record(pack, sealer)?, sink)?;
     }
     let end = writer.position();
     writer.finish(0..end, sink).map(drop)

@@ -8,7 +8,7 @@
 //! chunks below one are in use, like those of a snapshot.
 
 use crate::error::{Error, Kind, Result};
-use crate::format::snapshot::Snapshot;
+use crate::format::snapshot::{self, Snapshot};
 use crate::id::random;
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
@@ -47,12 +47,19 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapsho
     Ok(found)
 }
 
-/// Reads the bytes of a checkpoint.
+/// Whether the bytes are those of a checkpoint, as far as can be told without a key.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when they are damaged or no checkpoint of this store.
-pub fn decode(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
-    let checkpoint = Snapshot::decode(bytes)?;
+/// [`Kind::Corrupt`] when they are damaged or of another store.
+pub fn judge(store: &Store, bytes: &[u8]) -> Result<()> {
+    if snapshot::parse(bytes)?.store != store.config.store {
+        return Err(Error::new(Kind::Corrupt, "this is no checkpoint of this store"));
+    }
+    Ok(())
+}
+
+fn decode(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
+    let checkpoint = store.opener().snapshot(bytes)?;
     if checkpoint.store != store.config.store || checkpoint.count(MARK).is_none() {
         return Err(Error::new(Kind::Corrupt, "this is no checkpoint of this store"));
     }

@@ -8,6 +8,7 @@
 
 pub mod checkpoints;
 pub mod index;
+mod keyring;
 mod open;
 pub mod packs;
 pub mod snapshots;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+pub use keyring::{KeyRoom, judge_key_object};
 pub use open::{OpenOptions, read_member};
 
 use crate::error::{Error, Kind, Result};
@@ -25,6 +27,7 @@ use crate::format::keys::Keys;
 use crate::format::label::{Label, StoreConfig};
 use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
 use crate::monitor::Monitor;
+use crate::seal::{self, Opener, Sealer};
 
 /// One member's seat in the store: taken or absent.
 pub struct Seat {
@@ -40,21 +43,46 @@ pub struct Seat {
 pub struct Store {
     /// What all members agree on.
     pub config: StoreConfig,
-    /// The secrets.
-    pub keys: Keys,
     /// One seat per member, by member number.
     pub seats: Vec<Seat>,
     /// Members that were found in another place than their neighbours' labels say.
     pub moved: Vec<(usize, PathBuf)>,
+    keys: Option<Keys>,
+    opener: Opener,
+    unlocked: Option<keyring::Unlocked>,
     options: OpenOptions,
 }
 
-/// The name of the keys object: there is one per store.
+/// The name of the keys of a store that is not encrypted.
 pub fn keys_name(config: &StoreConfig) -> ExtentName {
     ExtentName::In(Room::Keys, config.store.0)
 }
 
 impl Store {
+    /// The secrets.
+    ///
+    /// # Errors
+    /// [`Kind::Locked`] when the store is encrypted and was not unlocked.
+    pub fn keys(&self) -> Result<&Keys> {
+        self.keys.as_ref().ok_or_else(seal::locked)
+    }
+
+    /// What opens the seals of records and snapshots; without keys it opens none.
+    pub fn opener(&self) -> &Opener {
+        &self.opener
+    }
+
+    /// What seals the records and snapshots of one run: to be asked for once per run.
+    ///
+    /// # Errors
+    /// [`Kind::Locked`] when the store is encrypted and was not unlocked; those of members that
+    /// cannot be given its keys.
+    pub fn sealer(&self) -> Result<Sealer> {
+        let keys = self.keys()?;
+        self.spread_keys()?;
+        Sealer::new(self.config.encryption, self.config.padding, keys)
+    }
+
     /// The members by number, `None` where absent.
     pub fn members(&self) -> Vec<Option<SharedMember>> {
         self.seats.iter().map(|seat| seat.member.clone()).collect()

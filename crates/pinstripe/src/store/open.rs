@@ -8,14 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Seat, Store, keys_name, read_small};
+use super::{Seat, Store, judge_key_object, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::fault::{FaultMember, Plan};
 use crate::format::keys::Keys;
-use crate::format::label::{Label, StoreConfig};
+use crate::format::label::{Encryption, Label, StoreConfig};
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember, Steps};
+use crate::seal::Opener;
 
 /// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
 #[derive(Default, Clone)]
@@ -106,8 +107,12 @@ impl Store {
                 seats[number].absence = absence;
             }
         }
-        let keys = read_keys(&seats, &label.config)?;
-        let mut store = Store { keys, config: label.config, seats, moved, options };
+        let config = label.config;
+        let (keys, opener) = match config.encryption {
+            Encryption::None => (Some(read_keys(&seats, &config)?), Opener::clear()),
+            _ => (None, Opener::locked()),
+        };
+        let mut store = Store { config, seats, moved, keys, opener, unlocked: None, options };
         store.seat_unlabelled(|number| candidates(&path(&label.places[number]), &own_old, &any));
         store.require_quorum()?;
         Ok(store)
@@ -150,9 +155,14 @@ impl Store {
             Some(header) => {
                 header.store == self.config.store && usize::from(header.member) == number
             }
-            None => read_small(member, keys_name(&self.config))
-                .and_then(|bytes| Keys::decode(&bytes))
-                .is_ok_and(|keys| keys == self.keys),
+            None => {
+                let ids = member.list(Room::Keys).unwrap_or_default();
+                ids.into_iter().any(|(id, _)| {
+                    read_small(member, ExtentName::In(Room::Keys, id))
+                        .and_then(|bytes| judge_key_object(self, id, &bytes))
+                        .is_ok()
+                })
+            }
         }
     }
 
@@ -297,6 +307,7 @@ mod tests {
             strip_bytes: 4096,
             chunking: "64K".parse().unwrap(),
             codec: "raw".parse().unwrap(),
+            seal: crate::ops::init::Seal::none(),
             same_disk: true,
             now_seconds: 0,
         })

@@ -13,7 +13,7 @@ use crate::codec::Decoder;
 use crate::dedup::{ChunkIndex, Place};
 use crate::error::{Error, Kind, Result};
 use crate::format::pack_index::PackIndex;
-use crate::format::record::{self, RecordHead};
+use crate::format::record::RecordHead;
 use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, SharedMember};
 use crate::monitor::{Counter, Monitor};
@@ -53,6 +53,10 @@ pub struct Catalogued {
     pub chunks: ChunkIndex,
     /// Packs that an index run speaks of and that too few members have.
     pub lost_packs: u64,
+    /// Packs among these that no index run speaks of which is whole on every present member. Who
+    /// relies on them must speak of them in a run of his own: without one, they would count no
+    /// more as soon as a member loses its part.
+    pub unspoken: Vec<PackIndex>,
 }
 
 impl Catalogued {
@@ -142,18 +146,19 @@ impl<'a> PackReader<'a> {
         let mut buffer = Vec::with_capacity(bytes as usize);
         let report = reader.read(range.clone(), &mut buffer)?;
         self.count(&report, bytes);
-        if let Ok((head, stored)) = record::parse(&buffer) {
-            let stored = buffer.len() - stored.len()..buffer.len();
-            return Ok(FetchedRecord { head, bytes: buffer, stored });
-        }
-        buffer.clear();
-        let report = reader.read_verified(range, &mut buffer)?;
-        self.count(&report, bytes);
-        let parsed = record::parse(&buffer).map(|(head, stored)| (head, stored.len()));
-        let (head, stored_bytes) =
-            parsed.map_err(|error| error.at(format!("pack {set}, record at {offset}")))?;
-        let stored = buffer.len() - stored_bytes..buffer.len();
-        Ok(FetchedRecord { head, bytes: buffer, stored })
+        let opener = self.store.opener();
+        let opened = match opener.record(&mut buffer) {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == Kind::Locked => return Err(error),
+            Err(_) => {
+                buffer.clear();
+                let report = reader.read_verified(range, &mut buffer)?;
+                self.count(&report, bytes);
+                let opened = opener.record(&mut buffer);
+                opened.map_err(|error| error.at(format!("pack {set}, record at {offset}")))?
+            }
+        };
+        Ok(FetchedRecord { head: opened.head, bytes: buffer, stored: opened.stored })
     }
 
     fn count(&self, report: &ReadReport, bytes: u32) {
@@ -189,7 +194,7 @@ impl<'a> ChunkReader<'a> {
         let raw = self.record(record)?;
         let range = place.raw_offset as usize..(place.raw_offset + place.raw_bytes) as usize;
         let chunk = raw.get(range).ok_or_else(|| wrong_place(id))?;
-        if self.packs.store.keys.chunk_id(chunk) != *id {
+        if self.packs.store.keys()?.chunk_id(chunk) != *id {
             return Err(wrong_place(id));
         }
         Ok(chunk.to_vec())

@@ -32,7 +32,7 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
 /// When none has.
 pub fn read(store: &Store, id: SnapshotId) -> Result<Snapshot> {
     store.read_object(ExtentName::snapshot(id), |bytes| {
-        let snapshot = Snapshot::decode(bytes)?;
+        let snapshot = store.opener().snapshot(bytes)?;
         if snapshot.id != id || snapshot.store != store.config.store {
             return Err(Error::new(Kind::Corrupt, "this snapshot has another name")
                 .expected(id, snapshot.id));

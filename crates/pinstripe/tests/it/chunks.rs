@@ -40,7 +40,8 @@ fn rows(
 fn cut(site: &Site, path: &Path, extents: &[std::ops::Range<u64>]) -> Vec<ChunkRow> {
     let store = site.store();
     let chunking = store.config.chunking.parse().unwrap();
-    let cutter = Cutter::new(chunking, store.keys.gear_seed).unwrap();
+    let cutter =
+        Cutter::for_store(chunking, store.config.chunker, &store.keys().unwrap().gear).unwrap();
     let file = fs::File::open(path).unwrap();
     let mut rows = Vec::new();
     for extent in extents {
@@ -50,7 +51,10 @@ fn cut(site: &Site, path: &Path, extents: &[std::ops::Range<u64>]) -> Vec<ChunkR
         while at < bytes.len() {
             let len = cutter.next_cut(extent.start + at as u64, &bytes[at..], true);
             let chunk = &bytes[at..at + len];
-            rows.push(ChunkRow { id: store.keys.chunk_id(chunk), raw_bytes: len as u32 });
+            rows.push(ChunkRow {
+                id: store.keys().unwrap().chunk_id(chunk),
+                raw_bytes: len as u32,
+            });
             at += len;
         }
     }

@@ -254,11 +254,9 @@ fn without_parity_objects_heal_and_lost_strips_are_named() {
     let bench = Bench::new(2, 0);
     let site = &bench.site;
     for (number, action) in ON_OBJECTS.iter().enumerate() {
-        for file in [
-            ExtentName::Label.path(),
-            ExtentName::snapshot(bench.first.0.id).path(),
-            pinstripe::store::keys_name(&site.store().config).path(),
-        ] {
+        let names = [ExtentName::Label, ExtentName::snapshot(bench.first.0.id)];
+        for file in site.store().key_names().unwrap().into_iter().chain(names) {
+            let file = file.path();
             site.put_image(&bench.image);
             let member = number % 2;
             hurt(&site.members[member].join(&file), *action);

@@ -12,6 +12,7 @@ use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::fleet::Fleet;
 use pinstripe::pipeline::pack::{self, FinishedRecord, ToPacker};
 use pinstripe::pipeline::spare::Spare;
+use pinstripe::seal::Sealer;
 use pinstripe::store::Store;
 use pinstripe::store::tree::TreeWriter;
 
@@ -41,23 +42,25 @@ pub fn symlink(path: &[u8], target: &[u8]) -> Entry {
 /// Writes chunks and trees into a store, without a source.
 pub struct Forge<'a> {
     store: &'a Store,
+    sealer: Sealer,
     records: Vec<FinishedRecord>,
 }
 
 impl<'a> Forge<'a> {
     pub fn new(store: &'a Store) -> Self {
-        Forge { store, records: Vec::new() }
+        Forge { store, sealer: store.sealer().unwrap(), records: Vec::new() }
     }
 
     fn chunk(&mut self, kind: RecordKind, bytes: &[u8]) -> ChunkId {
-        let row = ChunkRow { id: self.store.keys.chunk_id(bytes), raw_bytes: bytes.len() as u32 };
-        self.records.push(FinishedRecord {
-            kind,
-            codec: 0,
-            chunks: vec![row],
-            raw_bytes: row.raw_bytes,
-            stored: bytes.to_vec(),
-        });
+        let row = ChunkRow {
+            id: self.store.keys().unwrap().chunk_id(bytes),
+            raw_bytes: bytes.len() as u32,
+        };
+        let mut record = Vec::new();
+        self.sealer.begin(&mut record, &[row]);
+        record.extend_from_slice(bytes);
+        let head = self.sealer.close(&mut record, kind, 0, vec![row], row.raw_bytes).unwrap();
+        self.records.push(FinishedRecord { head, bytes: record });
         row.id
     }
 
@@ -104,11 +107,12 @@ impl<'a> Forge<'a> {
                 .into_iter()
                 .for_each(|record| sender.send(ToPacker::Record(record)).unwrap());
             drop(sender);
-            let packs = pack::run(&records, &fleet, &store.config, &Spare::default()).unwrap();
+            let packs = pack::run(&records, &fleet, &store.config, &self.sealer, &Spare::default())
+                .unwrap();
             fleet.barrier().unwrap();
-            pack::write_run(&packs, &fleet, &store.config).unwrap();
+            pack::write_run(&packs, &fleet, &store.config, &self.sealer).unwrap();
             fleet.barrier().unwrap();
-            fleet.put(ExtentName::snapshot(snapshot.id), snapshot.encode());
+            fleet.put(ExtentName::snapshot(snapshot.id), self.sealer.snapshot(&snapshot).unwrap());
             fleet.barrier().unwrap();
         });
         snapshot

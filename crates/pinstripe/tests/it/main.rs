@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 mod model;
 mod resume;
+mod seal;
 mod seams;
 mod source;
 mod strangers;

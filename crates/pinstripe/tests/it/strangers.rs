@@ -8,7 +8,7 @@ use pinstripe::error::Kind;
 use pinstripe::format::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
 use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops;
-use pinstripe::store::{index, keys_name};
+use pinstripe::store::index;
 
 use crate::look::look;
 use crate::support::{
@@ -154,9 +154,10 @@ fn small_objects_of_a_newer_version_are_refused_and_left_alone() {
         small_tree(&site.source(), 1);
         let snapshot = site.save();
         let image = site.image();
-        let keys = keys_name(&site.store().config).path();
+        let keys = site.store().key_names().unwrap();
         // The label of one member, the keys of all.
-        for (name, members) in [(ExtentName::Label.path(), 1..2), (keys, 0..3)] {
+        let keys = keys.into_iter().map(|name| (name.path(), 0..3));
+        for (name, members) in keys.chain([(ExtentName::Label.path(), 1..2)]) {
             site.put_image(&image);
             site.members[members].iter().for_each(|member| age_object(&member.join(&name), at));
             let aged = site.image();

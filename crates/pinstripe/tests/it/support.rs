@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex};
 
 use pinstripe::error::{Kind, Result};
 use pinstripe::fault::Plan;
+use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{Step, Steps};
 use pinstripe::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
+use pinstripe::seal::{Credential, NewSlot};
 use pinstripe::store::{OpenOptions, Store};
 use tempfile::TempDir;
 
@@ -139,9 +141,28 @@ pub struct Image(pub BTreeMap<PathBuf, Vec<u8>>);
 pub struct Site {
     dir: TempDir,
     pub members: Vec<PathBuf>,
+    /// Whether its store is encrypted, as stores are unless somebody asks for another.
+    pub sealed: bool,
+}
+
+/// What opens every encrypted store of these tests: a key file, which costs no time.
+pub fn credential() -> Credential {
+    Credential::of_key_file(&[b'7'; 64]).unwrap()
+}
+
+pub fn new_slot() -> NewSlot {
+    let (credential, label) = (credential(), "test".to_owned());
+    NewSlot { credential, costs: KdfCosts::DEFAULT, label, now_seconds: 0 }
 }
 
 impl Site {
+    /// A store that is not encrypted.
+    pub fn clear(members: usize, parity: u8) -> Self {
+        let site = Site { sealed: false, ..Site::bare(members) };
+        site.init(parity, "4K", Arc::new(NoWait)).unwrap();
+        site
+    }
+
     /// A store over so many members, with content cut at about 4 KiB.
     pub fn new(members: usize, parity: u8) -> Self {
         Site::with_chunks(members, parity, "4K")
@@ -158,7 +179,7 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
         let members = (0..members).map(|number| root.join(format!("m{number}"))).collect();
-        let site = Site { dir, members };
+        let site = Site { dir, members, sealed: true };
         fs::create_dir(site.source()).unwrap();
         site
     }
@@ -170,6 +191,11 @@ impl Site {
             strip_bytes: STRIP_BYTES,
             chunking: chunking.parse().unwrap(),
             codec: "zstd:1".parse().unwrap(),
+            seal: if self.sealed {
+                ops::init::Seal::with(new_slot())
+            } else {
+                ops::init::Seal::none()
+            },
             same_disk: true,
             now_seconds: 0,
         };
@@ -206,7 +232,16 @@ impl Site {
 
     pub fn open(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
         let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
-        Store::open_with(&self.members[member], OpenOptions { faults, steps: Some(steps) })
+        let options = OpenOptions { faults, steps: Some(steps) };
+        let mut store = Store::open_with(&self.members[member], options)?;
+        store.unlock(&credential())?;
+        Ok(store)
+    }
+
+    /// The store, as who has no key opens it.
+    pub fn locked_store(&self) -> Store {
+        let options = OpenOptions { faults: Plan::default(), steps: Some(Arc::new(NoWait)) };
+        Store::open_with(&self.members[0], options).unwrap()
     }
 
     /// Backs the source up, cleanly.

@@ -115,7 +115,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     keep_labels_true(store, monitor);
     let exclude = exclude_members(store, options.exclude.clone(), &sources, monitor);
     let chunking: Chunking = store.config.chunking.parse()?;
-    let cutter = Cutter::new(chunking, store.keys.gear_seed)?;
+    let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
     let codec: Codec = store.config.codec.parse()?;
     let catalogued = index::load(store, monitor)?;
     let earlier = Ancestry::find(store, &options.host, &sources, monitor)?;
@@ -126,6 +126,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let plan = pipeline::backup::Plan {
         store,
         chunks: &catalogued.chunks,
+        unspoken: &catalogued.unspoken,
         input: Input::Trees(comparison),
         cutter: &cutter,
         codec,

@@ -51,11 +51,12 @@ pub fn run_stream(
     store.sweep(monitor);
     keep_labels_true(store, monitor);
     let chunking: Chunking = store.config.chunking.parse()?;
-    let cutter = Cutter::new(chunking, store.keys.gear_seed)?;
+    let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
     let catalogued = index::load(store, monitor)?;
     let plan = pipeline::backup::Plan {
         store,
         chunks: &catalogued.chunks,
+        unspoken: &catalogued.unspoken,
         input: Input::Stream(content, Box::new(stream_entry(&name, owner, began))),
         cutter: &cutter,
         codec: store.config.codec.parse()?,

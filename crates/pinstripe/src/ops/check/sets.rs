@@ -56,10 +56,11 @@ pub(super) fn stripe_sets(
                 continue;
             }
             let Some(examined) = result else {
-                let leftover = Error::new(
-                    Kind::NotFound,
-                    "left over from a backup that was cut off; nothing needs it",
-                );
+                let leftover = match store.is_locked() {
+                    false => "left over from a backup that was cut off; nothing needs it",
+                    true => "on too few members; whether anything needs it, only the key can tell",
+                };
+                let leftover = Error::new(Kind::NotFound, leftover);
                 monitor.warning(name.path(), leftover);
                 continue;
             };
@@ -115,6 +116,9 @@ fn undecodable(
     verification: &Verification,
     monitor: &Monitor,
 ) -> Vec<(Range<u64>, Error)> {
+    if store.is_locked() {
+        return index::unsound_records(store, set);
+    }
     let index = match index::read_pack_index(store, set) {
         Ok(index) => index,
         Err(error) => return vec![(0..0, error)],
@@ -133,7 +137,7 @@ fn undecodable(
             let mut at = 0;
             for chunk in &head.chunks {
                 let end = at + chunk.raw_bytes as usize;
-                if store.keys.chunk_id(&raw[at..end]) != chunk.id {
+                if store.keys()?.chunk_id(&raw[at..end]) != chunk.id {
                     return Err(Error::new(
                         Kind::Corrupt,
                         format!("chunk {} is not what its id says", chunk.id),

@@ -28,6 +28,7 @@ fn a_pack_over_more_members_than_the_store_has_is_survived() {
         strip_bytes: 4096,
         chunking: "64K".parse().unwrap(),
         codec: "raw".parse().unwrap(),
+        seal: init::Seal::none(),
         same_disk: true,
         now_seconds: 0,
     })

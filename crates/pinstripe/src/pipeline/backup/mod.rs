@@ -67,6 +67,8 @@ pub struct Plan<'a> {
     pub store: &'a Store,
     /// Its chunks.
     pub chunks: &'a ChunkIndex,
+    /// Packs of backups that were cut off: the run of this one speaks of them too.
+    pub unspoken: &'a [PackIndex],
     /// What to take in.
     pub input: Input<'a>,
     /// Cuts content.
@@ -106,13 +108,14 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Reach) -> Snapshot + Sync);
 pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
-    let stored = Spare::new(2 * plan.limits.records_queued);
+    let records = Spare::new(2 * plan.limits.records_queued);
+    let sealer = plan.store.sealer()?;
     let segments = Arc::new(Spare::new(plan.limits.segments));
     let seal_call = SealCall::new(plan.limits.workers);
     let superseded = plan.superseded.clone();
     let shared = Ingest {
         root: root.as_fd(),
-        keys: &plan.store.keys,
+        keys: plan.store.keys()?,
         cutter: plan.cutter,
         codec: plan.codec,
         chunks: plan.chunks,
@@ -120,20 +123,23 @@ pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<
         abort: &abort,
         stop: plan.stop,
         seal_call: &seal_call,
-        stored: &stored,
+        sealer: &sealer,
+        records: &records,
         segments: &segments,
     };
     std::thread::scope(|scope| {
         let store = plan.store;
         let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
+        let unspoken = plan.unspoken;
         let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
         let Ingested { root, reach, mut packs, checkpoint } =
             ingest(scope, &shared, plan, &fleet, describe)?;
         fleet.barrier()?;
         packs.retain(|pack| !pack.records.is_empty());
+        packs.extend_from_slice(unspoken);
         if !packs.is_empty() {
-            pack::write_run(&packs, &fleet, &store.config)?;
+            pack::write_run(&packs, &fleet, &store.config, &sealer)?;
             fleet.barrier()?;
         }
         let snapshot = describe(root, reach);
@@ -141,7 +147,7 @@ pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<
             Reach::Whole => ExtentName::snapshot(snapshot.id),
             Reach::Part => checkpoints::new_name()?,
         };
-        fleet.put(name, snapshot.encode());
+        fleet.put(name, sealer.snapshot(&snapshot)?);
         fleet.barrier()?;
         // Only now is what they name in another object too.
         checkpoint.into_iter().for_each(|name| fleet.delete(name));
@@ -176,7 +182,9 @@ fn ingest<'scope, 'env>(
     let limits = plan.limits;
     let config = &plan.store.config;
     let (busy, mut checkpoint) = (AtomicBool::new(false), None);
-    let object = |root| Ok((checkpoints::new_name()?, describe(root, Reach::Part).encode()));
+    let object = |root| {
+        Ok((checkpoints::new_name()?, shared.sealer.snapshot(&describe(root, Reach::Part))?))
+    };
     let done = std::thread::scope(|stages| {
         let (jobs, job_queue) = bounded(limits.jobs_queued);
         let (outcomes, outcome_queue) = unbounded();
@@ -185,7 +193,7 @@ fn ingest<'scope, 'env>(
         let (tree, tree_queue) = bounded::<ToPacker>(limits.records_queued);
         let packers = [data_queue, tree_queue].map(|queue: Receiver<ToPacker>| {
             stages.spawn(move || {
-                let packed = pack::run(&queue, fleet, config, shared.stored);
+                let packed = pack::run(&queue, fleet, config, shared.sealer, shared.records);
                 // A packer that stops early must not stop those who feed it.
                 queue.iter().for_each(drop);
                 packed

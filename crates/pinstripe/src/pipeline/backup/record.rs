@@ -1,9 +1,9 @@
-//! Gathers new chunks into records and compresses them.
+//! Gathers new chunks into records, compresses and seals them.
 
 use crossbeam_channel::Sender;
 
 use super::shared::Ingest;
-use crate::codec::{Encoded, Encoder};
+use crate::codec::Encoder;
 use crate::error::Result;
 use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
 use crate::id::ChunkId;
@@ -153,19 +153,16 @@ impl<'a> RecordBuilder<'a> {
     }
 
     fn send(&mut self, raw: &[u8], chunks: Vec<ChunkRow>) -> Result<()> {
-        let mut stored = self.shared.stored.take();
-        let encoded = self.encoder.encode(raw, &mut stored)?;
-        if encoded == Encoded::Raw {
-            stored.extend_from_slice(raw);
-        }
-        let codec = encoded.codec_id();
+        let sealer = self.shared.sealer;
+        let mut bytes = self.shared.records.take();
+        sealer.begin(&mut bytes, &chunks);
+        let codec = self.encoder.append(raw, &mut bytes)?.codec_id();
+        let head = sealer.close(&mut bytes, self.kind, codec, chunks, raw.len() as u32)?;
         if self.kind == RecordKind::Data {
-            self.shared.monitor.add(Counter::CompressedBytes, stored.len() as u64);
+            self.shared.monitor.add(Counter::CompressedBytes, u64::from(head.stored_bytes));
         }
-        let raw_bytes = raw.len() as u32;
-        let record = FinishedRecord { kind: self.kind, codec, chunks, raw_bytes, stored };
         // The packer is there until all builders are gone, except when it panicked.
-        let _ = self.records.send(ToPacker::Record(record));
+        let _ = self.records.send(ToPacker::Record(FinishedRecord { head, bytes }));
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use crate::format::keys::Keys;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::spare::Spare;
+use crate::seal::Sealer;
 
 /// What the workers of one backup share.
 pub struct Ingest<'a> {
@@ -33,8 +34,10 @@ pub struct Ingest<'a> {
     pub stop: &'a AtomicBool,
     /// Calls on the workers to hand over what they hold back.
     pub seal_call: &'a SealCall,
-    /// Buffers for compressed records.
-    pub stored: &'a Spare,
+    /// Seals records.
+    pub sealer: &'a Sealer,
+    /// Buffers for finished records.
+    pub records: &'a Spare,
     /// Buffers for segments of large files.
     pub segments: &'a Arc<Spare>,
 }

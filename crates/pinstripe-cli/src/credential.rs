@@ -1,0 +1,316 @@
+//! Where passwords and key files come from: options, the environment, the user's own key files,
+//! a prompt.
+//!
+//! Invariants: a secret is never an argument, never printed and never in an event; a key file is
+//! durable before anything is sealed that only it opens.
+
+use std::env;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::ValueHint;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::format::label::Encryption;
+use pinstripe::id::StoreId;
+use pinstripe::seal::{Credential, locked};
+use pinstripe::store::Store;
+
+use crate::escape;
+use crate::place;
+use crate::run::Run;
+
+/// The environment variable that holds the password.
+const VARIABLE: &str = "PINSTRIPE_PASSWORD";
+/// More is no password and no key file.
+const FILE_MAX_BYTES: u64 = 64 << 10;
+/// How often a prompt asks.
+const TRIES: usize = 3;
+
+/// Options that say where the key of an encrypted store is.
+#[derive(clap::Args, Clone, Default)]
+#[group(skip)]
+pub struct KeyArgs {
+    /// Read the password from this file, up to the end of its first line
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["password_command", "key_file"])]
+    pub password_file: Option<PathBuf>,
+
+    /// Run this shell command and take the first line that it prints as the password
+    #[arg(long, global = true, value_name = "COMMAND", value_hint = ValueHint::CommandString,
+          conflicts_with = "key_file")]
+    pub password_command: Option<String>,
+
+    /// Open the store with this key file
+    ///
+    /// A file with a random key, as 'pinstripe init' and 'pinstripe key add' make them. Without
+    /// any of these options the variable PINSTRIPE_PASSWORD is asked, then the user's own key
+    /// file of the store, $XDG_CONFIG_HOME/pinstripe/keys/STORE or ~/.config/pinstripe/keys/STORE,
+    /// then whoever sits at the terminal.
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key_file: Option<PathBuf>,
+}
+
+impl KeyArgs {
+    /// Whether one of the options was given.
+    pub fn is_given(&self) -> bool {
+        self.password_file.is_some() || self.password_command.is_some() || self.key_file.is_some()
+    }
+
+    /// What the options or the environment give.
+    ///
+    /// # Errors
+    /// As [`of_options`](Self::of_options).
+    pub fn read(&self) -> Result<Option<Credential>> {
+        match (self.of_options()?, env::var_os(VARIABLE)) {
+            (Some(given), _) => Ok(Some(given)),
+            (None, Some(value)) if !value.is_empty() => {
+                Credential::password(value.as_bytes()).map(Some)
+            }
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// What the options give.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is no key file, or the command fails.
+    pub fn of_options(&self) -> Result<Option<Credential>> {
+        if let Some(file) = &self.password_file {
+            return password(&read_file(file)?).map_err(|error| error.at(file)).map(Some);
+        }
+        if let Some(command) = &self.password_command {
+            return password(&output_of(command)?).map(Some);
+        }
+        self.key_file.as_deref().map(key_file).transpose()
+    }
+
+    /// Makes the key file that the options name, if it is not there: for a new store or slot.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make_key_file(&self) -> Result<Option<PathBuf>> {
+        let Some(file) = self.key_file.as_ref().filter(|file| !file.exists()) else {
+            return Ok(None);
+        };
+        write_key_file(file, &Credential::generate()?)?;
+        Ok(Some(file.clone()))
+    }
+}
+
+/// Opens a store's secrets; `must` says whether the verb can do nothing without them.
+///
+/// # Errors
+/// [`Kind::Locked`] when they are needed and nobody gives a password, [`Kind::WrongKey`] when none
+/// fits, [`Kind::Usage`] for options that a store without encryption has no use for.
+pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
+    let places: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
+    let written = run.config()?.key_of(&places);
+    let given = match run.common.key.read()? {
+        None if store.config.encryption != Encryption::None => written.of_options()?,
+        given => given,
+    };
+    if store.config.encryption == Encryption::None {
+        if run.common.key.is_given() || written.is_given() {
+            return Err(Error::new(Kind::Usage, "this store is not encrypted")
+                .at(&store.seats[0].place)
+                .advice(
+                    "leave the password or key file out; if the store should be encrypted, \
+                         somebody has put another one in its place",
+                ));
+        }
+        return Ok(None);
+    }
+    let own = || -> Result<Option<Credential>> {
+        match own_key_file(store.config.store) {
+            Some(file) if file.exists() => key_file(&file).map(Some),
+            _ => Ok(None),
+        }
+    };
+    let credential = match given {
+        Some(given) => Some(given),
+        None => own()?,
+    };
+    if let Some(credential) = credential {
+        tell(run, store.unlock(&credential)?);
+        return Ok(Some(credential));
+    }
+    if !is_terminal() {
+        if must {
+            return Err(locked());
+        }
+        run.monitor.note("the store is encrypted and no key was given: what needs it is left out");
+        return Ok(None);
+    }
+    for tries in 1..=TRIES {
+        let question = match must {
+            true => "Password: ",
+            false => "Password (empty: do what needs none): ",
+        };
+        let answer = ask(question)?;
+        if answer.is_empty() {
+            return if must { Err(locked()) } else { Ok(None) };
+        }
+        let credential = Credential::password(answer)?;
+        match store.unlock(&credential) {
+            Ok(damaged) => {
+                tell(run, damaged);
+                return Ok(Some(credential));
+            }
+            Err(error) if error.kind() == Kind::WrongKey && tries < TRIES => {
+                run.screen.complain("pinstripe: no key slot opens with this password");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(locked())
+}
+
+fn tell(run: &Run, damaged: Vec<Error>) {
+    for error in damaged {
+        let place = error.place().map(Path::to_path_buf).unwrap_or_default();
+        run.monitor.warning(place, error.advice("make another: pinstripe key add"));
+    }
+}
+
+/// Asks for a new password twice.
+///
+/// # Errors
+/// [`Kind::Usage`] when there is no terminal, when it is empty, or when both answers differ.
+pub fn ask_new(without: &str) -> Result<Credential> {
+    if !is_terminal() {
+        return Err(Error::new(Kind::Usage, "a password or a key file is needed").advice(without));
+    }
+    let first = ask("New password: ")?;
+    let credential = Credential::password(first.clone())?;
+    if ask("The same again: ")? != first {
+        return Err(Error::new(Kind::Usage, "the two passwords differ"));
+    }
+    Ok(credential)
+}
+
+fn is_terminal() -> bool {
+    stdin().is_terminal() && stderr().is_terminal()
+}
+
+fn ask(question: &str) -> Result<Vec<u8>> {
+    rpassword::prompt_password(question)
+        .map(String::into_bytes)
+        .map_err(|error| Error::io("cannot ask for the password", "/dev/tty", error))
+}
+
+/// The user's own key file of a store.
+pub fn own_key_file(store: StoreId) -> Option<PathBuf> {
+    Some(place::config_dir()?.join("pinstripe/keys").join(store.to_string()))
+}
+
+/// Writes a key file, durably; one that is there is never touched.
+///
+/// # Errors
+/// [`Kind::Exists`] when there is one; the system's.
+pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
+    let text = credential.key_file_text().expect("only keys of key files are written");
+    let told = |what: &str| {
+        let (what, file) = (what.to_owned(), file.to_path_buf());
+        move |error| Error::io(what, file, error)
+    };
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(parent)
+        .map_err(told("cannot make the directory of the key file"))?;
+    let mut out = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+        .map_err(told("cannot make the key file"))?;
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.sync_all())
+        .and_then(|()| File::open(parent)?.sync_all())
+        .map_err(told("cannot write the key file"))
+}
+
+/// What people should do about a new key file.
+pub fn keep_a_copy(file: &Path) -> String {
+    format!(
+        "the key file is {}: keep a copy of it where the members are not; without it nothing can \
+         be read",
+        escape::path(file)
+    )
+}
+
+fn key_file(file: &Path) -> Result<Credential> {
+    Credential::of_key_file(&read_file(file)?).map_err(|error| error.at(file))
+}
+
+fn read_file(file: &Path) -> Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|opened| opened.take(FILE_MAX_BYTES).read_to_end(&mut bytes))
+        .map_err(|error| Error::io("cannot read the password or key", file, error))?;
+    Ok(bytes)
+}
+
+fn output_of(command: &str) -> Result<Vec<u8>> {
+    let failed =
+        |why: String| Error::new(Kind::Usage, format!("the command of --password-command {why}"));
+    let output = Command::new("/bin/sh")
+        .args(["-c", command])
+        .stdin(Stdio::inherit())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| failed(format!("cannot be run: {error}")))?;
+    if !output.status.success() {
+        return Err(failed(format!("ended with {}", output.status)));
+    }
+    Ok(output.stdout)
+}
+
+/// The first line, as a password.
+fn password(bytes: &[u8]) -> Result<Credential> {
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    Credential::password(line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+/// Removes a key file that was made for something that then failed.
+pub fn take_back(made: Option<&Path>) {
+    if let Some(file) = made {
+        let _ = fs::remove_file(file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_the_first_line() {
+        for text in ["secret", "secret\n", "secret\r\n", "secret\nnot this\n"] {
+            let Credential::Password(found) = password(text.as_bytes()).unwrap() else { panic!() };
+            assert_eq!(**found, *b"secret");
+        }
+        assert_eq!(password(b"\nx").unwrap_err().kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn a_key_file_is_private_and_never_written_over() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("new/key");
+        let key = Credential::generate().unwrap();
+        write_key_file(&file, &key).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(file.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(key_file(&file).unwrap().key_file_text(), key.key_file_text());
+        let other = Credential::generate().unwrap();
+        assert_eq!(write_key_file(&file, &other).unwrap_err().kind(), Kind::Exists);
+        assert_eq!(key_file(&file).unwrap().key_file_text(), key.key_file_text());
+    }
+}

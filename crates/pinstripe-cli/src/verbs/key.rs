@@ -1,0 +1,230 @@
+//! `pinstripe key`: the ways to open an encrypted store.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe::clock;
+use pinstripe::error::Result;
+use pinstripe::format::key_ring::KdfCosts;
+use pinstripe::ops::key::{self, Slot};
+use pinstripe::seal::{Credential, NewSlot};
+use pinstripe::units::KIB;
+
+use super::counted;
+use crate::args::{Size, size};
+use crate::credential::{KeyArgs, ask_new, keep_a_copy, take_back};
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::table::{self, Side};
+use crate::time;
+
+/// Add, remove and list the passwords and key files that open the store, or change its keys
+///
+/// An encrypted store has one or more key slots, each opened by one password or key file.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe key list
+  pinstripe key add --label laptop
+  pinstripe key add --new-key-file /root/store.key
+  pinstripe key remove laptop
+  pinstripe key rotate --new-password-file /root/new-password")]
+pub struct Args {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(clap::Subcommand)]
+enum Act {
+    /// List the key slots; this needs no key
+    List,
+    /// Add a password or a key file that opens the store
+    Add(New),
+    /// Remove a key slot
+    ///
+    /// Whoever had its password may have kept what it opens: to shut them out of later backups,
+    /// rotate. The last slot stays.
+    Remove {
+        /// Its label, or the beginning of its id
+        #[arg(value_name = "SLOT")]
+        slot: String,
+    },
+    /// Give the store new keys, opened by one password or key file alone
+    ///
+    /// What is stored stays as it is and can still be read; what is stored from now on is sealed
+    /// with the new keys. All other slots go: add them again. Without a new password or key file,
+    /// the one that opens the store now goes on to open it.
+    Rotate(New),
+}
+
+/// What a new slot is to be.
+#[derive(clap::Args)]
+#[group(id = "new_key", multiple = false, args = ["new_password_file", "new_password_command", "new_key_file"])]
+struct New {
+    /// Read the new password from this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    new_password_file: Option<PathBuf>,
+
+    /// Run this shell command and take the first line that it prints as the new password
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    new_password_command: Option<String>,
+
+    /// Open with this key file, which is made if it is not there
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    new_key_file: Option<PathBuf>,
+
+    /// A name for the slot
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+
+    /// Memory that trying a password costs: 64K to 4G
+    #[arg(long, value_name = "SIZE", value_parser = kdf_memory, default_value_t = KDF_MEMORY)]
+    kdf_memory: Size,
+}
+
+/// Default of `--kdf-memory`.
+pub const KDF_MEMORY: Size = Size(KdfCosts::DEFAULT.memory_kib as u64 * KIB);
+
+/// Reads `--kdf-memory`.
+pub fn kdf_memory(text: &str) -> Result<Size, String> {
+    let size = size(text)?;
+    costs(size).map_err(crate::args::one_line).map(|_| size)
+}
+
+/// What passwords cost to try with this memory.
+///
+/// # Errors
+/// [`Kind::Usage`](pinstripe::error::Kind::Usage) for too much or too little.
+pub fn costs(memory: Size) -> Result<KdfCosts> {
+    let memory_kib = u32::try_from(memory.0 / KIB).unwrap_or(u32::MAX);
+    let lanes = KdfCosts::DEFAULT.lanes.min((memory_kib / 8).max(1));
+    KdfCosts { memory_kib, lanes, ..KdfCosts::DEFAULT }.validate()
+}
+
+/// A new slot with the label that it gets when nobody names it.
+///
+/// # Errors
+/// Those of [`costs`].
+pub fn new_slot(credential: Credential, label: Option<&str>, memory: Size) -> Result<NewSlot> {
+    let usual = match credential {
+        Credential::Password(_) => "password",
+        Credential::KeyFile(_) => "key file",
+    };
+    Ok(NewSlot {
+        credential,
+        costs: costs(memory)?,
+        label: label.unwrap_or(usual).to_owned(),
+        now_seconds: clock::now().0,
+    })
+}
+
+const HEAD: [(&str, Side); 5] = [
+    ("slot", Side::Left),
+    ("made", Side::Left),
+    ("opens with", Side::Left),
+    ("memory", Side::Right),
+    ("label", Side::Left),
+];
+
+impl Args {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Those of [`key`], and of opening the store.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        match &self.act {
+            Act::List => list(run),
+            Act::Add(new) => {
+                let store = run.open_store()?;
+                store.keys()?;
+                let made = new.key().make_key_file()?;
+                let credential = match new.key().of_options()? {
+                    Some(given) => given,
+                    None => ask_new(NEW_WAYS)?,
+                };
+                let slot = new_slot(credential, new.label.as_deref(), new.kdf_memory)?;
+                let added = key::add(&store, &slot).inspect_err(|_| take_back(made.as_deref()))?;
+                run.screen.say(&format!("added key slot {}: {}", &added.slot[..8], added.way));
+                if let Some(file) = made {
+                    run.screen.say(&keep_a_copy(&file));
+                }
+                run.screen.event(&event(&added))?;
+                Ok(Ending::done(Event::default().with("slot", added.slot)))
+            }
+            Act::Remove { slot } => {
+                let store = run.open_store()?;
+                let removed = key::remove(&store, slot)?;
+                run.screen.say(&format!("removed key slot {}", &removed.slot[..8]));
+                run.screen.say("to shut out who knew it from later backups: pinstripe key rotate");
+                run.screen.event(&event(&removed))?;
+                Ok(Ending::done(Event::default().with("slot", removed.slot)))
+            }
+            Act::Rotate(new) => rotate(run, new),
+        }
+    }
+}
+
+const NEW_WAYS: &str = "name one of --new-password-file FILE, --new-password-command COMMAND, \
+                        --new-key-file FILE, or run it at a terminal";
+
+fn list(run: &Run) -> Result<Ending> {
+    let store = run.open_locked()?;
+    let slots = key::list(&store, &run.monitor)?;
+    for slot in &slots {
+        run.screen.event(&event(slot))?;
+    }
+    let rows: Vec<_> = slots.iter().map(row).collect();
+    for line in table::lines(&HEAD, &rows) {
+        run.screen.row(&line)?;
+    }
+    Ok(Ending::done(Event::default().with("slots", slots.len())))
+}
+
+fn rotate(run: &Run, new: &New) -> Result<Ending> {
+    let (mut store, used) = run.open_with_credential()?;
+    // A new key file stays whatever happens: it may be what opens the store now.
+    let made = new.key().make_key_file()?;
+    let credential = match new.key().of_options()?.or(used) {
+        Some(credential) => credential,
+        None => ask_new(NEW_WAYS)?,
+    };
+    let slot = new_slot(credential, new.label.as_deref(), new.kdf_memory)?;
+    let (slot, gone) = key::rotate(&mut store, &slot)?;
+    let short = &slot.slot[..8];
+    run.screen.say(&format!("the store has new keys, opened by slot {short} alone"));
+    run.screen.say(&format!(
+        "{} of before went; add others with: pinstripe key add",
+        counted(gone as u64, "slot")
+    ));
+    if let Some(file) = made {
+        run.screen.say(&keep_a_copy(&file));
+    }
+    run.screen.event(&event(&slot))?;
+    Ok(Ending::done(Event::default().with("slot", slot.slot).with("removed_slots", gone)))
+}
+
+impl New {
+    fn key(&self) -> KeyArgs {
+        KeyArgs {
+            password_file: self.new_password_file.clone(),
+            password_command: self.new_password_command.clone(),
+            key_file: self.new_key_file.clone(),
+        }
+    }
+}
+
+fn row(slot: &Slot) -> Vec<String> {
+    let memory = slot.memory_kib.map(|kib| pinstripe::units::format_size(u64::from(kib) * KIB));
+    vec![
+        slot.slot[..8].to_owned(),
+        time::date(slot.created_seconds),
+        slot.way.to_owned(),
+        memory.unwrap_or_else(|| "-".to_owned()),
+        escape::text(&slot.label),
+    ]
+}
+
+fn event(slot: &Slot) -> Event {
+    Event::new("key_slot").with_fields(slot)
+}

@@ -1,0 +1,116 @@
+//! `key`: the ways to open an encrypted store, and changing its keys.
+
+use crate::error::{Error, Kind, Result};
+use crate::format::key_ring::{KeySlot, SlotWay};
+use crate::format::label::Encryption;
+use crate::monitor::Monitor;
+use crate::seal::NewSlot;
+use crate::store::Store;
+
+/// Fewest hex digits that name a slot.
+const NAME_MIN_DIGITS: usize = 4;
+
+/// A key slot, as far as that is no secret.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Slot {
+    /// Its id, as hex digits.
+    pub slot: String,
+    /// `password` or `key file`.
+    pub way: &'static str,
+    /// Its name for people.
+    pub label: String,
+    /// When it was made, seconds since 1970.
+    pub created_seconds: i64,
+    /// What a password costs to try: memory in KiB.
+    pub memory_kib: Option<u32>,
+    /// Passes over the memory.
+    pub passes: Option<u32>,
+    /// Lanes.
+    pub lanes: Option<u32>,
+}
+
+impl Slot {
+    fn of(slot: &KeySlot) -> Self {
+        let (way, costs) = match slot.way {
+            SlotWay::Password(costs) => ("password", Some(costs)),
+            SlotWay::KeyFile => ("key file", None),
+        };
+        Slot {
+            slot: hex(slot.id),
+            way,
+            label: slot.label.clone(),
+            created_seconds: slot.created_seconds,
+            memory_kib: costs.map(|costs| costs.memory_kib),
+            passes: costs.map(|costs| costs.passes),
+            lanes: costs.map(|costs| costs.lanes),
+        }
+    }
+}
+
+fn hex(id: [u8; 16]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The slots that open the store, oldest first; that needs no key. Damaged ones are reported.
+///
+/// # Errors
+/// When a member cannot be listed; [`Kind::Usage`] for a store that is not encrypted.
+pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
+    if store.config.encryption == Encryption::None {
+        return Err(Error::new(Kind::Usage, "this store is not encrypted: it has no key slots"));
+    }
+    let room = store.key_room()?;
+    let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
+    let slots = slots.into_iter().map(Slot::of).collect();
+    for (name, error) in room.damaged {
+        let error = error.advice("no member has a sound copy of it; the other slots still open");
+        monitor.warning(name.path(), error);
+    }
+    Ok(slots)
+}
+
+/// Adds a way to open the store.
+///
+/// # Errors
+/// Those of [`Store::add_slot`].
+pub fn add(store: &Store, new: &NewSlot) -> Result<Slot> {
+    store.add_slot(new).map(|slot| Slot::of(&slot))
+}
+
+/// Removes the slot of this name: the beginning of its id, or its label.
+///
+/// # Errors
+/// [`Kind::NotFound`] and [`Kind::Usage`] when none or several have the name; those of
+/// [`Store::remove_slot`].
+pub fn remove(store: &Store, name: &str) -> Result<Slot> {
+    store.keys()?;
+    let room = store.key_room()?;
+    let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
+    let is_named = |slot: &&&KeySlot| {
+        slot.label == name || (name.len() >= NAME_MIN_DIGITS && hex(slot.id).starts_with(name))
+    };
+    let mut named = slots.iter().filter(is_named);
+    match (named.next(), named.next()) {
+        (Some(slot), None) => {
+            store.remove_slot(slot.id)?;
+            Ok(Slot::of(slot))
+        }
+        (Some(_), Some(_)) => {
+            Err(Error::new(Kind::Usage, format!("'{name}' fits several key slots"))
+                .advice("name one by its id: pinstripe key list"))
+        }
+        (None, _) => Err(Error::new(Kind::NotFound, format!("no key slot '{name}'"))
+            .advice("list them with: pinstripe key list")),
+    }
+}
+
+/// Gives the store new keys, opened by this slot alone; returns it and how many slots went.
+///
+/// # Errors
+/// Those of [`Store::rotate_keys`].
+pub fn rotate(store: &mut Store, new: &NewSlot) -> Result<(Slot, usize)> {
+    let room = store.key_room()?;
+    let before = room.current().map_or(0, |(_, slots)| slots.len());
+    let slot = store.rotate_keys(new)?;
+    Ok((Slot::of(&slot), before))
+}

@@ -1,0 +1,47 @@
+//! Sealing: records and snapshots made unreadable, and unforgeable, without the store's keys.
+//!
+//! [`Sealer`] is made once per run that writes, with a random salt; its subkey follows from the
+//! newest master key and that salt, and its nonces are a counter. [`Opener`] reads what any run
+//! sealed under any generation of the master keys. What is sealed is a *blob*:
+//!
+//! ```text
+//!  0  generation of the master key  4
+//!  4  salt of the run              16
+//! 20  counter                       8   the nonce: four zero bytes, then this
+//! 28  ciphertext
+//!     tag                          16
+//! ```
+//! Invariants: a pair of salt and counter seals once, so no nonce is ever used twice under one
+//! key; in a store that seals, what is not sealed is refused; wrong bytes are an error, never a
+//! result; secrets are wiped from memory when dropped, and nothing prints them.
+//!
+//! Never here: input or output, threads, what the sealed bytes mean beyond records and snapshots.
+
+mod cipher;
+mod opener;
+mod padding;
+mod sealer;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub use opener::{OpenedRecord, Opener};
+pub use padding::padded_bytes;
+pub use sealer::Sealer;
+pub use slot::{Credential, NewSlot, RootKey, unwrap};
+
+use crate::error::{Error, Kind};
+
+/// Bytes of a blob before the ciphertext.
+pub const BLOB_HEAD_BYTES: usize = 28;
+/// Bytes of a blob behind the ciphertext.
+pub const TAG_BYTES: usize = 16;
+
+/// The error for what needs the store's keys when they were not given.
+pub fn locked() -> Error {
+    Error::new(Kind::Locked, "this store is encrypted, and neither password nor key file was given")
+        .advice(
+            "give one: --password-file FILE, --password-command COMMAND, --key-file FILE, or the \
+             variable PINSTRIPE_PASSWORD",
+        )
+}

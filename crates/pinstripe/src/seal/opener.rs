@@ -1,0 +1,179 @@
+//! Reading what was sealed, by any run and under any generation of the keys.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use zeroize::Zeroizing;
+
+use super::cipher::{Cipher, SALT_BYTES};
+use super::{BLOB_HEAD_BYTES, TAG_BYTES, locked};
+use crate::error::{Error, Kind, Result};
+use crate::format::keys::Keys;
+use crate::format::label::Encryption;
+use crate::format::record::{RECORD_SEALED_HEAD_BYTES, RecordHead, parse_clear, parse_inner};
+use crate::format::snapshot::{Content, Snapshot, parse, seal_context};
+use crate::format::wire::Reader;
+
+/// Subkeys kept at once: one per run that wrote what is read.
+const SUBKEYS_MAX: usize = 1024;
+
+/// Opens seals; shared by threads.
+pub struct Opener {
+    state: State,
+    subkeys: Mutex<HashMap<(Encryption, u32, [u8; SALT_BYTES]), Arc<Cipher>>>,
+}
+
+enum State {
+    /// The store seals nothing.
+    Clear,
+    /// The store seals, and the keys were not given.
+    Locked,
+    /// Master keys by generation.
+    Open(Vec<Zeroizing<[u8; 32]>>),
+}
+
+/// A record that was opened where it lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenedRecord {
+    /// What it holds.
+    pub head: RecordHead,
+    /// Where the compressed bytes are, from the beginning of the record.
+    pub stored: Range<usize>,
+    /// Length of the whole record.
+    pub bytes: usize,
+}
+
+impl Opener {
+    /// For a store that seals nothing.
+    pub fn clear() -> Self {
+        Opener { state: State::Clear, subkeys: Mutex::default() }
+    }
+
+    /// For a store that seals, without its keys: everything sealed is [`Kind::Locked`].
+    pub fn locked() -> Self {
+        Opener { state: State::Locked, subkeys: Mutex::default() }
+    }
+
+    /// For a store that seals, with its keys.
+    pub fn new(keys: &Keys) -> Self {
+        let masters = keys.seals.iter().map(|key| Zeroizing::new(*key)).collect();
+        Opener { state: State::Open(masters), subkeys: Mutex::default() }
+    }
+
+    /// Verifies the record that `bytes` begin with and opens it where it lies.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when anything does not match or is not sealed as the store is,
+    /// [`Kind::Locked`] without keys or when they were rotated since, [`Kind::Unsupported`] for a
+    /// newer version.
+    pub fn record(&self, bytes: &mut [u8]) -> Result<OpenedRecord> {
+        let clear = parse_clear(bytes)?;
+        let total = clear.stored.end;
+        if !self.is_sealed(clear.seal, "record")? {
+            return Ok(OpenedRecord { head: clear.head, stored: clear.stored, bytes: total });
+        }
+        let (head, stored) = bytes[..total].split_at_mut(clear.stored.start);
+        let plain = self.open(clear.seal, &head[..RECORD_SEALED_HEAD_BYTES], stored)?;
+        let (head, inner) = parse_inner(clear.head.kind, plain)?;
+        let start = clear.stored.start + BLOB_HEAD_BYTES;
+        Ok(OpenedRecord { head, stored: start + inner.start..start + inner.end, bytes: total })
+    }
+
+    /// Reads a snapshot object.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn snapshot(&self, bytes: &[u8]) -> Result<Snapshot> {
+        let parsed = parse(bytes)?;
+        match parsed.content {
+            Content::Clear(snapshot) => {
+                self.is_sealed(Encryption::None, "snapshot")?;
+                Ok(snapshot)
+            }
+            Content::Sealed(seal, blob) => {
+                self.is_sealed(seal, "snapshot")?;
+                let mut blob = blob.to_vec();
+                let context = seal_context(parsed.store, parsed.id);
+                let plain = self.open(seal, &context, &mut blob)?;
+                Snapshot::decode_fields(parsed.store, parsed.id, plain)
+            }
+        }
+    }
+
+    /// Opens what [`Sealer::blob`](super::Sealer::blob) made with this context, sealed as `seal`
+    /// says; bytes that are not sealed come back as they are.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn blob(&self, seal: Encryption, context: &[u8], bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut bytes = bytes.to_vec();
+        if !self.is_sealed(seal, "object")? {
+            return Ok(bytes);
+        }
+        Ok(self.open(seal, context, &mut bytes)?.to_vec())
+    }
+
+    /// Whether something sealed like this can and must be opened.
+    fn is_sealed(&self, seal: Encryption, what: &str) -> Result<bool> {
+        let wrong = |text: &str| Err(Error::new(Kind::Corrupt, format!("{text} {what}")));
+        match (&self.state, seal) {
+            (State::Clear, Encryption::None) => Ok(false),
+            (State::Clear, _) => wrong("a store that seals nothing has a sealed"),
+            // Whoever may write to members must not be able to pass off what they made.
+            (_, Encryption::None) => wrong("a store that seals everything has an unsealed"),
+            (State::Locked, _) => Err(locked()),
+            (State::Open(_), _) => Ok(true),
+        }
+    }
+
+    fn open<'a>(&self, seal: Encryption, aad: &[u8], blob: &'a mut [u8]) -> Result<&'a [u8]> {
+        let mut reader = Reader::new(blob, "sealed blob");
+        let generation = reader.u32()?;
+        let salt = reader.array()?;
+        let counter = reader.u64()?;
+        if reader.remaining() < TAG_BYTES {
+            return Err(reader.corrupt("the bytes end too early"));
+        }
+        let cipher = self.cipher(seal, generation, salt)?;
+        let plain = cipher.open(counter, aad, &mut blob[BLOB_HEAD_BYTES..]);
+        plain.map(|plain| &*plain).ok_or_else(|| {
+            Error::new(Kind::Corrupt, "a seal does not hold: these bytes are not what was sealed")
+        })
+    }
+
+    fn cipher(
+        &self,
+        seal: Encryption,
+        generation: u32,
+        salt: [u8; SALT_BYTES],
+    ) -> Result<Arc<Cipher>> {
+        let State::Open(masters) = &self.state else { return Err(locked()) };
+        let unpoisoned = |poisoned: std::sync::PoisonError<_>| poisoned.into_inner();
+        let name = (seal, generation, salt);
+        if let Some(cipher) = self.subkeys.lock().unwrap_or_else(unpoisoned).get(&name) {
+            return Ok(Arc::clone(cipher));
+        }
+        let master = masters.get(generation as usize).ok_or_else(|| {
+            Error::new(Kind::Locked, "sealed under a key that the key ring does not have")
+                .expected(format!("generation 0 to {}", masters.len() - 1), generation)
+                .advice("open the store anew: its keys may have been rotated meanwhile")
+        })?;
+        let cipher = Arc::new(Cipher::of_run(seal, master, &salt)?);
+        let mut subkeys = self.subkeys.lock().unwrap_or_else(unpoisoned);
+        if subkeys.len() >= SUBKEYS_MAX {
+            subkeys.clear();
+        }
+        Ok(Arc::clone(subkeys.entry(name).or_insert(cipher)))
+    }
+}
+
+impl std::fmt::Debug for Opener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.state {
+            State::Clear => "Opener(clear)",
+            State::Locked => "Opener(locked)",
+            State::Open(_) => "Opener(secret)",
+        })
+    }
+}

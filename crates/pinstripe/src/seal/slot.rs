@@ -1,0 +1,358 @@
+//! Opening key slots and rings, and making them.
+
+use std::fmt;
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use zeroize::Zeroizing;
+
+use super::cipher::Cipher;
+use crate::error::{Error, Kind, Result};
+use crate::format::key_ring::{KdfCosts, KeyRing, KeySlot, SlotWay, WRAPPED_BYTES};
+use crate::format::keys::Keys;
+use crate::format::label::{Encryption, StoreConfig};
+use crate::id::random;
+
+const ROOT_COMMITMENT: &str = "pinstripe 2026 commitment to a root key";
+const ROOT_KEY: &str = "pinstripe 2026 key of a ring's seal";
+const SLOT_COMMITMENT: &str = "pinstripe 2026 commitment to a slot's key";
+const SLOT_KEY: &str = "pinstripe 2026 key that wraps a root key";
+
+/// Bytes of a key file's key.
+pub const KEY_FILE_KEY_BYTES: usize = 32;
+
+/// What somebody has to open a store with.
+#[derive(Clone)]
+pub enum Credential {
+    /// A password.
+    Password(Zeroizing<Vec<u8>>),
+    /// What a key file holds.
+    KeyFile(Zeroizing<[u8; KEY_FILE_KEY_BYTES]>),
+}
+
+impl Credential {
+    /// A password.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for an empty one.
+    pub fn password(bytes: impl Into<Vec<u8>>) -> Result<Self> {
+        let bytes = Zeroizing::new(bytes.into());
+        if bytes.is_empty() {
+            return Err(Error::new(Kind::Usage, "the password is empty"));
+        }
+        Ok(Credential::Password(bytes))
+    }
+
+    /// A fresh key for a key file.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub fn generate() -> Result<Self> {
+        Ok(Credential::KeyFile(Zeroizing::new(random()?)))
+    }
+
+    /// Reads the text of a key file: 64 hex digits, spaces and line ends around them.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for anything else; the text is not repeated.
+    pub fn of_key_file(text: &[u8]) -> Result<Self> {
+        let refused = || {
+            Error::new(Kind::Usage, "this is not a key file")
+                .expected("64 hex digits", format!("{} bytes of something else", text.len()))
+                .advice("name a file that 'pinstripe key add --new-key-file' or 'init' wrote")
+        };
+        let text = text.trim_ascii();
+        let mut key = Zeroizing::new([0; KEY_FILE_KEY_BYTES]);
+        if text.len() != 2 * KEY_FILE_KEY_BYTES {
+            return Err(refused());
+        }
+        for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
+            let digit = |at: u8| (at as char).to_digit(16).ok_or_else(refused);
+            *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+        }
+        Ok(Credential::KeyFile(key))
+    }
+
+    /// The text of a key file; `None` for a password.
+    pub fn key_file_text(&self) -> Option<Zeroizing<String>> {
+        let Credential::KeyFile(key) = self else { return None };
+        let mut text = Zeroizing::new(String::with_capacity(2 * KEY_FILE_KEY_BYTES + 1));
+        for byte in key.iter() {
+            for digit in [byte >> 4, byte & 15] {
+                text.push(char::from_digit(digit.into(), 16).expect("four bits are a digit"));
+            }
+        }
+        text.push('\n');
+        Some(text)
+    }
+
+    fn fits(&self, way: SlotWay) -> bool {
+        matches!(
+            (self, way),
+            (Credential::Password(_), SlotWay::Password(_))
+                | (Credential::KeyFile(_), SlotWay::KeyFile)
+        )
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Credential::Password(_) => "Credential(password, secret)",
+            Credential::KeyFile(_) => "Credential(key file, secret)",
+        })
+    }
+}
+
+/// The key that opens one ring; wiped from memory when dropped.
+#[derive(Clone)]
+pub struct RootKey(Zeroizing<[u8; 32]>);
+
+impl RootKey {
+    /// A fresh one, for a new ring.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub fn generate() -> Result<Self> {
+        Ok(RootKey(Zeroizing::new(random()?)))
+    }
+
+    /// Which root key this is, without telling it.
+    pub fn commitment(&self) -> [u8; 32] {
+        blake3::derive_key(ROOT_COMMITMENT, &*self.0)
+    }
+
+    /// Seals the secrets of a store. A root key seals one ring, so that its nonce is used once.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] when the cipher refuses.
+    pub fn seal(&self, keys: &Keys, config: &StoreConfig) -> Result<KeyRing> {
+        let mut ring = KeyRing {
+            store: config.store,
+            generation: (keys.seals.len() - 1) as u32,
+            seal: config.encryption,
+            commitment: self.commitment(),
+            sealed: Vec::new(),
+        };
+        let mut plain = keys.encode_ring(config);
+        let tag = self.cipher(ring.seal)?.seal(0, &ring.context(), &mut plain)?;
+        ring.sealed = [plain.as_slice(), &tag].concat();
+        Ok(ring)
+    }
+
+    /// Opens a ring. Its settings must be those of the label: else whoever can write labels could
+    /// make the next backup seal nothing.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when it does not open or does not fit the store.
+    pub fn open(&self, ring: &KeyRing, config: &StoreConfig) -> Result<Keys> {
+        let wrong = |what: &str| Error::new(Kind::Corrupt, what);
+        let mut sealed = Zeroizing::new(ring.sealed.clone());
+        let plain = self.cipher(ring.seal)?;
+        let plain = plain.open(0, &ring.context(), &mut sealed);
+        let plain = plain.ok_or_else(|| wrong("the key ring is not what was sealed"))?;
+        let (keys, (encryption, chunker, padding)) = Keys::decode_ring(plain)?;
+        if keys.store != config.store || keys.seals.len() != ring.generation as usize + 1 {
+            return Err(wrong("the key ring holds the keys of something else"));
+        }
+        if (encryption, chunker, padding) != (config.encryption, config.chunker, config.padding) {
+            return Err(wrong("the label has other settings of encryption than the keys")
+                .expected(
+                    format!("{encryption}, {chunker}, padding {padding}"),
+                    format!(
+                        "{}, {}, padding {}",
+                        config.encryption, config.chunker, config.padding
+                    ),
+                )
+                .advice("somebody changed the label; open the store through another member"));
+        }
+        Ok(keys)
+    }
+
+    fn cipher(&self, seal: Encryption) -> Result<Cipher> {
+        Cipher::new(seal, &Zeroizing::new(blake3::derive_key(ROOT_KEY, &*self.0)))
+    }
+}
+
+/// What a new slot is to be.
+#[derive(Debug, Clone)]
+pub struct NewSlot {
+    /// What opens it.
+    pub credential: Credential,
+    /// What a password costs to try.
+    pub costs: KdfCosts,
+    /// Its name for people.
+    pub label: String,
+    /// Seconds since 1970.
+    pub now_seconds: i64,
+}
+
+impl NewSlot {
+    /// Wraps a root key.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for impossible costs or a label that is too long.
+    pub fn wrap(&self, root: &RootKey, ring: &KeyRing) -> Result<KeySlot> {
+        use crate::format::key_ring::SLOT_LABEL_MAX_BYTES;
+        if self.label.len() > SLOT_LABEL_MAX_BYTES {
+            return Err(Error::new(Kind::Usage, "the label of a key slot is too long")
+                .expected(format!("at most {SLOT_LABEL_MAX_BYTES} bytes"), self.label.len()));
+        }
+        let way = match self.credential {
+            Credential::Password(_) => SlotWay::Password(self.costs.validate()?),
+            Credential::KeyFile(_) => SlotWay::KeyFile,
+        };
+        let mut slot = KeySlot {
+            store: ring.store,
+            id: random()?,
+            generation: ring.generation,
+            ring_commitment: root.commitment(),
+            created_seconds: self.now_seconds,
+            seal: ring.seal,
+            way,
+            salt: random()?,
+            label: self.label.clone(),
+            commitment: [0; 32],
+            wrapped: [0; WRAPPED_BYTES],
+        };
+        let key = slot_key(&self.credential, &slot)?;
+        slot.commitment = blake3::derive_key(SLOT_COMMITMENT, &*key);
+        let mut plain = root.0.clone();
+        let tag = wrapping(&key, &slot)?.seal(0, &slot.context(), &mut *plain)?;
+        slot.wrapped[..32].copy_from_slice(&*plain);
+        slot.wrapped[32..].copy_from_slice(&tag);
+        Ok(slot)
+    }
+}
+
+/// Tries a credential on a slot: the root key, or `None` when it is another's.
+///
+/// # Errors
+/// [`Kind::Corrupt`] when the slot is damaged beyond what its checksum shows; [`Kind::Io`] when
+/// there is no memory to try it.
+pub fn unwrap(slot: &KeySlot, credential: &Credential) -> Result<Option<RootKey>> {
+    if !credential.fits(slot.way) {
+        return Ok(None);
+    }
+    let key = slot_key(credential, slot)?;
+    let commitment = blake3::derive_key(SLOT_COMMITMENT, &*key);
+    if aws_lc_rs::constant_time::verify_slices_are_equal(&commitment, &slot.commitment).is_err() {
+        return Ok(None);
+    }
+    let mut wrapped = Zeroizing::new(slot.wrapped);
+    let opened = wrapping(&key, slot)?.open(0, &slot.context(), &mut *wrapped).is_some();
+    let mut root = RootKey(Zeroizing::new([0; 32]));
+    root.0.copy_from_slice(&wrapped[..32]);
+    if !opened || root.commitment() != slot.ring_commitment {
+        return Err(Error::new(Kind::Corrupt, "this key slot was changed after it was made"));
+    }
+    Ok(Some(root))
+}
+
+/// The key of a slot; slow on purpose for passwords.
+fn slot_key(credential: &Credential, slot: &KeySlot) -> Result<Zeroizing<[u8; 32]>> {
+    let mut key = Zeroizing::new([0; 32]);
+    match (credential, slot.way) {
+        (Credential::Password(password), SlotWay::Password(costs)) => {
+            let refused = |why| Error::new(Kind::Io, format!("cannot try a password: {why}"));
+            let params = Params::new(costs.memory_kib, costs.passes, costs.lanes, Some(32))
+                .map_err(|why| refused(why.to_string()))?;
+            Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+                .hash_password_into(password, &slot.salt, &mut *key)
+                .map_err(|why| refused(why.to_string()))?;
+        }
+        (Credential::KeyFile(bytes), _) => {
+            let mut hasher = blake3::Hasher::new_keyed(bytes);
+            key.copy_from_slice(hasher.update(&slot.salt).finalize().as_bytes());
+        }
+        (Credential::Password(_), SlotWay::KeyFile) => {
+            return Err(Error::new(Kind::Usage, "a password opens no key file's slot"));
+        }
+    }
+    Ok(key)
+}
+
+fn wrapping(key: &[u8; 32], slot: &KeySlot) -> Result<Cipher> {
+    Cipher::new(slot.seal, &Zeroizing::new(blake3::derive_key(SLOT_KEY, key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::label::{Chunker, Padding};
+    use crate::id::StoreId;
+
+    const CHEAP: KdfCosts = KdfCosts { memory_kib: 64, passes: 1, lanes: 1 };
+
+    fn config() -> StoreConfig {
+        StoreConfig {
+            store: StoreId([7; 16]),
+            data: 1,
+            parity: 0,
+            strip_bytes: 4096,
+            chunking: "64K".into(),
+            codec: "raw".into(),
+            created_seconds: 0,
+            encryption: Encryption::Aes256Gcm,
+            chunker: Chunker::Keyed,
+            padding: Padding::None,
+        }
+    }
+
+    fn new(credential: Credential) -> NewSlot {
+        NewSlot { credential, costs: CHEAP, label: "mine".into(), now_seconds: 1 }
+    }
+
+    #[test]
+    fn what_a_slot_wraps_opens_the_ring_and_nothing_else_does() {
+        let config = config();
+        let keys = Keys::generate_sealing(config.store).unwrap();
+        let root = RootKey::generate().unwrap();
+        let ring = root.seal(&keys, &config).unwrap();
+        let [right, wrong] = ["right", "wrong"].map(|text| Credential::password(text).unwrap());
+        let [file, other] = [0; 2].map(|_| Credential::generate().unwrap());
+        for (credential, wrong) in [(&right, &wrong), (&file, &other), (&right, &file)] {
+            let slot = new(credential.clone()).wrap(&root, &ring).unwrap();
+            let opened = unwrap(&slot, credential).unwrap().unwrap();
+            assert_eq!(opened.open(&ring, &config).unwrap(), keys);
+            assert!(unwrap(&slot, wrong).unwrap().is_none());
+            // A change under a right checksum is seen by whoever has the credential.
+            let mut forged = slot.clone();
+            forged.label = "yours".into();
+            assert_eq!(unwrap(&forged, credential).err().unwrap().kind(), Kind::Corrupt);
+        }
+        let stranger = RootKey::generate().unwrap();
+        assert_eq!(stranger.open(&ring, &config).unwrap_err().kind(), Kind::Corrupt);
+        let downgraded = StoreConfig { padding: Padding::Padme, ..config };
+        let error = root.open(&ring, &downgraded).unwrap_err();
+        assert!(error.to_string().contains("padding padme"), "{error}");
+    }
+
+    #[test]
+    fn key_files_are_text_that_comes_back() {
+        let key = Credential::generate().unwrap();
+        let text = key.key_file_text().unwrap();
+        assert_eq!(text.len(), 65);
+        let again = Credential::of_key_file(text.as_bytes()).unwrap();
+        assert_eq!(again.key_file_text(), Some(text));
+        assert!(Credential::password("x").unwrap().key_file_text().is_none());
+        for wrong in [&b""[..], b"00", &[b'0'; 63], &[b'x'; 64], &[b'0'; 66]] {
+            let error = Credential::of_key_file(wrong).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage);
+        }
+        assert!(Credential::password("").is_err());
+        assert_eq!(format!("{key:?}"), "Credential(key file, secret)");
+    }
+
+    /// RFC 9106, section 5.3, has a secret and associated data, which no slot has: so this vector
+    /// is of the reference implementation's command `argon2 somesalt -id -t 2 -k 256 -p 1`.
+    #[test]
+    fn the_derivation_is_argon2id() {
+        let mut key = [0; 32];
+        let params = Params::new(256, 2, 1, Some(32)).unwrap();
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+            .hash_password_into(b"password", b"somesalt", &mut key)
+            .unwrap();
+        let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "9dfeb910e80bad0311fee20f9c0e2b12c17987b4cac90c2ef54d5b3021c68bfe");
+    }
+}

@@ -1,0 +1,370 @@
+//! Key rings and slots on the members: which count, opening them, and changing them.
+//!
+//! Invariants: the ring of the highest generation that a slot speaks of is the current one, and
+//! only its slots open the store, so a member that comes back with slots of before a rotation
+//! revives none of them. Slots are put before the ring they speak of, which alone makes them
+//! count; a ring's name follows from its generation, so of two rotations at once one wins.
+//! Nothing is sealed before the current ring and its slots stand on every present member.
+
+use std::collections::BTreeMap;
+
+use super::{Store, keys_name, read_small};
+use crate::error::{Error, Kind, Result};
+use crate::format::key_ring::{KeyRing, KeySlot};
+use crate::format::keys::Keys;
+use crate::format::label::Encryption;
+use crate::member::{ExtentName, Member, Room};
+use crate::seal::{Credential, NewSlot, Opener, RootKey, locked, unwrap};
+
+/// What the key rooms of the present members hold together.
+#[derive(Debug, Default)]
+pub struct KeyRoom {
+    /// Sound rings by generation, with their bytes.
+    rings: BTreeMap<u32, (KeyRing, Vec<u8>)>,
+    /// Sound slots by name, with their bytes.
+    slots: BTreeMap<[u8; 16], (KeySlot, Vec<u8>)>,
+    /// Objects of which no present member has a sound copy.
+    pub damaged: Vec<(ExtentName, Error)>,
+}
+
+/// How a store was unlocked; kept to add slots and to rotate.
+pub(super) struct Unlocked {
+    keys: Keys,
+    root: RootKey,
+    generation: u32,
+}
+
+impl KeyRoom {
+    /// The ring that counts and its slots, oldest first. `None` when there is no pair of both.
+    pub fn current(&self) -> Option<(&KeyRing, Vec<&KeySlot>)> {
+        self.rings.values().rev().find_map(|(ring, _)| {
+            let mut slots: Vec<_> = (self.slots.values())
+                .map(|(slot, _)| slot)
+                .filter(|slot| slot.ring_commitment == ring.commitment)
+                .collect();
+            slots.sort_by_key(|slot| (slot.created_seconds, slot.id));
+            (!slots.is_empty()).then_some((ring, slots))
+        })
+    }
+
+    /// Names and bytes of what counts: what every member must have. The ring comes last.
+    pub fn wanted(&self) -> Vec<(ExtentName, &[u8])> {
+        let Some((ring, slots)) = self.current() else { return Vec::new() };
+        let slots = slots.iter().map(|slot| {
+            let (_, bytes) = &self.slots[&slot.id];
+            (ExtentName::In(Room::Keys, slot.id), bytes.as_slice())
+        });
+        let (_, bytes) = &self.rings[&ring.generation];
+        let name = KeyRing::name(ring.store, ring.generation);
+        slots.chain([(ExtentName::In(Room::Keys, name), bytes.as_slice())]).collect()
+    }
+
+    /// Names of what counts no more: other slots first, then the rings of earlier generations.
+    fn stale(&self) -> Vec<ExtentName> {
+        let Some((ring, _)) = self.current() else { return Vec::new() };
+        let slots = self.slots.values().map(|(slot, _)| slot);
+        // Slots of the next generation may be those of a rotation that is going on.
+        let slots = slots.filter(|slot| {
+            slot.ring_commitment != ring.commitment && slot.generation <= ring.generation
+        });
+        let rings = self.rings.values().map(|(ring, _)| ring);
+        let rings = rings.filter(|other| other.generation < ring.generation);
+        slots
+            .map(|slot| slot.id)
+            .chain(rings.map(|ring| KeyRing::name(ring.store, ring.generation)))
+            .map(|id| ExtentName::In(Room::Keys, id))
+            .collect()
+    }
+}
+
+/// Whether these bytes are a key object of the store under this name.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
+    let wrong = || Err(Error::new(Kind::Corrupt, "this key object belongs elsewhere"));
+    let config = &store.config;
+    if config.encryption == Encryption::None {
+        let keys = Keys::decode(bytes)?;
+        let is_ours = store.keys.as_ref().is_none_or(|ours| *ours == keys);
+        return if keys.store == config.store && is_ours { Ok(()) } else { wrong() };
+    }
+    let (owner, name) = match KeySlot::decode(bytes) {
+        Ok(slot) => (slot.store, slot.id),
+        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+        Err(_) => {
+            let ring = KeyRing::decode(bytes)?;
+            (ring.store, KeyRing::name(ring.store, ring.generation))
+        }
+    };
+    if (owner, name) == (config.store, id) { Ok(()) } else { wrong() }
+}
+
+impl Store {
+    /// Whether the store is encrypted and was not unlocked.
+    pub fn is_locked(&self) -> bool {
+        self.keys.is_none()
+    }
+
+    /// Reads the key rooms of an encrypted store.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list); [`Kind::Unsupported`] when a newer version wrote something there.
+    pub fn key_room(&self) -> Result<KeyRoom> {
+        let mut room = KeyRoom::default();
+        for (id, holders) in self.list(Room::Keys)? {
+            let name = ExtentName::In(Room::Keys, id);
+            let mut last = None;
+            for number in holders {
+                let Some(member) = self.seats[number].member.as_deref() else { continue };
+                match self.read_key_object(member, id) {
+                    Ok(bytes) => {
+                        room.keep(bytes);
+                        last = None;
+                        break;
+                    }
+                    Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+                    Err(error) => last = Some(error.at(member.place().join(name.path()))),
+                }
+            }
+            room.damaged.extend(last.map(|error| (name, error)));
+        }
+        Ok(room)
+    }
+
+    fn read_key_object(&self, member: &dyn Member, id: [u8; 16]) -> Result<Vec<u8>> {
+        let bytes = read_small(member, ExtentName::In(Room::Keys, id))?;
+        judge_key_object(self, id, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// Names of the key objects that every member must have.
+    ///
+    /// # Errors
+    /// As [`key_room`](Self::key_room).
+    pub fn key_names(&self) -> Result<Vec<ExtentName>> {
+        if self.config.encryption == Encryption::None {
+            return Ok(vec![keys_name(&self.config)]);
+        }
+        let room = self.key_room()?;
+        let damaged: Vec<_> = room.damaged.iter().map(|(name, _)| *name).collect();
+        Ok(room.wanted().into_iter().map(|(name, _)| name).chain(damaged).collect())
+    }
+
+    /// Opens an encrypted store's secrets; of a store that is not encrypted they are open already.
+    /// Returns what is wrong with slots that could not be tried.
+    ///
+    /// # Errors
+    /// [`Kind::WrongKey`] when no slot opens with the credential; it does not tell which slots
+    /// there are. [`Kind::Corrupt`] when neither a slot nor a ring is sound.
+    pub fn unlock(&mut self, credential: &Credential) -> Result<Vec<Error>> {
+        if self.config.encryption == Encryption::None {
+            return Ok(Vec::new());
+        }
+        let room = self.key_room()?;
+        let Some((ring, slots)) = room.current() else {
+            let mut damaged = room.damaged.into_iter().map(|(_, error)| error);
+            return Err(damaged.next().unwrap_or_else(|| {
+                Error::new(Kind::Corrupt, "no member has a key ring with a slot that opens it")
+                    .advice(
+                        "attach the members that are absent; without the keys nothing can be read",
+                    )
+            }));
+        };
+        let mut unsound: Vec<Error> = Vec::new();
+        for slot in slots {
+            match unwrap(slot, credential) {
+                Ok(Some(root)) => {
+                    let keys = root.open(ring, &self.config)?;
+                    self.opener = Opener::new(&keys);
+                    self.keys = Some(keys.clone());
+                    let generation = ring.generation;
+                    self.unlocked = Some(Unlocked { keys, root, generation });
+                    unsound.extend(room.damaged.into_iter().map(|(_, error)| error));
+                    return Ok(unsound);
+                }
+                Ok(None) => {}
+                Err(error) if error.kind() == Kind::Corrupt => unsound.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut wrong = Error::new(
+            Kind::WrongKey,
+            "no key slot opens with the password or key file that was given",
+        );
+        if let Some((name, error)) = room.damaged.first() {
+            wrong = wrong.advice(format!(
+                "a key slot or ring is damaged on all members ({}: {}): it may have been the one; \
+                 try another password or key file",
+                name.path(),
+                error.what()
+            ));
+        }
+        Err(wrong.advice("try another; which slots there are: pinstripe key list"))
+    }
+
+    /// Puts the current ring and its slots on every present member that lacks them, so that what
+    /// is sealed now can be opened as long as it can be read.
+    ///
+    /// # Errors
+    /// Those of the members, when more of them fail than parity replaces.
+    pub fn spread_keys(&self) -> Result<()> {
+        if self.config.encryption == Encryption::None {
+            return Ok(());
+        }
+        let room = self.key_room()?;
+        let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
+        for (_, member) in self.present() {
+            for (name, bytes) in room.wanted() {
+                let put = match member.len(name) {
+                    Ok(len) if len == bytes.len() as u64 => continue,
+                    Ok(_) => super::replace_small(&**member, name, bytes),
+                    Err(_) => member.put(name, bytes),
+                };
+                match put {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == Kind::Exists => {}
+                    Err(_) if spare > 0 => {
+                        spare -= 1;
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a slot to the current ring; returns it.
+    ///
+    /// # Errors
+    /// [`Kind::Locked`] when the store was not unlocked, [`Kind::Busy`] when its keys were rotated
+    /// since then; those of the members.
+    pub fn add_slot(&self, new: &NewSlot) -> Result<KeySlot> {
+        let (unlocked, room) = self.current_ring()?;
+        let (ring, _) = room.current().ok_or_else(locked)?;
+        let slot = new.wrap(&unlocked.root, ring)?;
+        self.put_everywhere(ExtentName::In(Room::Keys, slot.id), &slot.encode())?;
+        self.remove_stale()?;
+        Ok(slot)
+    }
+
+    /// Removes a slot of the current ring. Whoever knew its password may have kept the root key:
+    /// only a rotation shuts them out of what is written later.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
+    /// members are absent; those of the members.
+    pub fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
+        self.refuse_absent("a slot removed now would come back with it")?;
+        let room = self.key_room()?;
+        let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
+        if !slots.iter().any(|slot| slot.id == id) {
+            return Err(Error::new(Kind::NotFound, "there is no such key slot")
+                .advice("list them with: pinstripe key list"));
+        }
+        if slots.len() == 1 {
+            return Err(Error::new(Kind::Refused, "this is the last key slot")
+                .advice("nothing could ever be read again; add another first: pinstripe key add"));
+        }
+        for (_, member) in self.present() {
+            member.delete(ExtentName::In(Room::Keys, id))?;
+            member.sync()?;
+        }
+        self.remove_stale()
+    }
+
+    /// Makes a further generation of seal keys under a new root key, with one slot. Slots of before
+    /// open the store no more, and nothing that is stored is written again. Returns the slot.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] while members are absent, [`Kind::Busy`] when another rotation was first;
+    /// those of the members.
+    pub fn rotate_keys(&mut self, new: &NewSlot) -> Result<KeySlot> {
+        self.refuse_absent("its old keys would not be replaced")?;
+        let (unlocked, _) = self.current_ring()?;
+        let mut keys = unlocked.keys.clone();
+        if keys.seals.len() >= crate::format::keys::GENERATIONS_MAX {
+            return Err(Error::new(Kind::Refused, "the keys were rotated too often")
+                .expected(crate::format::keys::GENERATIONS_MAX, keys.seals.len() + 1));
+        }
+        keys.seals.push(crate::id::random()?);
+        let root = RootKey::generate()?;
+        let ring = root.seal(&keys, &self.config)?;
+        let slot = new.wrap(&root, &ring)?;
+        self.put_everywhere(ExtentName::In(Room::Keys, slot.id), &slot.encode())?;
+        let name = ExtentName::In(Room::Keys, KeyRing::name(ring.store, ring.generation));
+        let (_, first) = self.present().next().ok_or_else(locked)?;
+        first.put(name, &ring.encode()).map_err(|error| match error.kind() {
+            Kind::Exists => Error::new(Kind::Busy, "another rotation of the keys was first")
+                .advice("nothing was changed; open the store with what that one set"),
+            _ => error,
+        })?;
+        // From here on the new keys are the store's, whatever else fails.
+        self.opener = Opener::new(&keys);
+        self.keys = Some(keys.clone());
+        self.unlocked = Some(Unlocked { keys, root, generation: ring.generation });
+        self.remove_stale().map_err(|error| {
+            error.advice("the new password or key file is in force; 'pinstripe repair' ends this")
+        })?;
+        Ok(slot)
+    }
+
+    /// What this store was unlocked with, if it is still current.
+    fn current_ring(&self) -> Result<(&Unlocked, KeyRoom)> {
+        if self.config.encryption == Encryption::None {
+            return Err(Error::new(
+                Kind::Usage,
+                "this store is not encrypted: it has no key slots",
+            )
+            .advice("encryption is chosen when a store is made: see 'pinstripe init --help'"));
+        }
+        let unlocked = self.unlocked.as_ref().ok_or_else(locked)?;
+        let room = self.key_room()?;
+        let generation = room.current().map(|(ring, _)| ring.generation);
+        if generation != Some(unlocked.generation) {
+            return Err(Error::new(Kind::Busy, "the keys were rotated meanwhile")
+                .advice("run it again with the new password or key file"));
+        }
+        Ok((unlocked, room))
+    }
+
+    fn refuse_absent(&self, why: &str) -> Result<()> {
+        match self.absent().next() {
+            None => Ok(()),
+            Some(number) => {
+                Err(Error::new(Kind::Refused, format!("member {number} is absent: {why}"))
+                    .at(&self.seats[number].place)
+                    .advice("attach it, or rebuild it with 'pinstripe repair --member N --to DIR'"))
+            }
+        }
+    }
+
+    /// Puts a key object on every present member.
+    fn put_everywhere(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        self.present().try_for_each(|(_, member)| member.put(name, bytes))
+    }
+
+    /// Removes slots and rings that count no more, when the current ones stand everywhere.
+    fn remove_stale(&self) -> Result<()> {
+        self.spread_keys()?;
+        let room = self.key_room()?;
+        for name in room.stale() {
+            for (_, member) in self.present() {
+                member.delete(name)?;
+            }
+        }
+        self.present().try_for_each(|(_, member)| member.sync())
+    }
+}
+
+impl KeyRoom {
+    /// Keeps the bytes of a sound object.
+    fn keep(&mut self, bytes: Vec<u8>) {
+        if let Ok(slot) = KeySlot::decode(&bytes) {
+            self.slots.insert(slot.id, (slot, bytes));
+        } else if let Ok(ring) = KeyRing::decode(&bytes) {
+            self.rings.insert(ring.generation, (ring, bytes));
+        }
+    }
+}

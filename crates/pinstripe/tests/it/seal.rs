@@ -1,0 +1,420 @@
+//! Encrypted stores: what they hide, who opens them, and what works without a key.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::fault::{Plan, PowerCut};
+use pinstripe::format::key_ring::KdfCosts;
+use pinstripe::format::label::{Chunker, Encryption, Label, Padding};
+use pinstripe::member::{ExtentName, Room, Steps};
+use pinstripe::ops;
+use pinstripe::seal::{Credential, NewSlot, padded_bytes};
+use pinstripe::store::{OpenOptions, Store, index};
+
+use crate::look::look;
+use crate::support::{
+    Image, Ledger, NoWait, Site, assert_whole, backup, check, credential, new_slot, noise, repair,
+    restore, small_tree,
+};
+
+const CHEAP: KdfCosts = KdfCosts { memory_kib: 64, passes: 1, lanes: 1 };
+
+fn password(text: &str) -> Credential {
+    Credential::password(text).unwrap()
+}
+
+fn slot(credential: Credential, label: &str) -> NewSlot {
+    NewSlot { credential, costs: CHEAP, label: label.to_owned(), now_seconds: 7 }
+}
+
+/// The store through its first member, opened with this.
+fn open(site: &Site, with: &Credential) -> Result<Store> {
+    let mut store = site.locked_store();
+    store.unlock(with).map(|_| store)
+}
+
+fn kind<T>(result: Result<T>) -> Kind {
+    result.err().expect("this must fail").kind()
+}
+
+fn files_of_packs(image: &Image) -> BTreeSet<PathBuf> {
+    let is_pack = |path: &&PathBuf| path.components().any(|part| part.as_os_str() == "packs");
+    image.0.keys().filter(is_pack).cloned().collect()
+}
+
+#[test]
+fn names_and_content_are_nowhere_in_an_encrypted_store() {
+    let content = noise(5, 30_000);
+    let found = |site: &Site| {
+        fs::write(site.source().join("file"), &content).unwrap();
+        site.save();
+        let source = site.source();
+        let name = source.to_str().unwrap().trim_start_matches('/').as_bytes().to_vec();
+        let image = site.image();
+        let holds = |needle: &[u8]| {
+            image.0.values().any(|bytes| bytes.windows(needle.len()).any(|part| part == needle))
+        };
+        [holds(&name), holds(&content[500..540]), holds(b"written_bytes")]
+    };
+    assert_eq!(found(&Site::new(2, 1)), [false; 3]);
+    assert_eq!(found(&Site::clear(2, 1)), [true; 3]);
+}
+
+#[test]
+fn without_a_key_nothing_is_given_and_everything_is_checked() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    let (snapshot, wanted) = (site.save(), look(&site.source()));
+    let before = site.image();
+    let mut store = site.locked_store();
+    assert!(store.is_locked());
+    let monitor = Ledger::new().monitor;
+    assert_eq!(kind(ops::snapshots::run(&store, &monitor)), Kind::Locked);
+    assert_eq!(kind(backup(&store, &site.source(), &Ledger::new())), Kind::Locked);
+    let (name, to) = (snapshot.id.to_string(), site.target());
+    assert_eq!(kind(restore(&store, &name, &site.source(), &to, &Ledger::new())), Kind::Locked);
+    let error = store.keys().unwrap_err();
+    assert!(error.advice_text().unwrap().contains("--password-file"), "{error:?}");
+
+    let ledger = Ledger::new();
+    let outcome = check(&store, true, &ledger);
+    ledger.assert_clean();
+    assert!(outcome.without_key && outcome.packs > 0 && outcome.snapshots == 1);
+    // Damage is found, told and mended by whoever has the disks and no key.
+    for (number, path) in before.0.keys().enumerate() {
+        if !path.starts_with(&site.members[1]) {
+            continue;
+        }
+        let mut bytes = before.0[path].clone();
+        let at = (number * 7919) % bytes.len();
+        bytes[at] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+    store = site.locked_store();
+    assert!(check(&store, true, &Ledger::new()).repairable > 3);
+    let outcome = repair(&mut store, &Ledger::new());
+    assert!(outcome.without_key && outcome.repaired_extents > 0 && outcome.repaired_objects > 0);
+    assert!(site.image() == before, "not as it was");
+    site.assert_restores(&site.store(), &snapshot, &wanted);
+}
+
+/// Strips that are as written, and a record in them that is not: no parity tells, a checksum does.
+#[test]
+fn a_check_without_a_key_walks_from_record_to_record() {
+    let site = Site::new(2, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let store = site.locked_store();
+    let sets: Vec<_> = index::sets_in(&store, Room::Packs).unwrap().into_keys().collect();
+    assert!(!sets.is_empty());
+    for set in sets {
+        assert!(index::unsound_records(&store, set).is_empty());
+    }
+}
+
+#[test]
+fn only_what_a_slot_knows_opens_the_store() {
+    let site = Site::new(2, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let store = site.store();
+    let added = ops::key::add(&store, &slot(password("hunter2"), "laptop")).unwrap();
+    assert_eq!((added.way, added.memory_kib), ("password", Some(64)));
+    assert_whole(&open(&site, &password("hunter2")).unwrap());
+    assert_whole(&open(&site, &credential()).unwrap());
+    let error = open(&site, &password("hunter3")).err().unwrap();
+    assert_eq!(error.kind(), Kind::WrongKey);
+    let told = format!("{error} {:?}", error.advice_text());
+    assert!(!told.contains("laptop") && !told.contains("hunter"), "{told}");
+    assert_eq!(kind(open(&site, &Credential::generate().unwrap())), Kind::WrongKey);
+
+    let listed = ops::key::list(&site.locked_store(), &Ledger::new().monitor).unwrap();
+    let labels: Vec<_> = listed.iter().map(|slot| (slot.label.as_str(), slot.way)).collect();
+    assert_eq!(labels, [("test", "key file"), ("laptop", "password")]);
+    ops::key::remove(&store, "test").unwrap();
+    assert_eq!(kind(open(&site, &credential())), Kind::WrongKey);
+    let error = ops::key::remove(&store, "laptop").unwrap_err();
+    assert_eq!(error.kind(), Kind::Refused, "the last slot stays");
+    assert_eq!(kind(ops::key::remove(&store, "nobody")), Kind::NotFound);
+    assert_whole(&open(&site, &password("hunter2")).unwrap());
+    assert_whole_keys(&site);
+}
+
+/// Every member has the same key objects.
+fn assert_whole_keys(site: &Site) {
+    let store = site.locked_store();
+    let names: BTreeSet<_> = store.key_names().unwrap().into_iter().collect();
+    for (_, member) in store.present() {
+        let held = member.list(Room::Keys).unwrap();
+        let held: BTreeSet<_> =
+            held.iter().map(|(id, _)| ExtentName::In(Room::Keys, *id)).collect();
+        assert_eq!(held, names);
+    }
+}
+
+#[test]
+fn a_damaged_slot_is_told_and_the_others_still_open() {
+    let site = Site::new(2, 1);
+    let store = site.store();
+    let added = ops::key::add(&store, &slot(password("second"), "second")).unwrap();
+    let file = |member: usize| site.members[member].join("keys").join(&added.slot);
+    let hurt = |member: usize| {
+        let mut bytes = fs::read(file(member)).unwrap();
+        bytes[30] ^= 1;
+        fs::write(file(member), bytes).unwrap();
+    };
+    hurt(0);
+    // One sound copy is enough.
+    assert!(open(&site, &password("second")).is_ok());
+    hurt(1);
+    let damaged = site.locked_store().unlock(&credential()).unwrap();
+    assert_eq!(damaged.len(), 1);
+    assert_eq!(damaged[0].kind(), Kind::Corrupt);
+    assert!(damaged[0].place().unwrap().ends_with(&added.slot));
+    let error = open(&site, &password("second")).err().unwrap();
+    assert_eq!(error.kind(), Kind::WrongKey);
+    assert!(error.advice_text().unwrap().contains("damaged"), "{error:?}");
+    let ledger = Ledger::new();
+    assert_eq!(ops::key::list(&site.locked_store(), &ledger.monitor).unwrap().len(), 1);
+    assert_eq!(ledger.warnings().len(), 1);
+}
+
+#[test]
+fn a_rotation_changes_keys_and_no_data() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    let (first, first_tree) = (site.save(), look(&site.source()));
+    let packs = files_of_packs(&site.image());
+    let aside = site.image();
+    let mut store = site.store();
+    ops::key::add(&store, &slot(password("old"), "old")).unwrap();
+    let before_rotation = site.store();
+    let (_, gone) = ops::key::rotate(&mut store, &slot(password("new"), "new")).unwrap();
+    assert_eq!(gone, 2);
+    assert_eq!(files_of_packs(&site.image()), packs);
+    for old in [credential(), password("old")] {
+        assert_eq!(kind(open(&site, &old)), Kind::WrongKey);
+    }
+    assert_whole_keys(&site);
+
+    // The store that rotated, and one opened anew, write under the new keys and read all.
+    fs::write(site.source().join("new file"), noise(9, 5000)).unwrap();
+    let second_tree = look(&site.source());
+    let ledger = Ledger::new();
+    let second = backup(&store, &site.source(), &ledger).unwrap();
+    ledger.assert_clean();
+    assert_eq!(second.parent, Some(first.id));
+    let store = open(&site, &password("new")).unwrap();
+    assert_whole(&store);
+    site.assert_restores(&store, &first, &first_tree);
+    site.assert_restores(&store, &second, &second_tree);
+    // Who opened it before reads what was sealed before, and is told about the rest.
+    site.assert_restores(&before_rotation, &first, &first_tree);
+    let error = pinstripe::store::snapshots::read(&before_rotation, second.id).unwrap_err();
+    assert_eq!(error.kind(), Kind::Locked, "{error}");
+    assert_eq!(kind(ops::key::add(&before_rotation, &new_slot())), Kind::Busy);
+    let mut late = before_rotation;
+    assert_eq!(kind(ops::key::rotate(&mut late, &new_slot())), Kind::Busy);
+
+    // A member that was away brings its old slots back: they open nothing.
+    for (path, bytes) in aside.0.iter().filter(|(path, _)| path.starts_with(&site.members[2])) {
+        if path.components().any(|part| part.as_os_str() == "keys") {
+            fs::write(path, bytes).unwrap();
+        }
+    }
+    assert_eq!(kind(open(&site, &credential())), Kind::WrongKey);
+    let mut store = open(&site, &password("new")).unwrap();
+    repair(&mut store, &Ledger::new());
+    ops::key::add(&store, &slot(password("third"), "third")).unwrap();
+    assert_whole_keys(&site);
+}
+
+#[test]
+fn of_two_rotations_one_wins() {
+    let site = Site::new(2, 1);
+    let mut stores = [site.store(), site.store()];
+    let [left, right] = &mut stores;
+    ops::key::rotate(left, &slot(password("left"), "left")).unwrap();
+    assert_eq!(kind(ops::key::rotate(right, &slot(password("right"), "right"))), Kind::Busy);
+    assert!(open(&site, &password("left")).is_ok());
+    assert_eq!(kind(open(&site, &password("right"))), Kind::WrongKey);
+}
+
+#[test]
+fn keys_are_not_changed_while_a_member_is_away() {
+    let site = Site::new(2, 1);
+    ops::key::add(&site.store(), &slot(password("second"), "second")).unwrap();
+    fs::rename(&site.members[1], site.path("away")).unwrap();
+    let mut store = site.store();
+    assert_eq!(kind(ops::key::remove(&store, "second")), Kind::Refused);
+    assert_eq!(kind(ops::key::rotate(&mut store, &new_slot())), Kind::Refused);
+    // Adding is harmless: the member gets it when it is back, before anything is sealed.
+    ops::key::add(&store, &slot(password("third"), "third")).unwrap();
+    fs::rename(site.path("away"), &site.members[1]).unwrap();
+    small_tree(&site.source(), 1);
+    site.save();
+    assert_whole_keys(&site);
+}
+
+/// Whoever can write to the members must not be able to make the next backup readable.
+#[test]
+fn a_label_that_turns_encryption_off_opens_nothing() {
+    let site = Site::new(2, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let change = |change: &dyn Fn(&mut Label)| {
+        for member in &site.members {
+            let path = member.join(ExtentName::Label.path());
+            let mut label = Label::decode(&fs::read(&path).unwrap()).unwrap();
+            change(&mut label);
+            fs::write(&path, label.encode()).unwrap();
+        }
+    };
+    let image = site.image();
+    change(&|label| label.config.padding = Padding::Padme);
+    assert_eq!(kind(open(&site, &credential())), Kind::Corrupt);
+    site.put_image(&image);
+    change(&|label| label.config.encryption = Encryption::None);
+    let options = || OpenOptions { faults: Plan::default(), steps: Some(Arc::new(NoWait)) };
+    assert!(
+        Store::open_with(&site.members[0], options()).is_err(),
+        "there are no keys in the clear"
+    );
+}
+
+#[test]
+fn a_rotation_cut_off_at_any_step_leaves_the_old_or_the_new_key_working() {
+    let site = Site::new(2, 1);
+    small_tree(&site.source(), 1);
+    let (snapshot, tree) = (site.save(), look(&site.source()));
+    let image = site.image();
+    let rotate = |steps: Arc<dyn Steps>| -> Result<()> {
+        let mut store = site.open(0, "", steps)?;
+        ops::key::rotate(&mut store, &slot(password("new"), "new")).map(drop)
+    };
+    let counter = Arc::new(PowerCut::new(u64::MAX));
+    rotate(Arc::clone(&counter) as Arc<dyn Steps>).unwrap();
+    let steps = counter.steps_done();
+    assert!(steps > 15, "{steps}");
+    let (old_works, new_works) = (AtomicU64::new(0), AtomicU64::new(0));
+    for cut in 0..=steps {
+        site.put_image(&image);
+        let power = Arc::new(PowerCut::new(cut));
+        let done = rotate(Arc::clone(&power) as Arc<dyn Steps>);
+        power.after_power_cut(cut * 7919).unwrap();
+        let (old, new) = (open(&site, &credential()), open(&site, &password("new")));
+        assert!(old.is_ok() != new.is_ok(), "cut {cut}: exactly one of both opens it");
+        assert!(done.is_err() || new.is_ok(), "cut {cut}: reported as done, and gone");
+        let (works, store) = match old {
+            Ok(store) => (&old_works, store),
+            Err(_) => (&new_works, new.unwrap()),
+        };
+        works.fetch_add(1, Ordering::Relaxed);
+        site.assert_restores(&store, &snapshot, &tree);
+        // The next one ends it, whatever was left.
+        let mut store = store;
+        ops::key::rotate(&mut store, &new_slot()).unwrap();
+        assert_whole_keys(&site);
+        assert_whole(&site.store());
+    }
+    assert!(old_works.into_inner() > 5 && new_works.into_inner() > 3);
+}
+
+/// What a store is made with, seen in what it writes.
+fn made_with(change: impl FnOnce(&mut ops::init::Seal)) -> Site {
+    let site = Site::bare(1);
+    let mut seal = ops::init::Seal::with(new_slot());
+    change(&mut seal);
+    let options = ops::init::Options {
+        members: site.members.clone(),
+        parity: 0,
+        strip_bytes: 4096,
+        chunking: "4K".parse().unwrap(),
+        codec: "zstd:1".parse().unwrap(),
+        seal,
+        same_disk: true,
+        now_seconds: 0,
+    };
+    ops::init::run_with(&options, Some(Arc::new(NoWait))).unwrap();
+    site
+}
+
+fn records_of(site: &Site) -> Vec<pinstripe::format::pack_index::IndexedRecord> {
+    fs::write(site.source().join("noise"), noise(3, 300_000)).unwrap();
+    site.save();
+    let store = site.store();
+    let sets = index::sets_in(&store, Room::Packs).unwrap().into_keys();
+    sets.flat_map(|set| index::read_pack_index(&store, set).unwrap().records).collect()
+}
+
+#[test]
+fn every_cipher_padding_and_chunker_is_kept_and_works() {
+    let cuts = |site: &Site| -> Vec<u32> {
+        let records = records_of(site).into_iter();
+        let data = records.filter(|record| record.raw_bytes > 100_000);
+        data.flat_map(|record| record.chunks).map(|chunk| chunk.raw_bytes).collect()
+    };
+    let ciphers = [Encryption::Aes256Gcm, Encryption::ChaCha20Poly1305];
+    for encryption in ciphers {
+        let site = made_with(|seal| seal.encryption = encryption);
+        small_tree(&site.source(), 1);
+        let (snapshot, wanted) = (site.save(), look(&site.source()));
+        assert_eq!(site.locked_store().config.encryption, encryption);
+        site.assert_restores(&site.store(), &snapshot, &wanted);
+        assert_whole(&site.store());
+    }
+    let plain = [0; 2].map(|_| cuts(&made_with(|seal| seal.chunker = Chunker::Plain)));
+    assert!(plain[0].len() > 20);
+    assert_eq!(plain[0], plain[1], "plain stores cut alike");
+    let keyed = [0; 2].map(|_| cuts(&made_with(|_| {})));
+    assert_ne!(keyed[0], keyed[1], "no two keyed stores cut alike");
+
+    let site = made_with(|seal| seal.padding = Padding::Padme);
+    for record in records_of(&site) {
+        let plain = record.bytes as usize - 64 - 28 - 16;
+        assert_eq!(padded_bytes(Padding::Padme, plain), plain, "a length that was not rounded");
+    }
+    assert_whole(&site.store());
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let refused = |change: &dyn Fn(&mut ops::init::Seal)| -> Error {
+        let site = Site::bare(1);
+        let mut seal = ops::init::Seal::none();
+        change(&mut seal);
+        let options = ops::init::Options {
+            members: site.members.clone(),
+            parity: 0,
+            strip_bytes: 4096,
+            chunking: "4K".parse().unwrap(),
+            codec: "raw".parse().unwrap(),
+            seal,
+            same_disk: true,
+            now_seconds: 0,
+        };
+        let error = ops::init::run(&options).unwrap_err();
+        assert!(!site.members[0].exists());
+        error
+    };
+    for error in [
+        refused(&|seal| seal.padding = Padding::Padme),
+        refused(&|seal| seal.slot = Some(new_slot())),
+        refused(&|seal| seal.encryption = Encryption::Aes256Gcm),
+        refused(&|seal| {
+            let costs = KdfCosts { memory_kib: 1, ..CHEAP };
+            *seal = ops::init::Seal::with(NewSlot { costs, ..slot(password("x"), "x") });
+        }),
+    ] {
+        assert_eq!(error.kind(), Kind::Usage, "{error}");
+    }
+    let clear = Site::clear(1, 0);
+    let mut store = clear.store();
+    assert!(!store.is_locked());
+    assert_eq!(kind(ops::key::add(&store, &new_slot())), Kind::Usage);
+    assert_eq!(kind(ops::key::rotate(&mut store, &new_slot())), Kind::Usage);
+}

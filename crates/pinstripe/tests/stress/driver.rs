@@ -1,0 +1,87 @@
+//! Runs seeds side by side, names those that fail, and shortens their stories.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::operation::Story;
+use crate::world::World;
+
+/// Runs of a shortened story at most: a failing seed must not take the whole day.
+const SHRINK_RUNS: usize = 40;
+/// Seeds between two lines that say how far it has come.
+const TOLD_EVERY: u64 = 25;
+
+pub fn parse_seeds(text: &str) -> Option<Range<u64>> {
+    let (from, to) = text.split_once("..")?;
+    let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+    (from < to).then_some(from..to)
+}
+
+/// Runs every seed; panics with the list of those that failed.
+pub fn run(seeds: Range<u64>) {
+    let next = AtomicU64::new(seeds.start);
+    let failed = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        break;
+                    }
+                    if seed > seeds.start && (seed - seeds.start).is_multiple_of(TOLD_EVERY) {
+                        eprintln!("stress: seed {seed} begins");
+                    }
+                    let story = Story::new(seed);
+                    if !holds(&story) {
+                        eprintln!("stress: seed {seed} FAILED; as drawn: {story}");
+                        failed.lock().unwrap().push((seed, story));
+                    }
+                }
+            });
+        }
+    });
+    let mut failed = failed.into_inner().unwrap();
+    if let Some((seed, story)) = failed.first() {
+        let (short, still_fails) = shrink(story);
+        let told = if still_fails { "shortened" } else { "it did not fail again; as drawn" };
+        eprintln!("stress: seed {seed}, {told}: {short}");
+    }
+    failed.sort_by_key(|(seed, _)| *seed);
+    let seeds: Vec<u64> = failed.iter().map(|(seed, _)| *seed).collect();
+    assert!(
+        seeds.is_empty(),
+        "seeds {seeds:?} failed; one alone: cargo xtask soak --seeds 1 --from {}",
+        seeds[0]
+    );
+}
+
+fn holds(story: &Story) -> bool {
+    catch_unwind(AssertUnwindSafe(|| World::play(story))).is_ok()
+}
+
+/// Leaves operations out as long as the rest still fails: halves first, then one by one.
+fn shrink(story: &Story) -> (Story, bool) {
+    let mut short = story.clone();
+    let (mut runs, mut failed_again) = (0, false);
+    let mut piece = short.operations.len().div_ceil(2);
+    while piece > 0 {
+        let mut at = 0;
+        while at < short.operations.len() && runs < SHRINK_RUNS {
+            let mut tried = short.clone();
+            let end = (at + piece).min(tried.operations.len());
+            tried.operations.drain(at..end);
+            runs += 1;
+            if holds(&tried) {
+                at = end;
+            } else {
+                (short, failed_again) = (tried, true);
+            }
+        }
+        piece = if piece == 1 { 0 } else { piece.div_ceil(2) };
+    }
+    (short, failed_again)
+}

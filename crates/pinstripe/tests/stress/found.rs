@@ -1,0 +1,37 @@
+//! Stories that once broke a promise, kept short: each must hold from now on.
+
+use crate::operation::{End, Operation, Story};
+use crate::world::World;
+
+fn play(members: usize, parity: u8, operations: Vec<Operation>) {
+    World::play(&Story { members, parity, operations });
+}
+
+/// Packs of a backup that was killed before its index run were relied on by the next backup, and
+/// counted no more when a member lost its part of them.
+#[test]
+fn packs_of_a_killed_backup_that_the_next_one_uses_bear_the_loss_of_a_member() {
+    for steps in (30..110).step_by(4) {
+        play(
+            4,
+            2,
+            vec![
+                Operation::Backup { source: 1, end: End::Killed(steps) },
+                Operation::Backup { source: 1, end: End::Whole },
+                Operation::TroubledRestore { snapshot: 0, member: 1, seed: steps },
+                Operation::Lose { member: 2 },
+            ],
+        );
+    }
+}
+
+/// A short index run can be read from fewer members than a pack needs: repair passed over one that
+/// a power cut had left on some members, and check complained of it for ever.
+#[test]
+fn an_index_run_left_on_some_members_is_mended_or_removed() {
+    for steps in 0..24 {
+        let cut = End::PowerCut(90 + 4 * steps, steps);
+        let repair = Operation::Repair { end: End::Whole };
+        play(5, 2, vec![Operation::Backup { source: 1, end: cut }, repair]);
+    }
+}

@@ -1,0 +1,78 @@
+//! The source trees, and how they change: contents come from a small stock, so that what one
+//! snapshot alone had comes back in later ones, in the other source, or under another name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::operation::Dice;
+use crate::support::noise;
+
+/// Different contents there are.
+const STOCK: usize = 12;
+/// Lengths around what chunking at 4K decides by.
+const LENGTHS: &[usize] = &[0, 1, 700, 1024, 4095, 4096, 9_000, 16_385, 40_000];
+const NAMES: &[&str] = &["a", "b", "c", "d/a", "d/b", "d/e/a", "f/a", "f/b"];
+
+/// A first tree.
+pub fn make(at: &Path, seed: u64) {
+    fs::create_dir_all(at).unwrap();
+    change(at, seed);
+    change(at, seed + 1);
+}
+
+/// One to four changes.
+pub fn change(at: &Path, seed: u64) {
+    let mut dice = Dice::new(seed);
+    for _ in 0..=dice.below(4) {
+        change_once(at, &mut dice);
+    }
+}
+
+fn change_once(at: &Path, dice: &mut Dice) {
+    let path = at.join(dice.pick(NAMES));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    match dice.below(10) {
+        0..6 => {
+            // A fresh file: other names of the old one keep what they have.
+            let _ = fs::remove_file(&path);
+            fs::write(&path, content(dice)).unwrap();
+        }
+        6 => {
+            // In place, and of all its names.
+            let mut bytes = fs::read(&path).unwrap_or_default();
+            bytes.extend(content(dice));
+            bytes.truncate(60_000);
+            fs::write(&path, bytes).unwrap();
+        }
+        7 => {
+            let _ = fs::remove_file(&path);
+        }
+        8 => {
+            let to = at.join(dice.pick(NAMES));
+            if path.exists() && path != to {
+                fs::create_dir_all(to.parent().unwrap()).unwrap();
+                fs::rename(&path, to).unwrap();
+            }
+        }
+        _ => link(at, &path, dice),
+    }
+}
+
+fn content(dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..=dice.below(3) {
+        let (seed, len) = (dice.below(STOCK) as u64 + 1, *dice.pick(LENGTHS));
+        bytes.extend(noise(seed, len));
+    }
+    bytes
+}
+
+fn link(at: &Path, path: &Path, dice: &mut Dice) {
+    let name: PathBuf = at.join(format!("link{}", dice.below(3)));
+    let _ = fs::remove_file(&name);
+    if path.exists() && dice.below(2) == 0 {
+        fs::hard_link(path, name).unwrap();
+    } else {
+        std::os::unix::fs::symlink("d/a", name).unwrap();
+    }
+}

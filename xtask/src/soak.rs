@@ -1,0 +1,55 @@
+//! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds.
+//!
+//! The test command runs the first fifty of them; this runs as many as there is time for. A seed
+//! that fails is named with its story and a shorter one that fails too.
+
+use crate::workspace::{Result, cargo, root_folder, succeeds};
+
+/// Seeds when none are asked for.
+const SEEDS: u64 = 1000;
+
+/// Runs them; false when one of them failed.
+pub fn run(args: &[String]) -> Result<bool> {
+    let (from, to) = range(args)?;
+    println!("stress test with seeds {from} to {}", to - 1);
+    let mut test = cargo();
+    test.args(["test", "--package", "pinstripe", "--test", "stress"]);
+    test.args(["--", "--nocapture", "no_finished_snapshot_ever_loses_a_byte"]);
+    test.env("PINSTRIPE_STRESS_SEEDS", format!("{from}..{to}"));
+    if std::env::var_os("RUST_BACKTRACE").is_none() {
+        test.env("RUST_BACKTRACE", "0");
+    }
+    succeeds(test.current_dir(root_folder()?))
+}
+
+fn range(args: &[String]) -> Result<(u64, u64)> {
+    let (mut seeds, mut from) = (SEEDS, 0_u64);
+    let mut args = args.iter();
+    while let Some(option) = args.next() {
+        let place = match option.as_str() {
+            "--seeds" => &mut seeds,
+            "--from" => &mut from,
+            other => return Err(format!("soak knows --seeds N and --from S, not '{other}'")),
+        };
+        let number = args.next().ok_or_else(|| format!("{option} needs a number"))?;
+        *place = number.parse().map_err(|_| format!("{option}: '{number}' is no number"))?;
+    }
+    let to = from.checked_add(seeds).filter(|_| seeds > 0);
+    Ok((from, to.ok_or_else(|| format!("--seeds {seeds} --from {from}: no seeds to run"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_counted_from_the_first() {
+        let range =
+            |args: &[&str]| range(&args.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>());
+        assert_eq!(range(&[]).unwrap(), (0, 1000));
+        assert_eq!(range(&["--seeds", "1", "--from", "42"]).unwrap(), (42, 43));
+        for bad in [&["--seeds"][..], &["--seeds", "x"], &["--seeds", "0"], &["7"]] {
+            assert!(range(bad).is_err(), "{bad:?}");
+        }
+    }
+}
