@@ -121,7 +121,8 @@ fn a_host_has_parents_of_its_own_and_tags_are_kept() {
     assert_eq!(ledger.get(Counter::NewFiles), first.count("new_files").unwrap());
     assert_eq!(ledger.get(Counter::DedupedBytes), 0);
     let found = pinstripe::ops::snapshots::run(&site.store(), &Ledger::new().monitor).unwrap();
-    assert_eq!(found.last().unwrap().tags, tags);
+    let kept = found.iter().find(|it| it.id == snapshot.id).unwrap();
+    assert_eq!(kept.tags, tags);
 }
 
 /// Gives its bytes in odd pieces, and fails behind them where that is wanted.

@@ -17,11 +17,11 @@ use pinstripe::store::{Store, checkpoints};
 use crate::look::look;
 use crate::support::{Ledger, NoWait, Site, assert_whole, limits, noise};
 
-const FILES: u64 = 400;
-const FILE_BYTES: u64 = 600;
+const FILES: u64 = 300;
+const FILE_BYTES: u64 = 300;
 
-/// As often as can be.
-const ALWAYS: Interval = Interval { time: Duration::ZERO, read_bytes: 1 };
+/// After each job.
+const ALWAYS: Interval = Interval { time: Duration::ZERO, read_bytes: 1, waits: true };
 
 fn plant(source: &Path, seed: u64) {
     for n in 0..FILES {
@@ -94,6 +94,43 @@ fn a_backup_cut_off_at_any_step_goes_on_where_it_was() {
     }
     assert!(resumed.len() > 2, "checkpoints at several places were met: {resumed:?}");
     assert_whole(&site.store());
+}
+
+#[test]
+fn checkpoints_beside_the_pipeline_hold_the_same() {
+    let site = Site::with_chunks(2, 1, "64K");
+    let content = |n| noise(n, 100_000);
+    let plant = |from| {
+        (from..from + 250).for_each(|n| {
+            fs::write(site.source().join(format!("{n:04}")), content(n)).unwrap();
+        });
+    };
+    plant(0);
+    let beside =
+        || Options { checkpoints: Some(Interval { waits: false, ..ALWAYS }), ..options(&site) };
+    let image = site.image();
+    let counter = Arc::new(PowerCut::new(u64::MAX));
+    let store = site.open(0, "", Arc::clone(&counter) as Arc<dyn Steps>).unwrap();
+    backup::run(&store, beside(), &Ledger::new().monitor).unwrap();
+    let steps = counter.steps_done();
+    for cut in [2, 4, 6, 8, 9].map(|tenths| steps * tenths / 10) {
+        site.put_image(&image);
+        let power = Arc::new(PowerCut::new(cut));
+        let store = site.open(0, "", Arc::clone(&power) as Arc<dyn Steps>).unwrap();
+        let _ = backup::run(&store, beside(), &Ledger::new().monitor);
+        drop(store);
+        power.after_power_cut(cut).unwrap();
+        let store = site.store();
+        if !store.list(Room::Snapshots).unwrap().is_empty() {
+            continue;
+        }
+        let done = files_done(&store, &site);
+        let ledger = Ledger::new();
+        let snapshot = backup::run(&store, beside(), &ledger.monitor).unwrap();
+        ledger.assert_no_losses();
+        assert_eq!(ledger.get(Counter::ReadBytes), (250 - done) * 100_000, "cut {cut}");
+        site.assert_restores(&site.store(), &snapshot, &look(&site.source()));
+    }
 }
 
 /// Sets a flag after so many steps.

@@ -59,11 +59,13 @@ pub struct Interval {
     pub time: Duration,
     /// Content read since then.
     pub read_bytes: u64,
+    /// Go on only when the checkpoint is durable. Slow; for tests that count steps.
+    pub waits: bool,
 }
 
 impl Default for Interval {
     fn default() -> Self {
-        Interval { time: Duration::from_secs(30), read_bytes: 4 << 30 }
+        Interval { time: Duration::from_secs(30), read_bytes: 4 << 30, waits: false }
     }
 }
 
@@ -132,6 +134,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
         codec,
         limits: options.limits.for_chunks(cutter.max_bytes()),
         checkpoint_due: due.as_ref().map(|due| due as &(dyn Fn() -> bool + Sync)),
+        checkpoint_waits: options.checkpoints.is_some_and(|interval| interval.waits),
         stop: &options.stop,
         superseded: earlier.superseded,
     };

@@ -62,6 +62,7 @@ pub fn run_stream(
         codec: store.config.codec.parse()?,
         limits: options.limits.for_chunks(cutter.max_bytes()),
         checkpoint_due: None,
+        checkpoint_waits: false,
         stop: &options.stop,
         superseded: Vec::new(),
     };

@@ -128,7 +128,9 @@ impl<'a> Assembler<'a> {
         let record = &mut self.record;
         let root = self.tree.clone().finish(&mut |bytes| Ok(record.add(&bytes)?.id))?;
         let durable = checkpoints.begin(root);
-        record.seal(SealTicket { feeders: 1, durable })
+        record.seal(SealTicket { feeders: 1, durable })?;
+        checkpoints.settle(self.shared.abort);
+        Ok(())
     }
 
     fn note(&mut self, outcome: Outcome) {

@@ -33,12 +33,15 @@ pub struct SealCall {
     calls: AtomicU64,
     durable: Mutex<Option<Sender<Barrier>>>,
     workers: usize,
+    /// A worker has come to its end and answers no more.
+    is_over: AtomicBool,
 }
 
 impl SealCall {
     /// A call to so many workers that nobody has made yet.
     pub fn new(workers: usize) -> Self {
-        SealCall { calls: AtomicU64::new(0), durable: Mutex::new(None), workers }
+        let (calls, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        SealCall { calls, durable: Mutex::new(None), workers, is_over }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Sender<Barrier>>> {
@@ -59,6 +62,11 @@ impl SealCall {
         *answered = calls;
         let durable = self.lock().clone()?;
         Some(SealTicket { feeders: self.workers, durable })
+    }
+
+    /// Says that a worker answers no more: what is called for now comes to nothing.
+    pub fn leave(&self) {
+        self.is_over.store(true, Ordering::Release);
     }
 
     /// Ends the call: no worker is left to answer it.
@@ -83,12 +91,22 @@ pub struct Checkpoints<'a> {
     pub busy: &'a AtomicBool,
     /// To the thread that completes them.
     pub partials: Sender<Partial>,
+    /// The assembler waits until each is durable: slow, and the same in every run.
+    pub waits: bool,
 }
 
 impl Checkpoints<'_> {
     /// Whether a checkpoint should be set now.
     pub fn is_due(&self) -> bool {
         !self.busy.load(Ordering::Acquire) && (self.due)()
+    }
+
+    /// Waits for what is under way, where that was asked for.
+    pub fn settle(&self, abort: &Abort) {
+        let is_over = || self.call.is_over.load(Ordering::Acquire) || abort.is_raised();
+        while self.waits && self.busy.load(Ordering::Acquire) && !is_over() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Calls for all that the tree below `root` may need; the assembler's own ticket goes to what

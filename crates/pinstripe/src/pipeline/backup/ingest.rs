@@ -72,7 +72,7 @@ pub enum Assembled {
 }
 
 /// How long a worker without a job waits before it looks whether a checkpoint needs it.
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE: Duration = Duration::from_millis(10);
 
 /// One worker.
 pub struct Worker<'a> {
@@ -131,6 +131,7 @@ impl<'a> Worker<'a> {
                 break;
             }
         }
+        self.shared.seal_call.leave();
         if let Err(error) = self.record.flush() {
             self.shared.abort.raise(error);
         }

@@ -79,6 +79,8 @@ pub struct Plan<'a> {
     pub limits: Limits,
     /// Whether it is time for a checkpoint; never without.
     pub checkpoint_due: Option<&'a (dyn Fn() -> bool + Sync)>,
+    /// Go on only when a checkpoint that was due is durable.
+    pub checkpoint_waits: bool,
     /// Set by whoever wants the run to end early.
     pub stop: &'a AtomicBool,
     /// Checkpoints of earlier runs, to be removed when this one is done.
@@ -211,7 +213,8 @@ fn ingest<'scope, 'env>(
         let (partials, partial_queue) = unbounded();
         let due = plan.checkpoint_due;
         let (busy, call, last) = (&busy, shared.seal_call, &mut checkpoint);
-        let checkpoints = due.map(|due| Checkpoints { due, call, busy, partials });
+        let waits = plan.checkpoint_waits;
+        let checkpoints = due.map(|due| Checkpoints { due, call, busy, partials, waits });
         let assembler = Assembler::new(shared, tree, checkpoints)?;
         let object = &object;
         let completer = stages.spawn(move || {
