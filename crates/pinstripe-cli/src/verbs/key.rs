@@ -60,14 +60,16 @@ enum Act {
 
 /// What a new slot is to be.
 #[derive(clap::Args)]
-#[group(id = "new_key", multiple = false, args = ["new_password_file", "new_password_command", "new_key_file"])]
+#[group(skip)]
 struct New {
     /// Read the new password from this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["new_password_command", "new_key_file"])]
     new_password_file: Option<PathBuf>,
 
     /// Run this shell command and take the first line that it prints as the new password
-    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString,
+          conflicts_with = "new_key_file")]
     new_password_command: Option<String>,
 
     /// Open with this key file, which is made if it is not there

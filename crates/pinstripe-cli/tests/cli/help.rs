@@ -7,9 +7,18 @@ fn help_says_what_there_is() {
     let stand = Stand::new();
     stand.tell("-h");
     stand.tell("--help");
-    for verb in
-        ["init", "backup", "snapshots", "ls", "restore", "check", "members", "repair", "config"]
-    {
+    for verb in [
+        "init",
+        "backup",
+        "snapshots",
+        "ls",
+        "restore",
+        "check",
+        "members",
+        "repair",
+        "key",
+        "config",
+    ] {
         stand.tell(&format!("{verb} -h"));
     }
     stand.tell("backup --help");

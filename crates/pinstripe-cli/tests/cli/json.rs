@@ -88,7 +88,7 @@ fn problems_and_notes_are_events_too() {
     assert_eq!(members.events_of("member")[3]["present"], false);
     assert_eq!(members.summary()["absent"], 1);
     let ran = stand.run("backup src --json");
-    assert_eq!(ran.events_of("note").len(), 2, "{}", ran.out);
+    assert_eq!(ran.events_of("note").len(), 3, "{}", ran.out);
 }
 
 #[test]

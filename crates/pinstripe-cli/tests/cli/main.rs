@@ -6,6 +6,7 @@ mod flow;
 mod help;
 mod init;
 mod json;
+mod key;
 mod kill;
 mod places;
 mod stand;

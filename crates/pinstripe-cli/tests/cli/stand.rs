@@ -118,11 +118,12 @@ impl Stand {
 const VOLATILE: &[(&str, &str)] = &[
     (r"(packs/)[0-9a-f]{2}/[0-9a-f]{32}", "$1[ID]"),
     (r"\b[0-9a-f]{32}\b", "[ID]"),
-    (r"\b(snapshot|store) [0-9a-f]{8}\b", "$1 [SHORT]"),
+    (r"\b(snapshot|store|slot) [0-9a-f]{8}\b", "$1 [SHORT]"),
+    (r"(?m)^[0-9a-f]{8}  ", "[SHORT]   "),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[TIME]"),
     (r"\bin [\d.]+ s\b", "in [SPAN]"),
     // The defaults are chosen by measuring, and stand in the help.
-    (r"strips of \S+ \S+, chunks of \S+, \S+", "[SETTINGS]"),
+    (r"strips of \S+ \S+, chunks of \S+, \S+,", "[SETTINGS]"),
     (r"[\d.]+ MB/s", "[RATE]"),
     (
         r"[\d.]+ \w+ after compression, [\d.]+ \w+ written",
@@ -165,6 +166,14 @@ impl Ran {
     pub fn summary(&self) -> Value {
         self.events().pop().unwrap()
     }
+}
+
+/// Says that a test could not run, to whoever runs it and to the summary of all.
+pub fn skipped(test: &str, reason: &str) {
+    eprintln!("skipped: {test}: {reason}");
+    let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
+    let mut log = fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+    std::io::Write::write_all(&mut log, format!("{test}: {reason}\n").as_bytes()).unwrap();
 }
 
 /// Bytes that do not compress, the same for the same seed.

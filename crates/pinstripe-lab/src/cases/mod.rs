@@ -4,6 +4,7 @@
 mod backup;
 mod codec;
 mod parity;
+mod seal;
 mod settings;
 mod walk;
 
@@ -29,6 +30,7 @@ pub const ALL: &[Case] = &[
         run: codecs,
     },
     Case { name: "parity", about: parity::ABOUT, run: parity::run },
+    Case { name: "seal", about: seal::ABOUT, run: seal::run },
     Case { name: "settings", about: settings::ABOUT, run: settings::run },
     Case { name: "walk", about: "the walker against find, nftw, ignore: --work DIR", run: walkers },
 ];

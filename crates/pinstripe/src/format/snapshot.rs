@@ -67,7 +67,7 @@ pub struct Parsed<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content<'a> {
     /// In the clear.
-    Clear(Snapshot),
+    Clear(Box<Snapshot>),
     /// A blob of seal/, sealed in this way.
     Sealed(Encryption, &'a [u8]),
 }
@@ -101,7 +101,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
             None => return Err(envelope::newer("seal of a snapshot", seal.into(), 2, 0)),
         }
     } else {
-        Content::Clear(Snapshot::read_fields(store, id, version, reader)?)
+        Content::Clear(Box::new(Snapshot::read_fields(store, id, version, reader)?))
     };
     Ok(Parsed { store, id, content })
 }
@@ -149,7 +149,7 @@ impl Snapshot {
     /// Those of [`parse`]; [`Kind::Locked`] for a sealed one.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         match parse(bytes)?.content {
-            Content::Clear(snapshot) => Ok(snapshot),
+            Content::Clear(snapshot) => Ok(*snapshot),
             Content::Sealed(..) => Err(Error::new(Kind::Locked, "this snapshot is sealed")),
         }
     }

@@ -21,8 +21,11 @@ const SUBKEYS_MAX: usize = 1024;
 /// Opens seals; shared by threads.
 pub struct Opener {
     state: State,
-    subkeys: Mutex<HashMap<(Encryption, u32, [u8; SALT_BYTES]), Arc<Cipher>>>,
+    subkeys: Mutex<HashMap<SubkeyName, Arc<Cipher>>>,
 }
+
+/// Cipher, generation and salt: what a subkey follows from beside its master key.
+type SubkeyName = (Encryption, u32, [u8; SALT_BYTES]);
 
 enum State {
     /// The store seals nothing.
@@ -89,7 +92,7 @@ impl Opener {
         match parsed.content {
             Content::Clear(snapshot) => {
                 self.is_sealed(Encryption::None, "snapshot")?;
-                Ok(snapshot)
+                Ok(*snapshot)
             }
             Content::Sealed(seal, blob) => {
                 self.is_sealed(seal, "snapshot")?;

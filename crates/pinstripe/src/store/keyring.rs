@@ -42,7 +42,7 @@ impl KeyRoom {
                 .map(|(slot, _)| slot)
                 .filter(|slot| slot.ring_commitment == ring.commitment)
                 .collect();
-            slots.sort_by_key(|slot| (slot.created_seconds, slot.id));
+            slots.sort_by_key(|slot| (slot.created_seconds, &slot.label, slot.id));
             (!slots.is_empty()).then_some((ring, slots))
         })
     }
@@ -109,10 +109,11 @@ impl Store {
     /// Reads the key rooms of an encrypted store.
     ///
     /// # Errors
-    /// As [`list`](Self::list); [`Kind::Unsupported`] when a newer version wrote something there.
+    /// When no member can be listed; [`Kind::Unsupported`] when a newer version wrote something
+    /// there.
     pub fn key_room(&self) -> Result<KeyRoom> {
         let mut room = KeyRoom::default();
-        for (id, holders) in self.list(Room::Keys)? {
+        for (id, holders) in self.key_holders()? {
             let name = ExtentName::In(Room::Keys, id);
             let mut last = None;
             for number in holders {
@@ -130,6 +131,28 @@ impl Store {
             room.damaged.extend(last.map(|error| (name, error)));
         }
         Ok(room)
+    }
+
+    /// Which present members have each key object. All have all of them, so one that can be listed
+    /// is enough.
+    fn key_holders(&self) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
+        let mut holders: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        let (mut is_listed, mut last) = (false, None);
+        for (number, member) in self.present() {
+            match member.list(Room::Keys) {
+                Ok(listed) => {
+                    is_listed = true;
+                    listed
+                        .into_iter()
+                        .for_each(|(id, _)| holders.entry(id).or_default().push(number));
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        match last {
+            Some(error) if !is_listed => Err(error),
+            _ => Ok(holders),
+        }
     }
 
     fn read_key_object(&self, member: &dyn Member, id: [u8; 16]) -> Result<Vec<u8>> {

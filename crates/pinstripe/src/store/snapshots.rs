@@ -11,13 +11,16 @@ use super::Store;
 /// All snapshots, oldest first. One whose every copy is damaged is reported as a loss.
 ///
 /// # Errors
-/// As [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one.
+/// As [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one, [`Kind::Locked`] when
+/// one is sealed under a key that is not at hand.
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
     let mut snapshots = Vec::new();
     for id in store.list(Room::Snapshots)?.into_keys().map(SnapshotId) {
         match read(store, id) {
             Ok(snapshot) => snapshots.push(snapshot),
-            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+                return Err(error);
+            }
             Err(error) => monitor.loss(ExtentName::snapshot(id).path(), error),
         }
     }

@@ -1,0 +1,34 @@
+//! Key rings, key slots and what stands inside a ring's seal: any bytes, and any body in a sound
+//! frame. What is read is written again as it was.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pinstripe::format::envelope::{self, Object};
+use pinstripe::format::key_ring::{KeyRing, KeySlot};
+use pinstripe::format::keys::Keys;
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (kind, bytes) = input;
+    match kind % 5 {
+        0 => drop((KeySlot::decode(bytes), KeyRing::decode(bytes))),
+        1 => {
+            let framed = envelope::close(Object::KeySlot, bytes);
+            if let Ok(slot) = KeySlot::decode(&framed) {
+                assert_eq!(slot.encode(), framed);
+            }
+        }
+        2 => {
+            let framed = envelope::close(Object::Keys, bytes);
+            if let Ok(ring) = KeyRing::decode(&framed) {
+                assert_eq!(ring.encode(), framed);
+            }
+        }
+        3 => drop(Keys::decode_ring(bytes)),
+        _ => {
+            let framed = envelope::close_version(Object::Keys, 1, bytes);
+            if let Ok(keys) = Keys::decode(&framed) {
+                assert_eq!(keys.encode(), framed);
+            }
+        }
+    }
+});
