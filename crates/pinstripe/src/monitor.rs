@@ -43,6 +43,8 @@ counters! {
     NewChunks => "new_chunks",
     /// Chunks that the store had.
     KnownChunks => "known_chunks",
+    /// Chunks that this run stored and another writer stored at the same time.
+    DuplicateChunks => "duplicate_chunks",
     /// Content bytes in chunks that the store did not have: what is left after dedup.
     DedupedBytes => "deduped_bytes",
     /// The same after compression.

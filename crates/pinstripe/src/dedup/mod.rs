@@ -1,37 +1,22 @@
-//! Known or new: which chunks the store has, and who of many workers may store a new one.
+//! Known or new: which chunks this run has taken upon itself to store, and filters that say
+//! quickly that a chunk is not in a part of the index.
 //!
 //! Invariants: of all threads that claim one id, exactly one is told that it is new; that one
 //! stores the chunk or fails the whole run, so whoever was told "known" may refer to it at once.
-//! The map is cut into shards by the id, which is random, so workers seldom meet.
+//! A claim is given back only when the index knows the chunk. The set is cut into shards by the
+//! id, which is random, so workers seldom meet. Never here: I/O, and where a chunk is.
 
-use std::collections::hash_map::{Entry, HashMap};
+pub mod filter;
+
+use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use crate::id::ChunkId;
 
-/// Where a chunk is: ordinals into the store's list of packs, so that a place costs 16 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Which pack of the list.
-    pub pack: u32,
-    /// Which record of that pack.
-    pub record: u32,
-    /// First byte in the record's raw bytes.
-    pub raw_offset: u32,
-    /// Length.
-    pub raw_bytes: u32,
-}
-
-impl Place {
-    /// The place of a chunk that this run stores: known, but in no sealed pack yet.
-    pub const UNDERWAY: Place =
-        Place { pack: u32::MAX, record: u32::MAX, raw_offset: 0, raw_bytes: 0 };
-}
-
 const SHARDS: usize = 64;
 
-/// Ids are hashes already: their first bytes are the map's hash (the last one picks the shard).
+/// Ids are hashes already: their first bytes are the set's hash (the last one picks the shard).
 #[derive(Default)]
 struct FirstBytes(u64);
 
@@ -49,67 +34,54 @@ impl Hasher for FirstBytes {
     fn write_usize(&mut self, _: usize) {}
 }
 
-type Shard = HashMap<ChunkId, Place, BuildHasherDefault<FirstBytes>>;
+type Shard = HashSet<ChunkId, BuildHasherDefault<FirstBytes>>;
 
-/// Every chunk of the store, by id.
-pub struct ChunkIndex {
+/// The chunks that one run stores, or is about to look up.
+pub struct Claims {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-impl Default for ChunkIndex {
+impl Default for Claims {
     fn default() -> Self {
-        ChunkIndex { shards: std::array::from_fn(|_| Mutex::default()) }
+        Claims { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 }
 
-impl ChunkIndex {
-    fn shard(&self, id: &ChunkId) -> std::sync::MutexGuard<'_, Shard> {
+impl Claims {
+    fn shard(&self, id: &ChunkId) -> MutexGuard<'_, Shard> {
         let shard = &self.shards[usize::from(id.0[ChunkId::LEN - 1]) % SHARDS];
         shard.lock().expect("no thread panics while it holds a shard")
     }
 
-    /// Asks whether the chunk is new; if so, the caller has to store it.
+    /// Claims a chunk; `false` when it is claimed already.
     #[must_use]
-    pub fn claim(&self, id: ChunkId) -> bool {
-        match self.shard(&id).entry(id) {
-            Entry::Occupied(_) => false,
-            Entry::Vacant(vacant) => {
-                vacant.insert(Place::UNDERWAY);
-                true
-            }
-        }
+    pub fn take(&self, id: &ChunkId) -> bool {
+        self.shard(id).insert(*id)
     }
 
-    /// Notes where a chunk is. A chunk stored twice keeps its first place.
-    pub fn insert(&self, id: ChunkId, place: Place) {
-        self.shard(&id).entry(id).or_insert(place);
+    /// Gives a claim back: the index knows the chunk.
+    pub fn release(&self, id: &ChunkId) {
+        self.shard(id).remove(id);
     }
 
-    /// Where a chunk is, if the store has it in a sealed pack.
-    pub fn get(&self, id: &ChunkId) -> Option<Place> {
-        self.shard(id).get(id).copied().filter(|place| *place != Place::UNDERWAY)
-    }
-
-    /// Whether the store has the chunk, or will when this run ends well.
+    /// Whether the chunk is claimed.
     pub fn has(&self, id: &ChunkId) -> bool {
-        self.shard(id).contains_key(id)
+        self.shard(id).contains(id)
     }
 
-    /// Shows every chunk that is in a sealed pack.
-    pub fn for_each(&self, mut show: impl FnMut(&ChunkId, Place)) {
+    /// Gives memory back after many releases.
+    pub fn shrink(&self) {
         for shard in &self.shards {
-            let shard = shard.lock().expect("no thread panics while it holds a shard");
-            let sealed = shard.iter().filter(|(_, place)| **place != Place::UNDERWAY);
-            sealed.for_each(|(id, place)| show(id, *place));
+            shard.lock().expect("no thread panics while it holds a shard").shrink_to_fit();
         }
     }
 
-    /// Number of chunks.
+    /// Number of claims.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().map_or(0, |shard| shard.len())).sum()
     }
 
-    /// Whether there is no chunk.
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -123,7 +95,7 @@ mod tests {
 
     #[test]
     fn one_of_many_claims_wins() {
-        let index = ChunkIndex::default();
+        let claims = Claims::default();
         let wins = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -132,23 +104,23 @@ mod tests {
                         let mut id = [0; 32];
                         id[..4].copy_from_slice(&n.to_le_bytes());
                         id[31] = n as u8;
-                        wins.fetch_add(usize::from(index.claim(ChunkId(id))), Ordering::Relaxed);
+                        wins.fetch_add(usize::from(claims.take(&ChunkId(id))), Ordering::Relaxed);
                     }
                 });
             }
         });
         assert_eq!(wins.into_inner(), 1000);
-        assert_eq!(index.len(), 1000);
+        assert_eq!(claims.len(), 1000);
     }
 
     #[test]
-    fn the_first_place_stays_and_what_is_underway_has_none() {
-        let index = ChunkIndex::default();
-        let place = Place { pack: 1, record: 2, raw_offset: 3, raw_bytes: 4 };
+    fn what_was_given_back_can_be_claimed_again() {
+        let claims = Claims::default();
         let (a, b) = (ChunkId([1; 32]), ChunkId([2; 32]));
-        index.insert(a, place);
-        index.insert(a, Place { pack: 9, ..place });
-        assert_eq!(index.get(&a), Some(place));
-        assert!(!index.claim(a) && index.claim(b) && index.get(&b).is_none());
+        assert!(claims.take(&a) && claims.take(&b) && !claims.take(&a));
+        claims.release(&a);
+        claims.shrink();
+        assert!(!claims.has(&a) && claims.has(&b));
+        assert!(claims.take(&a) && claims.len() == 2 && !claims.is_empty());
     }
 }

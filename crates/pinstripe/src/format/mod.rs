@@ -7,6 +7,7 @@
 pub mod checksum;
 pub mod entry;
 pub mod envelope;
+pub mod index_run;
 pub mod key_ring;
 pub mod keys;
 pub mod label;

@@ -74,13 +74,20 @@ pub enum RecordKind {
     Tree = 2,
     /// A pack's index; its table is empty.
     PackIndex = 3,
+    /// A part of an index run; its table is empty.
+    RunPart = 4,
 }
 
 impl RecordKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [RecordKind::Data, RecordKind::Tree, RecordKind::PackIndex]
+        [RecordKind::Data, RecordKind::Tree, RecordKind::PackIndex, RecordKind::RunPart]
             .into_iter()
             .find(|&kind| kind as u8 == byte)
+    }
+
+    /// Whether its stored bytes are chunks, which stand in the table; else they are an index.
+    pub fn has_chunks(self) -> bool {
+        matches!(self, RecordKind::Data | RecordKind::Tree)
     }
 }
 
@@ -297,10 +304,10 @@ fn read_table(mut table: Reader<'_>, kind: RecordKind, raw_bytes: u32) -> Result
         chunks.push(ChunkRow { id: ChunkId(table.array()?), raw_bytes: table.u32()? });
     }
     let sum: u64 = chunks.iter().map(|chunk| u64::from(chunk.raw_bytes)).sum();
-    if kind == RecordKind::PackIndex && !chunks.is_empty() {
+    if !kind.has_chunks() && !chunks.is_empty() {
         return Err(table.corrupt("an index with chunks"));
     }
-    if kind != RecordKind::PackIndex && sum != u64::from(raw_bytes) {
+    if kind.has_chunks() && sum != u64::from(raw_bytes) {
         return Err(table.corrupt("the chunks do not add up").expected(raw_bytes, sum));
     }
     Ok(chunks)

@@ -4,9 +4,10 @@ use super::select::{Selected, no_such_path, select};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::monitor::Monitor;
+use crate::store::Store;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, index};
 
 /// Gives every entry at and below `path` to `show`, in path order.
 ///
@@ -20,9 +21,9 @@ pub fn run(
     show: &mut dyn FnMut(&Entry) -> Result<()>,
 ) -> Result<()> {
     let Selected { snapshot, below } = select(store, snapshot, path, monitor)?;
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let mut tree = TreeReader::new(ChunkReader::new(&packs, &catalogued), &snapshot.root, &below)?;
+    let mut tree = TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below)?;
     let mut found = below.is_empty();
     loop {
         match tree.next_entry() {

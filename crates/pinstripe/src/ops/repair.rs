@@ -5,20 +5,20 @@
 //! member that has them sound. An index run that cannot be read is made anew from the packs. The
 //! label of a rebuilt member comes last: before that, the directory is no member.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::check::{indexed_sets, judge};
+use super::check::judge;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Encryption;
-use crate::id::{SetId, SnapshotId, random};
+use crate::id::{SetId, SnapshotId};
 use crate::member::{ExtentName, Replace, Room, SharedMember};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
-use crate::pipeline::pack::lay_run;
-use crate::store::{Store, index, read_small, replace_small};
-use crate::stripe::{SetReader, StripSink};
+use crate::store::index::{self, Index, indexed_sets};
+use crate::store::{Store, read_small, replace_small};
+use crate::stripe::SetReader;
 
 /// What to repair.
 pub struct Options {
@@ -131,7 +131,7 @@ fn stripe_sets(
     outcome: &mut Outcome,
 ) -> Result<()> {
     let needed = usize::from(store.config.data);
-    let mut indexed = indexed_sets(store);
+    let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     for room in [Room::Packs, Room::Index] {
         let there = index::sets_in(store, room)?;
         // A short index run may be read from fewer: it is tried, and made anew when it is not.
@@ -143,7 +143,7 @@ fn stripe_sets(
             // A pack with too few extents is lost if an index run speaks of it, else a leftover
             // of a backup that was cut off. One that is gone altogether is forgotten, below.
             let is_gone = |set: &SetId| !there.contains_key(set) && store.absent().next().is_none();
-            sets.extend(indexed.drain().filter(|set| !is_gone(set)));
+            sets.extend(std::mem::take(&mut indexed).into_iter().filter(|set| !is_gone(set)));
         }
         let sets: Vec<_> = sets.into_iter().collect();
         let repaired = each(options.limits.workers, &sets, |set| {
@@ -208,62 +208,9 @@ fn repair_set(
 
 /// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read or
 /// that speak of packs of which no member has anything: they are derived, and their packs speak
-/// for themselves. Not so runs of a newer version, nor packs that an absent member may have.
+/// for themselves.
 fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
-    let there = index::sets_in(store, Room::Packs)?;
-    let all_present = store.absent().next().is_none();
-    let mut spoken_of = HashSet::new();
-    let mut outdated = Vec::new();
-    let mut packs = Vec::new();
-    for run in index::sets_in(store, Room::Index)?.into_keys() {
-        match index::read_run(store, run) {
-            Ok(run_packs) => {
-                let gone = run_packs.iter().any(|pack| !there.contains_key(&pack.set));
-                spoken_of.extend(run_packs.iter().map(|pack| pack.set));
-                if gone && all_present {
-                    outdated.push(run);
-                    packs.extend(run_packs.into_iter().filter(|p| there.contains_key(&p.set)));
-                }
-            }
-            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
-                return Err(error);
-            }
-            Err(_) => outdated.push(run),
-        }
-    }
-    for (set, members) in there {
-        if !spoken_of.contains(&set) && members.len() >= usize::from(store.config.data) {
-            match index::read_pack_index(store, set) {
-                Ok(pack) => packs.push(pack),
-                Err(error) => monitor.warning(ExtentName::pack(set).path(), error),
-            }
-        }
-    }
-    if !packs.is_empty() {
-        write_run(store, &packs)?;
-        outcome.rebuilt_runs += 1;
-    }
-    for run in outdated {
-        for (_, member) in store.present() {
-            member.delete(ExtentName::index(run))?;
-        }
-    }
+    let mended = Index::load(store, monitor)?.mend()?;
+    outcome.rebuilt_runs += mended.written;
     store.present().try_for_each(|(_, member)| member.sync())
-}
-
-fn write_run(store: &Store, packs: &[crate::format::pack_index::PackIndex]) -> Result<()> {
-    struct Extents(Vec<Option<Box<dyn crate::member::ExtentWriter>>>);
-    impl StripSink for Extents {
-        fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()> {
-            self.0[member].as_mut().map_or(Ok(()), |writer| writer.append(&bytes))
-        }
-    }
-    let set = SetId(random()?);
-    let name = ExtentName::index(set);
-    let create = |member: &Option<SharedMember>| {
-        member.as_ref().map(|m| m.create(name, Replace::Never)).transpose()
-    };
-    let mut extents = Extents(store.members().iter().map(create).collect::<Result<_>>()?);
-    lay_run(set, packs, &store.config, &store.sealer()?, &mut extents)?;
-    extents.0.into_iter().flatten().try_for_each(|writer| writer.seal())
 }

@@ -12,9 +12,10 @@ use crate::pipeline::limits::Limits;
 use crate::pipeline::restore::{self, Plan};
 use crate::sink::TreeSink;
 use crate::source;
+use crate::store::Store;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, index};
 
 /// What to restore, and how.
 pub struct Options<'a> {
@@ -44,9 +45,9 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
             Error::new(Kind::NotFound, "the member is absent; its strips are rebuilt from parity");
         monitor.warning(&store.seats[number].place, absent);
     }
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let tree = || TreeReader::new(ChunkReader::new(&packs, &catalogued), &snapshot.root, &below);
+    let tree = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
     if !below.is_empty() && tree()?.next_entry()?.is_none() {
         return Err(no_such_path(&below));
     }
@@ -58,7 +59,7 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
     let sink = TreeSink::create(options.to, options.overwrite)?;
     let plan = Plan {
         packs: &packs,
-        catalogued: &catalogued,
+        index: &index,
         keys: store.keys()?,
         sink: &sink,
         to: options.to,

@@ -7,6 +7,12 @@ use crate::walk::recommended_threads;
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 /// A pack is sealed when its logical run has reached this length.
 pub const PACK_BYTES: u64 = 64 * MIB;
+/// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.
+pub const PUBLISH_CHUNKS: usize = 256 << 10;
+/// How often a backup looks at what other writers have done.
+pub const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+/// Merges of index runs with at most so many rows are finished also when the backup is.
+pub const MERGE_ROWS: u64 = 1 << 20;
 /// Data records are closed at this many raw bytes (decision 0005).
 pub const RECORD_RAW_BYTES: usize = 512 << 10;
 /// Tree records are closed at this many raw bytes: pages are read singly more often.

@@ -4,6 +4,7 @@
 //! backup:   walk workers -> join (caller) -> ingest workers -> packers -> member writers
 //!                               |                  |              ^
 //!                               +---> assembler <--+-- tree ------+
+//!           beside it: watch (other writers' packs), merge (index runs)
 //! restore:  plan (caller) -> fetchers -> decoders, which also write
 //! ```
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
@@ -16,5 +17,6 @@ pub mod each;
 pub mod fleet;
 pub mod limits;
 pub mod pack;
+pub mod publish;
 pub mod restore;
 pub mod spare;

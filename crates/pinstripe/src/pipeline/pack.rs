@@ -4,17 +4,16 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::fleet::{Barrier, Fleet};
 use super::limits::PACK_BYTES;
+use super::publish::Publisher;
 use super::spare::Spare;
 use crate::error::Result;
-use crate::format::label::StoreConfig;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::RecordHead;
 use crate::format::stripe_set::{Geometry, SetKind};
 use crate::id::{SetId, random};
 use crate::member::ExtentName;
-use crate::seal::Sealer;
-use crate::store::index::index_record;
-use crate::stripe::{SetWriter, StripSink};
+use crate::store::index::{SealedPack, index_record};
+use crate::stripe::SetWriter;
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {
@@ -41,27 +40,12 @@ pub struct SealTicket {
     pub durable: Sender<Barrier>,
 }
 
-/// The geometry of a store's stripe sets.
+/// Lays records into packs until the queue closes, and hands each sealed pack to `publisher`.
+/// Buffers of compressed bytes go back to `spare`.
 ///
 /// # Errors
-/// When the store's settings make no geometry.
-fn geometry(config: &StoreConfig) -> Result<Geometry> {
-    Geometry::new(config.data, config.parity, config.strip_bytes)
-}
-
-/// Lays records into packs until the queue closes, and names what each pack holds. Buffers of
-/// records go back to `spare`.
-///
-/// # Errors
-/// When the system has no randomness to name a pack.
-pub fn run(
-    fed: &Receiver<ToPacker>,
-    fleet: &Fleet<'_>,
-    config: &StoreConfig,
-    sealer: &Sealer,
-    spare: &Spare,
-) -> Result<Vec<PackIndex>> {
-    let mut sealed = Vec::new();
+/// When the system has no randomness to name a pack; those of the publisher.
+pub fn run(fed: &Receiver<ToPacker>, publisher: &Publisher<'_>, spare: &Spare) -> Result<()> {
     let mut open: Option<OpenPack> = None;
     let mut tickets = 0;
     for fed in fed {
@@ -72,44 +56,46 @@ pub fn run(
                 if tickets == ticket.feeders {
                     tickets = 0;
                     if let Some(pack) = open.take() {
-                        sealed.push(pack.seal(fleet, sealer)?);
+                        pack.seal(publisher)?;
                     }
                     // Nobody waits any more when the run is over.
-                    let _ = ticket.durable.send(fleet.begin_barrier());
+                    let _ = ticket.durable.send(publisher.fleet.begin_barrier());
                 }
                 continue;
             }
         };
         let pack = match &mut open {
             Some(pack) => pack,
-            None => open.insert(OpenPack::begin(fleet, config)?),
+            None => open.insert(OpenPack::begin(publisher)?),
         };
         let FinishedRecord { head, bytes } = record;
-        pack.add(head, &bytes, fleet)?;
+        pack.add(head, &bytes, publisher.fleet)?;
         spare.give(bytes);
         if pack.writer.position() >= PACK_BYTES
             && let Some(pack) = open.take()
         {
-            sealed.push(pack.seal(fleet, sealer)?);
+            pack.seal(publisher)?;
         }
     }
-    if let Some(pack) = open {
-        sealed.push(pack.seal(fleet, sealer)?);
-    }
-    Ok(sealed)
+    open.map_or(Ok(()), |pack| pack.seal(publisher))
 }
 
 struct OpenPack {
     index: PackIndex,
+    geometry: Geometry,
     writer: SetWriter,
 }
 
 impl OpenPack {
-    fn begin(fleet: &Fleet<'_>, config: &StoreConfig) -> Result<Self> {
+    fn begin(publisher: &Publisher<'_>) -> Result<Self> {
         let set = SetId(random()?);
-        fleet.begin(ExtentName::pack(set));
-        let writer = SetWriter::new(config.store, set, SetKind::Pack, geometry(config)?);
-        Ok(OpenPack { index: PackIndex { set, records: Vec::new() }, writer })
+        publisher.index.expect_own(set);
+        publisher.fleet.begin(ExtentName::pack(set));
+        let store = publisher.store;
+        let geometry = store.geometry()?;
+        let writer = SetWriter::new(store.config.store, set, SetKind::Pack, geometry);
+        let index = PackIndex { set, records: Vec::new() };
+        Ok(OpenPack { index, geometry, writer })
     }
 
     fn add(&mut self, head: RecordHead, record: &[u8], fleet: &Fleet<'_>) -> Result<()> {
@@ -122,51 +108,14 @@ impl OpenPack {
         Ok(())
     }
 
-    fn seal(mut self, fleet: &Fleet<'_>, sealer: &Sealer) -> Result<PackIndex> {
+    fn seal(mut self, publisher: &Publisher<'_>) -> Result<()> {
         let name = ExtentName::pack(self.index.set);
-        let mut sink = fleet.sink(name);
+        let mut sink = publisher.fleet.sink(name);
         let start = self.writer.position();
-        self.writer.append(&index_record(&self.index, sealer)?, &mut sink)?;
+        self.writer.append(&index_record(&self.index, publisher.sealer)?, &mut sink)?;
         let end = self.writer.position();
         self.writer.finish(start..end, &mut sink)?;
-        fleet.seal(name);
-        Ok(self.index)
+        publisher.fleet.seal(name);
+        publisher.take(SealedPack { index: self.index, geometry: self.geometry })
     }
-}
-
-/// Writes an index run that speaks of `packs`.
-///
-/// # Errors
-/// When the system has no randomness to name it.
-pub fn write_run(
-    packs: &[PackIndex],
-    fleet: &Fleet<'_>,
-    config: &StoreConfig,
-    sealer: &Sealer,
-) -> Result<()> {
-    let set = SetId(random()?);
-    let name = ExtentName::index(set);
-    fleet.begin(name);
-    lay_run(set, packs, config, sealer, &mut fleet.sink(name))?;
-    fleet.seal(name);
-    Ok(())
-}
-
-/// Lays an index run that speaks of `packs` over the members; the caller seals its extents.
-///
-/// # Errors
-/// Those of the sink.
-pub fn lay_run(
-    set: SetId,
-    packs: &[PackIndex],
-    config: &StoreConfig,
-    sealer: &Sealer,
-    sink: &mut dyn StripSink,
-) -> Result<()> {
-    let mut writer = SetWriter::new(config.store, set, SetKind::IndexRun, geometry(config)?);
-    for pack in packs {
-        writer.append(&index_record(pack, sealer)?, sink)?;
-    }
-    let end = writer.position();
-    writer.finish(0..end, sink).map(drop)
 }

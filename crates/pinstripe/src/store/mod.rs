@@ -25,6 +25,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::envelope::OBJECT_MAX_BYTES;
 use crate::format::keys::Keys;
 use crate::format::label::{Label, StoreConfig};
+use crate::format::stripe_set::Geometry;
 use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
 use crate::monitor::Monitor;
 use crate::seal::{self, Opener, Sealer};
@@ -96,6 +97,14 @@ impl Store {
     /// The members that are there, with their numbers.
     pub fn present(&self) -> impl Iterator<Item = (usize, &SharedMember)> + '_ {
         self.seats.iter().enumerate().filter_map(|(n, seat)| Some((n, seat.member.as_ref()?)))
+    }
+
+    /// How stripe sets that are written now lie over the members.
+    ///
+    /// # Errors
+    /// When the store's settings make no geometry.
+    pub fn geometry(&self) -> Result<Geometry> {
+        Geometry::new(self.config.data, self.config.parity, self.config.strip_bytes)
     }
 
     /// Writes the label of every present member on which it is missing, damaged or names places

@@ -10,9 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::codec::Decoder;
-use crate::dedup::{ChunkIndex, Place};
 use crate::error::{Error, Kind, Result};
-use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordHead;
 use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, SharedMember};
@@ -20,6 +18,7 @@ use crate::monitor::{Counter, Monitor};
 use crate::stripe::{ReadReport, SetReader};
 
 use super::Store;
+use super::index::{Index, Place};
 
 /// Readers kept open at once; each holds a trailer (about 16 bytes per strip).
 const READERS_MAX: usize = 64;
@@ -33,54 +32,6 @@ pub struct RecordPlace {
     pub offset: u64,
     /// Length of head, table and stored bytes.
     pub bytes: u32,
-}
-
-/// One pack of the store, as far as reading needs it.
-#[derive(Debug)]
-pub struct Pack {
-    /// Its name.
-    pub set: SetId,
-    /// Offset and length of each record.
-    pub records: Vec<(u64, u32)>,
-}
-
-/// All packs and the chunks in them.
-#[derive(Default)]
-pub struct Catalogued {
-    /// The packs, by the ordinals that places use.
-    pub packs: Vec<Pack>,
-    /// Where each chunk is.
-    pub chunks: ChunkIndex,
-    /// Packs that an index run speaks of and that too few members have.
-    pub lost_packs: u64,
-    /// Packs among these that no index run speaks of which is whole on every present member. Who
-    /// relies on them must speak of them in a run of his own: without one, they would count no
-    /// more as soon as a member loses its part.
-    pub unspoken: Vec<PackIndex>,
-}
-
-impl Catalogued {
-    /// Adds a pack with its chunks.
-    pub fn add(&mut self, index: &PackIndex) {
-        let pack = self.packs.len() as u32;
-        for (number, record) in index.records.iter().enumerate() {
-            let mut raw_offset = 0;
-            for chunk in &record.chunks {
-                let place =
-                    Place { pack, record: number as u32, raw_offset, raw_bytes: chunk.raw_bytes };
-                self.chunks.insert(chunk.id, place);
-                raw_offset += chunk.raw_bytes;
-            }
-        }
-        let records = index.records.iter().map(|record| (record.offset, record.bytes)).collect();
-        self.packs.push(Pack { set: index.set, records });
-    }
-
-    /// The record in which a chunk is.
-    pub fn record_of(&self, place: Place) -> RecordPlace {
-        let (offset, bytes) = self.packs[place.pack as usize].records[place.record as usize];
-        RecordPlace { pack: place.pack, offset, bytes }
-    }
 }
 
 /// A record's bytes with its verified head.
@@ -161,6 +112,17 @@ impl<'a> PackReader<'a> {
         Ok(FetchedRecord { head: opened.head, bytes: buffer, stored: opened.stored })
     }
 
+    /// The same by the number that an index has for the pack.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub fn fetch_place(&self, index: &Index<'_>, place: RecordPlace) -> Result<FetchedRecord> {
+        let set = index.set_of(place.pack).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("the index knows no pack {}", place.pack))
+        })?;
+        self.fetch(set, place.offset, place.bytes)
+    }
+
     fn count(&self, report: &ReadReport, bytes: u32) {
         self.monitor.add(Counter::FetchedBytes, u64::from(bytes));
         self.monitor.add(Counter::RebuiltStrips, report.rebuilt.len() as u64);
@@ -170,7 +132,7 @@ impl<'a> PackReader<'a> {
 /// Reads single chunks, keeping the last records decoded: for trees, whose pages are neighbours.
 pub struct ChunkReader<'a> {
     packs: &'a PackReader<'a>,
-    catalogued: &'a Catalogued,
+    index: &'a Index<'a>,
     decoder: Decoder,
     recent: Vec<(RecordPlace, Arc<Vec<u8>>)>,
 }
@@ -179,21 +141,34 @@ pub struct ChunkReader<'a> {
 const RECENT_MAX: usize = 4;
 
 impl<'a> ChunkReader<'a> {
-    /// A reader of chunks that `catalogued` knows.
-    pub fn new(packs: &'a PackReader<'a>, catalogued: &'a Catalogued) -> Self {
-        ChunkReader { packs, catalogued, decoder: Decoder::new(), recent: Vec::new() }
+    /// A reader of chunks that `index` knows.
+    pub fn new(packs: &'a PackReader<'a>, index: &'a Index<'a>) -> Self {
+        ChunkReader { packs, index, decoder: Decoder::new(), recent: Vec::new() }
     }
 
-    /// Reads a chunk and checks its id.
+    /// Reads a chunk and checks its id. One that stands in several packs is read from the first
+    /// that has it sound.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when no pack has it, and those of [`PackReader::fetch`].
     pub fn read(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
-        let place = self.catalogued.chunks.get(id).ok_or_else(|| missing_chunk(id))?;
-        let record = self.catalogued.record_of(place);
-        let raw = self.record(record)?;
-        let range = place.raw_offset as usize..(place.raw_offset + place.raw_bytes) as usize;
-        let chunk = raw.get(range).ok_or_else(|| wrong_place(id))?;
+        let place = self.index.find(id)?.ok_or_else(|| missing_chunk(id))?;
+        self.read_at(id, &place).or_else(|error| {
+            let others = self.index.places(id)?;
+            let mut others = others.into_iter().filter(|other| *other != place);
+            others.find_map(|other| self.read_at(id, &other).ok()).ok_or(error)
+        })
+    }
+
+    /// Reads a chunk from one place and checks its id.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_at(&mut self, id: &ChunkId, place: &Place) -> Result<Vec<u8>> {
+        let raw = self.record(place.record)?;
+        let start = place.raw_offset as usize;
+        let chunk = raw.get(start..start + place.raw_bytes as usize);
+        let chunk = chunk.ok_or_else(|| wrong_place(id))?;
         if self.packs.store.keys()?.chunk_id(chunk) != *id {
             return Err(wrong_place(id));
         }
@@ -205,8 +180,7 @@ impl<'a> ChunkReader<'a> {
             let found = self.recent.remove(at);
             self.recent.push(found);
         } else {
-            let set = self.catalogued.packs[place.pack as usize].set;
-            let fetched = self.packs.fetch(set, place.offset, place.bytes)?;
+            let fetched = self.packs.fetch_place(self.index, place)?;
             let mut raw = Vec::new();
             let head = &fetched.head;
             self.decoder.decode(head.codec, fetched.stored(), head.raw_bytes as usize, &mut raw)?;

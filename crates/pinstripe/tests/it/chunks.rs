@@ -25,11 +25,11 @@ fn rows(
     name: &str,
 ) -> (Vec<ChunkRow>, Vec<std::ops::Range<u64>>) {
     let (store, monitor) = (site.store(), Monitor::default());
-    let catalogued = index::load(&store, &monitor).unwrap();
+    let index = index::Index::load(&store, &monitor).unwrap();
     let packs = PackReader::new(&store, &monitor);
     let path = site.source().join(name);
     let below = &path.as_os_str().as_encoded_bytes()[1..];
-    let chunks = ChunkReader::new(&packs, &catalogued);
+    let chunks = ChunkReader::new(&packs, &index);
     let mut tree = TreeReader::new(chunks, &snapshot.root, below).unwrap();
     let entry = tree.next_entry().unwrap().unwrap();
     assert_eq!(entry.path, below);

@@ -1,5 +1,6 @@
 //! Snapshots as nobody's backup would write them, for restores that must not believe them.
 
+use pinstripe::dedup::Claims;
 use pinstripe::format::entry::{Content, Entry};
 use pinstripe::format::meta::{FileKind, Metadata, Time};
 use pinstripe::format::record::{ChunkRow, RecordKind};
@@ -11,9 +12,11 @@ use pinstripe::monitor::Monitor;
 use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::fleet::Fleet;
 use pinstripe::pipeline::pack::{self, FinishedRecord, ToPacker};
+use pinstripe::pipeline::publish::Publisher;
 use pinstripe::pipeline::spare::Spare;
 use pinstripe::seal::Sealer;
 use pinstripe::store::Store;
+use pinstripe::store::index::Index;
 use pinstripe::store::tree::TreeWriter;
 
 /// An entry of this kind, with nothing special about it.
@@ -107,11 +110,12 @@ impl<'a> Forge<'a> {
                 .into_iter()
                 .for_each(|record| sender.send(ToPacker::Record(record)).unwrap());
             drop(sender);
-            let packs = pack::run(&records, &fleet, &store.config, &self.sealer, &Spare::default())
-                .unwrap();
-            fleet.barrier().unwrap();
-            pack::write_run(&packs, &fleet, &store.config, &self.sealer).unwrap();
-            fleet.barrier().unwrap();
+            let (index, claims) = (Index::load(store, &monitor).unwrap(), Claims::default());
+            let sealer = &self.sealer;
+            let publisher =
+                Publisher::new(store, &index, sealer, &claims, &fleet, &monitor, usize::MAX);
+            pack::run(&records, &publisher, &Spare::default()).unwrap();
+            publisher.publish().unwrap();
             fleet.put(ExtentName::snapshot(snapshot.id), self.sealer.snapshot(&snapshot).unwrap());
             fleet.barrier().unwrap();
         });

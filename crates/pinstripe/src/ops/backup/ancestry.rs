@@ -1,12 +1,14 @@
 //! What a backup may take over from: the latest snapshot of the same host and sources, and what
 //! interrupted backups have done since.
 
+use super::LOSSES_MARK;
 use crate::error::Result;
 use crate::format::meta::Time;
 use crate::format::snapshot::Snapshot;
 use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::pipeline::backup::{Earlier, Previous};
+use crate::store::index::Index;
 use crate::store::packs::ChunkReader;
 use crate::store::tree::TreeReader;
 use crate::store::{Store, checkpoints, snapshots};
@@ -54,6 +56,16 @@ impl Ancestry {
             }
         }
         Ok(Ancestry { parent, begun, superseded })
+    }
+
+    /// Whether the store may lack chunks that an earlier backup had: it lost other packs than
+    /// were lost then, or there are packs that no index run speaks of, as when a run was lost.
+    pub fn is_doubtful(&self, index: &Index<'_>) -> bool {
+        let now = index.losses_mark();
+        let is_other = |it: &Snapshot| it.count(LOSSES_MARK).unwrap_or(0) != now;
+        let is_first = self.begun.is_empty() && self.parent.is_none();
+        let any_other = self.begun.iter().chain(&self.parent).any(is_other);
+        any_other || (is_first && now != 0) || index.has_loose()
     }
 
     /// The entries that may be taken over.

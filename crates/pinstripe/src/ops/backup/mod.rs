@@ -23,8 +23,9 @@ use crate::monitor::{Counter, Monitor};
 use crate::pipeline;
 use crate::pipeline::backup::{Comparison, Input, Previous, Reach, Wanted};
 use crate::pipeline::limits::Limits;
-use crate::store::packs::{Catalogued, ChunkReader, PackReader};
-use crate::store::{Store, checkpoints, index};
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::{Store, checkpoints};
 use crate::walk::Exclude;
 
 /// What to back up, and how.
@@ -102,6 +103,9 @@ const KEPT: &[Counter] = &[
     Counter::Losses,
 ];
 
+/// Under what losses the snapshot was made, kept among its counts: see [`Index::losses_mark`].
+const LOSSES_MARK: &str = "losses_mark";
+
 /// Runs the backup. Entries that could not be read are losses in the ledger; the snapshot exists
 /// without them.
 ///
@@ -119,16 +123,16 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let chunking: Chunking = store.config.chunking.parse()?;
     let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
     let codec: Codec = store.config.codec.parse()?;
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let earlier = Ancestry::find(store, &options.host, &sources, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let previous = earlier.entries(|| ChunkReader::new(&packs, &catalogued), monitor)?;
-    let comparison = comparison(&catalogued, &sources, &exclude, &options, previous);
+    let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
+    let comparison =
+        comparison(&index, earlier.is_doubtful(&index), &sources, &exclude, &options, previous);
     let due = options.checkpoints.map(|interval| due(interval, monitor));
     let plan = pipeline::backup::Plan {
         store,
-        chunks: &catalogued.chunks,
-        unspoken: &catalogued.unspoken,
+        index: &index,
         input: Input::Trees(comparison),
         cutter: &cutter,
         codec,
@@ -140,10 +144,11 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     };
     let began = (began_seconds, began_nanos);
     let parent = earlier.parent.map(|parent| parent.id);
+    let losses_mark = index.losses_mark();
     let begun = begun(store, began, &options, sources.clone(), parent)?;
     pipeline::backup::run(plan, monitor, &|root, reach| {
         let mark = (reach == Reach::Part).then(|| (checkpoints::MARK.to_owned(), 1));
-        let counts = counts(monitor).into_iter().chain(mark).collect();
+        let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
         Snapshot { root, counts, ..begun.clone() }
     })
 }
@@ -202,24 +207,26 @@ pub fn survey(
     let sources = sources(options, monitor)?;
     refuse_members(store, &sources)?;
     let exclude = exclude_members(store, options.exclude.clone(), &sources, monitor);
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let earlier = Ancestry::find(store, &options.host, &sources, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let previous = earlier.entries(|| ChunkReader::new(&packs, &catalogued), monitor)?;
-    let comparison = comparison(&catalogued, &sources, &exclude, options, previous);
+    let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
+    let comparison =
+        comparison(&index, earlier.is_doubtful(&index), &sources, &exclude, options, previous);
     pipeline::backup::survey(comparison, monitor, show)
 }
 
 fn comparison<'a>(
-    catalogued: &'a Catalogued,
+    index: &'a Index<'a>,
+    is_doubtful: bool,
     sources: &'a [Vec<u8>],
     exclude: &'a Exclude,
     options: &Options,
     previous: Previous<'a>,
 ) -> Comparison<'a> {
     Comparison {
-        chunks: &catalogued.chunks,
-        has_lost_packs: catalogued.lost_packs > 0,
+        index,
+        is_doubtful,
         sources,
         sources_may_vanish: options.paths_may_vanish,
         exclude,
@@ -230,9 +237,14 @@ fn comparison<'a>(
     }
 }
 
-fn counts(monitor: &Monitor) -> Vec<(String, u64)> {
+fn counts(monitor: &Monitor, losses_mark: u64) -> Vec<(String, u64)> {
     let kept = Counter::ALL.iter().filter(|(counter, _)| KEPT.contains(counter));
-    kept.map(|&(counter, name)| (name.to_owned(), monitor.get(counter))).collect()
+    let mut counts: Vec<_> =
+        kept.map(|&(counter, name)| (name.to_owned(), monitor.get(counter))).collect();
+    if losses_mark != 0 {
+        counts.push((LOSSES_MARK.to_owned(), losses_mark));
+    }
+    counts
 }
 
 /// Says which members a backup has to do without.

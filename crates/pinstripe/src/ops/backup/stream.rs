@@ -12,7 +12,8 @@ use crate::format::snapshot::Snapshot;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline;
 use crate::pipeline::backup::Input;
-use crate::store::{Store, index};
+use crate::store::Store;
+use crate::store::index::Index;
 
 /// The longest name that file systems have.
 const NAME_MAX_BYTES: usize = 255;
@@ -52,11 +53,11 @@ pub fn run_stream(
     keep_labels_true(store, monitor);
     let chunking: Chunking = store.config.chunking.parse()?;
     let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
+    let losses_mark = index.losses_mark();
     let plan = pipeline::backup::Plan {
         store,
-        chunks: &catalogued.chunks,
-        unspoken: &catalogued.unspoken,
+        index: &index,
         input: Input::Stream(content, Box::new(stream_entry(&name, owner, began))),
         cutter: &cutter,
         codec: store.config.codec.parse()?,
@@ -71,10 +72,11 @@ pub fn run_stream(
     monitor.add(Counter::NewFiles, 1);
     pipeline::backup::run(plan, monitor, &|root, _| {
         // Its length is known now.
-        let counts = counts(monitor).into_iter().map(|(name, count)| match name.as_str() {
-            "new_bytes" => (name, monitor.get(Counter::ReadBytes)),
-            _ => (name, count),
-        });
+        let counts =
+            counts(monitor, losses_mark).into_iter().map(|(name, count)| match name.as_str() {
+                "new_bytes" => (name, monitor.get(Counter::ReadBytes)),
+                _ => (name, count),
+            });
         Snapshot { root, counts: counts.collect(), ..begun.clone() }
     })
 }

@@ -10,7 +10,6 @@ mod sets;
 mod tests;
 mod trees;
 
-pub(crate) use sets::indexed_sets;
 use sets::{lost_chunks, stripe_sets};
 use trees::Trees;
 
@@ -22,8 +21,9 @@ use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
+use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::{Store, checkpoints, index, judge_key_object, read_small, snapshots};
+use crate::store::{Store, checkpoints, judge_key_object, read_small, snapshots};
 
 /// How thorough to be.
 pub struct Options {
@@ -71,13 +71,13 @@ pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcom
     }
     let snapshots = snapshots::load(store, monitor)?;
     outcome.snapshots = snapshots.len() as u64;
-    let catalogued = index::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
     let bad = stripe_sets(store, options, monitor, &mut outcome)?;
-    let lost = lost_chunks(&catalogued, &bad);
+    let lost = lost_chunks(&index, &bad)?;
     outcome.lost_chunks = lost.len() as u64;
     let packs = PackReader::new(store, monitor);
-    let chunks = ChunkReader::new(&packs, &catalogued);
-    let mut trees = Trees::new(chunks, &catalogued, lost);
+    let chunks = ChunkReader::new(&packs, &index);
+    let mut trees = Trees::new(chunks, &index, lost);
     for snapshot in &snapshots {
         trees.check(snapshot, monitor, &mut outcome);
     }

@@ -1,6 +1,6 @@
 //! Are the stripe sets as they were written?
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::{Options, Outcome};
@@ -10,8 +10,9 @@ use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, Room};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
-use crate::store::packs::{Catalogued, PackReader};
-use crate::store::{Store, index};
+use crate::store::Store;
+use crate::store::index::{self, Index, indexed_sets};
+use crate::store::packs::{PackReader, RecordPlace};
 use crate::stripe::{SetReader, Verification};
 
 /// What of one pack cannot be read.
@@ -27,7 +28,7 @@ pub(super) fn stripe_sets(
     monitor: &Monitor,
     outcome: &mut Outcome,
 ) -> Result<Vec<BadPack>> {
-    let indexed = indexed_sets(store);
+    let indexed: HashSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let mut bad = Vec::new();
     for room in [Room::Packs, Room::Index] {
         let mut sets = index::sets_in(store, room)?;
@@ -72,13 +73,6 @@ pub(super) fn stripe_sets(
         }
     }
     Ok(bad)
-}
-
-/// Packs that some readable index run speaks of.
-pub(crate) fn indexed_sets(store: &Store) -> HashSet<SetId> {
-    let runs = index::sets_in(store, Room::Index).unwrap_or_default();
-    let packs = runs.into_keys().filter_map(|run| index::read_run(store, run).ok()).flatten();
-    packs.map(|pack| pack.set).collect()
 }
 
 struct Examined {
@@ -206,25 +200,30 @@ fn tally(
     lost
 }
 
-/// The chunks in what is lost.
-pub(super) fn lost_chunks(catalogued: &Catalogued, bad: &[BadPack]) -> HashSet<ChunkId> {
+/// The chunks in what is lost that stand nowhere else.
+pub(super) fn lost_chunks(index: &Index<'_>, bad: &[BadPack]) -> Result<HashSet<ChunkId>> {
+    let packs = index.packs();
+    let numbered = bad.iter().filter_map(|pack| Some((packs.find(&pack.set)?, &pack.lost)));
+    let bad: HashMap<u32, &Vec<Range<u64>>> = numbered.collect();
     let mut lost = HashSet::new();
-    for pack in bad {
-        let Some(number) = catalogued.packs.iter().position(|known| known.set == pack.set) else {
-            continue;
-        };
-        let records: HashSet<u32> = (catalogued.packs[number].records.iter().enumerate())
-            .filter(|(_, (offset, bytes))| {
-                let range = *offset..offset + u64::from(*bytes);
-                pack.lost.iter().any(|lost| overlaps(lost, &range))
-            })
-            .map(|(record, _)| record as u32)
-            .collect();
-        catalogued.chunks.for_each(|id, place| {
-            if place.pack as usize == number && records.contains(&place.record) {
-                lost.insert(*id);
-            }
-        });
+    if bad.is_empty() {
+        return Ok(lost);
     }
-    lost
+    let is_lost = |RecordPlace { pack, offset, bytes }| {
+        let range = offset..offset + u64::from(bytes);
+        bad.get(&pack).is_some_and(|ranges| ranges.iter().any(|lost| overlaps(lost, &range)))
+    };
+    let mut in_bad = Vec::new();
+    index.frozen().for_each(&mut |_, id, place| {
+        if is_lost(place.record) {
+            in_bad.push(*id);
+        }
+        Ok(())
+    })?;
+    for id in in_bad {
+        if index.places(&id)?.iter().all(|place| is_lost(place.record)) {
+            lost.insert(id);
+        }
+    }
+    Ok(lost)
 }

@@ -11,12 +11,13 @@ use crate::format::tree::decode_node;
 use crate::format::wire::Reader;
 use crate::id::ChunkId;
 use crate::monitor::Monitor;
-use crate::store::packs::{Catalogued, ChunkReader, missing_chunk};
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, missing_chunk};
 
 /// Follows snapshots down to their chunks; subtrees that were found sound are not entered again.
 pub(super) struct Trees<'a> {
     chunks: ChunkReader<'a>,
-    catalogued: &'a Catalogued,
+    index: &'a Index<'a>,
     lost: HashSet<ChunkId>,
     sound: HashSet<ChunkId>,
 }
@@ -43,10 +44,10 @@ impl Hurt {
 impl<'a> Trees<'a> {
     pub(super) fn new(
         chunks: ChunkReader<'a>,
-        catalogued: &'a Catalogued,
+        index: &'a Index<'a>,
         lost: HashSet<ChunkId>,
     ) -> Self {
-        Trees { chunks, catalogued, lost, sound: HashSet::new() }
+        Trees { chunks, index, lost, sound: HashSet::new() }
     }
 
     /// Checks one snapshot and reports what it lost.
@@ -116,6 +117,6 @@ impl<'a> Trees<'a> {
         if self.lost.contains(id) {
             return Err(Error::new(Kind::TooManyLosses, format!("chunk {} is lost", id.short())));
         }
-        self.catalogued.chunks.get(id).map(drop).ok_or_else(|| missing_chunk(id))
+        self.index.find(id)?.map(drop).ok_or_else(|| missing_chunk(id))
     }
 }

@@ -13,23 +13,26 @@ use std::thread::Scope;
 
 use super::previous::Previous;
 use crate::beneath::shown_from_root;
-use crate::dedup::ChunkIndex;
+use crate::dedup::Claims;
 use crate::error::{Error, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Stat, Time};
 use crate::format::record::ChunkRow;
 use crate::format::tree::compare_paths;
+use crate::id::ChunkId;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::abort::Abort;
 use crate::source;
+use crate::store::index::Index;
 use crate::walk::{self, Exclude, Walker};
 
 /// What to walk, and what to hold it against.
 pub struct Comparison<'a> {
     /// The store's chunks.
-    pub chunks: &'a ChunkIndex,
-    /// The store lost packs: what they held is new again, also in the lists of long contents.
-    pub has_lost_packs: bool,
+    pub index: &'a Index<'a>,
+    /// The store may have lost something since the previous snapshot: unchanged files are taken
+    /// over only if every chunk of theirs is found in the index, not by its filters alone.
+    pub is_doubtful: bool,
     /// Absolute paths without the leading slash, sorted in path order, none below another.
     pub sources: &'a [Vec<u8>],
     /// A source that cannot be looked at when its turn comes is a loss, not the end.
@@ -90,6 +93,8 @@ pub struct Join<'a, T> {
     abort: &'a Abort,
     comparison: Comparison<'a>,
     taker: T,
+    /// What this run stores.
+    claims: &'a Claims,
     stop: &'a AtomicBool,
     /// Ended early because `stop` was set.
     stopped: bool,
@@ -105,10 +110,11 @@ impl<'env, T: Taker> Join<'env, T> {
         abort: &'env Abort,
         comparison: Comparison<'env>,
         taker: T,
+        claims: &'env Claims,
         stop: &'env AtomicBool,
     ) -> Self {
         let linked = HashSet::new();
-        Join { root, monitor, abort, comparison, taker, stop, stopped: false, linked }
+        Join { root, monitor, abort, comparison, taker, claims, stop, stopped: false, linked }
     }
 
     /// Walks all sources and hands everything on, unless it is stopped; says whether all was
@@ -248,15 +254,23 @@ impl<'env, T: Taker> Join<'env, T> {
     /// Whether the store still has all of a content: a chunk that it lost is stored again from a
     /// file that still has it.
     fn store_has(&mut self, content: &Content) -> bool {
-        let Comparison { chunks, has_lost_packs, previous, .. } = &mut self.comparison;
-        let has_all = |rows: &[ChunkRow]| rows.iter().all(|row| chunks.has(&row.id));
+        let Comparison { index, is_doubtful, previous, .. } = &mut self.comparison;
+        let (is_doubtful, claims) = (*is_doubtful, self.claims);
+        let has = |id: &ChunkId| {
+            let known = match is_doubtful {
+                true => index.rely_on(id).is_ok_and(|known| known),
+                false => index.may_have(id),
+            };
+            known || claims.has(id)
+        };
+        let has_all = |rows: &[ChunkRow]| rows.iter().all(|row| has(&row.id));
         match content {
             Content::Chunks(rows) => has_all(rows),
             Content::Lists(lists) => lists.iter().all(|list| {
                 let mut is_whole = || {
                     previous.list(&list.id).is_some_and(|rows| rows.is_ok_and(|it| has_all(&it)))
                 };
-                chunks.has(&list.id) && (!*has_lost_packs || is_whole())
+                has(&list.id) && (!is_doubtful || is_whole())
             }),
         }
     }

@@ -123,7 +123,7 @@ impl ChunkTask {
                 rows.push(record.add(&parts.concat())?);
                 continue;
             };
-            let (row, is_new) = record.claim_row(part_of(segment, chunk));
+            let (row, is_new) = record.claim_row(part_of(segment, chunk))?;
             rows.push(row);
             if !is_new || !fresh.extend(segment, chunk, row) {
                 fresh.store(record)?;

@@ -5,6 +5,7 @@
 //! then the index run, then nothing more; the snapshot object is the caller's to put.
 
 mod assemble;
+mod beside;
 mod checkpoint;
 mod content;
 mod entry;
@@ -26,6 +27,7 @@ use std::thread::Scope;
 use crossbeam_channel::{Receiver, bounded, unbounded};
 
 use assemble::Assembler;
+use beside::Ended;
 use checkpoint::{Checkpoints, SealCall};
 use handout::Handout;
 use ingest::Worker;
@@ -38,19 +40,20 @@ pub use survey::{Wanted, survey};
 
 use crate::chunk::Cutter;
 use crate::codec::Codec;
-use crate::dedup::ChunkIndex;
+use crate::dedup::Claims;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
-use crate::format::pack_index::PackIndex;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
-use crate::pipeline::limits::{Limits, WINDOW_JOBS};
+use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
 use crate::pipeline::pack::{self, ToPacker};
+use crate::pipeline::publish::Publisher;
 use crate::pipeline::spare::Spare;
 use crate::source;
+use crate::store::index::Index;
 use crate::store::{Store, checkpoints};
 
 /// What to take in.
@@ -66,9 +69,7 @@ pub struct Plan<'a> {
     /// The store.
     pub store: &'a Store,
     /// Its chunks.
-    pub chunks: &'a ChunkIndex,
-    /// Packs of backups that were cut off: the run of this one speaks of them too.
-    pub unspoken: &'a [PackIndex],
+    pub index: &'a Index<'a>,
     /// What to take in.
     pub input: Input<'a>,
     /// Cuts content.
@@ -115,12 +116,15 @@ pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<
     let segments = Arc::new(Spare::new(plan.limits.segments));
     let seal_call = SealCall::new(plan.limits.workers);
     let superseded = plan.superseded.clone();
+    let claims = Claims::default();
+    let has_ended = AtomicBool::new(false);
     let shared = Ingest {
         root: root.as_fd(),
         keys: plan.store.keys()?,
         cutter: plan.cutter,
         codec: plan.codec,
-        chunks: plan.chunks,
+        index: plan.index,
+        claims: &claims,
         monitor,
         abort: &abort,
         stop: plan.stop,
@@ -130,20 +134,19 @@ pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<
         segments: &segments,
     };
     std::thread::scope(|scope| {
-        let store = plan.store;
+        let (store, index) = (plan.store, plan.index);
+        let _ended = Ended(&has_ended);
+        let (_end, end) = bounded(0);
+        scope.spawn(move || beside::watch(index, &end));
+        scope.spawn(|| beside::merge(index, &has_ended, &abort, monitor));
         let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
-        let unspoken = plan.unspoken;
         let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
-        let Ingested { root, reach, mut packs, checkpoint } =
-            ingest(scope, &shared, plan, &fleet, describe)?;
-        fleet.barrier()?;
-        packs.retain(|pack| !pack.records.is_empty());
-        packs.extend_from_slice(unspoken);
-        if !packs.is_empty() {
-            pack::write_run(&packs, &fleet, &store.config, &sealer)?;
-            fleet.barrier()?;
-        }
+        let publisher =
+            Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
+        let Ingested { root, reach, checkpoint } =
+            ingest(scope, &shared, plan, &publisher, describe)?;
+        publisher.publish()?;
         let snapshot = describe(root, reach);
         let name = match reach {
             Reach::Whole => ExtentName::snapshot(snapshot.id),
@@ -168,7 +171,6 @@ pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<
 struct Ingested {
     root: TreeRoot,
     reach: Reach,
-    packs: Vec<PackIndex>,
     /// The last checkpoint of this run.
     checkpoint: Option<ExtentName>,
 }
@@ -178,11 +180,10 @@ fn ingest<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     shared: &'env Ingest<'env>,
     plan: Plan<'env>,
-    fleet: &Fleet<'env>,
+    publisher: &Publisher<'_>,
     describe: Describe<'_>,
 ) -> Result<Ingested> {
     let limits = plan.limits;
-    let config = &plan.store.config;
     let (busy, mut checkpoint) = (AtomicBool::new(false), None);
     let object = |root| {
         Ok((checkpoints::new_name()?, shared.sealer.snapshot(&describe(root, Reach::Part))?))
@@ -195,7 +196,7 @@ fn ingest<'scope, 'env>(
         let (tree, tree_queue) = bounded::<ToPacker>(limits.records_queued);
         let packers = [data_queue, tree_queue].map(|queue: Receiver<ToPacker>| {
             stages.spawn(move || {
-                let packed = pack::run(&queue, fleet, config, shared.sealer, shared.records);
+                let packed = pack::run(&queue, publisher, shared.records);
                 // A packer that stops early must not stop those who feed it.
                 queue.iter().for_each(drop);
                 packed
@@ -218,14 +219,16 @@ fn ingest<'scope, 'env>(
         let assembler = Assembler::new(shared, tree, checkpoints)?;
         let object = &object;
         let completer = stages.spawn(move || {
-            checkpoint::complete(&partial_queue, fleet, shared.abort, busy, object, last)
+            checkpoint::complete(&partial_queue, publisher.fleet, shared.abort, busy, object, last)
         });
         let assembler = stages.spawn(move || assembler.run(&outcome_queue, &window_queue));
         let handout = Handout::new(shared, jobs, outcomes, window, limits.segments);
         let (root, monitor) = (shared.root, shared.monitor);
-        let (abort, stop) = (shared.abort, shared.stop);
+        let (abort, stop, claims) = (shared.abort, shared.stop, shared.claims);
         let joined = match plan.input {
-            Input::Trees(trees) => Join::new(root, monitor, abort, trees, handout, stop).run(scope),
+            Input::Trees(trees) => {
+                Join::new(root, monitor, abort, trees, handout, claims, stop).run(scope)
+            }
             Input::Stream(mut stream, entry) => {
                 // Ours to drop: the workers end when it is gone.
                 let mut handout = handout;
@@ -246,10 +249,10 @@ fn ingest<'scope, 'env>(
         // Whoever waits for a checkpoint waits in vain from here on.
         call.close();
         completer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let packs = packed.into_iter().collect::<Result<Vec<_>>>()?;
+        packed.into_iter().collect::<Result<Vec<_>>>()?;
         shared.abort.check()?;
-        Ok((root?, reach, packs.concat()))
+        Ok((root?, reach))
     });
-    let (root, reach, packs) = done?;
-    Ok(Ingested { root, reach, packs, checkpoint })
+    let (root, reach) = done?;
+    Ok(Ingested { root, reach, checkpoint })
 }

@@ -67,7 +67,7 @@ impl<'a> RecordBuilder<'a> {
     pub fn keep_room(&mut self, bytes: usize) -> Result<ChunkRow> {
         let chunk = &self.raw[self.filled..self.filled + bytes];
         let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: bytes as u32 };
-        if self.claim(row.id, bytes) {
+        if self.claim(row.id, bytes)? {
             self.filled += bytes;
             self.rows.push(row);
             self.flush_if_full()?;
@@ -80,7 +80,7 @@ impl<'a> RecordBuilder<'a> {
     /// # Errors
     /// Those of the compressor.
     pub fn add(&mut self, chunk: &[u8]) -> Result<ChunkRow> {
-        let (row, is_new) = self.claim_row(chunk);
+        let (row, is_new) = self.claim_row(chunk)?;
         if is_new {
             self.add_claimed(chunk, vec![row])?;
         }
@@ -89,9 +89,12 @@ impl<'a> RecordBuilder<'a> {
 
     /// Names a chunk and asks whether it is new; if so, it must be handed to
     /// [`add_claimed`](Self::add_claimed).
-    pub fn claim_row(&self, chunk: &[u8]) -> (ChunkRow, bool) {
+    ///
+    /// # Errors
+    /// When the index cannot be asked.
+    pub fn claim_row(&self, chunk: &[u8]) -> Result<(ChunkRow, bool)> {
         let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: chunk.len() as u32 };
-        (row, self.claim(row.id, chunk.len()))
+        Ok((row, self.claim(row.id, chunk.len())?))
     }
 
     /// Stores new chunks that lie one after the other in `raw`.
@@ -109,14 +112,14 @@ impl<'a> RecordBuilder<'a> {
         self.flush_if_full()
     }
 
-    fn claim(&self, id: ChunkId, bytes: usize) -> bool {
-        let is_new = self.shared.chunks.claim(id);
+    fn claim(&self, id: ChunkId, bytes: usize) -> Result<bool> {
+        let is_new = self.shared.claim(&id)?;
         let monitor = self.shared.monitor;
         monitor.add(if is_new { Counter::NewChunks } else { Counter::KnownChunks }, 1);
         if is_new && self.kind == RecordKind::Data {
             monitor.add(Counter::DedupedBytes, bytes as u64);
         }
-        is_new
+        Ok(is_new)
     }
 
     fn flush_if_full(&mut self) -> Result<()> {

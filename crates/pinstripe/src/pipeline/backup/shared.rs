@@ -7,12 +7,15 @@ use std::sync::atomic::AtomicBool;
 use super::checkpoint::SealCall;
 use crate::chunk::Cutter;
 use crate::codec::Codec;
-use crate::dedup::ChunkIndex;
+use crate::dedup::Claims;
+use crate::error::Result;
 use crate::format::keys::Keys;
+use crate::id::ChunkId;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::spare::Spare;
 use crate::seal::Sealer;
+use crate::store::index::Index;
 
 /// What the workers of one backup share.
 pub struct Ingest<'a> {
@@ -24,8 +27,10 @@ pub struct Ingest<'a> {
     pub cutter: &'a Cutter,
     /// Compresses records.
     pub codec: Codec,
-    /// Knows chunks.
-    pub chunks: &'a ChunkIndex,
+    /// Knows the chunks of the store.
+    pub index: &'a Index<'a>,
+    /// Knows those that this run stores.
+    pub claims: &'a Claims,
     /// The ledger.
     pub monitor: &'a Monitor,
     /// The end of the run, if it comes early.
@@ -40,4 +45,30 @@ pub struct Ingest<'a> {
     pub records: &'a Spare,
     /// Buffers for segments of large files.
     pub segments: &'a Arc<Spare>,
+}
+
+impl Ingest<'_> {
+    /// Asks whether the chunk is new; if so, the caller has to store it.
+    ///
+    /// The claim comes first and is given back when the store turns out to have the chunk: so of
+    /// all who ask, one looks, and nobody stores what another one stores.
+    ///
+    /// # Errors
+    /// When the index cannot be asked: the run ends, since others were told that it is known.
+    pub fn claim(&self, id: &ChunkId) -> Result<bool> {
+        if !self.claims.take(id) {
+            return Ok(false);
+        }
+        match self.index.rely_on(id) {
+            Ok(false) => Ok(true),
+            Ok(true) => {
+                self.claims.release(id);
+                Ok(false)
+            }
+            Err(error) => {
+                self.abort.raise(error.duplicate());
+                Err(error)
+            }
+        }
+    }
 }

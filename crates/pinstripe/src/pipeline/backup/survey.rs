@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 
 use super::join::{Comparison, Decided, Join, Taker};
+use crate::dedup::Claims;
 use crate::error::Result;
 use crate::format::meta::FileKind;
 use crate::monitor::Monitor;
@@ -49,8 +50,10 @@ pub fn survey(
 ) -> Result<()> {
     let root = source::open_root()?;
     let (abort, stop) = (Abort::default(), AtomicBool::new(false));
+    let claims = Claims::default();
     std::thread::scope(|scope| {
-        let mut join = Join::new(root.as_fd(), monitor, &abort, comparison, Show(show), &stop);
+        let mut join =
+            Join::new(root.as_fd(), monitor, &abort, comparison, Show(show), &claims, &stop);
         let walked = join.run(scope);
         if let Err(error) = &walked {
             // The estimate beside us stops too.

@@ -33,7 +33,8 @@ use crate::monitor::{Counter, Monitor};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
 use crate::sink::{FileSink, Part, TreeSink, Unset};
-use crate::store::packs::{Catalogued, FetchedRecord, PackReader, RecordPlace, wrong_place};
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, FetchedRecord, PackReader, RecordPlace, wrong_place};
 use crate::store::tree::TreeReader;
 
 /// What to restore, and where to.
@@ -41,7 +42,7 @@ pub struct Plan<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
     /// Knows where chunks are.
-    pub catalogued: &'a Catalogued,
+    pub index: &'a Index<'a>,
     /// Checks that chunks are what they should be.
     pub keys: &'a Keys,
     /// The target.
@@ -161,9 +162,7 @@ impl Plan<'_> {
 
     fn fetch(&self, tasks: &Receiver<Task>, fetched: &Sender<(Task, Result<FetchedRecord>)>) {
         for task in tasks {
-            let RecordPlace { pack, offset, bytes } = task.record;
-            let set = self.catalogued.packs[pack as usize].set;
-            let record = self.packs.fetch(set, offset, bytes);
+            let record = self.packs.fetch_place(self.index, task.record);
             if fetched.send((task, record)).is_err() {
                 break;
             }
@@ -188,9 +187,33 @@ impl Plan<'_> {
                     Ok(()) => self.write(piece, &raw, &mut verified),
                     Err(error) => Err(error.duplicate()),
                 };
+                let result = result.or_else(|error| self.write_elsewhere(piece, error));
                 self.settle(&piece.target, result, abort);
             }
         }
+    }
+
+    /// Writes a piece from another pack that has its chunk, for one that cannot be read where it
+    /// was planned. Other errors stay what they are.
+    fn write_elsewhere(&self, piece: &Piece, error: Error) -> Result<()> {
+        let is_source =
+            matches!(error.kind(), Kind::Corrupt | Kind::TooManyLosses | Kind::NotFound);
+        if !is_source {
+            return Err(error);
+        }
+        let places = self.index.places(&piece.row.id)?;
+        let others = places
+            .iter()
+            .filter(|place| place.record != piece.record && place.raw_bytes == piece.row.raw_bytes);
+        let mut reader = ChunkReader::new(self.packs, self.index);
+        for place in others {
+            if let Ok(chunk) = reader.read_at(&piece.row.id, place) {
+                piece.target.sink(self.sink)?.write_at(piece.file_offset, &chunk)?;
+                self.monitor.add(Counter::RestoredBytes, chunk.len() as u64);
+                return Ok(());
+            }
+        }
+        Err(error)
     }
 
     fn write(&self, piece: &Piece, raw: &[u8], verified: &mut Option<ChunkId>) -> Result<()> {

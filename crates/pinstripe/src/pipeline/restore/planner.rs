@@ -13,15 +13,23 @@ use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
+use crate::store::index::Place;
 use crate::store::packs::{missing_chunk, wrong_place};
 use crate::store::tree::TreeReader;
+
+/// One chunk on its way into one file, when it is not known yet where it is.
+struct Unplaced {
+    row: ChunkRow,
+    file_offset: u64,
+    target: Arc<Target>,
+}
 
 /// Turns entries into tasks.
 pub(super) struct Planner<'p, 'a> {
     plan: &'p Plan<'a>,
     abort: &'p Abort,
     tasks: Sender<Task>,
-    pieces: Vec<Piece>,
+    pieces: Vec<Unplaced>,
     open_files: usize,
     first_names: FirstNames,
 }
@@ -117,27 +125,48 @@ impl<'p, 'a> Planner<'p, 'a> {
     ) -> Result<()> {
         for row in rows {
             let file_offset = offsets.next(row.raw_bytes)?;
-            let place = self.plan.catalogued.chunks.get(&row.id);
-            let place = place.ok_or_else(|| missing_chunk(&row.id))?;
-            if place.raw_bytes != row.raw_bytes {
-                return Err(wrong_place(&row.id));
-            }
             target.left.fetch_add(1, Ordering::Relaxed);
-            self.pieces.push(Piece {
-                record: self.plan.catalogued.record_of(place),
-                raw_offset: place.raw_offset,
-                row: *row,
-                file_offset,
-                target: Arc::clone(target),
-            });
+            self.pieces.push(Unplaced { row: *row, file_offset, target: Arc::clone(target) });
         }
         Ok(())
+    }
+
+    /// Finds out where each piece is, asking for the chunks in the order of their ids, so that each
+    /// page of the index is read once. A file that has a chunk that nobody has is given up.
+    fn place(&mut self) -> Vec<Piece> {
+        let mut unplaced = std::mem::take(&mut self.pieces);
+        unplaced.sort_by_key(|piece| piece.row.id);
+        let mut placed = Vec::with_capacity(unplaced.len());
+        let mut last: Option<(ChunkRow, Place)> = None;
+        for Unplaced { row, file_offset, target } in unplaced {
+            let place = match last {
+                Some((known, place)) if known == row => Ok(place),
+                _ => self.place_of(&row),
+            };
+            match place {
+                Ok(place) => {
+                    last = Some((row, place));
+                    let Place { record, raw_offset, .. } = place;
+                    placed.push(Piece { record, raw_offset, row, file_offset, target });
+                }
+                Err(error) => self.plan.settle(&target, Err(error), self.abort),
+            }
+        }
+        placed
+    }
+
+    fn place_of(&self, row: &ChunkRow) -> Result<Place> {
+        let place = self.plan.index.find(&row.id)?.ok_or_else(|| missing_chunk(&row.id))?;
+        if place.raw_bytes != row.raw_bytes {
+            return Err(wrong_place(&row.id));
+        }
+        Ok(place)
     }
 
     /// Hands out what is planned, in the order in which the packs hold it.
     fn hand_out(&mut self) {
         self.open_files = 0;
-        let mut pieces = std::mem::take(&mut self.pieces);
+        let mut pieces = self.place();
         pieces.sort_by_key(|piece| (piece.record, piece.raw_offset));
         let mut pieces = pieces.into_iter().peekable();
         while let Some(first) = pieces.next() {

@@ -1,0 +1,500 @@
+//! An index run: where the chunks of some packs are, sorted by id, in pages that are read singly.
+//!
+//! Every part is the body of a record of kind `RunPart`, so each has a checksum of its own:
+//!
+//! ```text
+//! segment:  pages of rows, then the segment's fences   (again and again)
+//! tables of packs
+//! head: where all of this is
+//! ```
+//! The range of the stripe set's index is the record of the head. All pages of a run are equally
+//! long but the last of a segment, so a page is found by arithmetic.
+//!
+//! A page is `p`, its number 4, its rows; a row has 52 bytes: chunk id 32, number of the pack in
+//! the run's tables 4, where the record begins in the pack 4, its length 4, where the chunk begins
+//! in the record's raw bytes 4, its length 4. Fences are the first eight bytes of each page's
+//! first id: what a reader keeps in memory, with the filter, to read one page per chunk.
+
+use super::record::{RECORD_HEAD_BYTES, RECORD_MAX_RAW_BYTES};
+use super::wire::{Reader, Writer};
+use crate::error::Result;
+use crate::id::{ChunkId, SetId};
+
+/// Bytes of a row.
+pub const ROW_BYTES: usize = 52;
+/// Rows of every page but the last of a segment: a page has just under 16 KiB.
+pub const PAGE_ROWS: usize = 315;
+/// Pages of a segment at most: its filter is built of at most 2^18 keys.
+pub const SEGMENT_PAGES: usize = 832;
+/// Packs in one table at most.
+pub const TABLE_PACKS: usize = 4096;
+/// Packs in a run at most; more are a second run.
+pub const RUN_MAX_PACKS: usize = 1 << 24;
+
+const PAGE_HEAD_BYTES: usize = 5;
+const PACK_ROW_BYTES: usize = 32;
+
+/// One chunk and where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// The chunk.
+    pub id: ChunkId,
+    /// Number of the pack; in which list, the holder of the row knows.
+    pub pack: u32,
+    /// Where the record begins in the pack's logical run.
+    pub offset: u32,
+    /// Length of the record.
+    pub bytes: u32,
+    /// Where the chunk begins in the record's raw bytes.
+    pub raw_offset: u32,
+    /// Length of the chunk.
+    pub raw_bytes: u32,
+}
+
+impl Row {
+    fn write(&self, out: &mut Vec<u8>) {
+        Writer::new(out)
+            .raw(&self.id.0)
+            .u32(self.pack)
+            .u32(self.offset)
+            .u32(self.bytes)
+            .u32(self.raw_offset)
+            .u32(self.raw_bytes);
+    }
+
+    fn read(bytes: &[u8; ROW_BYTES]) -> Self {
+        let (id, numbers) = bytes.split_first_chunk::<32>().expect("a row begins with an id");
+        let number = |at: usize| {
+            let bytes = numbers[4 * at..].first_chunk().expect("five numbers follow");
+            u32::from_le_bytes(*bytes)
+        };
+        Row {
+            id: ChunkId(*id),
+            pack: number(0),
+            offset: number(1),
+            bytes: number(2),
+            raw_offset: number(3),
+            raw_bytes: number(4),
+        }
+    }
+}
+
+/// The first eight bytes of an id as a number: numbers are in the order of the ids.
+pub fn fence(id: &ChunkId) -> u64 {
+    u64::from_be_bytes(*id.0.first_chunk().expect("an id has 32 bytes"))
+}
+
+/// The key of a chunk in a filter: bytes that its fence does not have.
+pub fn filter_key(id: &ChunkId) -> u64 {
+    u64::from_le_bytes(*id.0[8..].first_chunk().expect("an id has 32 bytes"))
+}
+
+/// Body of a page.
+pub fn encode_page(number: u32, rows: &[Row]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(PAGE_HEAD_BYTES + rows.len() * ROW_BYTES);
+    Writer::new(&mut out).u8(b'p').u32(number);
+    rows.iter().for_each(|row| row.write(&mut out));
+    out
+}
+
+/// A page as it is kept in memory: its bytes, checked.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page {
+    rows: Box<[u8]>,
+}
+
+impl Page {
+    /// Takes the body of page `number` of a run with so many packs.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when it is another page, its ids descend or
+    /// a row is impossible.
+    pub fn decode(body: &[u8], number: u32, packs: u32) -> Result<Self> {
+        let mut reader = Reader::new(body, "page of an index run");
+        if reader.u8()? != b'p' {
+            return Err(reader.corrupt("another part where a page should be"));
+        }
+        let found = reader.u32()?;
+        if found != number {
+            return Err(reader.corrupt("another page").expected(number, found));
+        }
+        let rows = reader.take(reader.remaining())?;
+        if rows.len() % ROW_BYTES != 0 || rows.is_empty() || rows.len() > PAGE_ROWS * ROW_BYTES {
+            return Err(reader.corrupt("rows of a wrong length"));
+        }
+        let page = Page { rows: rows.into() };
+        let mut last = ChunkId([0; 32]);
+        for row in page.rows() {
+            let end = row.raw_offset.checked_add(row.raw_bytes);
+            if row.id < last
+                || row.pack >= packs
+                || (row.bytes as usize) < RECORD_HEAD_BYTES
+                || row.offset.checked_add(row.bytes).is_none()
+                || end.is_none_or(|end| end > RECORD_MAX_RAW_BYTES)
+            {
+                return Err(reader.corrupt(format!("an impossible row for chunk {}", row.id)));
+            }
+            last = row.id;
+        }
+        Ok(page)
+    }
+
+    /// Number of rows, at least one.
+    pub fn len(&self) -> usize {
+        self.rows.len() / ROW_BYTES
+    }
+
+    /// Whether it has no rows, which no page has.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// One row.
+    pub fn row(&self, at: usize) -> Row {
+        Row::read(self.rows[at * ROW_BYTES..].first_chunk().expect("the caller knows the length"))
+    }
+
+    /// All rows.
+    pub fn rows(&self) -> impl Iterator<Item = Row> + '_ {
+        (0..self.len()).map(|at| self.row(at))
+    }
+
+    /// Where the first row is whose id is not below `id`.
+    pub fn lower_bound(&self, id: &ChunkId) -> usize {
+        let (mut from, mut to) = (0, self.len());
+        while from < to {
+            let middle = (from + to) / 2;
+            let there = &self.rows[middle * ROW_BYTES..middle * ROW_BYTES + ChunkId::LEN];
+            if there < id.0.as_slice() { from = middle + 1 } else { to = middle }
+        }
+        from
+    }
+}
+
+/// What a reader keeps of a segment beside its filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fences {
+    /// First eight bytes of each page's first id.
+    pub fences: Box<[u64]>,
+    /// Rows in all pages.
+    pub rows: u32,
+    /// What the filter's keys are mixed with.
+    pub seed: u64,
+    /// The filter's segments have two to the power of this slots.
+    pub segment_log2: u8,
+    /// The filter's segments, without the last two.
+    pub filter_segments: u32,
+}
+
+impl Fences {
+    /// Body of a segment's part: fences, then the filter.
+    pub fn encode(&self, fingerprints: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(22 + 8 * self.fences.len() + fingerprints.len());
+        let mut writer = Writer::new(&mut out);
+        writer
+            .u8(b's')
+            .u32(self.rows)
+            .u64(self.seed)
+            .u8(self.segment_log2)
+            .u32(self.filter_segments)
+            .u32(self.fences.len() as u32);
+        self.fences.iter().for_each(|fence| {
+            writer.u64(*fence);
+        });
+        writer.raw(fingerprints);
+        out
+    }
+
+    /// Reads it back: the fences, and the fingerprints of the filter.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for what `encode` does not write.
+    pub fn decode(body: &[u8]) -> Result<(Self, &[u8])> {
+        let mut reader = Reader::new(body, "segment of an index run");
+        if reader.u8()? != b's' {
+            return Err(reader.corrupt("another part where a segment's fences should be"));
+        }
+        let rows = reader.u32()?;
+        let (seed, segment_log2, filter_segments) = (reader.u64()?, reader.u8()?, reader.u32()?);
+        let pages = reader.u32()? as usize;
+        let most = (pages.saturating_sub(1)) * PAGE_ROWS + 1..=pages * PAGE_ROWS;
+        if pages == 0 || pages > SEGMENT_PAGES || !most.contains(&(rows as usize)) {
+            return Err(reader.corrupt("impossible numbers of pages and rows"));
+        }
+        let mut fences = Vec::with_capacity(pages);
+        for _ in 0..pages {
+            fences.push(reader.u64()?);
+        }
+        if !fences.is_sorted() {
+            return Err(reader.corrupt("fences descend"));
+        }
+        let fences = fences.into();
+        let fingerprints = reader.rest();
+        Ok((Fences { fences, rows, seed, segment_log2, filter_segments }, fingerprints))
+    }
+}
+
+/// One pack of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunPack {
+    /// The pack.
+    pub set: SetId,
+    /// Extents that reading it takes, D.
+    pub data: u8,
+    /// Further extents, P.
+    pub parity: u8,
+    /// It is gone, and with it chunks that nothing but snapshots speaks of: rows of it are none.
+    pub is_lost: bool,
+    /// Bytes of its records.
+    pub bytes: u64,
+}
+
+/// Body of a table of packs.
+pub fn encode_packs(packs: &[RunPack]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(5 + packs.len() * PACK_ROW_BYTES);
+    let mut writer = Writer::new(&mut out);
+    writer.u8(b'k').u32(packs.len() as u32);
+    for pack in packs {
+        writer.raw(&pack.set.0).u8(pack.data).u8(pack.parity).u8(u8::from(pack.is_lost));
+        writer.zeros(5).u64(pack.bytes);
+    }
+    out
+}
+
+/// Reads a table of packs.
+///
+/// # Errors
+/// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for what `encode_packs` does not write.
+pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
+    let mut reader = Reader::new(body, "packs of an index run");
+    if reader.u8()? != b'k' {
+        return Err(reader.corrupt("another part where a table of packs should be"));
+    }
+    let count = reader.u32()? as usize;
+    if count == 0 || count > TABLE_PACKS || reader.remaining() != count * PACK_ROW_BYTES {
+        return Err(reader.corrupt("a table of a wrong length"));
+    }
+    let mut packs = Vec::with_capacity(count);
+    for _ in 0..count {
+        let set = SetId(reader.array()?);
+        let (data, parity, is_lost) = (reader.u8()?, reader.u8()?, reader.u8()?);
+        let reserved: [u8; 5] = reader.array()?;
+        if data == 0 || is_lost > 1 || reserved != [0; 5] {
+            return Err(reader.corrupt("an impossible pack"));
+        }
+        packs.push(RunPack { set, data, parity, is_lost: is_lost == 1, bytes: reader.u64()? });
+    }
+    reader.finish()?;
+    Ok(packs)
+}
+
+/// Where a segment lies in the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentPlace {
+    /// Where its first page begins.
+    pub offset: u64,
+    /// Where its fences begin: behind its last page.
+    pub fences_offset: u64,
+    /// Length of the fences' record.
+    pub fences_bytes: u32,
+    /// Number of its pages.
+    pub pages: u32,
+}
+
+/// Where everything is in a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunHead {
+    /// The run itself.
+    pub set: SetId,
+    /// Rows in all pages.
+    pub rows: u64,
+    /// Rows whose chunk has another row: chunks that were stored more than once.
+    pub duplicates: u64,
+    /// Length of the record of a page, but for the last of a segment.
+    pub page_bytes: u32,
+    /// Segments, in the order of their ids.
+    pub segments: Vec<SegmentPlace>,
+    /// Tables of packs: where each begins, and the length of its record.
+    pub tables: Vec<(u64, u32)>,
+}
+
+impl RunHead {
+    /// Writes the body.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out);
+        writer.u8(b'h').raw(&self.set.0).u64(self.rows).u64(self.duplicates);
+        writer.u32(self.page_bytes).u32(self.segments.len() as u32).u32(self.tables.len() as u32);
+        for segment in &self.segments {
+            writer.u64(segment.offset).u64(segment.fences_offset);
+            writer.u32(segment.fences_bytes).u32(segment.pages);
+        }
+        for (offset, bytes) in &self.tables {
+            writer.u64(*offset).u32(*bytes);
+        }
+        out
+    }
+
+    /// Reads a body back.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when the parts are not where they can be.
+    pub fn decode(body: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(body, "head of an index run");
+        if reader.u8()? != b'h' {
+            return Err(reader.corrupt("another part where the head should be"));
+        }
+        let set = SetId(reader.array()?);
+        let (rows, duplicates, page_bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
+        let (segment_count, table_count) = (reader.u32()? as usize, reader.u32()? as usize);
+        let wanted = segment_count.checked_mul(24).zip(table_count.checked_mul(12));
+        if wanted.and_then(|(a, b)| a.checked_add(b)) != Some(reader.remaining()) {
+            return Err(reader.corrupt("lists of a wrong length"));
+        }
+        let mut segments = Vec::with_capacity(segment_count);
+        let (mut end, mut pages_in_all) = (0_u64, 0_u64);
+        for _ in 0..segment_count {
+            let (offset, fences_offset) = (reader.u64()?, reader.u64()?);
+            let (fences_bytes, pages) = (reader.u32()?, reader.u32()?);
+            let full = u64::from(pages.saturating_sub(1)) * u64::from(page_bytes);
+            let is_possible = offset == end
+                && (1..=SEGMENT_PAGES as u32).contains(&pages)
+                && fences_offset > offset.saturating_add(full)
+                && fences_offset <= offset.saturating_add(full).saturating_add(page_bytes.into());
+            let next = fences_offset.checked_add(u64::from(fences_bytes));
+            let (true, Some(next)) = (is_possible, next) else {
+                return Err(reader.corrupt("a segment lies where it cannot"));
+            };
+            pages_in_all += u64::from(pages);
+            end = next;
+            segments.push(SegmentPlace { offset, fences_offset, fences_bytes, pages });
+        }
+        let mut tables = Vec::with_capacity(table_count);
+        for _ in 0..table_count {
+            let (offset, bytes) = (reader.u64()?, reader.u32()?);
+            let (true, Some(next)) = (offset == end, end.checked_add(u64::from(bytes))) else {
+                return Err(reader.corrupt("a table of packs lies where it cannot"));
+            };
+            end = next;
+            tables.push((offset, bytes));
+        }
+        let rows_fit = rows <= pages_in_all * PAGE_ROWS as u64 && rows >= pages_in_all;
+        if !rows_fit || duplicates > rows || table_count > RUN_MAX_PACKS.div_ceil(TABLE_PACKS) {
+            return Err(reader.corrupt("impossible numbers"));
+        }
+        Ok(RunHead { set, rows, duplicates, page_bytes, segments, tables })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row(first: u8, pack: u32) -> Row {
+        let id = ChunkId([first; 32]);
+        Row { id, pack, offset: 0, bytes: 200, raw_offset: 5, raw_bytes: 10 }
+    }
+
+    #[test]
+    fn a_page_comes_back_and_finds_its_rows() {
+        let rows = [row(1, 0), row(3, 1), row(3, 2), row(9, 0)];
+        let page = Page::decode(&encode_page(7, &rows), 7, 3).unwrap();
+        assert!(page.rows().eq(rows));
+        assert_eq!((page.len(), page.is_empty()), (4, false));
+        let at = |first| page.lower_bound(&ChunkId([first; 32]));
+        assert_eq!([0, 1, 2, 3, 4, 9, 10].map(at), [0, 0, 1, 1, 3, 3, 4]);
+    }
+
+    #[test]
+    fn wrong_pages_are_refused() {
+        let good = encode_page(7, &[row(1, 0)]);
+        assert!(Page::decode(&good, 7, 1).is_ok());
+        assert!(Page::decode(&good, 8, 1).is_err(), "another number");
+        assert!(Page::decode(&good, 7, 0).is_err(), "a pack that is not there");
+        let refused = |rows: &[Row]| assert!(Page::decode(&encode_page(7, rows), 7, 9).is_err());
+        refused(&[]);
+        refused(&[row(3, 0), row(1, 0)]);
+        refused(&[Row { bytes: 63, ..row(1, 0) }]);
+        refused(&[Row { offset: u32::MAX, ..row(1, 0) }]);
+        refused(&[Row { raw_offset: RECORD_MAX_RAW_BYTES, ..row(1, 0) }]);
+        refused(&[Row { raw_bytes: u32::MAX, ..row(1, 0) }]);
+        refused(&vec![row(1, 0); PAGE_ROWS + 1]);
+        assert!(Page::decode(&good[..good.len() - 1], 7, 1).is_err());
+    }
+
+    fn head() -> RunHead {
+        let first = SegmentPlace { offset: 0, fences_offset: 230, fences_bytes: 50, pages: 3 };
+        let second = SegmentPlace { offset: 280, fences_offset: 300, fences_bytes: 20, pages: 1 };
+        RunHead {
+            set: SetId([3; 16]),
+            rows: 700,
+            duplicates: 2,
+            page_bytes: 100,
+            segments: vec![first, second],
+            tables: vec![(320, 40), (360, 50)],
+        }
+    }
+
+    #[test]
+    fn a_head_comes_back() {
+        assert_eq!(RunHead::decode(&head().encode()).unwrap(), head());
+    }
+
+    #[test]
+    fn parts_that_lie_elsewhere_are_refused() {
+        let refused = |change: &dyn Fn(&mut RunHead)| {
+            let mut changed = head();
+            change(&mut changed);
+            assert!(RunHead::decode(&changed.encode()).is_err(), "{changed:?}");
+        };
+        refused(&|head| head.rows = 5000);
+        refused(&|head| head.rows = 1);
+        refused(&|head| head.duplicates = 701);
+        refused(&|head| head.page_bytes = 0);
+        refused(&|head| head.segments[0].offset = 1);
+        refused(&|head| head.segments[0].fences_offset = 200);
+        refused(&|head| head.segments[0].fences_offset = 301);
+        refused(&|head| head.segments[0].pages = 0);
+        refused(&|head| head.segments[1].fences_bytes = 21);
+        refused(&|head| head.segments[1].fences_offset = u64::MAX);
+        refused(&|head| head.tables[1].0 += 1);
+    }
+
+    #[test]
+    fn fences_and_packs_come_back() {
+        let fences = Fences {
+            fences: [1, 1, 5].into(),
+            rows: 700,
+            seed: 9,
+            segment_log2: 2,
+            filter_segments: 1,
+        };
+        let body = fences.encode(b"fingerprints");
+        assert_eq!(Fences::decode(&body).unwrap(), (fences.clone(), &b"fingerprints"[..]));
+        assert!(Fences::decode(&Fences { rows: 630, ..fences.clone() }.encode(b"")).is_err());
+        assert!(Fences::decode(&Fences { rows: 946, ..fences.clone() }.encode(b"")).is_err());
+        let descending = Fences { fences: [2, 1, 5].into(), ..fences };
+        assert!(Fences::decode(&descending.encode(b"")).is_err());
+        let set = SetId([1; 16]);
+        let pack = RunPack { set, data: 3, parity: 1, is_lost: false, bytes: 70 << 20 };
+        let packs = vec![pack, RunPack { is_lost: true, ..pack }];
+        assert_eq!(decode_packs(&encode_packs(&packs)).unwrap(), packs);
+        assert!(decode_packs(&encode_packs(&[RunPack { data: 0, ..pack }])).is_err());
+        assert!(decode_packs(&encode_packs(&[])).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, tag in 0_usize..5) {
+            if let (Some(first), Some(tag)) = (bytes.first_mut(), b"pskh".get(tag)) {
+                *first = *tag;
+            }
+            let _ = Page::decode(&bytes, 0, 5);
+            let _ = Fences::decode(&bytes);
+            let _ = decode_packs(&bytes);
+            let _ = RunHead::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What goes on beside a backup: looking at other writers, and merging index runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+use crate::error::Kind;
+use crate::monitor::Monitor;
+use crate::pipeline::abort::Abort;
+use crate::pipeline::limits::{MERGE_ROWS, WATCH_INTERVAL};
+use crate::store::index::Index;
+
+/// Looks every second at what other writers have finished, until `end` closes.
+pub fn watch(index: &Index<'_>, end: &Receiver<()>) {
+    while end.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        // A member that cannot be listed now is for those to report who need it.
+        let _ = index.refresh();
+    }
+}
+
+/// Merges runs until there is nothing to merge. A long merge is given up when the backup ends; one
+/// that is short is finished, or backups that are always short would never merge anything.
+pub fn merge(index: &Index<'_>, ended: &AtomicBool, abort: &Abort, monitor: &Monitor) {
+    let done = index.remove_redundant().and_then(|()| {
+        while let Some(merge) = index.plan_merge() {
+            let is_short = merge.rows() <= MERGE_ROWS;
+            let is_over = || abort.is_raised() || (!is_short && ended.load(Ordering::Relaxed));
+            if is_over() || index.merge(merge, &is_over)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    });
+    // The index is as good as before; only what is derived was not made smaller.
+    if let Err(error) = done
+        && !abort.is_raised()
+        && error.kind() != Kind::NotFound
+    {
+        monitor.warning("index runs", error.advice("they stay as they are; nothing is lost"));
+    }
+}
+
+/// Says that the backup has ended, however it did.
+pub struct Ended<'a>(pub &'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

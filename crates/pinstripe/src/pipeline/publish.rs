@@ -1,0 +1,121 @@
+//! Publishing: sealed packs become known to everybody by an index run.
+//!
+//! Invariants: a run is written after all packs in it are durable; a claim ends only when the
+//! index has the run. So a chunk is at every moment claimed or known, and what is kept in memory
+//! for a backup of any length is bounded. A run whose backup is cut off later is harmless: its
+//! packs are whole, and their chunks are known.
+
+use std::sync::Mutex;
+
+use crate::dedup::Claims;
+use crate::error::Result;
+use crate::id::{SetId, random};
+use crate::member::ExtentName;
+use crate::monitor::{Counter, Monitor};
+use crate::seal::Sealer;
+use crate::store::Store;
+use crate::store::index::{Index, SealedPack, lay_run};
+
+use super::fleet::Fleet;
+
+/// Takes sealed packs and writes index runs.
+pub struct Publisher<'a> {
+    /// The store.
+    pub store: &'a Store,
+    /// Its index.
+    pub index: &'a Index<'a>,
+    /// Seals what this run writes.
+    pub sealer: &'a Sealer,
+    /// Chunks that this run stores.
+    pub claims: &'a Claims,
+    /// Where runs go.
+    pub fleet: &'a Fleet<'a>,
+    /// The ledger.
+    pub monitor: &'a Monitor,
+    /// Chunks in packs not yet published at which a run is written.
+    pub publish_chunks: usize,
+    sealed: Mutex<Vec<SealedPack>>,
+}
+
+impl<'a> Publisher<'a> {
+    /// A publisher that writes a run whenever `publish_chunks` chunks are together.
+    pub fn new(
+        store: &'a Store,
+        index: &'a Index<'a>,
+        sealer: &'a Sealer,
+        claims: &'a Claims,
+        fleet: &'a Fleet<'a>,
+        monitor: &'a Monitor,
+        publish_chunks: usize,
+    ) -> Self {
+        let sealed = Mutex::default();
+        Publisher { store, index, sealer, claims, fleet, monitor, publish_chunks, sealed }
+    }
+
+    /// Takes a pack that the fleet was told to seal.
+    ///
+    /// # Errors
+    /// Those of [`publish`](Self::publish), when that is due.
+    pub fn take(&self, pack: SealedPack) -> Result<()> {
+        let due = {
+            let mut sealed = self.sealed.lock().expect("no thread panics while it holds the list");
+            sealed.push(pack);
+            let chunks: usize = sealed.iter().map(SealedPack::chunks).sum();
+            if chunks < self.publish_chunks {
+                return Ok(());
+            }
+            std::mem::take(&mut *sealed)
+        };
+        if let Some(set) = self.write(&due)? {
+            self.index.refresh()?;
+            if self.index.has_run(set) {
+                let records = due.iter().flat_map(|pack| &pack.index.records);
+                records.flat_map(|record| &record.chunks).for_each(|c| self.claims.release(&c.id));
+                self.claims.shrink();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a run for all packs taken so far, durably, packs first, and one for packs of other
+    /// writers that no run speaks of.
+    ///
+    /// # Errors
+    /// The run's fatal error.
+    pub fn publish(&self) -> Result<()> {
+        let mut sealed = self.sealed.lock().expect("no thread panics while it holds the list");
+        let due = std::mem::take(&mut *sealed);
+        drop(sealed);
+        let loose = self.index.plan_loose();
+        self.write(&due)?;
+        // Whatever this run may have relied on is in a run then, as well protected as its own.
+        match loose {
+            Some(loose) => self.index.merge(loose, &|| false).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self, packs: &[SealedPack]) -> Result<Option<SetId>> {
+        self.fleet.barrier()?;
+        if packs.iter().all(|pack| pack.index.records.is_empty()) {
+            return Ok(None);
+        }
+        self.count_races(packs)?;
+        let set = SetId(random()?);
+        let name = ExtentName::index(set);
+        self.fleet.begin(name);
+        lay_run(self.store, set, packs, self.sealer, &mut self.fleet.sink(name))?;
+        self.fleet.seal(name);
+        self.fleet.barrier()?;
+        Ok(Some(set))
+    }
+
+    /// Counts chunks that others have stored meanwhile.
+    fn count_races(&self, packs: &[SealedPack]) -> Result<()> {
+        self.index.refresh()?;
+        let records = packs.iter().flat_map(|pack| &pack.index.records);
+        let ids = records.flat_map(|record| &record.chunks).map(|chunk| &chunk.id);
+        self.monitor.add(Counter::DuplicateChunks, self.index.raced(ids)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,330 @@
+//! Asking: is a chunk there, may a writer rely on it, where is it; and all rows in order.
+//!
+//! A page that cannot be read, whatever parity gives, makes its run a bad one: it is left out from
+//! then on, and the packs that only it spoke of are asked themselves. A run that is gone was
+//! merged away by another writer: the index is refreshed and asked again.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::index_run::Row;
+use crate::id::{ChunkId, SetId};
+use crate::member::{ExtentName, Room};
+use crate::seal::Opener;
+use crate::store::packs::RecordPlace;
+
+use super::load::sets_in;
+use super::loose::Loose;
+use super::run::{Cursor, Pages, Run};
+use super::{Index, Pack, View};
+
+/// Where a chunk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The record that holds it.
+    pub record: RecordPlace,
+    /// First byte in the record's raw bytes.
+    pub raw_offset: u32,
+    /// Length.
+    pub raw_bytes: u32,
+}
+
+impl From<Row> for Place {
+    fn from(row: Row) -> Self {
+        let (pack, offset, bytes) = (row.pack, u64::from(row.offset), row.bytes);
+        let record = RecordPlace { pack, offset, bytes };
+        Place { record, raw_offset: row.raw_offset, raw_bytes: row.raw_bytes }
+    }
+}
+
+/// Times that a question is asked again because runs had to be left out.
+const ATTEMPTS_MAX: usize = 16;
+
+/// A run that could not be read, and why.
+struct BadRun(SetId, Error);
+
+impl View {
+    /// Shows every row of a chunk with its ordinal, and its pack, until told that it is enough.
+    fn rows_of(
+        &self,
+        id: &ChunkId,
+        pages: &Pages<'_>,
+        show: &mut dyn FnMut(u64, Row, &Pack) -> bool,
+    ) -> Result<(), BadRun> {
+        let mut base = 0;
+        for loose in &self.loose {
+            let (first, rows) = loose.rows_of(id);
+            for (ordinal, row) in (base + first..).zip(rows) {
+                if self.packs.get(row.pack).is_some_and(|pack| show(ordinal, *row, pack)) {
+                    return Ok(());
+                }
+            }
+            base += loose.len() as u64;
+        }
+        for run in &self.runs {
+            let mut is_enough = false;
+            let mut show_row = |ordinal, row: Row| {
+                is_enough = is_enough
+                    || self.packs.get(row.pack).is_some_and(|p| show(base + ordinal, row, p));
+            };
+            run.rows_of(id, pages, &mut show_row).map_err(|error| BadRun(run.set, error))?;
+            if is_enough {
+                return Ok(());
+            }
+            base += run.rows;
+        }
+        Ok(())
+    }
+}
+
+impl Index<'_> {
+    /// Asks a view, and again after leaving out a run that cannot be read.
+    fn ask<T>(&self, question: impl Fn(&View) -> Result<T, BadRun>) -> Result<T> {
+        let mut attempts = 0;
+        loop {
+            match question(&self.view()) {
+                Ok(answer) => return Ok(answer),
+                Err(BadRun(set, error)) => {
+                    attempts += 1;
+                    if attempts > ATTEMPTS_MAX {
+                        return Err(error);
+                    }
+                    self.leave_out(set, error)?;
+                }
+            }
+        }
+    }
+
+    /// Refreshes without a run that could not be read, which is damaged if it is still there.
+    pub(super) fn leave_out(&self, run: SetId, error: Error) -> Result<()> {
+        if error.kind() == Kind::Locked {
+            return Err(error);
+        }
+        let is_there = sets_in(self.store, Room::Index)?.contains_key(&run);
+        if is_there && self.marks(|marks| marks.bad.insert(run)) {
+            let error = error.advice("its packs are asked instead; 'pinstripe repair' mends this");
+            self.monitor.warning(ExtentName::index(run).path(), error);
+        }
+        self.gather(true)
+    }
+
+    fn pages(&self) -> Pages<'_> {
+        Pages { cache: &self.cache, opener: self.store.opener() }
+    }
+
+    /// Where a chunk is: a place in a pack that can be read, condemned or not.
+    ///
+    /// # Errors
+    /// When members that are present cannot be listed.
+    pub fn find(&self, id: &ChunkId) -> Result<Option<Place>> {
+        self.ask(|view| {
+            let mut place = None;
+            view.rows_of(id, &self.pages(), &mut |_, row, pack| {
+                if pack.is_readable() {
+                    place = Some(Place::from(row));
+                }
+                place.is_some()
+            })?;
+            Ok(place)
+        })
+    }
+
+    /// All places of a chunk in packs that can be read: when one is damaged, the next one serves.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn places(&self, id: &ChunkId) -> Result<Vec<Place>> {
+        self.ask(|view| {
+            let mut places: Vec<Place> = Vec::new();
+            view.rows_of(id, &self.pages(), &mut |_, row, pack| {
+                let place = Place::from(row);
+                if pack.is_readable() && !places.contains(&place) {
+                    places.push(place);
+                }
+                false
+            })?;
+            Ok(places)
+        })
+    }
+
+    /// Whether the store may have the chunk, as far as filters know: never `false` for one that
+    /// it has. Reads nothing.
+    pub fn may_have(&self, id: &ChunkId) -> bool {
+        let view = self.view();
+        view.loose.iter().any(|loose| !loose.rows_of(id).1.is_empty())
+            || view.runs.iter().any(|run| run.may_have(id))
+    }
+
+    /// Whether a writer may refer to a chunk that it has not stored itself: it is in a pack that
+    /// can be read and is not condemned. The pack is marked as used.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn rely_on(&self, id: &ChunkId) -> Result<bool> {
+        self.ask(|view| {
+            let mut may = false;
+            view.rows_of(id, &self.pages(), &mut |_, _, pack| {
+                may = pack.rely();
+                may
+            })?;
+            Ok(may)
+        })
+    }
+
+    /// How many of these chunks stand in packs that other writers finished since this index was
+    /// loaded: chunks that raced and were stored twice.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn raced<'i>(&self, ids: impl IntoIterator<Item = &'i ChunkId>) -> Result<u64> {
+        let view = self.view();
+        let own = self.marks(|marks| marks.own.clone());
+        let is_other = |pack: &Pack| !self.first.contains(&pack.set) && !own.contains(&pack.set);
+        if !view.packs.iter().any(|(_, pack)| is_other(pack)) {
+            return Ok(0);
+        }
+        let mut raced = 0;
+        for id in ids {
+            raced += u64::from(self.ask(|view| {
+                let mut found = false;
+                view.rows_of(id, &self.pages(), &mut |_, _, pack| {
+                    found = is_other(pack);
+                    found
+                })?;
+                Ok(found)
+            })?);
+        }
+        Ok(raced)
+    }
+
+    /// The rows as they are now, which do not change while others write.
+    pub fn frozen(&self) -> Rows<'_> {
+        Rows { view: self.view(), pages: self.pages() }
+    }
+}
+
+/// All rows of an index at one moment. A row's *ordinal* is below [`count`](Self::count) and the
+/// same for every question; a chunk has as many rows as it was stored times, and ordinals of rows
+/// whose pack is gone are never shown.
+pub struct Rows<'i> {
+    view: Arc<View>,
+    pages: Pages<'i>,
+}
+
+impl Rows<'_> {
+    /// Ordinals are below this: the length of a bitmap over rows.
+    pub fn count(&self) -> u64 {
+        let runs: u64 = self.view.runs.iter().map(|run| run.rows).sum();
+        runs + self.view.loose.iter().map(|loose| loose.len() as u64).sum::<u64>()
+    }
+
+    /// Name and marks of the pack that a place names.
+    pub fn pack(&self, number: u32) -> Option<&Pack> {
+        self.view.packs.get(number)
+    }
+
+    /// Shows all rows of some chunks: which of `ids`, the row's ordinal, the place. Sorted ids
+    /// cost one read per page.
+    ///
+    /// # Errors
+    /// When a page cannot be read: load the index again and begin anew.
+    pub fn find_many(
+        &self,
+        ids: &[ChunkId],
+        show: &mut dyn FnMut(usize, u64, Place),
+    ) -> Result<()> {
+        for (at, id) in ids.iter().enumerate() {
+            let found = self.view.rows_of(id, &self.pages, &mut |ordinal, row, _| {
+                show(at, ordinal, Place::from(row));
+                false
+            });
+            found.map_err(|BadRun(_, error)| error)?;
+        }
+        Ok(())
+    }
+
+    /// Shows every row, in the order of the ids. Ends with the first error of `show`.
+    ///
+    /// # Errors
+    /// As [`find_many`](Self::find_many), and those of `show`.
+    pub fn for_each(&self, show: &mut dyn FnMut(u64, &ChunkId, Place) -> Result<()>) -> Result<()> {
+        let runs: Vec<&Run> = self.view.runs.iter().map(|run| &**run).collect();
+        let loose: Vec<&Loose> = self.view.loose.iter().map(|loose| &**loose).collect();
+        let mut merged = Merged::new(&loose, &runs, self.pages.opener)?;
+        while let Some((ordinal, row)) = merged.next()? {
+            show(ordinal, &row.id, Place::from(row))?;
+        }
+        Ok(())
+    }
+}
+
+/// One part being read from end to end.
+enum Source<'v> {
+    Loose(std::iter::Zip<std::ops::RangeFrom<u64>, std::slice::Iter<'v, Row>>),
+    Run(Cursor<'v>),
+}
+
+impl Source<'_> {
+    fn next(&mut self) -> Result<Option<(u64, Row)>> {
+        match self {
+            Source::Loose(rows) => Ok(rows.next().map(|(ordinal, row)| (ordinal, *row))),
+            Source::Run(cursor) => cursor.next(),
+        }
+    }
+}
+
+/// The rows of several parts in the order of their ids, and of their packs where those are equal.
+pub(super) struct Merged<'v> {
+    sources: Vec<(u64, Source<'v>)>,
+    /// The next row of each source.
+    heads: std::collections::BinaryHeap<std::cmp::Reverse<Head>>,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    id: ChunkId,
+    pack: u32,
+    offset: u32,
+    raw_offset: u32,
+    source: usize,
+    ordinal: u64,
+    bytes: u32,
+    raw_bytes: u32,
+}
+
+impl<'v> Merged<'v> {
+    /// Begins with all parts. Ordinals are those of loose parts, then of runs, in this order.
+    pub(super) fn new(loose: &[&'v Loose], runs: &[&'v Run], opener: &'v Opener) -> Result<Self> {
+        let (mut base, mut sources) = (0, Vec::new());
+        for part in loose {
+            sources.push((base, Source::Loose((0..).zip(part.rows()))));
+            base += part.len() as u64;
+        }
+        for run in runs {
+            sources.push((base, Source::Run(run.cursor(opener))));
+            base += run.rows;
+        }
+        let mut merged = Merged { sources, heads: std::collections::BinaryHeap::new() };
+        (0..merged.sources.len()).try_for_each(|source| merged.advance(source))?;
+        Ok(merged)
+    }
+
+    fn advance(&mut self, source: usize) -> Result<()> {
+        let (base, rows) = &mut self.sources[source];
+        if let Some((ordinal, row)) = rows.next()? {
+            let Row { id, pack, offset, bytes, raw_offset, raw_bytes } = row;
+            let ordinal = *base + ordinal;
+            let head = Head { id, pack, offset, raw_offset, source, ordinal, bytes, raw_bytes };
+            self.heads.push(std::cmp::Reverse(head));
+        }
+        Ok(())
+    }
+
+    /// The next row, with its ordinal.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Row)>> {
+        let Some(std::cmp::Reverse(head)) = self.heads.pop() else { return Ok(None) };
+        self.advance(head.source)?;
+        let Head { id, pack, offset, bytes, raw_offset, raw_bytes, ordinal, .. } = head;
+        Ok(Some((ordinal, Row { id, pack, offset, bytes, raw_offset, raw_bytes })))
+    }
+}

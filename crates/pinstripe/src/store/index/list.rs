@@ -1,0 +1,168 @@
+//! The packs that an index knows, by number, with what deletion wants to know of each.
+//!
+//! Invariants: a pack keeps its number as long as the index lives; a pack that is used and one
+//! that is condemned are marked in an order that lets neither side miss the other (see
+//! [`Pack::rely`]). A pack takes 40 bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use crate::id::SetId;
+
+/// One pack.
+#[derive(Debug)]
+pub struct Pack {
+    /// Its name.
+    pub set: SetId,
+    /// Bytes of its records, as far as an index run says.
+    pub bytes: u64,
+    /// Extents that reading it takes, D.
+    pub data: u8,
+    /// Further extents, P.
+    pub parity: u8,
+    extents: AtomicU8,
+    used: AtomicBool,
+    condemned: AtomicBool,
+}
+
+impl Pack {
+    pub(super) fn new(set: SetId, data: u8, parity: u8, bytes: u64, extents: usize) -> Self {
+        let pack = Pack {
+            set,
+            bytes,
+            data,
+            parity,
+            extents: AtomicU8::new(0),
+            used: AtomicBool::new(false),
+            condemned: AtomicBool::new(false),
+        };
+        pack.set_extents(extents);
+        pack
+    }
+
+    pub(super) fn set_extents(&self, extents: usize) {
+        self.extents.store(extents.min(255) as u8, Ordering::Relaxed);
+    }
+
+    /// Extents of it on members that are present.
+    pub fn extents(&self) -> usize {
+        self.extents.load(Ordering::Relaxed).into()
+    }
+
+    /// Whether it has the extents that reading takes.
+    pub fn is_readable(&self) -> bool {
+        self.extents() >= usize::from(self.data)
+    }
+
+    /// Whether deletion has condemned it.
+    pub fn is_condemned(&self) -> bool {
+        self.condemned.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_condemned(&self, condemned: bool) {
+        self.condemned.store(condemned, Ordering::SeqCst);
+    }
+
+    /// Whether this process has relied on a chunk in it.
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::SeqCst)
+    }
+
+    /// Marks the pack as relied upon; `false` when it may not be, because it is condemned or
+    /// cannot be read. Whoever condemns marks first and then asks what is used, so one of the two
+    /// sees the other.
+    #[must_use]
+    pub fn rely(&self) -> bool {
+        if self.is_condemned() || !self.is_readable() {
+            return false;
+        }
+        self.used.store(true, Ordering::SeqCst);
+        !self.is_condemned()
+    }
+}
+
+/// All packs. Grows by whole blocks, so that a copy of the list is a few pointers.
+#[derive(Debug, Clone, Default)]
+pub struct Packs {
+    /// Number of the first pack of each block, and the block, sorted by name.
+    blocks: Vec<(u32, Arc<[Pack]>)>,
+    len: u32,
+}
+
+impl Packs {
+    /// Number of packs.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pack with this number.
+    pub fn get(&self, number: u32) -> Option<&Pack> {
+        let block = self.blocks.partition_point(|(first, _)| *first <= number).checked_sub(1)?;
+        let (first, packs) = &self.blocks[block];
+        packs.get((number - first) as usize)
+    }
+
+    /// The number of a pack.
+    pub fn find(&self, set: &SetId) -> Option<u32> {
+        self.blocks.iter().find_map(|(first, packs)| {
+            packs.binary_search_by_key(set, |pack| pack.set).ok().map(|at| first + at as u32)
+        })
+    }
+
+    /// All packs with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Pack)> + '_ {
+        self.blocks.iter().flat_map(|(first, packs)| (*first..).zip(packs.iter()))
+    }
+
+    /// Adds packs that are not in the list yet.
+    pub(super) fn extend(&mut self, mut packs: Vec<Pack>) {
+        if packs.is_empty() {
+            return;
+        }
+        packs.sort_by_key(|pack| pack.set);
+        packs.dedup_by_key(|pack| pack.set);
+        let more = packs.len() as u32;
+        self.blocks.push((self.len, packs.into()));
+        self.len += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pack(first: u8, extents: usize) -> Pack {
+        Pack::new(SetId([first; 16]), 3, 1, 64 << 20, extents)
+    }
+
+    #[test]
+    fn packs_keep_their_numbers() {
+        let mut packs = Packs::default();
+        packs.extend(vec![pack(5, 4), pack(2, 3)]);
+        packs.extend(Vec::new());
+        let before = packs.clone();
+        packs.extend(vec![pack(1, 2)]);
+        let sets = |packs: &Packs| packs.iter().map(|(n, p)| (n, p.set.0[0])).collect::<Vec<_>>();
+        assert_eq!(sets(&packs), [(0, 2), (1, 5), (2, 1)]);
+        assert_eq!(packs.find(&SetId([1; 16])), Some(2));
+        assert_eq!((packs.find(&SetId([9; 16])), packs.get(3).is_none()), (None, true));
+        // A copy shares the marks.
+        assert!(before.get(1).unwrap().rely() && packs.get(1).unwrap().is_used());
+        assert!(!packs.get(2).unwrap().rely(), "too few extents");
+    }
+
+    #[test]
+    fn a_condemned_pack_is_not_relied_upon_nor_marked() {
+        let pack = pack(1, 4);
+        pack.set_condemned(true);
+        assert!(!pack.rely() && !pack.is_used());
+        pack.set_condemned(false);
+        assert!(pack.rely() && pack.is_used());
+        assert!(std::mem::size_of::<Pack>() <= 40);
+    }
+}

@@ -1,0 +1,36 @@
+//! Rows in memory: of packs that no run speaks of, and of runs of the first format.
+
+use crate::format::index_run::Row;
+use crate::id::{ChunkId, SetId};
+
+/// Some packs' rows, sorted by id; 52 bytes each.
+pub(super) struct Loose {
+    /// Numbers in the index's list.
+    rows: Box<[Row]>,
+    /// The packs.
+    pub(super) sets: Vec<SetId>,
+    /// The run of the first format that these came from.
+    pub(super) run: Option<SetId>,
+}
+
+impl Loose {
+    pub(super) fn new(mut rows: Vec<Row>, sets: Vec<SetId>, run: Option<SetId>) -> Self {
+        rows.sort_unstable_by_key(|row| (row.id, row.pack));
+        Loose { rows: rows.into(), sets, run }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The rows of one chunk, with the place of the first among all.
+    pub(super) fn rows_of(&self, id: &ChunkId) -> (u64, &[Row]) {
+        let start = self.rows.partition_point(|row| row.id < *id);
+        let count = self.rows[start..].iter().take_while(|row| row.id == *id).count();
+        (start as u64, &self.rows[start..start + count])
+    }
+}

@@ -1,0 +1,245 @@
+//! Merging parts of an index into one run, row by row.
+//!
+//! Runs are in tiers by their number of rows, each tier four times the one below; four of one tier
+//! become one of the next. So a row is written again once per tier, and there are few runs.
+//!
+//! Invariants: the new run is durable before the first old one is removed; whoever finds a run
+//! gone refreshes. Memory is that of [`RunWriter`] and a few pages per part. Rows of packs that
+//! are gone are left out; that they are gone is remembered, unless deletion removed them. Two
+//! writers that merge the same runs make one run too many, which is redundant and removed later.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::error::{Kind, Result};
+use crate::format::index_run::{Row, RunPack};
+use crate::id::SetId;
+use crate::member::ExtentName;
+use crate::stripe::StripSink;
+
+use super::find::Merged;
+use super::loose::Loose;
+use super::run::Run;
+use super::write::{RunWriter, lost_pack, write_run};
+use super::{Index, View};
+
+/// Runs of one tier that are merged.
+const FANOUT: usize = 4;
+/// Runs of fewer rows are all in the lowest tier.
+const LOWEST_ROWS: u64 = 4096;
+/// Rows between two looks at whether the merge is still wanted.
+const LOOK_ROWS: u64 = 4096;
+
+/// Parts to be merged.
+pub struct Merge {
+    pub(super) loose: Vec<Arc<Loose>>,
+    pub(super) runs: Vec<Arc<Run>>,
+    /// Packs that the new run shall remember as gone, beside those that the parts do.
+    pub(super) remember: Vec<SetId>,
+}
+
+impl Merge {
+    /// Whether there is nothing to be written.
+    pub fn is_empty(&self) -> bool {
+        self.loose.is_empty() && self.runs.is_empty() && self.remember.is_empty()
+    }
+
+    /// Rows of all parts together: what the merge costs.
+    pub fn rows(&self) -> u64 {
+        let loose: u64 = self.loose.iter().map(|loose| loose.len() as u64).sum();
+        loose + self.runs.iter().map(|run| run.rows).sum::<u64>()
+    }
+}
+
+fn tier(rows: u64) -> u32 {
+    (rows / LOWEST_ROWS).max(1).ilog(FANOUT as u64)
+}
+
+/// Which of the runs with so many rows are to become one: all of the lowest tier that is full, and
+/// those below it.
+fn choose(rows: &[u64]) -> Vec<usize> {
+    let tiers: Vec<u32> = rows.iter().map(|rows| tier(*rows)).collect();
+    let is_full = |wanted: &u32| tiers.iter().filter(|tier| *tier == wanted).count() >= FANOUT;
+    let Some(full) = tiers.iter().copied().filter(is_full).min() else { return Vec::new() };
+    (0..rows.len()).filter(|&run| tiers[run] <= full).collect()
+}
+
+impl Index<'_> {
+    /// What a snapshot that relies on it needs in a run: packs that none speaks of, and runs that
+    /// a member lacks its part of. Without one, these packs would count no more as soon as another
+    /// member loses its part. Brings runs of the first format into this one, too.
+    pub fn plan_loose(&self) -> Option<Merge> {
+        let view = self.view();
+        let present = self.store.present().count();
+        let is_thin = |run: &&Arc<Run>| {
+            self.extents_of(ExtentName::index(run.set)) < run.members().min(present)
+        };
+        let runs: Vec<_> = view.runs.iter().filter(is_thin).map(Arc::clone).collect();
+        let loose = view.loose.clone();
+        (!runs.is_empty() || !loose.is_empty()).then_some(Merge {
+            loose,
+            runs,
+            remember: Vec::new(),
+        })
+    }
+
+    /// Runs that are to be merged now, if there are any.
+    pub fn plan_merge(&self) -> Option<Merge> {
+        let view = self.view();
+        let rows: Vec<u64> = view.runs.iter().map(|run| run.rows).collect();
+        let runs: Vec<_> =
+            choose(&rows).into_iter().map(|run| Arc::clone(&view.runs[run])).collect();
+        (!runs.is_empty()).then_some(Merge { loose: Vec::new(), runs, remember: Vec::new() })
+    }
+
+    /// All parts, to be merged into one run: forgets all packs that are gone.
+    pub fn plan_full_merge(&self) -> Option<Merge> {
+        let view = self.view();
+        let (loose, runs) = (view.loose.clone(), view.runs.clone());
+        (loose.len() + runs.len() > 0).then_some(Merge { loose, runs, remember: Vec::new() })
+    }
+
+    /// Merges; `None` when it was not wanted any more or another writer was first.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub fn merge(&self, merge: Merge, is_over: &dyn Fn() -> bool) -> Result<Option<SetId>> {
+        let view = self.view();
+        let written =
+            write_run(self.store, |set, sink| self.lay_merged(&view, &merge, set, sink, is_over));
+        let set = match written {
+            Ok((set, ())) => set,
+            Err(_) if is_over() => return Ok(None),
+            Err(error) if error.kind() == Kind::NotFound => {
+                self.gather(true)?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let replaced = merge.runs.iter().map(|run| run.set);
+        self.remove_runs(replaced.chain(merge.loose.iter().filter_map(|loose| loose.run)))?;
+        self.gather(false)?;
+        Ok(Some(set))
+    }
+
+    fn lay_merged(
+        &self,
+        view: &View,
+        merge: &Merge,
+        set: SetId,
+        sink: &mut dyn StripSink,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let (numbers, packs) = self.packs_of(view, merge);
+        let loose: Vec<&Loose> = merge.loose.iter().map(|loose| &**loose).collect();
+        let runs: Vec<&Run> = merge.runs.iter().map(|run| &**run).collect();
+        let mut merged = Merged::new(&loose, &runs, self.store.opener())?;
+        let (geometry, sealer) = (self.store.geometry()?, self.store.sealer()?);
+        let mut writer = RunWriter::new(self.store, set, geometry, &sealer, sink);
+        // Rows of one chunk; a pack in two parts has each of its rows twice.
+        let mut same: Vec<Row> = Vec::new();
+        let mut seen = 0;
+        loop {
+            let next = merged.next()?.map(|(_, row)| row);
+            if same.first().is_some_and(|first| next.is_none_or(|row| row.id != first.id)) {
+                same.sort_unstable_by_key(|row| (row.pack, row.offset, row.raw_offset));
+                same.dedup();
+                same.drain(..).try_for_each(|row| writer.push(row))?;
+            }
+            let Some(row) = next else { break };
+            let pack = numbers[row.pack as usize];
+            if pack != u32::MAX {
+                same.push(Row { pack, ..row });
+            }
+            seen += 1;
+            if seen % LOOK_ROWS == 0 && is_over() {
+                return Err(crate::error::Error::new(Kind::Busy, "the merge is not wanted now"));
+            }
+        }
+        writer.finish(&packs).map(drop)
+    }
+
+    /// The packs of a merge, and the number that each pack of the index has among them.
+    fn packs_of(&self, view: &View, merge: &Merge) -> (Vec<u32>, Vec<RunPack>) {
+        let all_present = self.store.absent().next().is_none();
+        let mut wanted: BTreeSet<u32> = merge.runs.iter().flat_map(|run| run.numbers()).collect();
+        let sets = merge.loose.iter().flat_map(|loose| &loose.sets);
+        wanted.extend(sets.filter_map(|set| view.packs.find(set)));
+        let mut numbers = vec![u32::MAX; view.packs.len()];
+        let mut packs = Vec::with_capacity(wanted.len());
+        let remembered = merge.runs.iter().flat_map(|run| run.lost());
+        let mut lost: BTreeSet<SetId> = remembered.chain(&merge.remember).copied().collect();
+        for number in wanted {
+            let Some(pack) = view.packs.get(number) else { continue };
+            if pack.extents() == 0 && all_present {
+                lost.insert(pack.set);
+                continue;
+            }
+            numbers[number as usize] = packs.len() as u32;
+            let (set, data, parity, bytes) = (pack.set, pack.data, pack.parity, pack.bytes);
+            packs.push(RunPack { set, data, parity, is_lost: false, bytes });
+        }
+        self.marks(|marks| lost.retain(|set| !marks.reaped.contains(set)));
+        packs.extend(lost.into_iter().map(lost_pack));
+        (numbers, packs)
+    }
+
+    /// Removes runs of whose packs other runs speak as well.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub fn remove_redundant(&self) -> Result<()> {
+        let redundant = Arc::clone(&self.view().redundant);
+        self.remove_runs(redundant.iter().copied())
+    }
+
+    pub(super) fn remove_runs(&self, sets: impl Iterator<Item = SetId>) -> Result<()> {
+        let mut removed = false;
+        for set in sets {
+            for (_, member) in self.store.present() {
+                member.delete(ExtentName::index(set))?;
+            }
+            removed = true;
+        }
+        match removed {
+            true => self.store.present().try_for_each(|(_, member)| member.sync()),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_tiers_are_merged_with_what_is_below() {
+        assert!(choose(&[]).is_empty());
+        assert!(choose(&[1, 2, 3]).is_empty());
+        assert_eq!(choose(&[1, 2, 3, 4]), [0, 1, 2, 3]);
+        let large = 5 * LOWEST_ROWS;
+        assert!(choose(&[large, large, large, 1, 1, 1]).is_empty());
+        assert_eq!(choose(&[large, 1, 1, large, 1, 1]), [1, 2, 4, 5]);
+        assert_eq!(choose(&[large, large, 1, large, large]), [0, 1, 2, 3, 4]);
+    }
+
+    /// A store that grows by equal backups has few runs and writes each row few times.
+    #[test]
+    fn a_store_that_grows_has_few_runs() {
+        let (mut runs, mut written, mut most) = (Vec::new(), 0_u64, 0);
+        let (backups, rows) = (4096, 1000);
+        for _ in 0..backups {
+            runs.push(rows);
+            while let chosen @ [_, ..] = &*choose(&runs) {
+                let sum = chosen.iter().map(|&run| runs[run]).sum();
+                written += sum;
+                runs = (0..runs.len()).filter(|r| !chosen.contains(r)).map(|r| runs[r]).collect();
+                runs.push(sum);
+            }
+            most = most.max(runs.len());
+        }
+        assert_eq!(runs.iter().sum::<u64>(), backups * rows);
+        assert!(most <= 24, "{most} runs");
+        assert!(written <= 10 * backups * rows, "{} times", written / (backups * rows));
+    }
+}

@@ -1,0 +1,249 @@
+//! The chunk index: which chunks the store has, and where.
+//!
+//! It is made of immutable parts. *Runs* are sorted files of rows on the members, of which memory
+//! holds filters and fences ([`run`]); *loose* parts are rows in memory, of packs that no run
+//! speaks of yet and of runs of the first format. A question goes to the filters, and from there
+//! to one page per chunk that is there. Parts are merged beside a backup ([`merge`]), so that
+//! their number grows with the logarithm of the store.
+//!
+//! Invariants:
+//! - a row counts only while its pack has the extents that reading takes; a writer relies on it
+//!   only while the pack is not condemned either;
+//! - all of this is derived: a run that is lost is made again from the packs, a pack's own index
+//!   from its records;
+//! - whoever asks sees one [`View`], which never changes; refreshing makes another one. No lock is
+//!   held while members are read.
+//!
+//! Never here: threads, and the decision to delete a pack.
+
+mod find;
+mod list;
+mod load;
+mod loose;
+mod mend;
+mod merge;
+mod part;
+mod rebuild;
+mod run;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+pub use find::{Place, Rows};
+pub use list::{Pack, Packs};
+pub use load::{read_pack_index, sets_in, sets_spoken_of};
+pub use mend::{Mended, indexed_sets};
+pub use merge::Merge;
+pub use part::index_record;
+pub use rebuild::{pack_from_records, unsound_records};
+pub use write::{RunWriter, SealedPack, lay_run, write_run};
+
+use crate::error::Result;
+use crate::id::SetId;
+use crate::monitor::Monitor;
+
+use super::Store;
+use loose::Loose;
+use run::{PageCache, Run};
+
+/// What an index knows at one moment.
+#[derive(Clone, Default)]
+struct View {
+    packs: Packs,
+    runs: Vec<Arc<Run>>,
+    loose: Vec<Arc<Loose>>,
+    /// Runs all of whose packs other runs speak of.
+    redundant: Arc<BTreeSet<SetId>>,
+    /// Packs that were stored and are gone, as far as runs tell.
+    lost: Arc<BTreeSet<SetId>>,
+}
+
+/// What of a store is not to be looked at again.
+#[derive(Default)]
+struct Marks {
+    /// Packs that deletion condemned, known to the list or not.
+    condemned: HashSet<SetId>,
+    /// Packs that this process writes: it knows their chunks by its claims.
+    own: HashSet<SetId>,
+    /// Packs that deletion removed: that they are gone is no loss.
+    reaped: HashSet<SetId>,
+    /// Runs and packs that cannot be read, as was said.
+    bad: HashSet<SetId>,
+}
+
+/// The chunk index of an open store, shared by threads.
+pub struct Index<'a> {
+    store: &'a Store,
+    monitor: &'a Monitor,
+    view: RwLock<Arc<View>>,
+    cache: PageCache,
+    marks: Mutex<Marks>,
+    /// Runs and loose parts that came after loading are those that this one did not see.
+    first: BTreeSet<SetId>,
+    refreshes: AtomicU32,
+}
+
+impl<'a> Index<'a> {
+    /// Loads the index. Runs and packs that cannot be read are reported as warnings: what only
+    /// they name counts as new to a backup and as lost to a restore.
+    ///
+    /// # Errors
+    /// When a member that is present cannot be listed.
+    pub fn load(store: &'a Store, monitor: &'a Monitor) -> Result<Self> {
+        let mut index = Index {
+            store,
+            monitor,
+            view: RwLock::default(),
+            cache: PageCache::default(),
+            marks: Mutex::default(),
+            first: BTreeSet::new(),
+            refreshes: AtomicU32::new(0),
+        };
+        index.gather(true)?;
+        let view = index.view();
+        index.first = view.packs.iter().map(|(_, pack)| pack.set).collect();
+        Ok(index)
+    }
+
+    /// Picks up what other writers have finished since, and forgets runs that were merged away.
+    ///
+    /// Runs are looked for each time; packs that no run speaks of yet the more seldom the more
+    /// packs there are, so that many calls cost little.
+    ///
+    /// # Errors
+    /// When a member that is present cannot be listed.
+    pub fn refresh(&self) -> Result<()> {
+        /// Packs that may be listed at every call.
+        const LISTED: usize = 4096;
+        let turn = self.refreshes.fetch_add(1, Ordering::Relaxed) as usize;
+        self.gather(turn.is_multiple_of(1 + self.view().packs.len() / LISTED))
+    }
+
+    fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a view in the place of the one it was made from; `false` when that is another by now.
+    fn replace(&self, old: &Arc<View>, new: View) -> bool {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let is_current = Arc::ptr_eq(&view, old);
+        if is_current {
+            *view = Arc::new(new);
+        }
+        is_current
+    }
+
+    fn marks<T>(&self, ask: impl FnOnce(&mut Marks) -> T) -> T {
+        ask(&mut self.marks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The packs known now. The marks in them are shared with the index.
+    pub fn packs(&self) -> Packs {
+        self.view().packs.clone()
+    }
+
+    /// The name of the pack with this number.
+    pub fn set_of(&self, pack: u32) -> Option<SetId> {
+        self.view().packs.get(pack).map(|pack| pack.set)
+    }
+
+    /// Says that this process writes a pack: [`refresh`](Self::refresh) passes it over until a
+    /// run speaks of it.
+    pub fn expect_own(&self, set: SetId) {
+        self.marks(|marks| marks.own.insert(set));
+    }
+
+    /// Condemns packs, or takes that back. A condemned pack's chunks are unknown to
+    /// [`rely_on`](Self::rely_on). Packs that the index meets later are condemned as well.
+    pub fn set_condemned(&self, sets: &[SetId], condemned: bool) {
+        self.marks(|marks| {
+            for set in sets {
+                let _ = if condemned {
+                    marks.condemned.insert(*set)
+                } else {
+                    marks.condemned.remove(set)
+                };
+            }
+        });
+        let view = self.view();
+        for number in sets.iter().filter_map(|set| view.packs.find(set)) {
+            if let Some(pack) = view.packs.get(number) {
+                pack.set_condemned(condemned);
+            }
+        }
+    }
+
+    /// Packs on which this process has relied for a chunk that it did not store itself.
+    pub fn used_packs(&self) -> Vec<SetId> {
+        let view = self.view();
+        view.packs.iter().filter(|(_, pack)| pack.is_used()).map(|(_, pack)| pack.set).collect()
+    }
+
+    /// Says which packs deletion has removed: that they are gone is no loss then.
+    pub fn set_reaped(&self, sets: &[SetId]) {
+        self.marks(|marks| marks.reaped.extend(sets));
+    }
+
+    /// Packs that were stored and are gone, or have too few extents; those that deletion removed
+    /// are not among them.
+    pub fn lost_packs(&self) -> Vec<SetId> {
+        let view = self.view();
+        let unreadable =
+            view.packs.iter().filter(|(_, pack)| !pack.is_readable()).map(|(_, pack)| pack.set);
+        let mut lost: BTreeSet<SetId> = view.lost.iter().copied().chain(unreadable).collect();
+        self.marks(|marks| lost.retain(|set| !marks.reaped.contains(set)));
+        lost.into_iter().collect()
+    }
+
+    /// A number that changes with what is lost: while it is the one that a snapshot was made
+    /// under, what that snapshot refers to is there as it was then. 0 when nothing is lost.
+    pub fn losses_mark(&self) -> u64 {
+        let first = |set: &SetId| u64::from_le_bytes(*set.0.first_chunk().expect("16 bytes"));
+        self.lost_packs().iter().fold(0, |sum, set| sum ^ first(set))
+    }
+
+    /// Whether there were packs at loading that no run spoke of: leavings of a backup that was
+    /// cut off, packs of one that is running, or of a run that was lost.
+    pub fn has_loose(&self) -> bool {
+        !self.view().loose.is_empty()
+    }
+
+    /// Number of rows, those of other packs of the same chunk included.
+    pub fn rows(&self) -> u64 {
+        let view = self.view();
+        let runs: u64 = view.runs.iter().map(|run| run.rows).sum();
+        runs + view.loose.iter().map(|loose| loose.len() as u64).sum::<u64>()
+    }
+
+    /// Chunks that stand in more than one place, as far as merging has brought them together.
+    pub fn duplicates(&self) -> u64 {
+        self.view().runs.iter().map(|run| run.duplicates).sum()
+    }
+
+    /// Whether the index has a run and asks it.
+    pub fn has_run(&self, set: SetId) -> bool {
+        self.view().runs.iter().any(|run| run.set == set)
+    }
+
+    /// Bytes of memory that grow with the store: filters, fences, lists of packs, loose rows. The
+    /// pages kept are less than one MiB more.
+    pub fn memory_bytes(&self) -> u64 {
+        let view = self.view();
+        let runs: usize = view.runs.iter().map(|run| run.memory_bytes()).sum();
+        let loose: usize = view.loose.iter().map(|loose| std::mem::size_of_val(loose.rows())).sum();
+        (runs + loose + view.packs.len() * std::mem::size_of::<Pack>()) as u64
+    }
+
+    /// Number of runs, and of parts in memory.
+    pub fn parts(&self) -> (usize, usize) {
+        let view = self.view();
+        (view.runs.len(), view.loose.len())
+    }
+}
+
+/// Which packs each present member has an extent of.
+type Extents = BTreeMap<SetId, Vec<usize>>;

@@ -1,0 +1,62 @@
+//! Index records: the one place that makes them, sealed as the store is, and reads them back.
+
+use std::ops::Range;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::pack_index::PackIndex;
+use crate::format::record::RecordKind;
+use crate::seal::{OpenedRecord, Opener, Sealer};
+use crate::stripe::SetReader;
+
+/// The record that holds a part of an index.
+pub(super) fn write(kind: RecordKind, body: &[u8], sealer: &Sealer) -> Result<Vec<u8>> {
+    sealer.record(kind, 0, &[], body.len() as u32, body)
+}
+
+/// The part in the record that `bytes` begin with, and the length of the record.
+pub(super) fn parse<'b>(
+    kind: RecordKind,
+    bytes: &'b mut [u8],
+    opener: &Opener,
+) -> Result<(&'b [u8], usize)> {
+    let OpenedRecord { head, stored, bytes: used } = opener.record(bytes)?;
+    if head.kind != kind || head.codec != 0 {
+        return Err(Error::new(Kind::Corrupt, "a record of another kind where an index should be"));
+    }
+    Ok((&bytes[stored], used))
+}
+
+/// Reads a range the cheap way and, if `judge` refuses it, with every strip verified.
+///
+/// # Errors
+/// Those of the reader; what `judge` says of verified bytes.
+pub(super) fn read<T>(
+    reader: &SetReader,
+    range: Range<u64>,
+    judge: impl Fn(&mut [u8]) -> Result<T>,
+) -> Result<T> {
+    let mut bytes = Vec::new();
+    reader.read(range.clone(), &mut bytes)?;
+    judge(&mut bytes).or_else(|error| {
+        if error.kind() == Kind::Locked {
+            return Err(error);
+        }
+        bytes.clear();
+        reader.read_verified(range, &mut bytes)?;
+        judge(&mut bytes)
+    })
+}
+
+/// The record in which a pack's index stands at the pack's end.
+///
+/// # Errors
+/// Those of the seal.
+pub fn index_record(index: &PackIndex, sealer: &Sealer) -> Result<Vec<u8>> {
+    write(RecordKind::PackIndex, &index.encode(), sealer)
+}
+
+/// Reads such a record; says how long it is.
+pub(super) fn parse_index_record(bytes: &mut [u8], opener: &Opener) -> Result<(PackIndex, usize)> {
+    let (body, used) = parse(RecordKind::PackIndex, bytes, opener)?;
+    Ok((PackIndex::decode(body)?, used))
+}

@@ -1,0 +1,142 @@
+//! The index of a pack made from its records: for when no run and no parity gives it back.
+//!
+//! Records say what they hold, so the pack is read from its beginning, record by record. Where one
+//! cannot be read, the next one is looked for by its magic, and its checksums decide.
+
+use std::ops::Range;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::pack_index::{IndexedRecord, PackIndex};
+use crate::format::record::{RECORD_HEAD_BYTES, parse_clear, whole_bytes};
+use crate::id::SetId;
+use crate::member::ExtentName;
+use crate::seal::{OpenedRecord, Opener};
+use crate::store::Store;
+use crate::stripe::SetReader;
+
+use super::SealedPack;
+
+/// How much is read at a time while a record is looked for.
+const WINDOW_BYTES: u64 = 256 << 10;
+/// Magic and version of a record, as it begins.
+const BEGIN: &[u8] = b"psRC\x01";
+
+/// Makes the index of a pack from the records that can be read. The second value says how many
+/// bytes of the pack are in no record that could be.
+///
+/// # Errors
+/// When the set cannot be opened, or has no sound record at all.
+pub fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack, u64)> {
+    let name = ExtentName::pack(set);
+    let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
+    let end = match reader.index() {
+        index if index.is_empty() => reader.logical_bytes(),
+        index => index.start,
+    };
+    let mut index = PackIndex { set, records: Vec::new() };
+    let (mut at, mut passed_over) = (0, 0);
+    while at < end {
+        match record_at(&reader, at, end, store.opener()) {
+            Ok(record) => {
+                at += u64::from(record.bytes);
+                index.records.push(record);
+            }
+            Err(error) if error.kind() == Kind::Locked => return Err(error),
+            Err(_) => {
+                let next = next_record(&reader, at + 1, end);
+                passed_over += next - at;
+                at = next;
+            }
+        }
+    }
+    if index.records.is_empty() && passed_over > 0 {
+        return Err(
+            Error::new(Kind::TooManyLosses, "no record of this pack can be read").at(name.path())
+        );
+    }
+    Ok((SealedPack { index, geometry: reader.geometry() }, passed_over))
+}
+
+/// Reads a range with every strip verified, or as it comes: a record beside the damage is sound.
+fn bytes_at(reader: &SetReader, range: Range<u64>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if reader.read_verified(range.clone(), &mut bytes).is_err() {
+        bytes.clear();
+        reader.read(range, &mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// Reads and checks the record that begins at `at`.
+fn record_at(reader: &SetReader, at: u64, end: u64, opener: &Opener) -> Result<IndexedRecord> {
+    let head = bytes_at(reader, at..(at + RECORD_HEAD_BYTES as u64).min(end))?;
+    let length = whole_bytes(&head)?;
+    if length > end - at {
+        return Err(Error::new(Kind::Corrupt, "a record reaches beyond its pack"));
+    }
+    let mut bytes = bytes_at(reader, at..at + length)?;
+    let OpenedRecord { head, .. } = opener.record(&mut bytes)?;
+    if !head.kind.has_chunks() {
+        return Err(Error::new(Kind::Corrupt, "an index among the records of a pack"));
+    }
+    Ok(IndexedRecord {
+        offset: at,
+        bytes: length as u32,
+        kind: head.kind,
+        raw_bytes: head.raw_bytes,
+        chunks: head.chunks,
+    })
+}
+
+/// Where a record may begin, from `at` on; `end` when nowhere.
+fn next_record(reader: &SetReader, mut at: u64, end: u64) -> u64 {
+    let row_bytes = reader.geometry().row_bytes();
+    while at < end {
+        // Rows are lost as a whole, so no window reaches beyond one.
+        let row_end = (at / row_bytes + 1) * row_bytes;
+        let window = at..(at + WINDOW_BYTES).min(row_end).min(end);
+        let bytes = bytes_at(reader, window.clone()).unwrap_or_default();
+        // At the end of the window its beginning must do: whether it is one, its checksums say.
+        let begins = |from: &usize| {
+            let rest = &bytes[*from..];
+            rest.starts_with(BEGIN) || BEGIN.starts_with(rest)
+        };
+        if let Some(found) = (0..bytes.len()).find(begins) {
+            return at + found as u64;
+        }
+        at = window.end;
+    }
+    end
+}
+
+/// The records of a pack that do not fit their checksums, for who has no key: they are walked from
+/// head to head, which the seal leaves in the clear.
+pub fn unsound_records(store: &Store, set: SetId) -> Vec<(std::ops::Range<u64>, Error)> {
+    let name = ExtentName::pack(set);
+    let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
+        Ok(reader) => reader,
+        Err(error) => return vec![(0..0, error)],
+    };
+    let (end, mut at, mut bytes) = (reader.logical_bytes(), 0, Vec::new());
+    while at < end {
+        let read = |at: u64, end: u64, bytes: &mut Vec<u8>| -> Result<()> {
+            bytes.clear();
+            reader.read(at..end, bytes).map(drop)
+        };
+        let head_end = end.min(at + RECORD_HEAD_BYTES as u64);
+        let walked = read(at, head_end, &mut bytes).and_then(|()| {
+            let length = whole_bytes(&bytes)?;
+            let next = at.checked_add(length).filter(|next| *next <= end);
+            let next =
+                next.ok_or_else(|| Error::new(Kind::Corrupt, "a record is longer than its pack"))?;
+            read(at, next, &mut bytes)?;
+            parse_clear(&bytes).map(|_| next)
+        });
+        match walked {
+            Ok(next) => at = next,
+            // Where the next one begins is not known either.
+            Err(error) => return vec![(at..end, error.at(name.path()))],
+        }
+    }
+    Vec::new()
+}

@@ -1,0 +1,374 @@
+//! An open index run: filter and fences in memory, pages on the members.
+//!
+//! Memory is about 1.2 bytes per chunk. A page is read through the stripe set, from parity where
+//! it must be, and kept by the index's one [`PageCache`].
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use crate::dedup::filter::{Filter, Shape};
+use crate::error::{Error, Result};
+use crate::format::index_run::{
+    Fences, PAGE_ROWS, Page, Row, RunHead, RunPack, decode_packs, fence, filter_key,
+};
+use crate::format::record::RecordKind;
+use crate::id::{ChunkId, SetId};
+use crate::member::ExtentName;
+use crate::seal::Opener;
+use crate::stripe::SetReader;
+
+use super::part;
+
+/// Pages kept decoded, 16 KiB each.
+const CACHED_PAGES: usize = 48;
+/// Pages read at once by whoever reads a run from end to end.
+const PAGES_AHEAD: u32 = 16;
+
+/// A segment in memory.
+#[derive(Debug)]
+struct Segment {
+    first_page: u32,
+    offset: u64,
+    fences_offset: u64,
+    rows: u32,
+    fences: Box<[u64]>,
+    filter: Filter,
+}
+
+impl Segment {
+    /// Rows that a page must have: all but the last are full.
+    fn rows_on(&self, page: usize) -> usize {
+        (self.rows as usize - page * PAGE_ROWS).min(PAGE_ROWS)
+    }
+}
+
+/// An open run.
+pub struct Run {
+    /// Its name.
+    pub set: SetId,
+    /// Rows in all pages.
+    pub rows: u64,
+    /// Rows whose chunk has another row in this run.
+    pub duplicates: u64,
+    reader: SetReader,
+    page_bytes: u32,
+    segments: Box<[Segment]>,
+    /// What its numbers of packs mean in the index's list; `u32::MAX` for packs that are gone.
+    packs: Box<[u32]>,
+    /// Packs that are gone, of which it keeps the memory.
+    lost: Box<[SetId]>,
+}
+
+/// A run whose packs have no numbers yet.
+pub(super) struct Opened {
+    run: Run,
+    pub(super) packs: Vec<RunPack>,
+}
+
+impl Opened {
+    /// Gives the packs their numbers.
+    pub(super) fn numbered(mut self, number: impl Fn(&RunPack) -> u32) -> Run {
+        self.run.packs = self.packs.iter().map(number).collect();
+        self.run.lost = self.packs.iter().filter(|pack| pack.is_lost).map(|p| p.set).collect();
+        self.run
+    }
+}
+
+/// Opens a run of the format with pages.
+///
+/// # Errors
+/// When a part cannot be read or is not what it should be.
+pub(super) fn open(reader: SetReader, set: SetId, opener: &Opener) -> Result<Opened> {
+    let head = read_part(&reader, reader.index(), opener, RunHead::decode)?;
+    if head.set != set {
+        return Err(Error::corrupt("the head of another index run", ExtentName::index(set).path())
+            .expected(set, head.set));
+    }
+    let mut packs = Vec::new();
+    for (offset, bytes) in &head.tables {
+        let range = *offset..offset + u64::from(*bytes);
+        packs.extend(read_part(&reader, range, opener, decode_packs)?);
+    }
+    let mut segments = Vec::with_capacity(head.segments.len());
+    let (mut first_page, mut rows) = (0, 0);
+    for place in &head.segments {
+        let range = place.fences_offset..place.fences_offset + u64::from(place.fences_bytes);
+        let (fences, filter) = read_part(&reader, range, opener, |body| {
+            let (fences, fingerprints) = Fences::decode(body)?;
+            let Fences { seed, segment_log2, filter_segments: segments, .. } = fences;
+            let filter = Filter::from_parts(Shape { seed, segment_log2, segments }, fingerprints)?;
+            Ok((fences, filter))
+        })?;
+        if fences.fences.len() != place.pages as usize {
+            return Err(Error::corrupt("a segment of an index run has too few fences", name(set))
+                .expected(place.pages, fences.fences.len()));
+        }
+        // Only the last page of all may have room left, so that rows can be counted by pages.
+        if rows != u64::from(first_page) * PAGE_ROWS as u64 {
+            return Err(Error::corrupt("an index run with a page that is not full", name(set)));
+        }
+        rows += u64::from(fences.rows);
+        let (offset, fences_offset) = (place.offset, place.fences_offset);
+        let (rows, fences) = (fences.rows, fences.fences);
+        segments.push(Segment { first_page, offset, fences_offset, rows, fences, filter });
+        first_page += place.pages;
+    }
+    if rows != head.rows {
+        return Err(Error::corrupt("segments of an index run do not add up", name(set))
+            .expected(head.rows, rows));
+    }
+    let run = Run {
+        set,
+        rows,
+        duplicates: head.duplicates,
+        reader,
+        page_bytes: head.page_bytes,
+        segments: segments.into(),
+        packs: Box::default(),
+        lost: Box::default(),
+    };
+    Ok(Opened { run, packs })
+}
+
+fn name(set: SetId) -> String {
+    ExtentName::index(set).path()
+}
+
+fn read_part<T>(
+    reader: &SetReader,
+    range: std::ops::Range<u64>,
+    opener: &Opener,
+    decode: impl Fn(&[u8]) -> Result<T>,
+) -> Result<T> {
+    part::read(reader, range, |bytes| decode(part::parse(RecordKind::RunPart, bytes, opener)?.0))
+}
+
+impl Run {
+    /// The number in the index's list of a pack of this run; `None` when it is gone.
+    pub(super) fn number(&self, pack: u32) -> Option<u32> {
+        self.packs.get(pack as usize).copied().filter(|&number| number != u32::MAX)
+    }
+
+    /// Numbers of all its packs that are not gone.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.packs.iter().copied().filter(|&number| number != u32::MAX)
+    }
+
+    /// Bytes of memory that grow with its length.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let segment = |segment: &Segment| {
+            size_of::<Segment>() + 8 * segment.fences.len() + segment.filter.fingerprints().len()
+        };
+        let checksums = self.reader.layout().rows() as usize * 16 * self.members();
+        self.segments.iter().map(segment).sum::<usize>() + 4 * self.packs.len() + checksums
+    }
+
+    /// Members that it lies over.
+    pub(super) fn members(&self) -> usize {
+        self.reader.geometry().members()
+    }
+
+    /// Whether it keeps the memory of packs that are gone.
+    pub(super) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Packs that are gone, of which it keeps the memory.
+    pub(super) fn lost(&self) -> &[SetId] {
+        &self.lost
+    }
+
+    /// Whether the filters say that the chunk may be in the run: never `false` if it is.
+    pub fn may_have(&self, id: &ChunkId) -> bool {
+        let key = filter_key(id);
+        self.segments_with(fence(id)).iter().any(|segment| segment.filter.contains(key))
+    }
+
+    /// Segments in whose pages ids with this fence may stand.
+    fn segments_with(&self, fence: u64) -> &[Segment] {
+        let first = |segment: &Segment| segment.fences[0];
+        let end = self.segments.partition_point(|segment| first(segment) <= fence);
+        // The last one below it may end with such ids.
+        let start = self.segments.partition_point(|segment| first(segment) < fence);
+        &self.segments[start.saturating_sub(1)..end]
+    }
+
+    /// Shows every row of a chunk with its place among all rows; rows of packs that are gone are
+    /// passed over. The row's pack is a number in the index's list.
+    ///
+    /// # Errors
+    /// When a page cannot be read.
+    pub(super) fn rows_of(
+        &self,
+        id: &ChunkId,
+        pages: &Pages<'_>,
+        show: &mut dyn FnMut(u64, Row),
+    ) -> Result<()> {
+        let (wanted, key) = (fence(id), filter_key(id));
+        for segment in self.segments_with(wanted) {
+            if !segment.filter.contains(key) {
+                continue;
+            }
+            let end = segment.fences.partition_point(|&first| first <= wanted);
+            let start = segment.fences.partition_point(|&first| first < wanted).saturating_sub(1);
+            for at in start..end {
+                let number = segment.first_page + at as u32;
+                let page =
+                    pages.cache.get(self.set, number, || self.page(segment, at, pages.opener))?;
+                for row in page.lower_bound(id)..page.len() {
+                    let found = page.row(row);
+                    if found.id != *id {
+                        break;
+                    }
+                    if let Some(pack) = self.number(found.pack) {
+                        let ordinal = u64::from(number) * PAGE_ROWS as u64 + row as u64;
+                        show(ordinal, Row { pack, ..found });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn page(&self, segment: &Segment, at: usize, opener: &Opener) -> Result<Page> {
+        let start = segment.offset + at as u64 * u64::from(self.page_bytes);
+        let end = (start + u64::from(self.page_bytes)).min(segment.fences_offset);
+        part::read(&self.reader, start..end, |bytes| self.decode_page(segment, at, bytes, opener))
+            .map_err(|error| error.at(name(self.set)))
+    }
+
+    fn decode_page(
+        &self,
+        segment: &Segment,
+        at: usize,
+        bytes: &mut [u8],
+        opener: &Opener,
+    ) -> Result<Page> {
+        let body = part::parse(RecordKind::RunPart, bytes, opener)?.0;
+        let number = segment.first_page + at as u32;
+        let page = Page::decode(body, number, self.packs.len() as u32)?;
+        if page.len() != segment.rows_on(at) {
+            return Err(Error::corrupt("a page of an index run is not full", name(self.set))
+                .expected(segment.rows_on(at), page.len()));
+        }
+        let first = fence(&page.row(0).id);
+        if first != segment.fences[at] {
+            return Err(Error::corrupt("a page of an index run begins elsewhere", name(self.set))
+                .expected(segment.fences[at], first));
+        }
+        Ok(page)
+    }
+
+    /// Reads some pages from the `at`-th of a segment on; how many, the length says.
+    fn pages(&self, segment: &Segment, at: usize, opener: &Opener) -> Result<Vec<Page>> {
+        let start = segment.offset + at as u64 * u64::from(self.page_bytes);
+        let most = start + u64::from(PAGES_AHEAD) * u64::from(self.page_bytes);
+        let range = start..most.min(segment.fences_offset);
+        let read = part::read(&self.reader, range, |bytes| {
+            let pages = bytes.chunks_mut(self.page_bytes as usize).enumerate();
+            pages.map(|(more, bytes)| self.decode_page(segment, at + more, bytes, opener)).collect()
+        });
+        read.map_err(|error: Error| error.at(name(self.set)))
+    }
+
+    /// All rows in order, those of packs that are gone left out.
+    pub(super) fn cursor<'r>(&'r self, opener: &'r Opener) -> Cursor<'r> {
+        Cursor {
+            run: self,
+            opener,
+            segment: 0,
+            page: 0,
+            ordinal: 0,
+            ahead: VecDeque::new(),
+            row: 0,
+        }
+    }
+}
+
+/// Reads a run from end to end.
+pub(super) struct Cursor<'r> {
+    run: &'r Run,
+    opener: &'r Opener,
+    segment: usize,
+    /// The next page of the segment to be read.
+    page: usize,
+    ordinal: u64,
+    ahead: VecDeque<Page>,
+    /// The next row of the first page of those.
+    row: usize,
+}
+
+impl Cursor<'_> {
+    /// The next row with its place among all rows.
+    ///
+    /// # Errors
+    /// When a page cannot be read.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Row)>> {
+        loop {
+            while let Some(page) = self.ahead.front() {
+                if self.row == page.len() {
+                    self.ahead.pop_front();
+                    self.row = 0;
+                    continue;
+                }
+                let row = page.row(self.row);
+                let ordinal = self.ordinal;
+                self.row += 1;
+                self.ordinal += 1;
+                if let Some(pack) = self.run.number(row.pack) {
+                    return Ok(Some((ordinal, Row { pack, ..row })));
+                }
+            }
+            let Some(segment) = self.run.segments.get(self.segment) else { return Ok(None) };
+            if self.page == segment.fences.len() {
+                (self.segment, self.page) = (self.segment + 1, 0);
+                continue;
+            }
+            self.ahead = self.run.pages(segment, self.page, self.opener)?.into();
+            self.page += self.ahead.len();
+        }
+    }
+}
+
+/// How pages are read.
+pub(super) struct Pages<'i> {
+    pub(super) cache: &'i PageCache,
+    pub(super) opener: &'i Opener,
+}
+
+/// The pages read last, of all runs of an index.
+#[derive(Default)]
+pub(super) struct PageCache {
+    /// The one used last is at the end.
+    pages: Mutex<VecDeque<((SetId, u32), Arc<Page>)>>,
+}
+
+impl PageCache {
+    /// A page, read by `read` when it is not there. No lock is held meanwhile.
+    fn get(
+        &self,
+        run: SetId,
+        number: u32,
+        read: impl FnOnce() -> Result<Page>,
+    ) -> Result<Arc<Page>> {
+        let poisoned = "no thread panics while it holds the pages";
+        let key = (run, number);
+        {
+            let mut pages = self.pages.lock().expect(poisoned);
+            if let Some(at) = pages.iter().rposition(|(known, _)| *known == key)
+                && let Some(found) = pages.remove(at)
+            {
+                let page = Arc::clone(&found.1);
+                pages.push_back(found);
+                return Ok(page);
+            }
+        }
+        let page = Arc::new(read()?);
+        let mut pages = self.pages.lock().expect(poisoned);
+        if pages.len() >= CACHED_PAGES {
+            pages.pop_front();
+        }
+        pages.push_back((key, Arc::clone(&page)));
+        Ok(page)
+    }
+}

@@ -1,0 +1,307 @@
+//! Writing an index run: rows in the order of their ids go in, the parts of a run come out.
+//!
+//! Memory is that of one segment: its keys and the tables of its filter, about 7 MB, whatever the
+//! length of the run. Never here: where rows come from, and on what members the run ends.
+
+use crate::dedup::filter::Filter;
+use crate::error::{Error, Kind, Result};
+use crate::format::index_run::{
+    Fences, PAGE_ROWS, RUN_MAX_PACKS, Row, RunHead, RunPack, SEGMENT_PAGES, SegmentPlace,
+    TABLE_PACKS, encode_packs, encode_page, fence, filter_key,
+};
+use crate::format::pack_index::PackIndex;
+use crate::format::record::RecordKind;
+use crate::format::stripe_set::{Geometry, SetKind};
+use crate::id::{ChunkId, SetId, random};
+use crate::member::{ExtentName, ExtentWriter, Replace};
+use crate::seal::Sealer;
+use crate::store::Store;
+use crate::stripe::{SetWriter, StripSink};
+
+use super::part;
+
+/// A sealed pack with what an index run says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedPack {
+    /// Its records and chunks.
+    pub index: PackIndex,
+    /// How it lies over the members.
+    pub geometry: Geometry,
+}
+
+impl SealedPack {
+    /// Number of its chunks.
+    pub fn chunks(&self) -> usize {
+        self.index.records.iter().map(|record| record.chunks.len()).sum()
+    }
+
+    /// What a run's table says of it.
+    pub fn run_pack(&self) -> RunPack {
+        RunPack {
+            set: self.index.set,
+            data: self.geometry.data() as u8,
+            parity: self.geometry.parity() as u8,
+            is_lost: false,
+            bytes: self.index.records.iter().map(|record| u64::from(record.bytes)).sum(),
+        }
+    }
+
+    /// Adds a row for each chunk, under this number of the pack.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] for a pack of more than 4 GiB, which nothing writes.
+    pub fn rows(&self, pack: u32, rows: &mut Vec<Row>) -> Result<()> {
+        rows.reserve(self.chunks());
+        for record in &self.index.records {
+            let end = record.offset + u64::from(record.bytes);
+            if end > u64::from(u32::MAX) {
+                return Err(Error::corrupt(
+                    "a pack is longer than any that was written",
+                    ExtentName::pack(self.index.set).path(),
+                )
+                .expected(format!("at most {} bytes", u32::MAX), end));
+            }
+            let (offset, bytes) = (record.offset as u32, record.bytes);
+            let mut raw_offset = 0;
+            for chunk in &record.chunks {
+                let raw_bytes = chunk.raw_bytes;
+                rows.push(Row { id: chunk.id, pack, offset, bytes, raw_offset, raw_bytes });
+                raw_offset += raw_bytes;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lays a run over members, part by part; drop it unfinished and leave the extents unsealed.
+pub struct RunWriter<'s> {
+    writer: SetWriter,
+    sealer: &'s Sealer,
+    sink: &'s mut dyn StripSink,
+    head: RunHead,
+    page: Vec<Row>,
+    /// Of the segment being filled.
+    fences: Vec<u64>,
+    keys: Vec<u64>,
+    segment_rows: u32,
+    segment_offset: u64,
+    pages: u32,
+    last: Option<ChunkId>,
+}
+
+impl<'s> RunWriter<'s> {
+    /// A run without rows.
+    pub fn new(
+        store: &Store,
+        set: SetId,
+        geometry: Geometry,
+        sealer: &'s Sealer,
+        sink: &'s mut dyn StripSink,
+    ) -> Self {
+        let head = RunHead {
+            set,
+            rows: 0,
+            duplicates: 0,
+            page_bytes: 0,
+            segments: Vec::new(),
+            tables: Vec::new(),
+        };
+        RunWriter {
+            writer: SetWriter::new(store.config.store, set, SetKind::IndexRun, geometry),
+            sealer,
+            sink,
+            head,
+            page: Vec::with_capacity(PAGE_ROWS),
+            fences: Vec::new(),
+            keys: Vec::new(),
+            segment_rows: 0,
+            segment_offset: 0,
+            pages: 0,
+            last: None,
+        }
+    }
+
+    /// Adds a row; ids must not descend. The row's pack is a number in the table that
+    /// [`finish`](Self::finish) is given.
+    ///
+    /// # Errors
+    /// Those of the sink; [`Kind::Usage`] for a row out of order.
+    pub fn push(&mut self, row: Row) -> Result<()> {
+        match self.last {
+            Some(last) if row.id < last => {
+                return Err(Error::new(Kind::Usage, "rows of an index run out of order"));
+            }
+            Some(last) if row.id == last => {
+                self.head.duplicates += 1;
+                // It may go on in the next segment, which has a filter of its own.
+                if self.keys.is_empty() {
+                    self.keys.push(filter_key(&row.id));
+                }
+            }
+            _ => self.keys.push(filter_key(&row.id)),
+        }
+        self.last = Some(row.id);
+        self.page.push(row);
+        if self.page.len() == PAGE_ROWS {
+            self.close_page()?;
+        }
+        Ok(())
+    }
+
+    fn close_page(&mut self) -> Result<()> {
+        let Some(first) = self.page.first() else { return Ok(()) };
+        self.fences.push(fence(&first.id));
+        let record =
+            part::write(RecordKind::RunPart, &encode_page(self.pages, &self.page), self.sealer)?;
+        self.head.page_bytes = self.head.page_bytes.max(record.len() as u32);
+        self.writer.append(&record, self.sink)?;
+        self.pages += 1;
+        self.segment_rows += self.page.len() as u32;
+        self.page.clear();
+        if self.fences.len() == SEGMENT_PAGES {
+            self.close_segment()?;
+        }
+        Ok(())
+    }
+
+    fn close_segment(&mut self) -> Result<()> {
+        if self.fences.is_empty() {
+            return Ok(());
+        }
+        let filter = Filter::build(&mut self.keys)?;
+        let shape = filter.shape();
+        let fences = Fences {
+            fences: std::mem::take(&mut self.fences).into(),
+            rows: self.segment_rows,
+            seed: shape.seed,
+            segment_log2: shape.segment_log2,
+            filter_segments: shape.segments,
+        };
+        let fences_offset = self.writer.position();
+        let record =
+            part::write(RecordKind::RunPart, &fences.encode(filter.fingerprints()), self.sealer)?;
+        self.writer.append(&record, self.sink)?;
+        self.head.segments.push(SegmentPlace {
+            offset: self.segment_offset,
+            fences_offset,
+            fences_bytes: record.len() as u32,
+            pages: fences.fences.len() as u32,
+        });
+        self.head.rows += u64::from(self.segment_rows);
+        self.keys.clear();
+        self.segment_rows = 0;
+        self.segment_offset = self.writer.position();
+        Ok(())
+    }
+
+    /// Ends the run; `packs` is what the rows' numbers mean.
+    ///
+    /// # Errors
+    /// Those of the sink; [`Kind::Usage`] for more packs than a run can have.
+    pub fn finish(mut self, packs: &[RunPack]) -> Result<RunHead> {
+        if packs.len() > RUN_MAX_PACKS {
+            return Err(Error::new(Kind::Usage, "too many packs for one index run")
+                .expected(format!("at most {RUN_MAX_PACKS}"), packs.len()));
+        }
+        self.close_page()?;
+        self.close_segment()?;
+        for table in packs.chunks(TABLE_PACKS) {
+            let record = part::write(RecordKind::RunPart, &encode_packs(table), self.sealer)?;
+            self.head.tables.push((self.writer.position(), record.len() as u32));
+            self.writer.append(&record, self.sink)?;
+        }
+        let start = self.writer.position();
+        let record = part::write(RecordKind::RunPart, &self.head.encode(), self.sealer)?;
+        self.writer.append(&record, self.sink)?;
+        let end = self.writer.position();
+        self.writer.finish(start..end, self.sink)?;
+        Ok(self.head)
+    }
+}
+
+/// Lays a run that speaks of `packs`; the caller seals its extents.
+///
+/// # Errors
+/// Those of the sink and of [`SealedPack::rows`].
+pub fn lay_run(
+    store: &Store,
+    set: SetId,
+    packs: &[SealedPack],
+    sealer: &Sealer,
+    sink: &mut dyn StripSink,
+) -> Result<RunHead> {
+    let mut rows = Vec::with_capacity(packs.iter().map(SealedPack::chunks).sum());
+    for (number, pack) in packs.iter().enumerate() {
+        pack.rows(number as u32, &mut rows)?;
+    }
+    rows.sort_unstable_by_key(|row| row.id);
+    let mut writer = RunWriter::new(store, set, store.geometry()?, sealer, sink);
+    rows.into_iter().try_for_each(|row| writer.push(row))?;
+    let table: Vec<_> = packs.iter().map(SealedPack::run_pack).collect();
+    writer.finish(&table)
+}
+
+/// What a run's table says of a pack that is gone.
+pub(super) fn lost_pack(set: SetId) -> RunPack {
+    RunPack { set, data: 1, parity: 0, is_lost: true, bytes: 0 }
+}
+
+/// Extents of one set on the members that are present, written one strip after the other. A member
+/// that fails is done without, as long as parity replaces it.
+struct Extents {
+    writers: Vec<Option<Box<dyn ExtentWriter>>>,
+    spare: usize,
+}
+
+impl Extents {
+    /// Takes what a member returned; `None` when it is done without.
+    fn settle<T>(spare: &mut usize, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if *spare == 0 || error.kind() == Kind::NoSpace => Err(error),
+            Err(_) => {
+                *spare -= 1;
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl StripSink for Extents {
+    fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()> {
+        if let Some(slot) = self.writers.get_mut(member)
+            && let Some(writer) = slot
+            && Extents::settle(&mut self.spare, writer.append(&bytes))?.is_none()
+        {
+            *slot = None;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a new run on all members that are present, durably; `lay` lays its parts.
+///
+/// # Errors
+/// Those of `lay`; those of members, when more fail or are absent than parity replaces.
+pub fn write_run<T>(
+    store: &Store,
+    lay: impl FnOnce(SetId, &mut dyn StripSink) -> Result<T>,
+) -> Result<(SetId, T)> {
+    let set = SetId(random()?);
+    let name = ExtentName::index(set);
+    let mut spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
+    let mut writers = Vec::new();
+    for member in store.members() {
+        writers.push(match member {
+            Some(member) => Extents::settle(&mut spare, member.create(name, Replace::Never))?,
+            None => None,
+        });
+    }
+    let mut extents = Extents { writers, spare };
+    let laid = lay(set, &mut extents)?;
+    let Extents { writers, mut spare } = extents;
+    for writer in writers.into_iter().flatten() {
+        Extents::settle(&mut spare, writer.seal())?;
+    }
+    Ok((set, laid))
+}
