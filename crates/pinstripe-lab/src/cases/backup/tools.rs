@@ -114,7 +114,8 @@ impl Pinstripe {
 
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.program);
-        command.env("PINSTRIPE_STORE", self.member(0)).args([verb, "--json"]);
+        command.env("PINSTRIPE_STORE", self.member(0)).env("PINSTRIPE_PASSWORD", "lab");
+        command.args([verb, "--json"]);
         command
     }
 
