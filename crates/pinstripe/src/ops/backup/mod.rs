@@ -58,7 +58,7 @@ pub struct Options {
 pub struct Interval {
     /// Since the last one.
     pub time: Duration,
-    /// Content read since then.
+    /// Content read since then; 0 is a checkpoint after each job.
     pub read_bytes: u64,
     /// Go on only when the checkpoint is durable. Slow; for tests that count steps.
     pub waits: bool,
@@ -176,16 +176,16 @@ fn begun(
     })
 }
 
-/// Says whether a checkpoint is due, and takes it that one is then made. Where nothing was read
-/// there is nothing to gain.
+/// Says whether a checkpoint is due, and takes it that one is then made. Where nothing was read,
+/// time alone makes none due: there is nothing to gain.
 fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
     let last = Mutex::new((clock::monotonic(), 0));
     move || {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         let read = monitor.get(Counter::ReadBytes);
         let since = read.saturating_sub(last.1);
-        let is_due =
-            since > 0 && (since >= interval.read_bytes || last.0.elapsed() >= interval.time);
+        let is_late = since > 0 && last.0.elapsed() >= interval.time;
+        let is_due = since >= interval.read_bytes || is_late;
         if is_due {
             *last = (clock::monotonic(), read);
         }

@@ -21,7 +21,7 @@ use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::TreeRoot;
 use crate::format::tree::PAGE_MAX_BYTES;
 use crate::pipeline::limits::TREE_RECORD_RAW_BYTES;
-use crate::pipeline::pack::{SealTicket, ToPacker};
+use crate::pipeline::pack::ToPacker;
 use crate::store::tree::TreeWriter;
 
 /// What one job has returned so far.
@@ -127,8 +127,7 @@ impl<'a> Assembler<'a> {
         };
         let record = &mut self.record;
         let root = self.tree.clone().finish(&mut |bytes| Ok(record.add(&bytes)?.id))?;
-        let durable = checkpoints.begin(root);
-        record.seal(SealTicket { feeders: 1, durable })?;
+        record.seal(checkpoints.begin(root))?;
         checkpoints.settle(self.shared.abort);
         Ok(())
     }

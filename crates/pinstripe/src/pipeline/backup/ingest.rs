@@ -131,8 +131,7 @@ impl<'a> Worker<'a> {
                 break;
             }
         }
-        self.shared.seal_call.leave();
-        if let Err(error) = self.record.flush() {
+        if let Err(error) = self.record.leave(self.answered) {
             self.shared.abort.raise(error);
         }
     }

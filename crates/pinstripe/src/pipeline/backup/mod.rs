@@ -22,9 +22,9 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread::Scope;
+use std::thread::{Scope, ScopedJoinHandle};
 
-use crossbeam_channel::{Receiver, bounded, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 
 use assemble::Assembler;
 use beside::Ended;
@@ -183,76 +183,102 @@ fn ingest<'scope, 'env>(
     publisher: &Publisher<'_>,
     describe: Describe<'_>,
 ) -> Result<Ingested> {
-    let limits = plan.limits;
+    let Plan { input, limits, checkpoint_due, checkpoint_waits: waits, .. } = plan;
+    let (abort, call) = (shared.abort, shared.seal_call);
     let (busy, mut checkpoint) = (AtomicBool::new(false), None);
     let object = |root| {
         Ok((checkpoints::new_name()?, shared.sealer.snapshot(&describe(root, Reach::Part))?))
     };
-    let done = std::thread::scope(|stages| {
+    let (root, reach) = std::thread::scope(|stages| {
         let (jobs, job_queue) = bounded(limits.jobs_queued);
         let (outcomes, outcome_queue) = unbounded();
         let (window, window_queue) = bounded(WINDOW_JOBS);
-        let (data, data_queue) = bounded::<ToPacker>(limits.records_queued);
-        let (tree, tree_queue) = bounded::<ToPacker>(limits.records_queued);
-        let packers = [data_queue, tree_queue].map(|queue: Receiver<ToPacker>| {
-            stages.spawn(move || {
-                let packed = pack::run(&queue, publisher, shared.records);
-                // A packer that stops early must not stop those who feed it.
-                queue.iter().for_each(drop);
-                packed
-            })
-        });
+        let (partials, partial_queue) = unbounded();
+        let (data, data_packer) = packer(stages, shared, publisher, limits.records_queued);
+        let (tree, tree_packer) = packer(stages, shared, publisher, limits.records_queued);
         for _ in 0..limits.workers {
             let worker = Worker::new(shared, data.clone())?;
             let (job_queue, outcomes) = (job_queue.clone(), outcomes.clone());
-            stages.spawn(move || {
-                let _guard = shared.abort.on_panic();
-                worker.run(&job_queue, &outcomes);
-            });
+            stage(stages, abort, move || worker.run(&job_queue, &outcomes));
         }
-        drop((data, job_queue));
-        let (partials, partial_queue) = unbounded();
-        let due = plan.checkpoint_due;
-        let (busy, call, last) = (&busy, shared.seal_call, &mut checkpoint);
-        let waits = plan.checkpoint_waits;
-        let checkpoints = due.map(|due| Checkpoints { due, call, busy, partials, waits });
+        drop(job_queue);
+        let (busy, object, last) = (&busy, &object, &mut checkpoint);
+        let checkpoints =
+            checkpoint_due.map(|due| Checkpoints { due, call, busy, partials, data, waits });
         let assembler = Assembler::new(shared, tree, checkpoints)?;
-        let object = &object;
-        let completer = stages.spawn(move || {
-            checkpoint::complete(&partial_queue, publisher.fleet, shared.abort, busy, object, last)
+        let completer = stage(stages, abort, move || {
+            checkpoint::complete(&partial_queue, publisher.fleet, abort, busy, object, last);
         });
-        let assembler = stages.spawn(move || assembler.run(&outcome_queue, &window_queue));
+        let assembler = stage(stages, abort, move || assembler.run(&outcome_queue, &window_queue));
         let handout = Handout::new(shared, jobs, outcomes, window, limits.segments);
-        let (root, monitor) = (shared.root, shared.monitor);
-        let (abort, stop, claims) = (shared.abort, shared.stop, shared.claims);
-        let joined = match plan.input {
-            Input::Trees(trees) => {
-                Join::new(root, monitor, abort, trees, handout, claims, stop).run(scope)
-            }
-            Input::Stream(mut stream, entry) => {
-                // Ours to drop: the workers end when it is gone.
-                let mut handout = handout;
-                handout.stream(&mut *stream, *entry).map(|()| true)
-            }
-        };
-        let reach = match joined {
-            Ok(true) => Reach::Whole,
-            Ok(false) => Reach::Part,
-            Err(error) => {
-                shared.abort.raise(error);
-                Reach::Part
-            }
-        };
-        let root = assembler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let packed =
-            packers.map(|it| it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let reach = take_in(scope, shared, input, handout);
+        let root = joined(assembler);
+        joined(data_packer);
+        joined(tree_packer);
         // Whoever waits for a checkpoint waits in vain from here on.
         call.close();
-        completer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        packed.into_iter().collect::<Result<Vec<_>>>()?;
-        shared.abort.check()?;
-        Ok((root?, reach))
-    });
-    let (root, reach) = done?;
+        joined(completer);
+        abort.check()?;
+        Ok::<_, Error>((root?, reach))
+    })?;
     Ok(Ingested { root, reach, checkpoint })
+}
+
+/// Starts a thread whose panic ends the run.
+fn stage<'scope, T: Send + 'scope>(
+    stages: &'scope Scope<'scope, '_>,
+    abort: &'scope Abort,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    stages.spawn(move || {
+        let _guard = abort.on_panic();
+        work()
+    })
+}
+
+/// What a stage returns; its panic is passed on.
+fn joined<T>(stage: ScopedJoinHandle<'_, T>) -> T {
+    stage.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Starts a packer behind a queue of so many records. Its error ends the run.
+fn packer<'scope>(
+    stages: &'scope Scope<'scope, '_>,
+    shared: &'scope Ingest<'_>,
+    publisher: &'scope Publisher<'_>,
+    queued: usize,
+) -> (Sender<ToPacker>, ScopedJoinHandle<'scope, ()>) {
+    let (records, queue) = bounded::<ToPacker>(queued);
+    let packer = stage(stages, shared.abort, move || {
+        if let Err(error) = pack::run(&queue, publisher, shared.records) {
+            shared.abort.raise(error);
+        }
+        // A packer that stops early must not stop those who feed it.
+        queue.iter().for_each(drop);
+    });
+    (records, packer)
+}
+
+/// Hands all of the input out and says how far that went. The workers end when the handout is gone.
+fn take_in<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    shared: &'env Ingest<'env>,
+    input: Input<'env>,
+    mut handout: Handout<'env>,
+) -> Reach {
+    let Ingest { root, monitor, abort, claims, stop, .. } = *shared;
+    let done = match input {
+        Input::Trees(trees) => {
+            Join::new(root, monitor, abort, trees, handout, claims, stop).run(scope)
+        }
+        Input::Stream(mut stream, entry) => handout.stream(&mut *stream, *entry).map(|()| true),
+    };
+    match done {
+        Ok(true) => Reach::Whole,
+        Ok(false) => Reach::Part,
+        Err(error) => {
+            abort.raise(error);
+            Reach::Part
+        }
+    }
 }

@@ -155,6 +155,17 @@ impl<'a> RecordBuilder<'a> {
         Ok(())
     }
 
+    /// Closes the record being filled and says that no more will come; `answered` is the last round
+    /// of tickets that this feeder answered.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn leave(mut self, answered: u64) -> Result<()> {
+        let flushed = self.flush();
+        let _ = self.records.send(ToPacker::Left { answered });
+        flushed
+    }
+
     fn send(&mut self, raw: &[u8], chunks: Vec<ChunkRow>) -> Result<()> {
         let sealer = self.shared.sealer;
         let mut bytes = self.shared.records.take();
