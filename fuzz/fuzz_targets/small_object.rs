@@ -1,4 +1,4 @@
-//! Label, keys and snapshot: any bytes, and any body in a sound frame. What is read is written
+//! Label, keys, snapshot and scrub state: any bytes, and any body in a sound frame. What is read is written
 //! again as it was.
 #![no_main]
 
@@ -6,17 +6,20 @@ use libfuzzer_sys::fuzz_target;
 use pinstripe::format::envelope::{self, Object};
 use pinstripe::format::keys::Keys;
 use pinstripe::format::label::Label;
+use pinstripe::format::scrub::ScrubState;
 use pinstripe::format::snapshot::Snapshot;
 
 fuzz_target!(|input: (bool, u8, &[u8])| {
     let (framed, kind, bytes) = input;
-    let objects = [Object::Label, Object::Keys, Object::Snapshot];
+    let objects = [Object::Label, Object::Keys, Object::Snapshot, Object::Scrub];
     let object = objects[usize::from(kind) % objects.len()];
     let bytes = if framed { envelope::close(object, bytes) } else { bytes.to_vec() };
     let again = match object {
         Object::Label => Label::decode(&bytes).map(|label| label.encode()),
         Object::Keys => Keys::decode(&bytes).map(|keys| keys.encode()),
         Object::Snapshot => Snapshot::decode(&bytes).map(|snapshot| snapshot.encode()),
+        Object::Scrub => ScrubState::decode(&bytes).map(|state| state.encode()),
+        _ => return,
     };
     assert!(again.is_err() || again.is_ok_and(|again| again == bytes));
 });

@@ -6,8 +6,10 @@ mod credential;
 mod escape;
 mod event;
 mod exit;
+mod journal;
 mod lists;
 mod message;
+mod named;
 mod place;
 mod progress;
 mod run;
@@ -16,6 +18,7 @@ mod signals;
 mod system;
 mod table;
 mod time;
+mod users;
 mod verbs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -58,6 +58,22 @@ pub fn default_place() -> Result<PathBuf> {
     Ok(data.join("pinstripe/store"))
 }
 
+/// Where what outlives a run and is no data is kept: below `XDG_STATE_HOME`, as the XDG base
+/// directory specification has it.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
+pub fn state() -> Result<PathBuf> {
+    let absolute = |name| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .ok_or_else(|| {
+            Error::new(Kind::NotFound, "there is neither XDG_STATE_HOME nor HOME")
+                .advice("name a file with --log FILE")
+        })?;
+    Ok(state.join("pinstripe"))
+}
+
 /// The store to read: the named one, or the default one where it exists.
 ///
 /// # Errors

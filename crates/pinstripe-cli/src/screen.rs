@@ -34,7 +34,7 @@ struct Out {
 impl Screen {
     /// A screen as the options want it.
     pub fn new(common: &Common) -> Self {
-        let out = Out { writer: BufWriter::new(io::stdout()), failure: None };
+        let out = Out { writer: BufWriter::with_capacity(128 << 10, io::stdout()), failure: None };
         Screen {
             json: common.json,
             quiet: common.quiet,
@@ -54,6 +54,21 @@ impl Screen {
     /// When standard output takes no more.
     pub fn row(&self, line: &str) -> Result<()> {
         if self.json { Ok(()) } else { self.put(line.as_bytes()) }
+    }
+
+    /// Writes content as it is, for verbs whose standard output is content and nothing else.
+    ///
+    /// # Errors
+    /// When standard output takes no more.
+    pub fn content(&self, bytes: &[u8]) -> Result<()> {
+        let mut out = self.lock();
+        if out.failure.is_none() {
+            out.failure = out.writer.write_all(bytes).err();
+        }
+        match &out.failure {
+            None => Ok(()),
+            Some(_) => Err(no_more()),
+        }
     }
 
     /// Prints an event.
@@ -117,13 +132,17 @@ impl Screen {
         }
         match &out.failure {
             None => Ok(()),
-            Some(_) => Err(Error::new(Kind::Io, "cannot write to standard output")),
+            Some(_) => Err(no_more()),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Out> {
         self.out.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+fn no_more() -> Error {
+    Error::new(Kind::Io, "cannot write to standard output")
 }
 
 /// Shows what the ledger reports as it happens.

@@ -12,6 +12,22 @@ pub fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
+/// Lets others go first, on the processors and at the disks, where the system allows that. Threads
+/// that are started from now on inherit it.
+pub fn be_patient() {
+    const WHO_PROCESS: libc::c_int = 1;
+    const CLASS_IDLE: libc::c_int = 3;
+    const CLASS_SHIFT: libc::c_int = 13;
+    // SAFETY: the call takes numbers only and changes nothing but when this thread is served; a
+    // kernel or a sandbox without it answers with an error, and then it goes at the usual pace.
+    let _ =
+        unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE << CLASS_SHIFT) };
+    let _ = rustix::process::nice(NICE);
+}
+
+/// How far it steps back at the processors.
+const NICE: i32 = 10;
+
 /// The machine's name, as snapshots keep it.
 pub fn host_name() -> Vec<u8> {
     rustix::system::uname().nodename().to_bytes().to_vec()

@@ -55,6 +55,14 @@ counters! {
     RestoredEntries => "restored_entries",
     /// Content bytes restored.
     RestoredBytes => "restored_bytes",
+    /// Entries that a restore in place found as they should be, or gave their metadata only.
+    KeptEntries => "kept_entries",
+    /// Content bytes that a restore in place found where they belong.
+    KeptBytes => "kept_bytes",
+    /// Entries that a restore in place removed because the snapshot does not have them.
+    RemovedEntries => "removed_entries",
+    /// Bytes in them.
+    RemovedBytes => "removed_bytes",
     /// Bytes read from members.
     FetchedBytes => "fetched_bytes",
     /// Strips that were missing or damaged and were rebuilt from the others while reading.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use pinstripe::beneath::{open_beneath, parent_beneath};
 use pinstripe::format::meta::{FileKind, Metadata, Stat, Time};
-use pinstripe::sink::TreeSink;
+use pinstripe::sink::{Rules, TreeSink};
 use pinstripe::source::{SourceFile, read_link, xattrs_at};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 
@@ -235,7 +235,7 @@ fn a_tree_with_everything_in_it_comes_back_the_same() {
     let wanted = look(&source);
     assert!(wanted.keys().any(|path| path.len() > 4096));
 
-    copy(&source, &TreeSink::create(&to, false).unwrap());
+    copy(&source, &TreeSink::create(&to, Rules::EMPTY).unwrap());
     let target = open(&to);
     assert!(look(&target) == wanted, "the restored tree differs");
     let sparse = [&source, &target].map(|root| {
@@ -246,7 +246,7 @@ fn a_tree_with_everything_in_it_comes_back_the_same() {
     assert!(sparse[1].1 <= sparse[0].1 + 16, "holes became blocks: {sparse:?}");
 
     // Once more over itself: everything is replaced by its like.
-    copy(&source, &TreeSink::create(&to, true).unwrap());
+    copy(&source, &TreeSink::create(&to, Rules::OVERWRITE).unwrap());
     assert!(look(&target) == wanted, "the tree restored over itself differs");
     remove(&source);
     remove(&target);

@@ -133,7 +133,7 @@ impl Args {
             let event = Event::new("member").with("member", number).with_path("place", place);
             run.screen.event(&event)?;
         }
-        Ok(Ending::done(facts(&config)))
+        Ok(Ending::done(facts(&config, self.members.len())))
     }
 
     /// What opens the store, and the key file that was made for it.
@@ -154,7 +154,11 @@ impl Args {
 
     fn say(&self, run: &Run, config: &StoreConfig) {
         let say = |line: String| run.screen.say(&line);
-        say(format!("made store {}: {}", config.store.short(), described(config)));
+        say(format!(
+            "made store {}: {}",
+            config.store.short(),
+            described(config, self.members.len())
+        ));
         let first = escape::path(&self.members[0]);
         if config.parity == 0 {
             say("no parity: the loss of any member loses data; see --parity in \
@@ -169,14 +173,12 @@ const WAYS: &str = "name one of --password-file FILE, --password-command COMMAND
                     (made if it is not there) or the variable PINSTRIPE_PASSWORD, run it at a \
                     terminal, or leave the store readable for everybody with --encryption none";
 
-/// A store in a few words.
-pub fn described(config: &StoreConfig) -> String {
-    let members = match (config.data, config.parity) {
+/// A store over so many members in a few words.
+pub fn described(config: &StoreConfig, members: usize) -> String {
+    let members = match (members, config.parity) {
         (1, 0) => "1 member".to_owned(),
-        (data, 0) => format!("{data} members without parity"),
-        (data, parity) => {
-            format!("{} members, any {parity} of them may be lost", data + parity)
-        }
+        (members, 0) => format!("{members} members without parity"),
+        (members, parity) => format!("{members} members, any {parity} of them may be lost"),
     };
     let strip = format_size(config.strip_bytes.into());
     let encryption = match config.encryption {
@@ -187,11 +189,11 @@ pub fn described(config: &StoreConfig) -> String {
     format!("{members}; strips of {strip}, chunks of {chunking}, {codec}, {encryption}")
 }
 
-/// A store as the summary event has it.
-pub fn facts(config: &StoreConfig) -> Event {
+/// A store over so many members as the summary event has it.
+pub fn facts(config: &StoreConfig, members: usize) -> Event {
     Event::default()
         .with("store", config.store.to_string())
-        .with("data", config.data)
+        .with("data", members.saturating_sub(config.parity.into()))
         .with("parity", config.parity)
         .with("strip_bytes", config.strip_bytes)
         .with("chunking", config.chunking.as_str())

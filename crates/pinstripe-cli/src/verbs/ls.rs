@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::error::Result;
+use pinstripe::error::{Error, Kind, Result};
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::{FileKind, Metadata};
 use pinstripe::ops::ls;
 
 use crate::escape;
 use crate::event::Event;
+use crate::named;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -22,14 +23,16 @@ use crate::time;
 #[command(after_long_help = "\
 Examples:
   pinstripe ls latest
-  pinstripe ls 1a2b3c4d /home/me/Documents
+  pinstripe ls 1a2b3c4d:/home/me/Documents
   pinstripe ls latest --json | jq -r 'select(.event == \"entry\") | .path'")]
 pub struct Args {
     /// The snapshot: 'latest', or the beginning of its id (4 letters or more)
-    #[arg(value_name = "SNAPSHOT")]
-    snapshot: String,
+    ///
+    /// With ':' and a path behind it, only what is at and below that path.
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    snapshot: OsString,
 
-    /// Only what is at and below this path
+    /// Only what is at and below this path, the other way to write it
     #[arg(value_name = "PATH")]
     path: Option<OsString>,
 }
@@ -40,11 +43,16 @@ impl Args {
     /// # Errors
     /// Those of [`ls::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
+        let (snapshot, path) = named::parse(&self.snapshot)?;
+        if !path.is_empty() && self.path.is_some() {
+            let error = Error::new(Kind::Usage, "two paths are named, one of them behind ':'");
+            return Err(error.advice("name one path, either way"));
+        }
+        let below = self.path.as_ref().unwrap_or(&path).as_bytes();
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        let below = self.path.as_ref().map_or(&b""[..], |path| path.as_bytes());
         let (mut entries, mut bytes) = (0_u64, 0_u64);
-        ls::run(&store, &self.snapshot, below, &run.monitor, &mut |entry| {
+        ls::run(&store, &snapshot, below, &run.monitor, &mut |entry| {
             entries += 1;
             if entry.meta.kind == FileKind::File {
                 bytes += entry.size;

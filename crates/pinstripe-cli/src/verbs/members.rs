@@ -41,17 +41,19 @@ impl Args {
             run.screen.event(&event(state))?;
         }
         let short = store.config.store.short();
-        run.screen.row(&format!("store {short}: {}", init::described(&store.config)))?;
-        let rows: Vec<_> = states.iter().zip(&store.seats).map(row).collect();
+        run.screen
+            .row(&format!("store {short}: {}", init::described(&store.config, states.len())))?;
+        let row = |state| row(state, &store.seats[state.member]);
+        let rows: Vec<_> = states.iter().map(row).collect();
         for line in table::lines(&HEAD, &rows) {
             run.screen.row(&line)?;
         }
         let absent = states.iter().filter(|state| !state.present).count();
-        Ok(Ending::done(init::facts(&store.config).with("absent", absent)))
+        Ok(Ending::done(init::facts(&store.config, states.len()).with("absent", absent)))
     }
 }
 
-fn row((state, seat): (&MemberState, &Seat)) -> Vec<String> {
+fn row(state: &MemberState, seat: &Seat) -> Vec<String> {
     let mut place = escape::path(&state.place);
     let unknown = || "-".to_owned();
     if !state.present {

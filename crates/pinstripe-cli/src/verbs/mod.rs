@@ -1,9 +1,12 @@
 //! The verbs, one file each: their options, what they ask of the library, what they print.
 
+mod analyze;
 mod backup;
+mod cat;
 mod check;
 mod completions;
 mod config;
+mod dump;
 mod init;
 mod key;
 mod ls;
@@ -11,7 +14,9 @@ mod man;
 mod members;
 mod repair;
 mod restore;
+mod scrub;
 mod snapshots;
+mod stats;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_count;
@@ -25,11 +30,16 @@ pub enum Verb {
     Backup(backup::Args),
     Snapshots(snapshots::Args),
     Ls(ls::Args),
+    Cat(cat::Args),
+    Dump(dump::Args),
     Restore(restore::Args),
+    Stats(stats::Args),
+    Analyze(analyze::Args),
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
     Config(config::Args),
+    Scrub(scrub::Args),
     Key(key::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -43,11 +53,16 @@ impl Verb {
             Verb::Backup(_) => "backup",
             Verb::Snapshots(_) => "snapshots",
             Verb::Ls(_) => "ls",
+            Verb::Cat(_) => "cat",
+            Verb::Dump(_) => "dump",
             Verb::Restore(_) => "restore",
+            Verb::Stats(_) => "stats",
+            Verb::Analyze(_) => "analyze",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
             Verb::Config(_) => "config",
+            Verb::Scrub(_) => "scrub",
             Verb::Key(_) => "key",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
@@ -64,11 +79,16 @@ impl Verb {
             Verb::Backup(args) => args.run(run),
             Verb::Snapshots(args) => args.run(run),
             Verb::Ls(args) => args.run(run),
+            Verb::Cat(args) => args.run(run),
+            Verb::Dump(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
+            Verb::Stats(args) => args.run(run),
+            Verb::Analyze(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
             Verb::Config(args) => args.run(run),
+            Verb::Scrub(args) => args.run(run),
             Verb::Key(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),

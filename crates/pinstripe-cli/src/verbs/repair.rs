@@ -66,7 +66,8 @@ impl Args {
         say(run, &outcome);
         if let Some((number, place)) = replace.filter(|_| run.count(Counter::Losses) == 0) {
             let place = escape::path(&place);
-            run.screen.say(&format!("member {number} is whole again, at {place}"));
+            let new = outcome.replaced_by.unwrap_or(number);
+            run.screen.say(&format!("member {number} is replaced by member {new}, at {place}"));
         }
         // A store with a member still absent is whole for reading, not for the next loss.
         let code = if store.absent().count() > 0 { exit::REPAIRABLE } else { exit::DONE };
@@ -87,6 +88,7 @@ fn say(run: &Run, outcome: &repair::Outcome) {
         (outcome.repaired_objects, "copied", "small object", " from other members"),
         (outcome.rebuilt_runs, "made", "index run", " anew"),
         (outcome.lost_extents, "gave up", "extent", " that nothing can bring back"),
+        (outcome.homeless_extents, "left out", "extent", " for which there are too few members"),
     ];
     for (count, act, name, how) in ended.iter().filter(|(count, ..)| *count > 0) {
         say(format!("{act} {}{how}", counted(*count, name)));

@@ -1,91 +1,200 @@
 //! `pinstripe restore`: bring a snapshot, or a part of it, back.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe::error::Result;
 use pinstripe::monitor::Counter;
-use pinstripe::ops::restore;
+use pinstripe::ops::preview::{self, Act, Tally};
+use pinstripe::ops::restore::{self, Delete, Manner};
+use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
 use pinstripe::units::{format_count, format_size};
+use pinstripe::walk::Exclude;
 
 use super::{counted, snapshots};
 use crate::escape;
+use crate::event::Event;
+use crate::named;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
+use crate::users;
 
-/// Restore a snapshot, or a part of it, below a directory
+/// Restore a snapshot, or a part of it, below a directory or in its own place
 ///
 /// Without :PATH everything returns below DIR under its full path; with it, what is at PATH
 /// becomes the content of DIR. What is missing or damaged on the members is rebuilt from parity on
 /// the way.
+///
+/// With --in-place DIR may hold a tree already, and without --to everything returns to where it
+/// was. A file whose size and time of change are those of the snapshot stays as it is; of others,
+/// only the parts that differ are fetched. Each changed file is made beside the old one and takes
+/// its name when it is complete and durable: a kill or power cut leaves the old file or the new one.
+///
+/// Owners are stored and restored as numbers, whatever their names are here.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe restore latest --to /mnt/new
   pinstripe restore 1a2b3c4d:/home/me/Documents --to ~/Documents-of-may
-  pinstripe restore latest:/etc --to /etc --overwrite --verify")]
+  pinstripe restore latest:/etc --in-place --dry-run
+  pinstripe restore latest:/srv/www --in-place --delete --verify
+  pinstripe restore latest:/home --to /mnt/home --owner-map 1000:anna --group-map 1000:users
+  pinstripe restore latest --to photos --include '*.jpg' --include '*.raw'")]
 pub struct Args {
     /// 'latest' or the beginning of an id, and what to restore of it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
 
-    /// The directory to restore to; missing or empty
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    to: PathBuf,
+    /// The directory to restore to; missing or empty, unless with --in-place or --overwrite
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath,
+          required_unless_present = "in_place")]
+    to: Option<PathBuf>,
 
     /// Read everything again when it is written, and compare
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     verify: bool,
 
     /// Restore into a directory that is not empty; files in the way are replaced
     #[arg(long)]
     overwrite: bool,
+
+    /// Restore onto the tree that is there, or without --to to the original places; rewrite only
+    /// what differs
+    #[arg(long)]
+    in_place: bool,
+
+    /// Compare content also where size and time of change are the same
+    #[arg(long, requires = "in_place")]
+    checksum: bool,
+
+    /// Remove what the snapshot does not have, in the directories that it has whole
+    ///
+    /// Refused when more entries would go than the snapshot has there, or when things could not be
+    /// backed up: then only with --yes. Members of stores and mounted file systems always stay. What
+    /// the backup left out by its patterns is not in the snapshot, and goes: look with --dry-run.
+    #[arg(long, requires = "in_place")]
+    delete: bool,
+
+    /// Remove as much as --delete comes to
+    #[arg(long, requires = "delete")]
+    yes: bool,
+
+    /// Only show what would be made, changed and removed
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Restore only what matches, with what is below it (as --exclude of backup; may stand often)
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<OsString>,
+
+    /// Leave out what matches, with what is below it (may stand often)
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
+
+    /// Give files of user FROM to user TO, each a number or a name of this system (may stand often)
+    #[arg(long, value_name = "FROM:TO", value_parser = users::user_pair)]
+    owner_map: Vec<(u32, u32)>,
+
+    /// The same for groups
+    #[arg(long, value_name = "FROM:TO", value_parser = users::group_pair)]
+    group_map: Vec<(u32, u32)>,
+
+    /// Give nothing away: what is restored belongs to you, without setuid and setgid
+    #[arg(long, conflicts_with_all = ["owner_map", "group_map"])]
+    no_owner: bool,
 }
 
 impl Args {
     /// Runs the restore.
     ///
     /// # Errors
-    /// Those of [`restore::run`].
+    /// Those of [`restore::run_with`] and [`preview::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let (snapshot, path) = parse(&self.what)?;
+        let (snapshot, path) = named::parse(&self.what)?;
+        let manner = self.manner()?;
+        let to = self.to.as_deref().unwrap_or(Path::new("/"));
         let store = run.open_store()?;
         let options = restore::Options {
             snapshot: &snapshot,
             path: path.as_bytes(),
-            to: &self.to,
+            to,
             overwrite: self.overwrite,
             verify: self.verify,
             limits: run.limits(&store),
         };
+        if self.dry_run {
+            run.warn_of_absent(&store);
+            return preview(run, &store, &options, &manner);
+        }
         let ticker = run.ticker(Gauge {
             label: "restoring",
             done_bytes: |monitor| {
-                monitor.get(Counter::RestoredBytes) + monitor.get(Counter::CheckedBytes)
+                let counters = [Counter::RestoredBytes, Counter::KeptBytes, Counter::CheckedBytes];
+                counters.iter().map(|&counter| monitor.get(counter)).sum()
             },
             passes: if self.verify { 2 } else { 1 },
         });
-        let restored = restore::run(&store, &options, &run.monitor)?;
+        let restored = restore::run_with(&store, &options, &manner, &run.monitor)?;
         drop(ticker);
-        self.say(run, &restored.id.short());
-        let facts = snapshots::facts(&restored).with_path("to", &self.to);
+        self.say(run, to, &restored.id.short());
+        let facts = snapshots::facts(&restored).with_path("to", to);
         Ok(Ending::done(facts.with("verified", self.verify)))
     }
 
-    fn say(&self, run: &Run, snapshot: &str) {
+    fn manner(&self) -> Result<Manner> {
+        let read = |patterns: &[OsString]| -> Result<Option<Exclude>> {
+            if patterns.is_empty() {
+                return Ok(None);
+            }
+            Exclude::new(patterns.iter().map(|pattern| pattern.as_bytes())).map(Some)
+        };
+        Ok(Manner {
+            reuse: self.in_place.then_some(match self.checksum {
+                true => Reuse::ByContent,
+                false => Reuse::ByTime,
+            }),
+            full_paths: self.to.is_none(),
+            delete: self.delete.then_some(match self.yes {
+                true => Delete::Whatever,
+                false => Delete::WithinReason,
+            }),
+            filter: Filter { include: read(&self.include)?, exclude: read(&self.exclude)? },
+            owners: Owners {
+                users: self.owner_map.clone(),
+                groups: self.group_map.clone(),
+                leave: self.no_owner,
+            },
+        })
+    }
+
+    fn say(&self, run: &Run, to: &Path, snapshot: &str) {
         let bytes = run.count(Counter::RestoredBytes);
         let elapsed = run.elapsed();
         run.screen.say(&format!(
             "restored {} entries, {} of snapshot {snapshot} to {} in {}, {}",
             format_count(run.count(Counter::RestoredEntries)),
             format_size(bytes),
-            escape::path(&self.to),
+            escape::path(to),
             time::span(elapsed),
             time::rate(bytes, elapsed),
         ));
+        if self.in_place {
+            run.screen.say(&format!(
+                "kept {} entries and {} that were there already",
+                format_count(run.count(Counter::KeptEntries)),
+                format_size(run.count(Counter::KeptBytes)),
+            ));
+        }
+        if self.delete {
+            run.screen.say(&format!(
+                "removed {} entries, {}",
+                format_count(run.count(Counter::RemovedEntries)),
+                format_size(run.count(Counter::RemovedBytes)),
+            ));
+        }
         let rebuilt = run.count(Counter::RebuiltStrips);
         if rebuilt > 0 {
             let rebuilt = counted(rebuilt, "strip");
@@ -98,31 +207,44 @@ impl Args {
     }
 }
 
-/// Splits at the first colon: no name of a snapshot has one.
-fn parse(what: &OsStr) -> Result<(String, OsString)> {
-    let bytes = what.as_bytes();
-    let (name, path) = match bytes.iter().position(|&byte| byte == b':') {
-        Some(at) => (&bytes[..at], &bytes[at + 1..]),
-        None => (bytes, &b""[..]),
+fn preview(
+    run: &Run,
+    store: &pinstripe::store::Store,
+    options: &restore::Options<'_>,
+    manner: &Manner,
+) -> Result<Ending> {
+    let mut show = |act: Act, place: PathBuf, bytes: u64| {
+        let word = match act {
+            Act::Make => "make",
+            Act::Change => "change",
+            Act::Keep => "keep",
+            Act::Remove => "remove",
+        };
+        let event = Event::new("preview").with("act", word).with_path("path", &place);
+        run.screen.event(&event.with("bytes", bytes))?;
+        run.screen.row(&format!("{word:<6} {:>11} {}", bytes, escape::path(&place)))
     };
-    let name = std::str::from_utf8(name).map_err(|_| {
-        Error::new(Kind::Usage, "this is no name of a snapshot")
-            .at(what)
-            .advice("write 'latest' or the beginning of an id, then ':' and a path")
-    })?;
-    Ok((name.to_owned(), OsString::from_vec(path.to_vec())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_colon_divides() {
-        let parsed = |text: &[u8]| parse(OsStr::from_bytes(text)).unwrap();
-        assert_eq!(parsed(b"latest"), ("latest".into(), "".into()));
-        assert_eq!(parsed(b"1a2b:/a:b"), ("1a2b".into(), "/a:b".into()));
-        assert_eq!(parsed(b"latest:\xff").1.as_bytes(), b"\xff");
-        assert!(parse(OsStr::from_bytes(b"\xff:a")).is_err());
-    }
+    let (snapshot, found) = preview::run(store, options, manner, &run.monitor, &mut show)?;
+    let told = |Tally { entries, bytes }: Tally| {
+        format!("{} ({})", format_count(entries), format_size(bytes))
+    };
+    run.screen.say(&format!(
+        "would make {} entries, change {}, keep {}, remove {}; nothing was done",
+        told(found.make),
+        told(found.change),
+        told(found.keep),
+        told(found.remove),
+    ));
+    let tallies = [
+        ("make", found.make),
+        ("change", found.change),
+        ("keep", found.keep),
+        ("remove", found.remove),
+    ];
+    let facts = snapshots::facts(&snapshot).with_path("to", options.to).with("dry_run", true);
+    let facts = tallies.into_iter().fold(facts, |facts, (name, tally)| {
+        let facts = facts.with(&format!("{name}_entries"), tally.entries);
+        facts.with(&format!("{name}_bytes"), tally.bytes)
+    });
+    Ok(Ending::done(facts))
 }

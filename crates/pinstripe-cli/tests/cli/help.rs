@@ -16,6 +16,7 @@ fn help_says_what_there_is() {
         "check",
         "members",
         "repair",
+        "scrub",
         "key",
         "config",
     ] {

@@ -1,5 +1,6 @@
 //! Tests of the command as its users meet it: arguments in; messages, events, exit codes out.
 
+mod content;
 mod daily;
 mod faults;
 mod flow;
@@ -9,5 +10,6 @@ mod json;
 mod key;
 mod kill;
 mod places;
+mod scrub;
 mod stand;
 mod store;

@@ -125,6 +125,8 @@ const VOLATILE: &[(&str, &str)] = &[
     // The defaults are chosen by measuring, and stand in the help.
     (r"strips of \S+ \S+, chunks of \S+, \S+,", "[SETTINGS]"),
     (r"[\d.]+ MB/s", "[RATE]"),
+    (r"[\d.]+ [KM]iB of [\d.]+ [KM]iB", "[SIZE] of [SIZE]"),
+    (r"(?m)^((?:never|within).*  )[\d.]+ [KM]iB  ([\d. %]+)$", "$1[SIZE]  $2"),
     (
         r"[\d.]+ \w+ after compression, [\d.]+ \w+ written",
         "[SIZE] after compression, [SIZE] written",

@@ -300,7 +300,8 @@ mod tests {
         }
     }
 
-    const PINNED_SHAPE: (u64, u8, u32) = (0, 0, 0);
-    const PINNED_FINGERPRINTS: &[u8] = &[];
-    const PINNED_SLOTS: [usize; 3] = [0; 3];
+    const PINNED_SHAPE: (u64, u8, u32) = (12994781566227106604, 3, 1);
+    const PINNED_FINGERPRINTS: &[u8] =
+        &[0, 0, 0, 0, 0, 0, 84, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 163, 0, 0, 56, 0, 0, 0];
+    const PINNED_SLOTS: [usize; 3] = [3, 12, 17];
 }

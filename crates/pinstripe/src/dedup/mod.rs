@@ -6,6 +6,7 @@
 //! A claim is given back only when the index knows the chunk. The set is cut into shards by the
 //! id, which is random, so workers seldom meet. Never here: I/O, and where a chunk is.
 
+pub mod distinct;
 pub mod filter;
 
 use std::collections::HashSet;

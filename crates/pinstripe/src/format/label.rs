@@ -1,7 +1,8 @@
-//! The label of a member: which store, which of its members, laid out how, and where the others are.
+//! The label of a member: which store, which of its members, and the table of all of them.
 //!
-//! Every member carries one, so a store opens through any of them. The places of the others are
-//! hints, never truth: a place counts only when the label found there says so.
+//! Every member carries one, so a store opens through any of them. Tables change: of two that
+//! differ the one that [`MemberTable::replaces`] the other is true, whichever label it was found
+//! in. Places are hints: a place counts only when the label found there says whose it is.
 
 use super::envelope::{self, Object};
 use super::wire::{Reader, Writer};
@@ -18,8 +19,6 @@ pub const PARITY_MAX: u8 = 4;
 pub struct StoreConfig {
     /// The store.
     pub store: StoreId,
-    /// Data strips per row.
-    pub data: u8,
     /// Parity strips per row.
     pub parity: u8,
     /// Bytes per member per row.
@@ -102,10 +101,103 @@ setting!(
     Padme = 1 "padme"
 );
 
-impl StoreConfig {
-    /// How many members the store has.
-    pub fn member_count(&self) -> usize {
-        usize::from(self.data) + usize::from(self.parity)
+/// How a member takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MemberState {
+    /// It takes its share of whatever is new.
+    Active = 0,
+    /// It is being emptied: it is read, and takes nothing new.
+    Leaving = 1,
+    /// It is empty but for what writers laid there that began before it was leaving; nobody may
+    /// commit what relies on it any more.
+    Left = 2,
+}
+
+impl MemberState {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [MemberState::Active, MemberState::Leaving, MemberState::Left]
+            .into_iter()
+            .find(|state| *state as u8 == byte)
+    }
+}
+
+/// One member in the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberRow {
+    /// Its number, which no other member of the store ever had or will have.
+    pub number: u16,
+    /// Drawn when it joined, so that two directories that claim one number are told apart. Zeros
+    /// in stores of version 1.
+    pub id: [u8; 16],
+    /// How it takes part.
+    pub state: MemberState,
+    /// Last known place: raw path bytes.
+    pub place: Vec<u8>,
+}
+
+/// All members of a store, as far as one label knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemberTable {
+    /// Grows with every change; 0 in stores of version 1.
+    pub generation: u64,
+    /// The number that the next member gets: those below it that are not in the table left.
+    pub next: u16,
+    /// The members, by ascending number.
+    pub rows: Vec<MemberRow>,
+}
+
+impl MemberTable {
+    /// The row of a member, unless it never was one or has left.
+    pub fn row(&self, number: usize) -> Option<&MemberRow> {
+        self.rows.iter().find(|row| usize::from(row.number) == number)
+    }
+
+    /// Whether this table is truer than another of the same store: the later one is. Two that
+    /// were made at once are put in an order that everybody finds the same.
+    pub fn replaces(&self, other: &MemberTable) -> bool {
+        let rank = |table: &MemberTable| {
+            let mut bytes = Vec::new();
+            table.encode(&mut Writer::new(&mut bytes));
+            (table.generation, bytes)
+        };
+        rank(self) > rank(other)
+    }
+
+    fn encode(&self, writer: &mut Writer<'_>) {
+        writer.u64(self.generation).u16(self.next).varint(self.rows.len() as u64);
+        for row in &self.rows {
+            writer.u16(row.number).raw(&row.id).u8(row.state as u8).bytes(&row.place);
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let (generation, next) = (reader.u64()?, reader.u16()?);
+        let mut rows = Vec::new();
+        for _ in 0..reader.count(20)? {
+            let (number, id) = (reader.u16()?, reader.array()?);
+            let state = setting(reader, "state of a member", MemberState::from_byte)?;
+            rows.push(MemberRow { number, id, state, place: reader.bytes()?.to_vec() });
+        }
+        let ascends = rows.windows(2).all(|pair| pair[0].number < pair[1].number);
+        if !ascends || rows.last().is_none_or(|last| last.number >= next) {
+            return Err(reader.corrupt("impossible numbers of members"));
+        }
+        Ok(MemberTable { generation, next, rows })
+    }
+
+    /// The table of version 1: places by number.
+    fn decode_places(reader: &mut Reader<'_>, members: usize) -> Result<Self> {
+        let count = reader.count(1)?;
+        if count != members {
+            return Err(reader.corrupt("impossible number of members"));
+        }
+        let row = |number| {
+            let place = reader.bytes()?.to_vec();
+            Ok(MemberRow { number, id: [0; 16], state: MemberState::Active, place })
+        };
+        let rows = (0..count as u16).map(row).collect::<Result<_>>()?;
+        Ok(MemberTable { generation: 0, next: count as u16, rows })
     }
 }
 
@@ -114,10 +206,10 @@ impl StoreConfig {
 pub struct Label {
     /// The store's settings, equal on all members.
     pub config: StoreConfig,
-    /// Which member this is, from 0.
-    pub member: u8,
-    /// Last known place of every member, this one included: raw path bytes.
-    pub places: Vec<Vec<u8>>,
+    /// Which member this is.
+    pub member: u16,
+    /// All members, this one included.
+    pub table: MemberTable,
 }
 
 impl Label {
@@ -128,8 +220,7 @@ impl Label {
         let mut writer = Writer::new(&mut body);
         writer
             .raw(&config.store.0)
-            .u8(self.member)
-            .u8(config.data)
+            .u16(self.member)
             .u8(config.parity)
             .u32(config.strip_bytes)
             .i64(config.created_seconds)
@@ -137,11 +228,8 @@ impl Label {
             .bytes(config.codec.as_bytes())
             .u8(config.encryption as u8)
             .u8(config.chunker as u8)
-            .u8(config.padding as u8)
-            .varint(self.places.len() as u64);
-        for place in &self.places {
-            writer.bytes(place);
-        }
+            .u8(config.padding as u8);
+        self.table.encode(&mut writer);
         envelope::close(Object::Label, &body)
     }
 
@@ -154,7 +242,11 @@ impl Label {
         let (version, body) = envelope::open_version(Object::Label, bytes)?;
         let mut reader = Reader::new(body, "member label");
         let store = StoreId(reader.array()?);
-        let (member, data, parity) = (reader.u8()?, reader.u8()?, reader.u8()?);
+        let (member, data) = match version {
+            1 => (u16::from(reader.u8()?), usize::from(reader.u8()?)),
+            _ => (reader.u16()?, 1),
+        };
+        let parity = reader.u8()?;
         let strip_bytes = reader.u32()?;
         let created_seconds = reader.i64()?;
         let chunking = text(&mut reader)?;
@@ -167,19 +259,20 @@ impl Label {
                 setting(&mut reader, "padding", Padding::from_byte)?,
             ),
         };
-        let count = reader.count(1)?;
-        let places = (0..count).map(|_| Ok(reader.bytes()?.to_vec())).collect::<Result<_>>()?;
-        let members = usize::from(data) + usize::from(parity);
-        if data == 0 || parity > PARITY_MAX || members > MEMBERS_MAX || count != members {
+        let table = match version {
+            1 => MemberTable::decode_places(&mut reader, data + usize::from(parity))?,
+            _ => MemberTable::decode(&mut reader)?,
+        };
+        let active = table.rows.iter().filter(|row| row.state != MemberState::Left).count();
+        if data == 0 || parity > PARITY_MAX || active > MEMBERS_MAX {
             return Err(reader.corrupt("impossible number of members"));
         }
-        if usize::from(member) >= members || !strip_bytes.is_power_of_two() {
+        if table.row(member.into()).is_none() || !strip_bytes.is_power_of_two() {
             return Err(reader.corrupt("impossible member number or strip size"));
         }
         reader.finish()?;
         let config = StoreConfig {
             store,
-            data,
             parity,
             strip_bytes,
             chunking,
@@ -189,7 +282,7 @@ impl Label {
             chunker,
             padding,
         };
-        Ok(Label { config, member, places })
+        Ok(Label { config, member, table })
     }
 }
 
@@ -211,11 +304,13 @@ pub(super) fn text(reader: &mut Reader<'_>) -> Result<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_label_comes_back() {
+    fn row(number: u16, place: &[u8]) -> MemberRow {
+        MemberRow { number, id: [9; 16], state: MemberState::Active, place: place.to_vec() }
+    }
+
+    fn label() -> Label {
         let config = StoreConfig {
             store: StoreId([7; 16]),
-            data: 3,
             parity: 1,
             strip_bytes: 1 << 18,
             chunking: "1M".into(),
@@ -225,14 +320,55 @@ mod tests {
             chunker: Chunker::Plain,
             padding: Padding::Padme,
         };
-        let places = vec![b"/a".to_vec(), b"/b\xff".to_vec(), b"/c".to_vec(), b"/d".to_vec()];
-        let label = Label { config, member: 2, places };
-        assert_eq!(Label::decode(&label.encode()).unwrap(), label);
-        let mut wrong = label.clone();
-        wrong.places.pop();
-        assert!(Label::decode(&wrong.encode()).is_err());
-        wrong = label.clone();
-        wrong.member = 4;
-        assert!(Label::decode(&wrong.encode()).is_err());
+        let mut rows = vec![row(0, b"/a"), row(2, b"/b\xff"), row(300, b"/c")];
+        rows[1].state = MemberState::Leaving;
+        Label { config, member: 2, table: MemberTable { generation: 4, next: 301, rows } }
+    }
+
+    #[test]
+    fn a_label_comes_back() {
+        assert_eq!(Label::decode(&label().encode()).unwrap(), label());
+    }
+
+    #[test]
+    fn labels_that_make_no_sense_are_refused() {
+        let wrong: [fn(&mut Label); 5] = [
+            |label| label.member = 1,
+            |label| label.table.next = 300,
+            |label| label.table.rows.swap(0, 1),
+            |label| label.table.rows[1].number = 0,
+            |label| label.config.parity = PARITY_MAX + 1,
+        ];
+        for change in wrong {
+            let mut label = label();
+            change(&mut label);
+            assert!(Label::decode(&label.encode()).is_err(), "{label:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_tables_one_replaces_the_other() {
+        let old = label().table;
+        let mut new = old.clone();
+        new.generation += 1;
+        new.rows.pop();
+        assert!(new.replaces(&old) && !old.replaces(&new) && !old.replaces(&old));
+        let mut other = old.clone();
+        other.rows[0].place = b"/elsewhere".to_vec();
+        assert!(other.replaces(&old) != old.replaces(&other));
+    }
+
+    /// The bytes of a store of version 1, whose places stand by number.
+    #[test]
+    fn a_label_of_version_1_is_read() {
+        let mut body = Vec::new();
+        let mut writer = Writer::new(&mut body);
+        writer.raw(&[7; 16]).u8(1).u8(1).u8(1).u32(4096).i64(3).bytes(b"64K").bytes(b"raw");
+        writer.varint(2).bytes(b"/a").bytes(b"/b");
+        let label = Label::decode(&envelope::close_version(Object::Label, 1, &body)).unwrap();
+        assert_eq!((label.member, label.table.generation, label.table.next), (1, 0, 2));
+        let places: Vec<_> = label.table.rows.iter().map(|row| &row.place[..]).collect();
+        assert_eq!(places, [b"/a", b"/b"]);
+        assert_eq!(label.config.encryption, Encryption::None);
     }
 }

@@ -1,7 +1,7 @@
 //! The bytes of a stripe set's extents: header in front, trailer and footer behind the strips.
 //!
 //! ```text
-//! extent of member m:  header (4096) | strip of row 0 | strip of row 1 | ... | trailer | footer (64)
+//! extent of slot n:  header (4096) | strip of row 0 | strip of row 1 | ... | trailer | footer (64)
 //! ```
 //! Header: whose extent this is, the only part that differs between members apart from strips.
 //! Trailer: length, index range and the checksum of every strip of every member; the same bytes
@@ -191,8 +191,8 @@ pub struct Header {
     pub kind: SetKind,
     /// How the set is cut.
     pub geometry: Geometry,
-    /// Which member's extent this is, below N.
-    pub member: u8,
+    /// Which of the set's extents this is, below N. Members hold them in any order.
+    pub slot: u8,
 }
 
 impl Header {
@@ -203,7 +203,7 @@ impl Header {
         w.raw(&HEADER_MAGIC).u32(VERSION).u32(KNOWN_FLAGS);
         w.raw(&self.store.0).raw(&self.set.0).u8(self.kind as u8);
         w.u8(self.geometry.data).u8(self.geometry.parity);
-        w.u8(self.geometry.members() as u8).u8(self.member).zeros(3);
+        w.u8(self.geometry.members() as u8).u8(self.slot).zeros(3);
         w.u32(self.geometry.strip_bytes);
         w.zeros(HEADER_CHECKSUM_AT - HEADER_FIELDS_BYTES);
         let sum = checksum(&out);
@@ -224,14 +224,14 @@ impl Header {
         let set = SetId(r.array()?);
         let kind = SetKind::from_byte(r.u8()?)?;
         let (data, parity) = (r.u8()?, r.u8()?);
-        let (members, member) = (r.u8()?, r.u8()?);
+        let (members, slot) = (r.u8()?, r.u8()?);
         expect_zeros(&mut r, 3)?;
         let geometry = Geometry::decode(data, parity, r.u32()?)?;
         expect_zeros(&mut r, HEADER_CHECKSUM_AT - HEADER_FIELDS_BYTES)?;
-        if usize::from(members) != geometry.members() || member >= members {
-            return Err(r.corrupt("the member number or count is impossible"));
+        if usize::from(members) != geometry.members() || slot >= members {
+            return Err(r.corrupt("the slot or their count is impossible"));
         }
-        Ok(Header { store, set, kind, geometry, member })
+        Ok(Header { store, set, kind, geometry, slot })
     }
 }
 
@@ -250,14 +250,14 @@ pub struct Trailer {
     pub logical_bytes: u64,
     /// Where in the logical run the record index lies; `0..0` when there is none.
     pub index: Range<u64>,
-    /// Of every strip, row by row, in each row by member number.
+    /// Of every strip, row by row, in each row by slot.
     pub checksums: Vec<Checksum>,
 }
 
 impl Trailer {
-    /// The checksum of a member's strip in a row.
-    pub fn checksum(&self, row: u64, member: usize) -> &Checksum {
-        &self.checksums[row as usize * self.geometry.members() + member]
+    /// The checksum of a slot's strip in a row.
+    pub fn checksum(&self, row: u64, slot: usize) -> &Checksum {
+        &self.checksums[row as usize * self.geometry.members() + slot]
     }
 
     /// The bytes of trailer and footer: the end of each member's extent.

@@ -12,7 +12,10 @@ use crate::codec::Codec;
 use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::KeyRing;
 use crate::format::keys::Keys;
-use crate::format::label::{Chunker, Encryption, Label, MEMBERS_MAX, Padding, StoreConfig};
+use crate::format::label::{
+    Chunker, Encryption, Label, MEMBERS_MAX, MemberRow, MemberState, MemberTable, Padding,
+    StoreConfig,
+};
 use crate::format::stripe_set::Geometry;
 use crate::id::{StoreId, random};
 use crate::member::directory::DirectoryMember;
@@ -113,8 +116,7 @@ pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<Stor
             Error::new(Kind::Usage, "this is not a strip size")
                 .expected("a power of two from 4K to 16M", options.strip_bytes)
         })?;
-    let data = (members - parity) as u8;
-    Geometry::new(data, options.parity, strip_bytes)?;
+    Geometry::new((members - parity) as u8, options.parity, strip_bytes)?;
     let places =
         options.members.iter().map(|member| absolute(member)).collect::<Result<Vec<_>>>()?;
     refuse_twins(&places)?;
@@ -123,7 +125,6 @@ pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<Stor
     }
     let config = StoreConfig {
         store: options.seal.store.map_or_else(|| random().map(StoreId), Ok)?,
-        data,
         parity: options.parity,
         strip_bytes,
         chunking: options.chunking.to_string(),
@@ -172,22 +173,29 @@ fn make(
     for member in &made {
         keys.iter().try_for_each(|(name, bytes)| member.put(*name, bytes))?;
     }
-    let places: Vec<_> = places.iter().map(|place| place.as_os_str().as_bytes().to_vec()).collect();
+    let row = |(number, place): (usize, &PathBuf)| {
+        let place = place.as_os_str().as_bytes().to_vec();
+        let state = MemberState::Active;
+        Ok(MemberRow { number: number as u16, id: random()?, state, place })
+    };
+    let rows = places.iter().enumerate().map(row).collect::<Result<Vec<_>>>()?;
+    let table = MemberTable { generation: 1, next: rows.len() as u16, rows };
     for (number, member) in made.iter().enumerate() {
-        let label = Label { config: config.clone(), member: number as u8, places: places.clone() };
+        let (config, table) = (config.clone(), table.clone());
+        let label = Label { config, member: number as u16, table };
         member.put(ExtentName::Label, &label.encode())?;
         member.sync()?;
     }
     Ok(())
 }
 
-fn absolute(place: &Path) -> Result<PathBuf> {
+pub(super) fn absolute(place: &Path) -> Result<PathBuf> {
     std::fs::canonicalize(place)
         .or_else(|_| std::path::absolute(place))
         .map_err(|error| Error::io("cannot make this path absolute", place, error))
 }
 
-fn refuse_twins(places: &[PathBuf]) -> Result<()> {
+pub(super) fn refuse_twins(places: &[PathBuf]) -> Result<()> {
     for (at, place) in places.iter().enumerate() {
         for other in &places[..at] {
             if place.starts_with(other) || other.starts_with(place) {
@@ -201,7 +209,7 @@ fn refuse_twins(places: &[PathBuf]) -> Result<()> {
 }
 
 /// Members on one disk die together and wait for one another's seeks: parity would be for show.
-fn refuse_one_disk(places: &[PathBuf]) -> Result<()> {
+pub(super) fn refuse_one_disk(places: &[PathBuf]) -> Result<()> {
     let disks: Vec<_> = places.iter().map(|place| physical_disk(existing(place))).collect();
     for (at, disk) in disks.iter().enumerate() {
         let twin = disk.as_ref().and_then(|disk| {

@@ -32,7 +32,8 @@ pub struct MemberState {
 /// None so far: a member that fails says so in its state.
 pub fn run(store: &Store) -> Result<Vec<MemberState>> {
     let mut states = Vec::with_capacity(store.seats.len());
-    for (number, seat) in store.seats.iter().enumerate() {
+    let seats = store.seats.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
+    for (number, seat) in seats {
         let mut state = MemberState {
             member: number,
             place: seat.place.clone(),

@@ -4,13 +4,19 @@
 //! way goes to the [`Monitor`](crate::monitor::Monitor). Nothing here knows flags, terminals or
 //! exit codes.
 
+pub mod analyze;
 pub mod backup;
+pub mod cat;
 pub mod check;
+pub mod dump;
 pub mod init;
 pub mod key;
 pub mod ls;
 pub mod members;
+pub mod preview;
 pub mod repair;
 pub mod restore;
+pub mod scrub;
 pub mod select;
 pub mod snapshots;
+pub mod stats;

@@ -18,7 +18,7 @@ use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
 use crate::store::{Store, read_small, replace_small};
-use crate::stripe::SetReader;
+use crate::stripe::{Damage, SetReader};
 
 /// What to repair.
 pub struct Options {
@@ -41,6 +41,10 @@ pub struct Outcome {
     pub rebuilt_runs: u64,
     /// Extents that nothing can bring back.
     pub lost_extents: u64,
+    /// Extents for which there is no member: all that are there have another one of the set.
+    pub homeless_extents: u64,
+    /// The number of the member that took the place of the one to be replaced.
+    pub replaced_by: Option<usize>,
     /// The store is encrypted and its key was not given: index runs were not made anew.
     pub without_key: bool,
 }
@@ -54,7 +58,7 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     let mut outcome = Outcome::default();
     store.sweep(monitor);
     if let Some((number, place)) = &options.replace {
-        seat_replacement(store, *number, place)?;
+        outcome.replaced_by = Some(seat_replacement(store, *number, place)?);
     }
     small_objects(store, monitor, &mut outcome)?;
     stripe_sets(store, options, monitor, &mut outcome)?;
@@ -64,12 +68,15 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
         index_runs(store, monitor, &mut outcome)?;
     }
     outcome.repaired_objects += store.write_labels()?;
+    if let Some((number, _)) = options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
+        store.retire(*number)?;
+    }
     Ok(outcome)
 }
 
 /// Puts a new, empty member on a seat.
-fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -> Result<()> {
-    let Some(seat) = store.seats.get(number) else {
+fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -> Result<usize> {
+    let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
         return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
             .advice("list the members with: pinstripe members"));
     };
@@ -78,7 +85,7 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
             .at(&seat.place)
             .advice("repair without --member mends what is damaged on it; to replace it, detach it first"));
     }
-    store.seat_new(number, place)
+    store.join(place)
 }
 
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
@@ -130,13 +137,14 @@ fn stripe_sets(
     monitor: &Monitor,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let needed = usize::from(store.config.data);
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     for room in [Room::Packs, Room::Index] {
         let there = index::sets_in(store, room)?;
         // A short index run may be read from fewer: it is tried, and made anew when it is not.
-        let is_readable =
-            |(_, members): &(&SetId, &Vec<usize>)| room == Room::Index || members.len() >= needed;
+        let is_readable = |(set, members): &(&SetId, &Vec<usize>)| {
+            let name = ExtentName::In(room, set.0);
+            room == Room::Index || index::has_enough(store, name, members)
+        };
         let mut sets: BTreeSet<SetId> =
             there.iter().filter(is_readable).map(|(set, _)| *set).collect();
         if room == Room::Packs {
@@ -147,47 +155,72 @@ fn stripe_sets(
         }
         let sets: Vec<_> = sets.into_iter().collect();
         let repaired = each(options.limits.workers, &sets, |set| {
-            repair_set(store, ExtentName::In(room, set.0), *set, monitor)
+            let replaced = options.replace.as_ref().map(|(number, _)| *number);
+            repair_set(store, ExtentName::In(room, set.0), *set, replaced, monitor)
         })?;
         outcome.sets += sets.len() as u64;
-        for (repaired, lost) in repaired {
-            outcome.repaired_extents += repaired;
-            outcome.lost_extents += lost;
+        for set in repaired {
+            outcome.repaired_extents += set.repaired;
+            outcome.lost_extents += set.lost;
+            outcome.homeless_extents += set.homeless;
         }
     }
     Ok(())
 }
 
-/// Rewrites the damaged extents of one set; returns how many were repaired, and how many are lost.
+/// What became of the damaged extents of one set.
+#[derive(Default)]
+struct Repaired {
+    repaired: u64,
+    lost: u64,
+    homeless: u64,
+}
+
+/// Rewrites the damaged extents of one set where they are, and lays missing ones on members that
+/// have none of the set.
 fn repair_set(
     store: &Store,
     name: ExtentName,
     set: SetId,
+    replaced: Option<usize>,
     monitor: &Monitor,
-) -> Result<(u64, u64)> {
+) -> Result<Repaired> {
     let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
         Ok(reader) => reader,
         // Not damaged, and nothing to be written over.
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
         // An index run is made anew later.
-        Err(_) if matches!(name, ExtentName::In(Room::Index, _)) => return Ok((0, 0)),
+        Err(_) if matches!(name, ExtentName::In(Room::Index, _)) => return Ok(Repaired::default()),
         Err(error) => {
             monitor.loss(name.path(), error);
-            return Ok((0, 1));
+            return Ok(Repaired { lost: 1, ..Repaired::default() });
         }
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
-    let damaged: BTreeSet<_> = verification.damage.iter().map(|damage| damage.member).collect();
-    let (mut repaired, mut lost) = (0, 0);
-    for number in damaged {
-        let seat = store.seats.get(number);
-        let Some(member) = seat.and_then(|seat| seat.member.as_ref()) else { continue };
+    // A member to be replaced had most likely the slot of its own number: the new one gets that.
+    let rank = |damage: &Damage| (Some(damage.slot) != replaced, damage.slot, damage.member);
+    let damaged: BTreeSet<_> = verification.damage.iter().map(rank).collect();
+    let (mut done, takers) = (Repaired::default(), store.takers());
+    let mut free = reader.free_members();
+    // Then those that have what another member has too, unless that one is damaged.
+    if !damaged.iter().any(|(_, slot, _)| reader.holders_of(*slot).len() > 1) {
+        free.extend(reader.spare_members());
+    }
+    free.retain(|number| takers[*number].is_some());
+    for (_, slot, holder) in damaged {
+        let holder = holder.filter(|number| store.seats[*number].member.is_some());
+        let Some(number) = holder.or_else(|| free.first().copied()) else {
+            done.homeless += 1;
+            continue;
+        };
+        free.retain(|other| *other != number);
+        let Some(member) = &store.seats[number].member else { continue };
         let mut writer = member.create(name, Replace::Allowed)?;
-        match reader.rebuild_extent(number, &mut *writer) {
+        match reader.rebuild_extent(slot, &mut *writer) {
             Ok(_) => {
                 writer.seal()?;
                 monitor.add(Counter::RepairedExtents, 1);
-                repaired += 1;
+                done.repaired += 1;
             }
             // Derived: made anew later.
             Err(error)
@@ -198,12 +231,12 @@ fn repair_set(
             }
             Err(error) if error.kind() == Kind::TooManyLosses => {
                 monitor.loss(member.place().join(name.path()), error);
-                lost += 1;
+                done.lost += 1;
             }
             Err(error) => return Err(error),
         }
     }
-    Ok((repaired, lost))
+    Ok(done)
 }
 
 /// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read or

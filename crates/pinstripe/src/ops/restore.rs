@@ -1,5 +1,6 @@
-//! `restore`: bring a snapshot, or a subtree of it, back below a directory.
+//! `restore`: bring a snapshot, or a subtree of it, back below a directory, or to its own place.
 
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,15 +10,15 @@ use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::Snapshot;
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
-use crate::pipeline::restore::{self, Plan};
-use crate::sink::TreeSink;
+use crate::pipeline::restore::{self, ChosenReader, Filter, Owners, Plan, Reuse};
+use crate::sink::{Removal, Rules, TreeSink};
 use crate::source;
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
 
-/// What to restore, and how.
+/// What to restore, and where to.
 pub struct Options<'a> {
     /// `latest` or the beginning of an id.
     pub snapshot: &'a str,
@@ -33,12 +34,52 @@ pub struct Options<'a> {
     pub limits: Limits,
 }
 
+/// How to restore; the default is everything as it was, into an empty directory.
+#[derive(Debug, Clone, Default)]
+pub struct Manner {
+    /// Take over what is in the target already, and replace what differs.
+    pub reuse: Option<Reuse>,
+    /// Keep full paths below the target also when a path in the snapshot is named: with the
+    /// target `/`, everything returns to its own place.
+    pub full_paths: bool,
+    /// Remove what the target has and the snapshot has not.
+    pub delete: Option<Delete>,
+    /// Which entries.
+    pub filter: Filter,
+    /// Who they are given to.
+    pub owners: Owners,
+}
+
+/// How far removing may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delete {
+    /// Only when no more entries go than the snapshot has there, and the snapshot is complete.
+    WithinReason,
+    /// Whatever it comes to.
+    Whatever,
+}
+
+/// Restores in the default manner. What could not be restored is a loss in the ledger.
+///
+/// # Errors
+/// As [`run_with`].
+pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Snapshot> {
+    run_with(store, options, &Manner::default(), monitor)
+}
+
 /// Restores. What could not be restored is a loss in the ledger.
 ///
 /// # Errors
-/// [`Kind::Refused`] when the target is not empty and may not be overwritten; otherwise what
+/// [`Kind::Refused`] when the target is not empty and may not be overwritten, or when more would be
+/// removed than is within reason; [`Kind::Usage`] for what does not go together; otherwise what
 /// keeps the restore from beginning, or a full target.
-pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Snapshot> {
+pub fn run_with(
+    store: &Store,
+    options: &Options<'_>,
+    manner: &Manner,
+    monitor: &Monitor,
+) -> Result<Snapshot> {
+    check(manner)?;
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
     for number in store.absent() {
         let absent =
@@ -47,29 +88,46 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
     }
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let tree = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
-    if !below.is_empty() && tree()?.next_entry()?.is_none() {
+    let all = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
+    let tree = || Ok(ChosenReader::new(all()?, &manner.filter, &manner.owners));
+    if !below.is_empty() && all()?.next_entry()?.is_none() {
         return Err(no_such_path(&below));
     }
-    if below.is_empty() {
+    if below.is_empty() && manner.filter.include.is_none() {
         let bytes = ["new_bytes", "changed_bytes", "unchanged_bytes"];
         let bytes = bytes.iter().filter_map(|name| snapshot.count(name)).sum();
         monitor.expect(bytes, snapshot.root.entries);
     }
-    let sink = TreeSink::create(options.to, options.overwrite)?;
+    let rules = Rules {
+        overwrite: options.overwrite || manner.reuse.is_some(),
+        remove_full: manner.delete.is_some(),
+        durable: manner.reuse.is_some(),
+        owners: !manner.owners.leave,
+    };
+    let sink = TreeSink::create(options.to, rules)?;
     let plan = Plan {
         packs: &packs,
         index: &index,
         keys: store.keys()?,
         sink: &sink,
         to: options.to,
-        strip: &below,
+        strip: if manner.full_paths { b"" } else { &below },
+        reuse: manner.reuse,
         limits: options.limits,
         monitor,
         disowned: AtomicU64::new(0),
         lost: Mutex::default(),
     };
+    if manner.full_paths {
+        make_way(&sink, &below)?;
+    }
+    if manner.delete == Some(Delete::WithinReason) {
+        refuse_beyond_reason(&plan, &snapshot, &below, &mut tree()?, &mut all()?)?;
+    }
     let mut first_names = plan.files(&mut tree()?)?;
+    if manner.delete.is_some() {
+        restore::extras(&plan, &mut tree()?, &snapshot.sources, Removal::Done, &mut |_, _| ());
+    }
     restore::finish_tree(&plan, &mut tree()?, &mut first_names)?;
     let disowned = plan.disowned.load(Ordering::Relaxed);
     if disowned > 0 {
@@ -79,7 +137,63 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
     }
     if options.verify {
         let target = source::open_directory(options.to)?;
-        restore::verify(&plan, &mut tree()?, std::os::fd::AsFd::as_fd(&target))?;
+        restore::verify(&plan, &mut tree()?, target.as_fd())?;
     }
     Ok(snapshot)
+}
+
+pub(super) fn check(manner: &Manner) -> Result<()> {
+    let is_filtered = manner.filter.include.is_some() || manner.filter.exclude.is_some();
+    if manner.delete.is_some() && (manner.reuse.is_none() || is_filtered) {
+        let what = "removing what the snapshot does not have goes with restoring in place, \
+                    and with all of what is named";
+        return Err(Error::new(Kind::Usage, what)
+            .advice("add --in-place, and leave --include and --exclude out; name a path instead"));
+    }
+    Ok(())
+}
+
+/// Makes the directories above `below` that are missing.
+fn make_way(sink: &TreeSink, below: &[u8]) -> Result<()> {
+    for (at, _) in below.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+        if !sink.has(&below[..at]) {
+            sink.make_directory(&below[..at])?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks before anything is removed: a wrong target has little in common with the snapshot.
+fn refuse_beyond_reason(
+    plan: &Plan<'_>,
+    snapshot: &Snapshot,
+    below: &[u8],
+    tree: &mut ChosenReader<'_>,
+    all: &mut TreeReader<'_>,
+) -> Result<()> {
+    let override_it = "look with --dry-run; if that is meant, add --yes";
+    let lost = snapshot.count("losses").unwrap_or(0);
+    if lost > 0 {
+        let what = format!(
+            "{lost} things could not be backed up: the snapshot lacks them, and they would be removed"
+        );
+        return Err(Error::new(Kind::Refused, what).advice(override_it));
+    }
+    let removed = restore::extras(plan, tree, &snapshot.sources, Removal::Counted, &mut |_, _| ());
+    let mut entries = 0;
+    if below.is_empty() {
+        entries = snapshot.root.entries;
+    } else {
+        while entries < removed.entries && matches!(all.next_entry(), Ok(Some(_))) {
+            entries += 1;
+        }
+    }
+    if removed.entries > entries {
+        let what = "more would be removed than the snapshot has there";
+        return Err(Error::new(Kind::Refused, what)
+            .at(plan.to)
+            .expected(format!("at most {entries} entries"), removed.entries)
+            .advice(override_it));
+    }
+    Ok(())
 }

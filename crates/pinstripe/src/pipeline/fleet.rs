@@ -1,7 +1,8 @@
 //! One writer thread per member, fed through a bounded queue.
 //!
 //! Invariants: commands for one member are carried out in the order given; a member that fails is
-//! left out from then on and the run goes on as long as no more fail than parity replaces; a full
+//! left out from then on: sets that are open stay without it, later ones are laid over the rest;
+//! the run goes on as long as no more fail or are absent than parity replaces; a full
 //! member ends the run, since going on would only fill the others; a failed fsync is never
 //! retried, the member is given up.
 
@@ -14,9 +15,19 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::abort::Abort;
 use super::spare::Spare;
 use crate::error::{Error, Kind, Result};
+use crate::format::label::StoreConfig;
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
 use crate::monitor::{Counter, Monitor};
-use crate::stripe::StripSink;
+use crate::store::{Store, geometry_over};
+use crate::stripe::{Geometry, StripSink};
+
+/// The members that hold a stripe set, by slot, and how it is cut.
+#[derive(Clone)]
+pub struct Crew {
+    /// How the set is cut.
+    pub geometry: Geometry,
+    members: Arc<Vec<usize>>,
+}
 
 enum Command {
     Begin(ExtentName),
@@ -41,6 +52,9 @@ impl Barrier {
 /// The members being written to.
 pub struct Fleet<'a> {
     queues: Vec<Option<Sender<Command>>>,
+    /// By member number: whether it takes stripe sets.
+    takes: Vec<bool>,
+    config: &'a StoreConfig,
     shared: Shared<'a>,
 }
 
@@ -59,8 +73,7 @@ impl<'a> Fleet<'a> {
     /// end when the fleet is dropped.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        members: &[Option<SharedMember>],
-        parity: u8,
+        store: &'a Store,
         strips_queued: usize,
         abort: &'a Abort,
         monitor: &'a Monitor,
@@ -68,13 +81,14 @@ impl<'a> Fleet<'a> {
     where
         'a: 'scope,
     {
-        let absent = |member: &Option<SharedMember>| {
-            let absent = Error::new(Kind::NotFound, "the member is absent");
-            member.is_none().then_some(absent)
-        };
+        let members = store.members();
+        let mut failures: Vec<_> = members.iter().map(|_| None).collect();
+        for absent in store.absent() {
+            failures[absent] = Some(Error::new(Kind::NotFound, "the member is absent"));
+        }
         let shared = Shared {
-            failures: Arc::new(Mutex::new(members.iter().map(absent).collect())),
-            parity: usize::from(parity),
+            failures: Arc::new(Mutex::new(failures)),
+            parity: usize::from(store.config.parity),
             abort,
             monitor,
             strips: Arc::new(Spare::new(members.len() * strips_queued)),
@@ -89,7 +103,8 @@ impl<'a> Fleet<'a> {
             Some(sender)
         };
         let queues = members.iter().enumerate().map(start).collect();
-        Fleet { queues, shared }
+        let takes = store.takers().iter().map(Option::is_some).collect();
+        Fleet { queues, takes, config: &store.config, shared }
     }
 
     fn send(&self, member: usize, command: Command) {
@@ -99,14 +114,26 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Begins an extent on every member.
-    pub fn begin(&self, name: ExtentName) {
-        (0..self.queues.len()).for_each(|member| self.send(member, Command::Begin(name)));
+    /// Begins a stripe set over all members that take one and have not failed.
+    ///
+    /// # Errors
+    /// As [`geometry_over`], when too few are left.
+    pub fn begin(&self, name: ExtentName) -> Result<Crew> {
+        let fit = |member: &usize| self.takes[*member] && !self.shared.has_failed(*member);
+        let mut members: Vec<_> = (0..self.queues.len()).filter(fit).collect();
+        // Where more have failed than may, that is what ends the run, not what follows from it.
+        self.shared.abort.check()?;
+        let geometry = geometry_over(self.config, members.len())?;
+        members.truncate(geometry.members());
+        for &member in &members {
+            self.send(member, Command::Begin(name));
+        }
+        Ok(Crew { geometry, members: Arc::new(members) })
     }
 
-    /// Seals it on every member.
-    pub fn seal(&self, name: ExtentName) {
-        (0..self.queues.len()).for_each(|member| self.send(member, Command::Seal(name)));
+    /// Seals a stripe set on all members of its crew.
+    pub fn seal(&self, name: ExtentName, crew: &Crew) {
+        crew.members.iter().for_each(|&member| self.send(member, Command::Seal(name)));
     }
 
     /// Writes a small object on every member.
@@ -139,9 +166,9 @@ impl<'a> Fleet<'a> {
         self.shared.abort.check()
     }
 
-    /// A sink that lays one stripe set's strips over the fleet.
-    pub fn sink(&self, name: ExtentName) -> FleetSink<'_, 'a> {
-        FleetSink { fleet: self, name }
+    /// A sink that lays one stripe set's strips over its crew.
+    pub fn sink(&self, name: ExtentName, crew: &Crew) -> FleetSink<'_, 'a> {
+        FleetSink { fleet: self, name, members: Arc::clone(&crew.members) }
     }
 }
 
@@ -149,11 +176,12 @@ impl<'a> Fleet<'a> {
 pub struct FleetSink<'f, 'a> {
     fleet: &'f Fleet<'a>,
     name: ExtentName,
+    members: Arc<Vec<usize>>,
 }
 
 impl StripSink for FleetSink<'_, '_> {
-    fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()> {
-        self.fleet.send(member, Command::Append(self.name, bytes));
+    fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
+        self.fleet.send(self.members[slot], Command::Append(self.name, bytes));
         Ok(())
     }
 
@@ -179,7 +207,7 @@ impl Shared<'_> {
         let mut failures = self.failures();
         failures[number] = Some(error.duplicate());
         let failed = failures.iter().flatten().count();
-        drop(failures);
+        // Raised before anybody else can see the failure.
         if error.kind() == Kind::NoSpace {
             self.abort.raise(
                 error.at(member.place()).advice(
@@ -194,6 +222,7 @@ impl Shared<'_> {
             };
             self.abort.raise(error.at(member.place()).advice(advice));
         } else {
+            drop(failures);
             let error = error.advice("the backup goes on without this member; run 'pinstripe repair' when it works again");
             self.monitor.loss(member.place(), error);
         }

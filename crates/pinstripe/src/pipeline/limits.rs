@@ -71,6 +71,11 @@ impl Limits {
         Limits { workers: self.workers.min(affordable), ..self }
     }
 
+    /// Decoded records that may wait for whoever takes content in order: a quarter of the budget.
+    pub fn ahead_bytes(&self) -> u64 {
+        self.memory_bytes / 4
+    }
+
     /// Divides a memory budget on a machine with `cores` processors over `members` members.
     pub fn new(cores: usize, members: usize, memory_bytes: u64) -> Self {
         let affordable = (memory_bytes / 2 / WORKER_BYTES).max(1) as usize;

@@ -6,6 +6,7 @@
 //!                               +---> assembler <--+-- tree ------+
 //!           beside it: watch (other writers' packs), merge (index runs)
 //! restore:  plan (caller) -> fetchers -> decoders, which also write
+//! stream:   feed (plans) -> readers, which fetch and decode -> caller, in order
 //! ```
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
 //! blocks on a stage above it; after the first fatal error each stage drains its input and throws
@@ -20,3 +21,5 @@ pub mod pack;
 pub mod publish;
 pub mod restore;
 pub mod spare;
+pub mod stream;
+pub mod survey;

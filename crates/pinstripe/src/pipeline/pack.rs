@@ -2,14 +2,14 @@
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::fleet::{Barrier, Fleet};
+use super::fleet::{Barrier, Crew, Fleet};
 use super::limits::PACK_BYTES;
 use super::publish::Publisher;
 use super::spare::Spare;
 use crate::error::Result;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::RecordHead;
-use crate::format::stripe_set::{Geometry, SetKind};
+use crate::format::stripe_set::SetKind;
 use crate::id::{SetId, random};
 use crate::member::ExtentName;
 use crate::store::index::{SealedPack, index_record};
@@ -51,7 +51,8 @@ pub struct SealTicket {
 /// Buffers of compressed bytes go back to `spare`.
 ///
 /// # Errors
-/// When the system has no randomness to name a pack; those of the publisher.
+/// When the system has no randomness to name a pack, or too few members are left; those of the
+/// publisher.
 pub fn run(fed: &Receiver<ToPacker>, publisher: &Publisher<'_>, spare: &Spare) -> Result<()> {
     let mut open: Option<OpenPack> = None;
     let mut rounds = Rounds::default();
@@ -117,8 +118,8 @@ impl Rounds {
 }
 
 struct OpenPack {
+    crew: Crew,
     index: PackIndex,
-    geometry: Geometry,
     writer: SetWriter,
 }
 
@@ -126,16 +127,15 @@ impl OpenPack {
     fn begin(publisher: &Publisher<'_>) -> Result<Self> {
         let set = SetId(random()?);
         publisher.index.expect_own(set);
-        publisher.fleet.begin(ExtentName::pack(set));
-        let store = publisher.store;
-        let geometry = store.geometry()?;
-        let writer = SetWriter::new(store.config.store, set, SetKind::Pack, geometry);
+        let crew = publisher.fleet.begin(ExtentName::pack(set))?;
+        let store = publisher.store.config.store;
+        let writer = SetWriter::new(store, set, SetKind::Pack, crew.geometry);
         let index = PackIndex { set, records: Vec::new() };
-        Ok(OpenPack { index, geometry, writer })
+        Ok(OpenPack { crew, index, writer })
     }
 
     fn add(&mut self, head: RecordHead, record: &[u8], fleet: &Fleet<'_>) -> Result<()> {
-        let mut sink = fleet.sink(ExtentName::pack(self.index.set));
+        let mut sink = fleet.sink(ExtentName::pack(self.index.set), &self.crew);
         let offset = self.writer.position();
         self.writer.append(record, &mut sink)?;
         let RecordHead { kind, raw_bytes, chunks, .. } = head;
@@ -146,13 +146,13 @@ impl OpenPack {
 
     fn seal(mut self, publisher: &Publisher<'_>) -> Result<()> {
         let name = ExtentName::pack(self.index.set);
-        let mut sink = publisher.fleet.sink(name);
+        let mut sink = publisher.fleet.sink(name, &self.crew);
         let start = self.writer.position();
         self.writer.append(&index_record(&self.index, publisher.sealer)?, &mut sink)?;
         let end = self.writer.position();
         self.writer.finish(start..end, &mut sink)?;
-        publisher.fleet.seal(name);
-        publisher.take(SealedPack { index: self.index, geometry: self.geometry })
+        publisher.fleet.seal(name, &self.crew);
+        publisher.take(SealedPack { index: self.index, geometry: self.crew.geometry })
     }
 }
 

@@ -8,7 +8,7 @@
 use std::sync::Mutex;
 
 use crate::dedup::Claims;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::id::{SetId, random};
 use crate::member::ExtentName;
 use crate::monitor::{Counter, Monitor};
@@ -36,6 +36,9 @@ pub struct Publisher<'a> {
     pub publish_chunks: usize,
     sealed: Mutex<Vec<SealedPack>>,
 }
+
+/// Merges of what others left, that other writers may be first at, before it is given up.
+const LOOSE_TRIES: usize = 16;
 
 impl<'a> Publisher<'a> {
     /// A publisher that writes a run whenever `publish_chunks` chunks are together.
@@ -86,13 +89,19 @@ impl<'a> Publisher<'a> {
         let mut sealed = self.sealed.lock().expect("no thread panics while it holds the list");
         let due = std::mem::take(&mut *sealed);
         drop(sealed);
-        let loose = self.index.plan_loose();
+        let mut loose = self.index.plan_loose();
         self.write(&due)?;
         // Whatever this run may have relied on is in a run then, as well protected as its own.
-        match loose {
-            Some(loose) => self.index.merge(loose, &|| false).map(drop),
-            None => Ok(()),
+        // Where another writer was first, what is left of it is looked at again.
+        for _ in 0..LOOSE_TRIES {
+            let Some(merge) = loose else { return Ok(()) };
+            if self.index.merge(merge, &|| false)?.is_some() {
+                return Ok(());
+            }
+            loose = self.index.plan_loose();
         }
+        Err(Error::new(Kind::Busy, "other writers kept merging the runs that this one relies on")
+            .advice("what was backed up before is untouched; run it again"))
     }
 
     fn write(&self, packs: &[SealedPack]) -> Result<Option<SetId>> {
@@ -103,9 +112,10 @@ impl<'a> Publisher<'a> {
         self.count_races(packs)?;
         let set = SetId(random()?);
         let name = ExtentName::index(set);
-        self.fleet.begin(name);
-        lay_run(self.store, set, packs, self.sealer, &mut self.fleet.sink(name))?;
-        self.fleet.seal(name);
+        let crew = self.fleet.begin(name)?;
+        let mut sink = self.fleet.sink(name, &crew);
+        lay_run(self.store, set, crew.geometry, packs, self.sealer, &mut sink)?;
+        self.fleet.seal(name, &crew);
         self.fleet.barrier()?;
         Ok(Some(set))
     }

@@ -286,7 +286,6 @@ mod tests {
     fn config() -> StoreConfig {
         StoreConfig {
             store: StoreId([7; 16]),
-            data: 1,
             parity: 0,
             strip_bytes: 4096,
             chunking: "64K".into(),

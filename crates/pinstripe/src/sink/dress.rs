@@ -72,8 +72,11 @@ pub(super) struct Dress<'m> {
     pub path: &'m [u8],
     pub metadata: &'m Metadata,
     /// Whether the entry may carry attributes that it should not have: inherited ones, or those
-    /// of a directory that was there before.
+    /// of something that was there before. Then only what differs is set: an entry that is as it
+    /// should be is not touched at all.
     pub strip: bool,
+    /// Whether owner and group are restored at all.
+    pub owner: bool,
 }
 
 impl Dress<'_> {
@@ -92,16 +95,37 @@ impl Dress<'_> {
         }
         let mut unset = Vec::new();
         let mut mode = metadata.mode & 0o7777;
-        if (now.st_uid, now.st_gid) != (metadata.uid, metadata.gid) {
+        let is_given = self.owner && (now.st_uid, now.st_gid) != (metadata.uid, metadata.gid);
+        if is_given {
             mode &= !self.own(handle, (now.st_uid, now.st_gid), &mut unset);
         }
         let acl_changed = self.attribute(handle, &mut unset);
-        let differs = now.st_mode & 0o7777 != mode || mode & (SETUID | SETGID) != 0 || acl_changed;
+        // Giving it away took these bits from it.
+        let lost_bits = is_given && mode & (SETUID | SETGID) != 0;
+        let differs = now.st_mode & 0o7777 != mode || lost_bits || acl_changed;
         if differs && metadata.kind != FileKind::Symlink {
             self.permit(handle, mode, &mut unset);
         }
-        self.date(handle, &mut unset);
+        let mtime = (now.st_mtime as i64, now.st_mtime_nsec as u32);
+        if mtime != (metadata.mtime.seconds, metadata.mtime.nanos) {
+            self.date(handle, &mut unset);
+        }
         Ok(unset)
+    }
+
+    /// Whether the entry has all of it on already.
+    pub fn is_on(&self, handle: Handle<'_>) -> bool {
+        let metadata = self.metadata;
+        let Ok(now) = rustix::fs::fstat(handle.fd()) else { return false };
+        let mtime = (now.st_mtime as i64, now.st_mtime_nsec as u32);
+        let wanted = &metadata.xattrs;
+        FileKind::from_st_mode(now.st_mode) == Some(metadata.kind)
+            && (!self.owner || (now.st_uid, now.st_gid) == (metadata.uid, metadata.gid))
+            && (metadata.kind == FileKind::Symlink
+                || now.st_mode & 0o7777 == metadata.mode & 0o7777)
+            && mtime == (metadata.mtime.seconds, metadata.mtime.nanos)
+            && handle.strippable().iter().all(|name| wanted.iter().any(|(it, _)| it == name))
+            && wanted.iter().all(|(name, value)| handle.xattr_is(name, value))
     }
 
     /// Sets owner and group; returns the mode bits that must not be set because that failed.
@@ -133,6 +157,9 @@ impl Dress<'_> {
             }
         }
         for (name, value) in wanted {
+            if self.strip && handle.xattr_is(name, value) {
+                continue;
+            }
             acl_changed |= name == ACL_ACCESS;
             if let Err(errno) = handle.set_xattr(name, value) {
                 let name = String::from_utf8_lossy(name);
@@ -232,6 +259,16 @@ impl<'f> Handle<'f> {
             Handle::Open(fd) => rustix::fs::fgetxattr(fd, name, &mut no_room).is_ok(),
             Handle::Named(fd) => rustix::fs::getxattr(magic_path(fd), name, &mut no_room).is_ok(),
         }
+    }
+
+    /// Whether the attribute `name` has this value.
+    fn xattr_is(self, name: &[u8], value: &[u8]) -> bool {
+        let mut found = vec![0; value.len() + 1];
+        let length = match self {
+            Handle::Open(fd) => rustix::fs::fgetxattr(fd, name, &mut found[..]),
+            Handle::Named(fd) => rustix::fs::getxattr(magic_path(fd), name, &mut found[..]),
+        };
+        length.is_ok_and(|length| found[..length] == *value)
     }
 
     /// Its attributes that belong to users and administrators, not to the system's own guards:

@@ -1,5 +1,6 @@
 //! One regular file being restored.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,23 +8,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::retry_on_intr;
 
 use super::Root;
-use super::dress::{Dress, Handle, Unset};
+use super::dress::{Handle, Unset};
+use super::existing::Existing;
 use crate::beneath::shown;
 use crate::error::{Error, Result};
 use crate::format::meta::Metadata;
 
 /// A file below the target, written in any order by any number of threads. Holds one descriptor.
-/// Dropped without [`finish`](Self::finish), it is removed: no half a file keeps a name.
+/// It has a name beside its own until [`finish`](Self::finish) moves it there: under its own name
+/// there is never half a file, however this process ends. Dropped unfinished, it is removed.
 ///
-/// Space is not reserved ahead and nothing is synced; an ordinary small file costs five system
-/// calls: openat2, pwrite, fstat, futimens, close.
+/// Space is not reserved ahead, and nothing is synced unless the target is durable; an ordinary
+/// small file costs eight system calls: openat2, pwrite, fstat, futimens, openat2 of its directory,
+/// renameat2, and two closes.
 #[derive(Debug)]
 pub struct FileSink {
     root: Arc<Root>,
     fd: OwnedFd,
     path: Box<[u8]>,
-    /// The name beside `path` that it has until it is finished, where `path` is taken.
-    made_as: Option<Vec<u8>>,
+    /// The name beside `path` that it has until it is finished.
+    made_as: Vec<u8>,
+    /// The file that it replaces, and the ranges of it that stay as they are.
+    kept: Option<(Arc<Existing>, Vec<Range<u64>>)>,
     size_bytes: u64,
     /// The end of the last byte written so far.
     end: AtomicU64,
@@ -36,7 +42,7 @@ impl FileSink {
         root: Arc<Root>,
         fd: OwnedFd,
         path: &[u8],
-        made_as: Option<Vec<u8>>,
+        made_as: Vec<u8>,
         size_bytes: u64,
         metadata: Metadata,
     ) -> Self {
@@ -45,6 +51,7 @@ impl FileSink {
             fd,
             path: path.into(),
             made_as,
+            kept: None,
             size_bytes,
             end: AtomicU64::new(0),
             metadata,
@@ -80,12 +87,21 @@ impl FileSink {
         Ok(())
     }
 
-    /// Ends the file: its size, then its metadata, times last. From here on it stays.
+    /// Says which ranges are taken over from the file that is replaced; they are copied at the end,
+    /// by reference where the file system can.
+    pub fn keep(&mut self, existing: Arc<Existing>, ranges: Vec<Range<u64>>) {
+        self.kept = Some((existing, ranges));
+    }
+
+    /// Ends the file: what it keeps, its size, then its metadata, times last. From here on it stays.
     ///
     /// # Errors
     /// As the system says; the file is then removed. What it could not be given is no error but
     /// returned.
     pub fn finish(mut self) -> Result<Vec<Unset>> {
+        if let Some((existing, ranges)) = &self.kept {
+            existing.copy_to(self.fd.as_fd(), ranges)?;
+        }
         if self.end.load(Ordering::Relaxed) < self.size_bytes {
             retry_on_intr(|| rustix::fs::ftruncate(&self.fd, self.size_bytes)).map_err(
                 |errno| {
@@ -95,11 +111,14 @@ impl FileSink {
             )?;
         }
         let strip = self.root.inherits();
-        let dress = Dress { path: &self.path, metadata: &self.metadata, strip };
+        let dress = self.root.dress(&self.path, &self.metadata, strip);
         let unset = dress.put_on(Handle::Open(self.fd.as_fd()))?;
-        if let Some(made_as) = &self.made_as {
-            self.root.replace(made_as, &self.path)?;
+        if self.root.rules.durable {
+            // Before the rename: it must not be durable earlier than what it names.
+            rustix::fs::fsync(&self.fd)
+                .map_err(|errno| Error::io("cannot make it durable", shown(&self.path), errno))?;
         }
+        self.root.put_in_place(&self.made_as, &self.path)?;
         self.finished = true;
         Ok(unset)
     }
@@ -114,9 +133,8 @@ impl Drop for FileSink {
     fn drop(&mut self) {
         if !self.finished {
             // The failure that led here is already being reported; this one cannot be.
-            let made_as = self.made_as.as_deref().unwrap_or(&self.path);
-            if let Ok(parent) = self.root.parent(made_as) {
-                let _ = parent.clear(made_as);
+            if let Ok(parent) = self.root.parent(&self.made_as) {
+                let _ = parent.clear(&self.made_as);
             }
         }
     }

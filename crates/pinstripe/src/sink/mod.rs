@@ -5,7 +5,8 @@
 //! Invariants: nothing is made, changed or removed outside the target, and no symlink below it
 //! is ever passed through (`crate::beneath`); what stands in the way is replaced only under
 //! `overwrite`, and then never followed and never written into; a directory that holds anything
-//! is never removed. A file that was not finished is taken away again. Directories are made private
+//! is never removed, unless the rules say so. A file has another name until it is finished, and is
+//! taken away again if it is not. Directories are made private
 //! (0700) and get their own mode, owner and times at the end, deepest first. Never follows the
 //! order of a snapshot blindly: a caller makes directories before what is in them, and hard
 //! links after the file that they name.
@@ -15,16 +16,18 @@
 //! (measured: the difference drowns in noise), so no handle is cached.
 
 mod dress;
+mod existing;
 mod file;
+mod remove;
 #[cfg(test)]
 mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
@@ -32,7 +35,9 @@ use crate::error::{Error, Kind, Result};
 use crate::format::meta::{FileKind, Metadata};
 
 pub use dress::{Part, Unset};
+pub use existing::Existing;
 pub use file::FileSink;
+pub use remove::{Removal, Removed};
 
 use dress::{ACL_DEFAULT, Dress, Handle};
 
@@ -42,12 +47,37 @@ pub struct TreeSink {
     root: Arc<Root>,
 }
 
+/// What may be done in a target, and what must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Put restored entries in the place of what is there.
+    pub overwrite: bool,
+    /// Remove even a directory that holds something, where something else must be.
+    pub remove_full: bool,
+    /// Make each file durable before it gets its name, so that a power cut leaves the old one or
+    /// the new one.
+    pub durable: bool,
+    /// Give entries to their owners; otherwise they belong to this process.
+    pub owners: bool,
+}
+
+impl Rules {
+    /// For a target that must be empty.
+    pub const EMPTY: Rules =
+        Rules { overwrite: false, remove_full: false, durable: false, owners: true };
+    /// For a target in which what is in the way is replaced.
+    pub const OVERWRITE: Rules = Rules { overwrite: true, ..Rules::EMPTY };
+}
+
 /// What every open file of the target shares.
 #[derive(Debug)]
 struct Root {
     directory: OwnedFd,
     way: Resolver,
-    overwrite: bool,
+    rules: Rules,
+    /// What the names of unfinished files begin with, and the number of the next one.
+    unfinished: String,
+    next: AtomicU64,
     /// Some directory hands a default ACL to what is made in it, so that new entries may carry
     /// attributes that they never had.
     inherits: AtomicBool,
@@ -59,19 +89,23 @@ impl TreeSink {
     /// Opens the target directory, or makes it with the directories above it.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it is not empty and `overwrite` is not given; otherwise as the
-    /// system says.
-    pub fn create(to: &Path, overwrite: bool) -> Result<Self> {
-        Self::create_by(Resolver::of_this_kernel(), to, overwrite)
+    /// [`Kind::Refused`] when it is not empty and may not be overwritten; otherwise as the system
+    /// says.
+    pub fn create(to: &Path, rules: Rules) -> Result<Self> {
+        Self::create_by(Resolver::of_this_kernel(), to, rules)
     }
 
-    fn create_by(way: Resolver, to: &Path, overwrite: bool) -> Result<Self> {
+    fn create_by(way: Resolver, to: &Path, rules: Rules) -> Result<Self> {
         std::fs::create_dir_all(to)
             .map_err(|error| Error::io("cannot make the target directory", to, error))?;
+        Self::open_by(way, to, rules)
+    }
+
+    fn open_by(way: Resolver, to: &Path, rules: Rules) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let io = |errno| Error::io("cannot open the target directory", to, errno);
         let directory = rustix::fs::open(to, flags, Mode::empty()).map_err(io)?;
-        if !overwrite && !is_empty(&directory).map_err(io)? {
+        if !rules.overwrite && !is_empty(&directory).map_err(io)? {
             return Err(Error::new(Kind::Refused, "the target directory is not empty")
                 .at(to)
                 .advice(
@@ -80,7 +114,22 @@ impl TreeSink {
         }
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let inherits = AtomicBool::new(hands_down_acl(Handle::Open(directory.as_fd())));
-        Ok(TreeSink { root: Arc::new(Root { directory, way, overwrite, inherits, owner }) })
+        let run = u64::from_le_bytes(crate::id::random()?);
+        let unfinished = format!(".pinstripe-{run:016x}");
+        let next = AtomicU64::new(0);
+        let root = Root { directory, way, rules, unfinished, next, inherits, owner };
+        Ok(TreeSink { root: Arc::new(root) })
+    }
+
+    /// Opens the target directory to look at it; `None` when it is not there.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn look(to: &Path, rules: Rules) -> Result<Option<Self>> {
+        match rustix::fs::stat(to) {
+            Err(Errno::NOENT) => Ok(None),
+            _ => Self::open_by(Resolver::of_this_kernel(), to, rules).map(Some),
+        }
     }
 
     /// Makes the directory at `path`, private until it is finished. One that is there already is
@@ -99,7 +148,7 @@ impl TreeSink {
         }
         match self.root.open(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
             Ok(existing) => return self.root.enter(existing.as_fd(), path),
-            Err(Errno::LOOP | Errno::NOTDIR) if self.root.overwrite => {}
+            Err(Errno::LOOP | Errno::NOTDIR) if self.root.rules.overwrite => {}
             Err(Errno::LOOP | Errno::NOTDIR) => return Err(failure(attempt, path, Errno::EXIST)),
             Err(errno) => return Err(failure(attempt, path, errno)),
         }
@@ -122,8 +171,8 @@ impl TreeSink {
             .root
             .open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
             .map_err(|errno| failure("cannot open the directory", path, errno))?;
-        let dress = Dress { path, metadata, strip: self.root.overwrite || self.root.inherits() };
-        dress.put_on(Handle::Open(directory.as_fd()))
+        let strip = self.root.rules.overwrite || self.root.inherits();
+        self.root.dress(path, metadata, strip).put_on(Handle::Open(directory.as_fd()))
     }
 
     /// Makes the regular file at `path`, to be `size_bytes` long; what is not written stays a
@@ -141,20 +190,16 @@ impl TreeSink {
         check_relative(path)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
         // Its final mode at once saves a call; but not for an owner that it does not have yet.
-        let mode = if (metadata.uid, metadata.gid) == self.root.owner {
+        let mode = if !self.root.rules.owners || (metadata.uid, metadata.gid) == self.root.owner {
             Mode::from_raw_mode(metadata.mode & 0o777)
         } else {
             Mode::RUSR | Mode::WUSR
         };
-        let create = |path: &[u8]| self.root.open(path, flags, mode);
-        let io = |errno| failure("cannot create the file", path, errno);
-        let (fd, made_as) = match create(path) {
-            Err(Errno::EXIST) if self.root.overwrite => {
-                let beside = self.root.beside(path)?;
-                (create(&beside).map_err(io)?, Some(beside))
-            }
-            other => (other.map_err(io)?, None),
-        };
+        let made_as = self.root.beside(path);
+        let fd = self
+            .root
+            .open(&made_as, flags, mode)
+            .map_err(|errno| failure("cannot create the file", path, errno))?;
         Ok(FileSink::new(Arc::clone(&self.root), fd, path, made_as, size_bytes, metadata))
     }
 
@@ -209,9 +254,52 @@ impl TreeSink {
         }
         let from = self.root.parent(existing)?;
         let to = self.root.parent(new)?;
-        self.root.make(&to, "cannot make the hard link", new, |parent, name| {
+        let attempt = "cannot make the hard link";
+        let name = self.root.make(&to, attempt, new, |parent, name| {
             rustix::fs::linkat(from.as_fd(), from.name, parent, name, AtFlags::empty())
-        })
+        })?;
+        self.root.move_over(&to, &name, new)
+    }
+
+    /// Whether both paths are names of one and the same thing that is there.
+    pub fn are_linked(&self, one: &[u8], other: &[u8]) -> bool {
+        let identity = |path: &[u8]| {
+            let parent = self.root.parent(path).ok()?;
+            let stat = parent.stat().ok()?;
+            Some((stat.st_dev, stat.st_ino))
+        };
+        identity(one).is_some_and(|it| identity(other) == Some(it))
+    }
+
+    /// Whether something is there under this name.
+    pub fn has(&self, path: &[u8]) -> bool {
+        self.root.parent(path).is_ok_and(|parent| parent.stat().is_ok())
+    }
+
+    /// Whether a directory is there under this name.
+    pub fn is_directory(&self, path: &[u8]) -> bool {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        check_relative(path).is_ok() && self.root.open(path, flags, Mode::empty()).is_ok()
+    }
+
+    /// Whether the symlink, special file or directory at `path` is already what `metadata` and,
+    /// for symlinks, `target` say.
+    pub fn is_as_wanted(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> bool {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        if check_relative(path).is_err() {
+            return false;
+        }
+        let Ok(entry) = self.root.open(path, flags, Mode::empty()) else { return false };
+        let Ok(stat) = rustix::fs::fstat(&entry) else { return false };
+        let is_device = matches!(metadata.kind, FileKind::CharDevice | FileKind::BlockDevice);
+        let device = rustix::fs::makedev(metadata.rdev.0, metadata.rdev.1);
+        let is_same_thing = match metadata.kind {
+            FileKind::Symlink => rustix::fs::readlinkat(&entry, b"".as_slice(), Vec::new())
+                .is_ok_and(|found| found.as_bytes() == target),
+            _ => !is_device || stat.st_rdev == device,
+        };
+        let dress = self.root.dress(path, metadata, true);
+        is_same_thing && dress.is_on(Handle::Named(entry.as_fd()))
     }
 
     /// Makes an entry that has no content of its own, and gives it its metadata.
@@ -223,15 +311,17 @@ impl TreeSink {
         create: impl Fn(BorrowedFd<'_>, &[u8]) -> Result<(), Errno>,
     ) -> Result<Vec<Unset>> {
         let parent = self.root.parent(path)?;
-        self.root.make(&parent, attempt, path, create)?;
+        let name = self.root.make(&parent, attempt, path, create)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let entry = self
             .root
             .way
-            .open(parent.as_fd(), parent.name, flags, Mode::empty())
+            .open(parent.as_fd(), &name, flags, Mode::empty())
             .map_err(|errno| failure("cannot open what was just made", path, errno))?;
-        let dress = Dress { path, metadata, strip: self.root.inherits() };
-        dress.put_on(Handle::Named(entry.as_fd()))
+        let dress = self.root.dress(path, metadata, self.root.inherits());
+        let unset = dress.put_on(Handle::Named(entry.as_fd()))?;
+        self.root.move_over(&parent, &name, path)?;
+        Ok(unset)
     }
 }
 
@@ -253,41 +343,91 @@ impl Root {
         self.inherits.load(Ordering::Relaxed)
     }
 
-    /// Creates a name; what is in the way goes first, if that is allowed.
+    fn dress<'m>(&self, path: &'m [u8], metadata: &'m Metadata, strip: bool) -> Dress<'m> {
+        Dress { path, metadata, strip, owner: self.rules.owners }
+    }
+
+    /// Creates an entry under its own name or, when that is taken and may be replaced, under one
+    /// beside it, for [`Self::move_over`]; returns the name.
     fn make(
         &self,
         parent: &Parent<'_, '_>,
         attempt: &str,
         path: &[u8],
         create: impl Fn(BorrowedFd<'_>, &[u8]) -> Result<(), Errno>,
-    ) -> Result<()> {
-        match create(parent.as_fd(), parent.name) {
-            Err(Errno::EXIST) if self.overwrite => {
-                parent.clear(path)?;
-                create(parent.as_fd(), parent.name)
+    ) -> Result<Vec<u8>> {
+        let mut name = parent.name.to_vec();
+        match create(parent.as_fd(), &name) {
+            Err(Errno::EXIST) if self.rules.overwrite => {
+                name = self.fresh_name();
+                create(parent.as_fd(), &name)
             }
             other => other,
         }
-        .map_err(|errno| failure(attempt, path, errno))
+        .map_err(|errno| failure(attempt, path, errno))?;
+        Ok(name)
     }
 
-    /// A fresh name next to `path`, which is taken. An empty directory there is removed: no file
-    /// could be moved over it later.
-    fn beside(&self, path: &[u8]) -> Result<Vec<u8>> {
+    /// Moves what was made under `name` to its own name, if that is another.
+    fn move_over(&self, parent: &Parent<'_, '_>, name: &[u8], path: &[u8]) -> Result<()> {
+        if name == parent.name {
+            return Ok(());
+        }
+        let moved = self.rename(parent, name, path);
+        // Gone already, unless it could not be moved or is one with what it was to replace.
+        let _ = rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::empty());
+        moved
+    }
+
+    /// A name that nothing else has.
+    fn fresh_name(&self) -> Vec<u8> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number:x}", self.unfinished).into_bytes()
+    }
+
+    /// A fresh name in the directory of `path`.
+    fn beside(&self, path: &[u8]) -> Vec<u8> {
+        let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        [&path[..at], &self.fresh_name()].concat()
+    }
+
+    /// Moves the finished file `made_as`, which lies beside `path`, to its own name.
+    fn put_in_place(&self, made_as: &[u8], path: &[u8]) -> Result<()> {
         let parent = self.parent(path)?;
-        parent.clear_directory(path)?;
-        let number = u64::from_le_bytes(crate::id::random()?);
-        let mut beside = path[..path.len() - parent.name.len()].to_vec();
-        beside.extend_from_slice(format!(".pinstripe-{number:016x}").as_bytes());
-        Ok(beside)
+        let name = &made_as[path.len() - parent.name.len()..];
+        self.rename(&parent, name, path)
     }
 
-    /// Moves the finished file `made_as`, which lies beside `path`, over what is there.
-    fn replace(&self, made_as: &[u8], path: &[u8]) -> Result<()> {
-        let from = self.parent(made_as)?;
-        let to = self.parent(path)?;
-        rustix::fs::renameat(from.as_fd(), from.name, to.as_fd(), to.name)
-            .map_err(|errno| failure("cannot replace what is there", path, errno))
+    fn rename(&self, parent: &Parent<'_, '_>, name: &[u8], path: &[u8]) -> Result<()> {
+        let (directory, to) = (parent.as_fd(), parent.name);
+        if !self.rules.overwrite {
+            let flags = RenameFlags::NOREPLACE;
+            let moved = match rustix::fs::renameat_with(directory, name, directory, to, flags) {
+                // A file system that cannot promise that; a link never replaces either.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    rustix::fs::linkat(directory, name, directory, to, AtFlags::empty())
+                        .and_then(|()| rustix::fs::unlinkat(directory, name, AtFlags::empty()))
+                }
+                other => other,
+            };
+            return moved.map_err(|errno| failure("cannot create the file", path, errno));
+        }
+        match rustix::fs::renameat(directory, name, directory, to) {
+            Err(Errno::ISDIR) => {
+                self.clear_directory(parent, path)?;
+                rustix::fs::renameat(directory, name, directory, to)
+            }
+            other => other,
+        }
+        .map_err(|errno| failure("cannot replace what is there", path, errno))
+    }
+
+    /// Removes the directory in the way: an empty one, or any where the rules say so.
+    fn clear_directory(&self, parent: &Parent<'_, '_>, path: &[u8]) -> Result<()> {
+        if self.rules.remove_full {
+            return remove::remove(self, path, &mut Removed::default());
+        }
+        parent.clear_directory(path)
     }
 
     /// Prepares a directory that was there before us: one that is ours must let us in, and one
@@ -315,6 +455,10 @@ struct Parent<'r, 'p> {
 impl Parent<'_, '_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
+    }
+
+    fn stat(&self) -> Result<rustix::fs::Stat, Errno> {
+        rustix::fs::statat(self.as_fd(), self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
     /// Removes what has this name: anything but a directory that holds something.

@@ -25,7 +25,7 @@ fn is_root() -> bool {
 fn target(way: Resolver, overwrite: bool) -> (TempDir, PathBuf, TreeSink) {
     let around = tempfile::tempdir().unwrap();
     let to = around.path().join("target");
-    let sink = TreeSink::create_by(way, &to, overwrite).unwrap();
+    let sink = TreeSink::create_by(way, &to, Rules { overwrite, ..Rules::EMPTY }).unwrap();
     (around, to, sink)
 }
 
@@ -76,14 +76,14 @@ fn nobodys_directory() -> TempDir {
 fn a_target_that_holds_something_needs_overwrite() {
     let around = tempfile::tempdir().unwrap();
     let to = around.path().join("a/b");
-    TreeSink::create(&to, false).unwrap();
-    TreeSink::create(&to, false).unwrap();
+    TreeSink::create(&to, Rules::EMPTY).unwrap();
+    TreeSink::create(&to, Rules::EMPTY).unwrap();
     fs::write(to.join("x"), b"x").unwrap();
-    let error = TreeSink::create(&to, false).unwrap_err();
+    let error = TreeSink::create(&to, Rules::EMPTY).unwrap_err();
     assert_eq!(error.kind(), Kind::Refused);
     assert!(error.advice_text().unwrap().contains("--overwrite"));
-    TreeSink::create(&to, true).unwrap();
-    assert!(TreeSink::create(&to.join("x"), true).is_err());
+    TreeSink::create(&to, Rules::OVERWRITE).unwrap();
+    assert!(TreeSink::create(&to.join("x"), Rules::OVERWRITE).is_err());
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn attributes_arrive_and_inherited_ones_do_not() {
         return;
     }
     for way in BOTH {
-        let sink = TreeSink::create_by(way, &to, true).unwrap();
+        let sink = TreeSink::create_by(way, &to, Rules::OVERWRITE).unwrap();
         none(&write(&sink, b"bare", b"x").unwrap());
         sink.make_directory(b"d").unwrap();
         none(&sink.finish_directory(b"d", &plain(FileKind::Directory, 0o750)).unwrap());
@@ -418,7 +418,7 @@ fn who_is_not_root_gets_what_is_possible_and_hears_the_rest() {
     let around = nobodys_directory();
     let to = around.path().join("target");
     as_nobody(|| {
-        let sink = TreeSink::create(&to, false).unwrap();
+        let sink = TreeSink::create(&to, Rules::EMPTY).unwrap();
         let roots = Metadata { uid: 0, gid: 0, ..plain(FileKind::File, 0o6755) };
         let unset = sink.create_file(b"suid", 0, roots).unwrap().finish().unwrap();
         assert_eq!(unset.iter().map(|unset| unset.part).collect::<Vec<_>>(), [Part::Owner]);
@@ -434,7 +434,7 @@ fn who_is_not_root_gets_what_is_possible_and_hears_the_rest() {
         none(&write(&sink, b"closed/file", b"one").unwrap());
         let closed = plain(FileKind::Directory, 0o111);
         none(&sink.finish_directory(b"closed", &closed).unwrap());
-        let again = TreeSink::create(&to, true).unwrap();
+        let again = TreeSink::create(&to, Rules::OVERWRITE).unwrap();
         again.make_directory(b"closed").unwrap();
         none(&write(&again, b"closed/file", b"two").unwrap());
         none(&again.finish_directory(b"closed", &closed).unwrap());

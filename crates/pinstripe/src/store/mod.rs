@@ -12,10 +12,10 @@ mod keyring;
 mod open;
 pub mod packs;
 pub mod snapshots;
+mod table;
 pub mod tree;
 
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 pub use keyring::{KeyRoom, judge_key_object};
@@ -24,14 +24,17 @@ pub use open::{OpenOptions, read_member};
 use crate::error::{Error, Kind, Result};
 use crate::format::envelope::OBJECT_MAX_BYTES;
 use crate::format::keys::Keys;
-use crate::format::label::{Label, StoreConfig};
-use crate::format::stripe_set::Geometry;
+use crate::format::label::{MemberRow, MemberState, MemberTable, StoreConfig};
+use crate::format::stripe_set::{Geometry, MEMBERS_MAX};
 use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
 use crate::monitor::Monitor;
 use crate::seal::{self, Opener, Sealer};
 
 /// One member's seat in the store: taken or absent.
+#[derive(Default)]
 pub struct Seat {
+    /// Its row in the table; `None` for a number whose member has left for good.
+    pub row: Option<MemberRow>,
     /// Where it is, or where it was last seen.
     pub place: PathBuf,
     /// The member, if it is there.
@@ -44,8 +47,10 @@ pub struct Seat {
 pub struct Store {
     /// What all members agree on.
     pub config: StoreConfig,
-    /// One seat per member, by member number.
+    /// One seat for every number that a member ever had, by number.
     pub seats: Vec<Seat>,
+    /// The members as the newest label found has them.
+    pub table: MemberTable,
     /// Members that were found in another place than their neighbours' labels say.
     pub moved: Vec<(usize, PathBuf)>,
     keys: Option<Keys>,
@@ -57,6 +62,25 @@ pub struct Store {
 /// The name of the keys of a store that is not encrypted.
 pub fn keys_name(config: &StoreConfig) -> ExtentName {
     ExtentName::In(Room::Keys, config.store.0)
+}
+
+/// How a stripe set over so many members is cut: parity as the store wants it, all else data.
+///
+/// # Errors
+/// [`Kind::TooManyLosses`] when they are too few for any data beside the parity.
+pub fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geometry> {
+    let data = members.saturating_sub(config.parity.into()).min(MEMBERS_MAX);
+    if data == 0 {
+        return Err(Error::new(
+            Kind::TooManyLosses,
+            format!("too few members for new data with {} for parity", config.parity),
+        )
+        .expected(format!("at least {} members", config.parity + 1), members)
+        .advice(
+            "attach the absent members, or give the store another one: pinstripe member add DIR",
+        ));
+    }
+    Geometry::new(data as u8, config.parity, config.strip_bytes)
 }
 
 impl Store {
@@ -89,42 +113,36 @@ impl Store {
         self.seats.iter().map(|seat| seat.member.clone()).collect()
     }
 
-    /// Numbers of the absent members.
+    /// Numbers of the absent members that may have something of the store.
     pub fn absent(&self) -> impl Iterator<Item = usize> + '_ {
-        self.seats.iter().enumerate().filter(|(_, seat)| seat.member.is_none()).map(|(n, _)| n)
+        let is_absent = |seat: &Seat| {
+            let state = seat.row.as_ref().map(|row| row.state);
+            seat.member.is_none() && state.is_some_and(|state| state != MemberState::Left)
+        };
+        self.seats.iter().enumerate().filter(move |(_, seat)| is_absent(seat)).map(|(n, _)| n)
+    }
+
+    /// The members that take new extents, by number: present, and not on their way out. `None`
+    /// stands for all others.
+    pub fn takers(&self) -> Vec<Option<SharedMember>> {
+        let take = |seat: &Seat| {
+            let is_active = seat.row.as_ref()?.state == MemberState::Active;
+            seat.member.clone().filter(|_| is_active)
+        };
+        self.seats.iter().map(take).collect()
+    }
+
+    /// How a new stripe set is cut: over all members that take one.
+    ///
+    /// # Errors
+    /// As [`geometry_over`].
+    pub fn geometry(&self) -> Result<Geometry> {
+        geometry_over(&self.config, self.takers().iter().flatten().count())
     }
 
     /// The members that are there, with their numbers.
     pub fn present(&self) -> impl Iterator<Item = (usize, &SharedMember)> + '_ {
         self.seats.iter().enumerate().filter_map(|(n, seat)| Some((n, seat.member.as_ref()?)))
-    }
-
-    /// How stripe sets that are written now lie over the members.
-    ///
-    /// # Errors
-    /// When the store's settings make no geometry.
-    pub fn geometry(&self) -> Result<Geometry> {
-        Geometry::new(self.config.data, self.config.parity, self.config.strip_bytes)
-    }
-
-    /// Writes the label of every present member on which it is missing, damaged or names places
-    /// that are no more; returns how many.
-    ///
-    /// # Errors
-    /// When a member cannot be written.
-    pub fn write_labels(&self) -> Result<u64> {
-        let place = |seat: &Seat| seat.place.as_os_str().as_bytes().to_vec();
-        let places: Vec<_> = self.seats.iter().map(place).collect();
-        let mut written = 0;
-        for (number, member) in self.present() {
-            let (config, places) = (self.config.clone(), places.clone());
-            let label = Label { config, member: number as u8, places }.encode();
-            if read_small(&**member, ExtentName::Label).ok() != Some(label.clone()) {
-                replace_small(&**member, ExtentName::Label, &label)?;
-                written += 1;
-            }
-        }
-        Ok(written)
     }
 
     /// Which extents a room has, and which members have each. A member that cannot be listed

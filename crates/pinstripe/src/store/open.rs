@@ -12,7 +12,7 @@ use super::{Seat, Store, judge_key_object, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::fault::{FaultMember, Plan};
 use crate::format::keys::Keys;
-use crate::format::label::{Encryption, Label, StoreConfig};
+use crate::format::label::{Encryption, Label, MemberRow, MemberTable, StoreConfig};
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember, Steps};
@@ -40,9 +40,20 @@ impl OpenOptions {
         }
         Arc::new(FaultMember::new(member, faults))
     }
+}
 
-    fn seat(&self, place: PathBuf, member: DirectoryMember, number: usize) -> Seat {
-        Seat { place, member: Some(self.share(member, number)), absence: None }
+impl Seat {
+    /// Puts a member on the seat.
+    pub(super) fn take(
+        &mut self,
+        options: &OpenOptions,
+        place: PathBuf,
+        member: DirectoryMember,
+        number: usize,
+    ) {
+        self.place = place;
+        self.member = Some(options.share(member, number));
+        self.absence = None;
     }
 }
 
@@ -67,79 +78,43 @@ impl Store {
                 "name a member directory of a store, or make one: pinstripe init --member DIR",
             )
         })?;
-        let (first, label) = read_member(&any)?;
-        let mut seats: Vec<Seat> = (label.places.iter())
-            .map(|place| Seat { place: path(place), member: None, absence: None })
-            .collect();
-        let mut moved = Vec::new();
-        let own = usize::from(label.member);
-        let own_old = std::mem::replace(&mut seats[own].place, any.clone());
-        seats[own].member = Some(options.share(first, own));
-        if own_old != any {
-            moved.push((own, own_old.clone()));
-        }
-        for number in 0..seats.len() {
-            let last_seen = path(&label.places[number]);
-            let mut absence = None;
-            for candidate in candidates(&last_seen, &own_old, &any) {
-                match seat_at(&candidate, &label.config) {
-                    Ok((member, found)) => {
-                        let found = usize::from(found.member);
-                        if found != number {
-                            absence = absence.or(Some(another(&candidate, number, found)));
-                        }
-                        let home = path(&label.places[found]);
-                        if seats[found].member.is_none() {
-                            if candidate != home {
-                                moved.push((found, home));
-                            }
-                            seats[found] = options.seat(candidate, member, found);
-                        }
-                        if found == number {
-                            break;
-                        }
-                    }
-                    Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-                    Err(error) => absence = absence.or(Some(error)),
-                }
-            }
-            if seats[number].member.is_none() {
-                seats[number].absence = absence;
-            }
-        }
-        let config = label.config;
+        let search = Search::run(&any)?;
+        let (seats, moved) = search.seats(&options);
+        let Search { newest: Label { config, table, .. }, own_old, .. } = search;
         let (keys, opener) = match config.encryption {
             Encryption::None => (Some(read_keys(&seats, &config)?), Opener::clear()),
             _ => (None, Opener::locked()),
         };
-        let mut store = Store { config, seats, moved, keys, opener, unlocked: None, options };
-        store.seat_unlabelled(|number| candidates(&path(&label.places[number]), &own_old, &any));
+        let unlocked = None;
+        let mut store = Store { config, seats, table, moved, keys, opener, unlocked, options };
+        store.seat_unlabelled(|place| candidates(place, &own_old, &any));
         store.require_quorum()?;
         Ok(store)
     }
 
     /// Seats members of which only the label is damaged or gone: their directory is where it
     /// should be, and what it holds says whose it is. The label is written anew by repair.
-    fn seat_unlabelled(&mut self, candidates: impl Fn(usize) -> Vec<PathBuf>) {
+    fn seat_unlabelled(&mut self, candidates: impl Fn(&Path) -> Vec<PathBuf>) {
         for number in 0..self.seats.len() {
             let no_label = |error: &Error| matches!(error.kind(), Kind::Corrupt | Kind::NotFound);
             if !self.seats[number].absence.as_ref().is_some_and(no_label) {
                 continue;
             }
-            for candidate in candidates(number) {
+            for candidate in candidates(&self.seats[number].place) {
                 if let Ok(member) = DirectoryMember::open(&candidate)
-                    && self.is_ours(&member, number)
+                    && self.is_ours(&member)
                 {
-                    self.seats[number] = self.options.seat(candidate, member, number);
+                    self.seats[number].take(&self.options, candidate, member, number);
                     break;
                 }
             }
         }
     }
 
-    /// Whether a member without a sound label is the one of this number: the first sound header
-    /// of its extents says so, or, when there is none, it holds the store's keys.
-    fn is_ours(&self, member: &DirectoryMember, number: usize) -> bool {
+    /// Whether a member without a sound label is one of this store: the first sound header of its
+    /// extents says so, or, when there is none, it holds the store's keys. Which one it is follows
+    /// from where it is, and matters little: each extent says itself which one it is.
+    fn is_ours(&self, member: &DirectoryMember) -> bool {
         if !matches!(read_label(member), Err(error) if error.kind() != Kind::Unsupported) {
             return false;
         }
@@ -152,9 +127,7 @@ impl Store {
             })
         });
         match headers.next() {
-            Some(header) => {
-                header.store == self.config.store && usize::from(header.member) == number
-            }
+            Some(header) => header.store == self.config.store,
             None => {
                 let ids = member.list(Room::Keys).unwrap_or_default();
                 ids.into_iter().any(|(id, _)| {
@@ -164,19 +137,6 @@ impl Store {
                 })
             }
         }
-    }
-
-    /// Makes an empty directory into the member of this number, which is absent. It has no label
-    /// yet.
-    ///
-    /// # Errors
-    /// [`Kind::Refused`] when the directory is not empty.
-    pub fn seat_new(&mut self, number: usize, place: &Path) -> Result<()> {
-        let member = DirectoryMember::create_in_with(place, self.options.steps.clone())?;
-        let place = std::fs::canonicalize(place)
-            .map_err(|error| Error::io("cannot make this path absolute", place, error))?;
-        self.seats[number] = self.options.seat(place, member, number);
-        Ok(())
     }
 
     fn require_quorum(&self) -> Result<()> {
@@ -232,18 +192,116 @@ fn read_label(member: &DirectoryMember) -> Result<Label> {
     })
 }
 
-fn seat_at(place: &Path, config: &StoreConfig) -> Result<(DirectoryMember, Label)> {
-    let (member, label) = read_member(place)?;
-    if label.config.store != config.store {
-        return Err(Error::new(Kind::WrongMember, "this member belongs to another store")
-            .at(place)
-            .expected(config.store, label.config.store));
+/// What was found of a store, and by which table of members.
+struct Search {
+    any: PathBuf,
+    /// Where the member at hand was when its label was written.
+    own_old: PathBuf,
+    /// The label with the truest table.
+    newest: Label,
+    /// The directories looked at: the label of a member of the store, or why it is none.
+    looked: Vec<(PathBuf, Result<Label>)>,
+}
+
+impl Search {
+    /// Looks wherever the labels say that members are, the label with the truest table last.
+    fn run(any: &Path) -> Result<Self> {
+        let own = read_member(any)?.1;
+        let own_old = path(own_place(&own.table, &own));
+        let looked = vec![(any.to_path_buf(), Ok(own.clone()))];
+        let mut search = Search { any: any.to_path_buf(), own_old, newest: own.clone(), looked };
+        while let Some(place) = search.unseen() {
+            let found = read_member(&place).and_then(|(_, label)| match label {
+                label if label.config.store != own.config.store => {
+                    Err(Error::new(Kind::WrongMember, "this member belongs to another store")
+                        .at(&place)
+                        .expected(own.config.store, label.config.store))
+                }
+                label if label.config != own.config => {
+                    Err(Error::corrupt("this label describes the store in another way", &place)
+                        .advice("open the store through another member"))
+                }
+                label => Ok(label),
+            });
+            match &found {
+                Ok(label) if label.table.replaces(&search.newest.table) => {
+                    search.newest = label.clone();
+                    search.own_old = path(own_place(&label.table, &own));
+                }
+                // A newer version knows more than this one.
+                Err(error) if error.kind() == Kind::Unsupported => return Err(error.duplicate()),
+                _ => {}
+            }
+            search.looked.push((place, found));
+        }
+        Ok(search)
     }
-    if label.config != *config {
-        return Err(Error::corrupt("this label describes the store in another way", place)
-            .advice("open the store through another member"));
+
+    /// A place where a member may be and nobody looked yet.
+    fn unseen(&self) -> Option<PathBuf> {
+        let mut places = self.newest.table.rows.iter().flat_map(|row| self.candidates(row));
+        places.find(|place| self.looked.iter().all(|(looked, _)| looked != place))
     }
-    Ok((member, label))
+
+    fn candidates(&self, row: &MemberRow) -> Vec<PathBuf> {
+        candidates(&path(&row.place), &self.own_old, &self.any)
+    }
+
+    /// The seats of the table, and which members were found in another place than it says.
+    fn seats(&self, options: &OpenOptions) -> (Vec<Seat>, Vec<(usize, PathBuf)>) {
+        let mut seats: Vec<Seat> = (0..self.newest.table.next).map(|_| Seat::default()).collect();
+        let mut moved = Vec::new();
+        for row in &self.newest.table.rows {
+            let number = usize::from(row.number);
+            let seat = &mut seats[number];
+            seat.row = Some(row.clone());
+            seat.place = path(&row.place);
+            let candidates = self.candidates(row);
+            let is_it = |label: &Label| {
+                let own = label.table.row(number).filter(|_| label.member == row.number);
+                own.is_some_and(|own| own.id == row.id)
+            };
+            let mine = self.looked.iter().filter_map(|(place, found)| match found {
+                Ok(label) if is_it(label) => Some(place),
+                _ => None,
+            });
+            // The member at hand; else the one that is where it should be; else any.
+            let rank = |place: &Path| {
+                let at = candidates.iter().position(|candidate| candidate == place);
+                (place != self.any, at.unwrap_or(candidates.len()))
+            };
+            let found = mine.min_by_key(|place| rank(place));
+            match found.map(|place| (place, DirectoryMember::open(place))) {
+                Some((place, Ok(member))) => {
+                    if *place != seat.place {
+                        moved.push((number, seat.place.clone()));
+                    }
+                    seat.take(options, place.clone(), member, number);
+                }
+                Some((_, Err(error))) => seat.absence = Some(error),
+                None => seat.absence = self.absence(number, &candidates),
+            }
+        }
+        (seats, moved)
+    }
+
+    /// Why a member is in none of the places where it may be.
+    fn absence(&self, number: usize, candidates: &[PathBuf]) -> Option<Error> {
+        let why = |candidate: &PathBuf| {
+            let (_, found) = self.looked.iter().find(|(place, _)| place == candidate)?;
+            Some(match found {
+                Ok(label) => another(candidate, number, label.member.into()),
+                Err(error) => error.duplicate(),
+            })
+        };
+        candidates.iter().find_map(why)
+    }
+}
+
+/// Where a label's own member is, as far as a table knows.
+fn own_place<'a>(table: &'a MemberTable, own: &'a Label) -> &'a [u8] {
+    let row = |table: &'a MemberTable| table.row(own.member.into()).map(|row| &row.place[..]);
+    row(table).or_else(|| row(&own.table)).unwrap_or_default()
 }
 
 /// The error for a place that holds member `found` of the store instead of member `number`.
@@ -312,12 +370,11 @@ mod tests {
             now_seconds: 0,
         })
         .unwrap();
-        let config = StoreConfig { data: 7, ..config };
-        let label = Label { config, member: 6, places: vec![b"/nowhere".to_vec(); 8] };
+        let mut label = read_member(&places[1]).unwrap().1;
+        label.config = StoreConfig { parity: 0, ..config };
         std::fs::write(places[1].join(ExtentName::Label.path()), label.encode()).unwrap();
         let store = Store::open(&places[0], &Plan::default()).unwrap();
         assert_eq!(store.absent().collect::<Vec<_>>(), [1]);
-        assert!(Store::open(&places[1], &Plan::default()).is_err());
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Where every byte of a stripe set lies: pure arithmetic, no bytes touched.
 //!
 //! The logical run is cut into rows of D strips; a row adds P parity strips and lays its N = D + P
-//! strips over the N members by a permutation of its own, drawn from the set id and the row
-//! number. So a sequential read loads all members alike, and no stride through the run can stay
-//! on one member. Each member has exactly one strip of each row, at `header + row * strip size`.
+//! strips over N slots, one extent each, by a permutation of its own, drawn from the set id and
+//! the row number. So a sequential read loads all extents alike, and no stride through the run can stay
+//! on one of them. Each slot has exactly one strip of each row, at `header + row * strip size`.
 //!
 //! The last row is cut, not padded: of its L bytes each data strip gets `ceil(L / D)` rounded up
 //! to 64, as long as there are bytes left, so the last strips may be short or empty.
 //!
 //! Words: a *position* is a strip's place in its row (0..D data in logical order, then P, Q); a
-//! *member* is where the permutation puts it; a *column* is a byte range within a strip.
+//! *slot* is where the permutation puts it, and which member
+//! holds that is not said here; a *column* is a byte range within a strip.
 
 use std::ops::Range;
 
@@ -21,47 +22,47 @@ use crate::id::SetId;
 /// Strips of a short row are a multiple of this many bytes: one cache line.
 const SHORT_STRIP_UNIT_BYTES: u64 = 64;
 
-/// Which member holds which position of one row.
+/// Which slot holds which position of one row.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Permutation {
-    members: [u8; MEMBERS_MAX],
+    slots: [u8; MEMBERS_MAX],
     count: usize,
 }
 
 impl Permutation {
-    /// The permutation of row `row` of a set over `count` members (at most 255).
+    /// The permutation of row `row` of a set over `count` slots (at most 255).
     ///
     /// Part of the format: SplitMix64, whose state starts as the first eight bytes of the set id
     /// (little-endian) XOR `row * 0xd1342543de82ef95`, drives a Fisher-Yates shuffle of 0..N from
     /// the last place down; the place to swap with is the high half of `draw * (place + 1)`. The
     /// factor is not SplitMix64's own increment, or rows would be shifted copies of each other.
     pub fn new(set: SetId, row: u64, count: usize) -> Self {
-        let mut members = [0; MEMBERS_MAX];
-        for (number, place) in members[..count].iter_mut().enumerate() {
+        let mut slots = [0; MEMBERS_MAX];
+        for (number, place) in slots[..count].iter_mut().enumerate() {
             *place = number as u8;
         }
         let seed: [u8; 8] = *set.0.first_chunk().expect("a set id has 16 bytes");
         let mut state = u64::from_le_bytes(seed) ^ row.wrapping_mul(0xd134_2543_de82_ef95);
         for place in (1..count).rev() {
             let draw = u128::from(split_mix_64(&mut state));
-            members.swap(place, ((draw * (place as u128 + 1)) >> 64) as usize);
+            slots.swap(place, ((draw * (place as u128 + 1)) >> 64) as usize);
         }
-        Permutation { members, count }
+        Permutation { slots, count }
     }
 
-    /// The member that holds a position.
-    pub fn member(&self, position: usize) -> usize {
-        self.members().nth(position).expect("a position is below D + P")
+    /// The slot that holds a position.
+    pub fn slot(&self, position: usize) -> usize {
+        self.slots().nth(position).expect("a position is below D + P")
     }
 
-    /// The position that a member holds.
-    pub fn position(&self, member: usize) -> usize {
-        self.members().position(|held_by| held_by == member).expect("a member is below D + P")
+    /// The position that a slot holds.
+    pub fn position(&self, slot: usize) -> usize {
+        self.slots().position(|held_by| held_by == slot).expect("a slot is below D + P")
     }
 
-    /// The members in the order of their positions.
-    pub fn members(&self) -> impl Iterator<Item = usize> {
-        self.members[..self.count].iter().map(|&member| member.into())
+    /// The slots in the order of their positions.
+    pub fn slots(&self) -> impl Iterator<Item = usize> {
+        self.slots[..self.count].iter().map(|&slot| slot.into())
     }
 }
 
@@ -121,9 +122,9 @@ pub struct Piece {
     pub row: u64,
     /// The data strip in the row.
     pub position: usize,
-    /// The member that holds the strip.
-    pub member: usize,
-    /// Where the piece begins in the member's extent.
+    /// The slot that holds the strip.
+    pub slot: usize,
+    /// Where the piece begins in the slot's extent.
     pub extent_offset: u64,
     /// The bytes of the strip that it is.
     pub column: Range<u32>,
@@ -181,28 +182,28 @@ impl Layout {
         RowShape::new(self.geometry, start, self.logical_bytes - start)
     }
 
-    /// Which member holds which position of a row.
+    /// Which slot holds which position of a row.
     pub fn permutation(&self, row: u64) -> Permutation {
         Permutation::new(self.set, row, self.geometry.members())
     }
 
-    /// Where the strip of a row begins in every member's extent.
+    /// Where the strip of a row begins in every slot's extent.
     pub fn strip_offset(&self, row: u64) -> u64 {
         HEADER_BYTES as u64 + row * u64::from(self.geometry.strip_bytes())
     }
 
-    /// Where the trailer begins in a member's extent.
-    pub fn trailer_offset(&self, member: usize) -> u64 {
+    /// Where the trailer begins in a slot's extent.
+    pub fn trailer_offset(&self, slot: usize) -> u64 {
         let Some(last) = self.rows().checked_sub(1) else {
             return HEADER_BYTES as u64;
         };
-        let position = self.permutation(last).position(member);
+        let position = self.permutation(last).position(slot);
         self.strip_offset(last) + u64::from(self.row_shape(last).strip_len(position))
     }
 
-    /// Length of a member's whole extent in bytes.
-    pub fn extent_bytes(&self, member: usize) -> u64 {
-        self.trailer_offset(member) + self.geometry.tail_bytes(self.rows())
+    /// Length of a slot's whole extent in bytes.
+    pub fn extent_bytes(&self, slot: usize) -> u64 {
+        self.trailer_offset(slot) + self.geometry.tail_bytes(self.rows())
     }
 
     /// Cuts a range of the logical run into what lies in one strip each, in logical order.
@@ -227,7 +228,7 @@ impl Layout {
             Some(Piece {
                 row,
                 position,
-                member: permutation.member(position),
+                slot: permutation.slot(position),
                 extent_offset: strip_offset + u64::from(column.start),
                 column,
                 logical,

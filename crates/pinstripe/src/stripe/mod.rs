@@ -1,4 +1,4 @@
-//! One logical byte run laid over N members, D data + P parity: written once, read back whole
+//! One logical byte run laid over N slots, one member each, D data + P parity: written once, read back whole
 //! while any P members are gone.
 //!
 //! [`geometry`] says where every byte lies (pure), [`SetWriter`] makes the extents, [`SetReader`]
@@ -16,6 +16,7 @@
 
 pub mod geometry;
 
+mod holders;
 mod reader;
 mod report;
 mod row;

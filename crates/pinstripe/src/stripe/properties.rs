@@ -34,7 +34,7 @@ fn hurt_strips(
         }
         let len = u64::from(layout.row_shape(row).strip_len(position));
         if len > 0 {
-            let member = layout.permutation(row).member(position);
+            let member = layout.permutation(row).slot(position);
             fixture.flip(member, layout.strip_offset(row) + at % len);
             hit.insert((row, position));
         }
@@ -88,7 +88,7 @@ proptest! {
         let rebuilt: BTreeSet<_> = report
             .rebuilt
             .iter()
-            .map(|r| (r.row, fixture.layout.permutation(r.row).position(r.member)))
+            .map(|r| (r.row, fixture.layout.permutation(r.row).position(r.slot)))
             .collect();
         let data_hit: BTreeSet<_> =
             hit.iter().copied().filter(|&(_, position)| position < geometry.data()).collect();
@@ -98,7 +98,7 @@ proptest! {
         let mut expected: Vec<_> = hit
             .iter()
             .map(|&(row, position)| {
-                (fixture.layout.permutation(row).member(position), Part::Strip(row), true)
+                (fixture.layout.permutation(row).slot(position), Part::Strip(row), true)
             })
             .collect();
         expected.sort_unstable();
@@ -180,7 +180,7 @@ proptest! {
         if let Ok(set) = fixture.try_open() {
             let found = set.verify(&mut |_| {});
             prop_assert_eq!(found.is_whole(), len == whole);
-            prop_assert!(found.damage.iter().all(|damage| damage.member == member));
+            prop_assert!(found.damage.iter().all(|damage| damage.slot == member));
             prop_assert!(geometry.parity() == 0 || found.lost_ranges.is_empty());
             if geometry.parity() > 0 {
                 fixture.assert_reads(&set);

@@ -12,13 +12,16 @@
 //! Never here: retries. Whoever wants an extent looked at again opens the set again.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use super::geometry::{Geometry, Layout, Piece};
+use super::holders::Standing;
 use super::report::{Part, ReadReport, Reason};
 use super::row::{Row, Trust};
 use crate::error::{Error, Kind, Result};
-use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Header, SetKind, Trailer};
+use crate::format::stripe_set::{
+    Checksum, FOOTER_BYTES, Footer, HEADER_BYTES, SetKind, Trailer, checksum,
+};
 use crate::id::{SetId, StoreId};
 use crate::member::{ExtentName, Member, SharedMember};
 
@@ -28,21 +31,23 @@ const TAIL_GUESS_BYTES: u64 = 16 << 10;
 
 /// An open stripe set. Any number of threads may read through one.
 pub struct SetReader {
-    /// By member number, exactly N.
+    /// By member number.
     members: Vec<Option<SharedMember>>,
     name: ExtentName,
     trailer: Trailer,
     layout: Layout,
-    /// By member number: what its header says, once it was looked at.
-    headers: Vec<OnceLock<Result<(), Reason>>>,
+    /// By member number: which slot its header says, once it was looked at.
+    pub(super) headers: Vec<OnceLock<Result<usize, Reason>>>,
+    /// By slot: where it stands, once somebody had to know.
+    pub(super) standings: OnceLock<Vec<Standing>>,
 }
 
 impl SetReader {
     /// Opens the set whose extents have this name, by any one good trailer.
     ///
-    /// `members` stand by member number, `None` for one that is missing. A set over fewer members
-    /// than given uses the first of them, a set over more counts the rest as missing. Which member
-    /// is asked first depends on the set id, so that many sets load all members.
+    /// `members` stand by member number, `None` for one that is missing or was never there. Any
+    /// of them may have any slot of the set, or none. Which member is asked first depends on the
+    /// set id, so that many sets load all members.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when no member has the extent; [`Kind::Unsupported`] when a newer
@@ -76,15 +81,13 @@ impl SetReader {
         name: ExtentName,
         trailer: Trailer,
     ) -> Result<Self> {
-        let count = trailer.geometry.members();
-        let mut members = members.to_vec();
-        members.resize(count, None);
         Ok(SetReader {
-            members,
+            members: members.to_vec(),
             name,
             layout: Layout::new(trailer.geometry, trailer.set, trailer.logical_bytes)?,
             trailer,
-            headers: (0..count).map(|_| OnceLock::new()).collect(),
+            headers: members.iter().map(|_| OnceLock::new()).collect(),
+            standings: OnceLock::new(),
         })
     }
 
@@ -170,10 +173,7 @@ impl SetReader {
         for piece in self.layout.row_pieces(row, range.clone()) {
             let start = out.len();
             out.resize(start + piece.column.len(), 0);
-            let fetched = self
-                .header(piece.member)
-                .and_then(|()| self.fetch(piece.member, piece.extent_offset, &mut out[start..]));
-            match fetched {
+            match self.fetch(piece.slot, piece.extent_offset, &mut out[start..], None) {
                 Ok(()) => report.fetched_bytes += piece.column.len() as u64,
                 Err(reason) => lost.push((piece, reason)),
             }
@@ -254,11 +254,19 @@ impl SetReader {
 
     /// The member of this number, if it is there.
     pub(super) fn member(&self, member: usize) -> Option<&dyn Member> {
-        self.members[member].as_deref()
+        self.members.get(member)?.as_deref()
     }
 
-    /// Says in one line what is wrong with a part of a member's extent, and where that is.
-    pub fn describe(&self, member: usize, part: Part, reason: &Reason) -> String {
+    /// How many members were given, those included that are not there.
+    pub(super) fn places(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Says in one line what is wrong with a part of an extent, and where that is.
+    pub fn describe(&self, slot: usize, part: Part, reason: &Reason) -> String {
+        let Some(member) = self.member_of(slot) else {
+            return format!("slot {slot}, {part}: {}: {reason}", self.name.path());
+        };
         match reason {
             // These name the place themselves.
             Reason::Header(_) | Reason::Unreadable(_) => {
@@ -276,51 +284,50 @@ impl SetReader {
         }
     }
 
+    /// Fills `buf` from a slot's extent on whichever member gives it: one whose header is right;
+    /// or, where the checksum of what is wanted is given, one that has those bytes.
+    pub(super) fn fetch(
+        &self,
+        slot: usize,
+        offset: u64,
+        buf: &mut [u8],
+        recorded: Option<&Checksum>,
+    ) -> Result<(), Reason> {
+        if recorded.is_none()
+            && let Some(member) = self.quick(slot)
+            && self.read_from(member, offset, buf).is_ok()
+        {
+            return Ok(());
+        }
+        let standing = &self.standings()[slot];
+        let mut failed = standing.reason.clone();
+        let candidates = match recorded {
+            None => standing.sound.clone(),
+            Some(_) => standing.members().collect(),
+        };
+        for member in candidates {
+            match self.read_from(member, offset, buf) {
+                Ok(()) if recorded.is_none_or(|recorded| checksum(buf) == *recorded) => {
+                    return Ok(());
+                }
+                Ok(()) => failed = Reason::Checksum,
+                Err(reason) => failed = reason,
+            }
+        }
+        Err(failed)
+    }
+
     /// Fills `buf` from a member's extent, which is neither believed nor doubted.
-    pub(super) fn fetch(&self, member: usize, offset: u64, buf: &mut [u8]) -> Result<(), Reason> {
+    pub(super) fn read_from(
+        &self,
+        member: usize,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), Reason> {
         let there = self.member(member).ok_or(Reason::MemberMissing)?;
         there
             .read_at(self.name, offset, buf)
             .map_err(|error| Reason::unreadable(error.at(there.place().join(self.name.path()))))
-    }
-
-    /// Whether a member's extent may be believed by its header, read at first use.
-    ///
-    /// Two threads may both look at first; they see the same and one answer is kept.
-    pub(super) fn header(&self, member: usize) -> Result<(), Reason> {
-        if let Some(known) = self.headers[member].get() {
-            return known.clone();
-        }
-        let found = self.read_header(member);
-        self.headers[member].get_or_init(|| found).clone()
-    }
-
-    /// Reads a member's header and compares it with what it must be.
-    pub(super) fn read_header(&self, member: usize) -> Result<(), Reason> {
-        let mut block = [0; HEADER_BYTES];
-        self.fetch(member, 0, &mut block)?;
-        let expected = self.expected_header(member);
-        let wrong = |error: Error| Reason::Header(Arc::new(error.at(self.place(member))));
-        let found = Header::decode(&block).map_err(wrong)?;
-        if found == expected {
-            return Ok(());
-        }
-        let name = |header: &Header| {
-            let Header { store, set, geometry, member, .. } = header;
-            let (data, parity) = (geometry.data(), geometry.parity());
-            let (store, set, strip) = (store.short(), set.short(), geometry.strip_bytes());
-            format!("store {store} set {set} member {member} of {data}+{parity} x {strip}")
-        };
-        Err(wrong(
-            Error::new(Kind::WrongMember, "the extent belongs elsewhere")
-                .expected(name(&expected), name(&found)),
-        ))
-    }
-
-    /// What a member's header must say.
-    pub(super) fn expected_header(&self, member: usize) -> Header {
-        let Trailer { store, set, kind, geometry, .. } = self.trailer;
-        Header { store, set, kind, geometry, member: member as u8 }
     }
 }
 

@@ -13,7 +13,7 @@ pub enum Reason {
     MemberMissing,
     /// The member is there, the extent is not.
     ExtentMissing,
-    /// The header is damaged, or that of another store, set, member or geometry.
+    /// The header is damaged, or that of another store, set or geometry.
     Header(Arc<Error>),
     /// The member could not give the bytes: an I/O error, or the extent is too short.
     Unreadable(Arc<Error>),
@@ -51,8 +51,10 @@ impl fmt::Display for Reason {
 /// A strip that was rebuilt from the others of its row.
 #[derive(Debug, Clone)]
 pub struct Rebuilt {
-    /// The member that should have given it.
-    pub member: usize,
+    /// The slot whose strip it is.
+    pub slot: usize,
+    /// The member that should have given it, when one is there.
+    pub member: Option<usize>,
     /// The row.
     pub row: u64,
     /// Why it did not.
@@ -92,11 +94,13 @@ impl fmt::Display for Part {
     }
 }
 
-/// One damaged part of one member's extent.
+/// One damaged part of one slot's extent.
 #[derive(Debug, Clone)]
 pub struct Damage {
-    /// The member.
-    pub member: usize,
+    /// The slot.
+    pub slot: usize,
+    /// The member that has it, or has lost it. `None` when that may be one that is not there.
+    pub member: Option<usize>,
     /// Which part of its extent.
     pub part: Part,
     /// What is wrong with it.
@@ -108,7 +112,7 @@ pub struct Damage {
 /// The state of a whole set.
 #[derive(Debug, Clone, Default)]
 pub struct Verification {
-    /// Everything that is not as it was written, by member, then by part.
+    /// Everything that is not as it was written, by slot, then by part.
     pub damage: Vec<Damage>,
     /// The ranges of the logical run that parity cannot bring back: sorted, disjoint, not touching.
     pub lost_ranges: Vec<Range<u64>>,
@@ -117,7 +121,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether every byte on every member is as it was written.
+    /// Whether every byte of every slot is as it was written.
     pub fn is_whole(&self) -> bool {
         self.damage.is_empty()
     }

@@ -135,14 +135,14 @@ impl<'a> Row<'a> {
         ranges
     }
 
-    /// The member that holds a position.
-    pub(super) fn member(&self, position: usize) -> usize {
-        self.permutation.member(position)
+    /// The slot that holds a position.
+    pub(super) fn slot(&self, position: usize) -> usize {
+        self.permutation.slot(position)
     }
 
-    /// The position that a member holds.
-    pub(super) fn position(&self, member: usize) -> usize {
-        self.permutation.position(member)
+    /// The position that a slot holds.
+    pub(super) fn position(&self, slot: usize) -> usize {
+        self.permutation.position(slot)
     }
 
     /// The columns that there are of a strip, which may be shorter than the row's longest.
@@ -152,7 +152,7 @@ impl<'a> Row<'a> {
     }
 
     fn recorded_checksum(&self, position: usize) -> &Checksum {
-        self.set.trailer().checksum(self.row, self.member(position))
+        self.set.trailer().checksum(self.row, self.slot(position))
     }
 
     /// Reads a strip unless that was tried before; says whether it is at hand.
@@ -173,16 +173,14 @@ impl<'a> Row<'a> {
         if bytes.is_empty() {
             return Ok(bytes);
         }
-        let member = self.member(position);
-        if self.trust == Trust::Header {
-            self.set.header(member)?;
-        }
         let offset = self.set.layout().strip_offset(self.row) + u64::from(part.start);
-        self.set.fetch(member, offset, &mut bytes)?;
+        let slot = self.slot(position);
+        let recorded = match self.trust {
+            Trust::Header => None,
+            Trust::Checksum => Some(self.recorded_checksum(position)),
+        };
+        self.set.fetch(slot, offset, &mut bytes, recorded)?;
         report.fetched_bytes += bytes.len() as u64;
-        if self.trust == Trust::Checksum && checksum(&bytes) != *self.recorded_checksum(position) {
-            return Err(Reason::Checksum);
-        }
         Ok(bytes)
     }
 
@@ -211,8 +209,9 @@ impl<'a> Row<'a> {
             }
             let rebuilt = Strip::AtHand(Cow::Owned(bytes));
             if let Strip::Lost(reason) = std::mem::replace(&mut self.strips[position], rebuilt) {
-                let member = self.member(position);
-                report.rebuilt.push(Rebuilt { member, row: self.row, reason });
+                let slot = self.slot(position);
+                let member = self.set.member_of(slot);
+                report.rebuilt.push(Rebuilt { slot, member, row: self.row, reason });
             }
         }
         Ok(())
@@ -224,7 +223,7 @@ impl<'a> Row<'a> {
         for (position, strip) in self.strips.iter().enumerate() {
             if let Strip::Lost(reason) = strip {
                 let part = Part::Strip(self.row);
-                strips.push(self.set.describe(self.member(position), part, reason));
+                strips.push(self.set.describe(self.slot(position), part, reason));
             }
         }
         let is_lost = |&position: &usize| matches!(self.strips[position], Strip::Lost(_));

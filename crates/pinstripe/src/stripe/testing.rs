@@ -38,7 +38,7 @@ pub fn rewritten(set: &SetReader, member: usize) -> Result<Vec<u8>> {
 
 /// What a verification found, in a form that compares.
 pub fn damage_of(found: &Verification) -> Vec<(usize, Part, bool)> {
-    found.damage.iter().map(|damage| (damage.member, damage.part, damage.repairable)).collect()
+    found.damage.iter().map(|damage| (damage.slot, damage.part, damage.repairable)).collect()
 }
 
 /// A finished set on members in memory.

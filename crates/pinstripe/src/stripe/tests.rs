@@ -112,7 +112,7 @@ fn a_member_that_gives_wrong_or_short_bytes_is_rebuilt() {
         let report = set.read_verified(0..set.logical_bytes(), &mut out).unwrap();
         assert!(out == fixture.content, "{plan}");
         assert!(!report.rebuilt.is_empty(), "{plan}");
-        assert!(report.rebuilt.iter().all(|rebuilt| rebuilt.member == 2), "{plan}");
+        assert!(report.rebuilt.iter().all(|rebuilt| rebuilt.slot == 2), "{plan}");
     }
 }
 
@@ -128,7 +128,7 @@ fn a_broken_member_is_rebuilt_and_named() {
     });
     assert_eq!(report.rebuilt.len(), data_strips.count());
     let rebuilt = &report.rebuilt[0];
-    assert!(rebuilt.member == 2 && matches!(rebuilt.reason, Reason::Unreadable(_)));
+    assert!(rebuilt.slot == 2 && matches!(rebuilt.reason, Reason::Unreadable(_)));
     let text = set.describe(2, Part::Strip(rebuilt.row), &rebuilt.reason);
     assert!(text.contains("member 2") && text.contains("/disk2"), "{text}");
 }
@@ -151,21 +151,75 @@ fn a_damaged_header_is_found_and_costs_nothing() {
 }
 
 #[test]
-fn swapped_extents_are_erasures() {
+fn extents_may_lie_on_any_members() {
     let fixture = Fixture::new(3, 2, 40_000);
     fixture.hurt(1, |extent| *extent = fixture.extents[4].clone());
     fixture.hurt(4, |extent| *extent = fixture.extents[1].clone());
     let set = fixture.open();
-    let report = fixture.assert_reads(&set);
-    assert!(!report.rebuilt.is_empty());
-    for rebuilt in &report.rebuilt {
-        assert!([1, 4].contains(&rebuilt.member));
-        let Reason::Header(error) = &rebuilt.reason else { panic!("{}", rebuilt.reason) };
-        assert_eq!(error.kind(), Kind::WrongMember);
+    assert!(fixture.assert_reads(&set).rebuilt.is_empty());
+    assert!(set.verify(&mut |_| {}).is_whole());
+    assert_eq!((set.member_of(1), set.holders_of(4)), (Some(4), &[1][..]));
+
+    // Numbers that were never taken, or are not there now, change nothing.
+    let mut members = vec![None; 20];
+    for (at, member) in [(19, 0), (3, 1), (7, 2), (0, 3), (12, 4)] {
+        members[at] = fixture.shared(&[])[member].clone();
     }
-    let mut out = Vec::new();
-    set.read_verified(0..40_000, &mut out).unwrap();
-    assert_eq!(out, fixture.content);
+    let set = SetReader::open(&members, Fixture::name(), STORE, SET).unwrap();
+    assert!(fixture.assert_reads(&set).rebuilt.is_empty());
+    assert_eq!((set.member_of(0), set.member_of(3)), (Some(19), Some(0)));
+}
+
+#[test]
+fn a_slot_on_two_members_is_read_from_whichever_is_sound() {
+    let fixture = Fixture::new(2, 1, 40_000);
+    let mut members = fixture.shared(&[]);
+    let copy = Arc::new(MemoryMember::new("/copy"));
+    copy.overwrite(Fixture::name(), fixture.extents[1].clone());
+    members.push(Some(copy));
+    let open = || SetReader::open(&members, Fixture::name(), STORE, SET).unwrap();
+    assert_eq!(open().holders_of(1), [1, 3]);
+    assert!(open().free_members().is_empty());
+    for damage in [20, fixture.layout.strip_offset(2) + 7] {
+        fixture.mend();
+        fixture.flip(1, damage);
+        let mut out = Vec::new();
+        let report = open().read_verified(0..40_000, &mut out).unwrap();
+        assert!(out == fixture.content && report.rebuilt.is_empty());
+    }
+    fixture.remove(1);
+    assert!(fixture.assert_reads(&open()).rebuilt.is_empty());
+    assert_eq!(open().free_members(), [1]);
+}
+
+#[test]
+fn an_extent_with_a_damaged_header_is_known_by_its_strips() {
+    let fixture = Fixture::new(3, 0, 60_000);
+    let mut members = fixture.shared(&[]);
+    members.rotate_left(1);
+    fixture.flip(0, 30);
+    fixture.flip(2, 30);
+    let set = SetReader::open(&members, Fixture::name(), STORE, SET).unwrap();
+    fixture.assert_reads(&set);
+    assert_eq!([0, 1, 2].map(|slot| set.member_of(slot)), [Some(2), Some(0), Some(1)]);
+    let found = damage_of(&set.verify(&mut |_| {}));
+    assert_eq!(found, [(0, Part::Header, true), (2, Part::Header, true)]);
+}
+
+#[test]
+fn a_slot_that_is_nowhere_has_a_home_only_if_that_can_be_told() {
+    let fixture = Fixture::new(3, 1, 30_000);
+    fixture.remove(1);
+    let mut members = fixture.shared(&[]);
+    members.push(Some(Arc::new(MemoryMember::new("/new"))));
+    let open = |members: &[_]| SetReader::open(members, Fixture::name(), STORE, SET).unwrap();
+    let set = open(&members);
+    assert_eq!((set.member_of(1), set.free_members()), (Some(1), vec![1, 4]));
+    members[1] = None;
+    let set = open(&members);
+    assert_eq!((set.member_of(1), set.free_members()), (None, vec![4]));
+    let found = set.verify(&mut |_| {});
+    assert!(matches!(found.damage[..], [Damage { slot: 1, member: None, .. }]));
 }
 
 #[test]
@@ -231,8 +285,8 @@ fn too_many_losses_are_named_exactly() {
     let fixture = small();
     fixture.remove(0);
     let permutation = fixture.layout.permutation(1);
-    let position = (0..3).find(|&position| permutation.member(position) != 0).unwrap();
-    let hurt = permutation.member(position);
+    let position = (0..3).find(|&position| permutation.slot(position) != 0).unwrap();
+    let hurt = permutation.slot(position);
     fixture.flip(hurt, fixture.layout.strip_offset(1) + 5);
 
     let set = fixture.open();

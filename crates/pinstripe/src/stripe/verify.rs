@@ -1,4 +1,4 @@
-//! Walks a whole stripe set: what is damaged, what is lost, and a member's extent written anew.
+//! Walks a whole stripe set: what is damaged, what is lost, and a slot's extent written anew.
 //!
 //! Invariants: `verify` reads every byte of every extent and reports each damaged part once; a
 //! rebuilt extent is byte for byte the one that was written first.
@@ -13,21 +13,21 @@ use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 use crate::member::ExtentWriter;
 
 impl SetReader {
-    /// Holds every strip of every member against its checksum, every header and trailer against
+    /// Holds every strip of every slot against its checksum, every header and trailer against
     /// what they must be. `progress` is told the bytes read, row by row.
     ///
     /// Damage is a result, not an error; a missing extent is one damage, not one for each row.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Verification {
         let mut found = Verification::default();
-        let members = self.geometry().members();
+        let slots = self.geometry().members();
         let tail = self.trailer().encode();
-        for member in 0..members {
-            self.verify_ends(member, &tail, &mut found);
+        for slot in 0..slots {
+            self.verify_ends(slot, &tail, &mut found);
         }
         progress(found.fetched_bytes);
 
-        // Of each member, whether some strip of it is beyond repair.
-        let mut hopeless = vec![false; members];
+        // Of each slot, whether some strip of it is beyond repair.
+        let mut hopeless = vec![false; slots];
         for row in 0..self.layout().rows() {
             let mut report = ReadReport::default();
             self.verify_row(row, &mut report, &mut hopeless, &mut found);
@@ -36,10 +36,10 @@ impl SetReader {
         }
         for damage in &mut found.damage {
             if damage.part == Part::Extent {
-                damage.repairable = !hopeless[damage.member];
+                damage.repairable = !hopeless[damage.slot];
             }
         }
-        found.damage.sort_by_key(|damage| (damage.member, damage.part));
+        found.damage.sort_by_key(|damage| (damage.slot, damage.part));
         found
     }
 
@@ -47,27 +47,23 @@ impl SetReader {
     pub fn verify_ends_only(&self) -> Verification {
         let mut found = Verification::default();
         let tail = self.trailer().encode();
-        (0..self.geometry().members()).for_each(|m| self.verify_ends(m, &tail, &mut found));
-        found.damage.sort_by_key(|damage| (damage.member, damage.part));
+        (0..self.geometry().members()).for_each(|slot| self.verify_ends(slot, &tail, &mut found));
+        found.damage.sort_by_key(|damage| (damage.slot, damage.part));
         found
     }
 
-    /// Appends a member's whole extent as it was first written: its own strips where they are
+    /// Appends a slot's whole extent as it was first written: its own strips where they are
     /// good, the others rebuilt. The caller seals the writer.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when a strip of this member is
+    /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when a strip of this slot is
     /// beyond repair; those of the writer.
-    pub fn rebuild_extent(
-        &self,
-        member: usize,
-        writer: &mut dyn ExtentWriter,
-    ) -> Result<ReadReport> {
+    pub fn rebuild_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<ReadReport> {
         let mut report = ReadReport::default();
-        writer.append(&self.expected_header(member).encode())?;
+        writer.append(&self.expected_header(slot).encode())?;
         for row in 0..self.layout().rows() {
             let mut strips = Row::whole(self, row);
-            let position = strips.position(member);
+            let position = strips.position(slot);
             strips.heal(&[position], &mut report)?;
             writer.append(strips.bytes(position))?;
         }
@@ -93,41 +89,47 @@ impl SetReader {
             }
         }
         for (position, reason) in lost {
-            let member = strips.member(position);
-            hopeless[member] |= !repairable;
+            let slot = strips.slot(position);
+            hopeless[slot] |= !repairable;
             if !reason.is_missing() {
-                found.damage.push(Damage { member, part: Part::Strip(row), reason, repairable });
+                let member = self.member_of(slot);
+                let part = Part::Strip(row);
+                found.damage.push(Damage { slot, member, part, reason, repairable });
             }
         }
     }
 
     /// Checks what stands before and behind the strips of one extent.
-    fn verify_ends(&self, member: usize, tail: &[u8], found: &mut Verification) {
+    fn verify_ends(&self, slot: usize, tail: &[u8], found: &mut Verification) {
+        let standing = &self.standings()[slot];
+        let at = standing.members().next();
         let mut damaged = |part, reason| {
-            found.damage.push(Damage { member, part, reason, repairable: true });
+            let member = at.or(standing.home);
+            found.damage.push(Damage { slot, member, part, reason, repairable: true });
         };
-        match self.read_header(member) {
-            Err(reason) if reason.is_missing() => return damaged(Part::Extent, reason),
-            Err(reason) => damaged(Part::Header, reason),
-            Ok(()) => found.fetched_bytes += HEADER_BYTES as u64,
+        let Some(member) = at else { return damaged(Part::Extent, standing.reason.clone()) };
+        if standing.sound.is_empty() {
+            damaged(Part::Header, standing.reason.clone());
+        } else {
+            found.fetched_bytes += HEADER_BYTES as u64;
         }
-        match self.verify_tail(member, tail) {
+        match self.verify_tail(slot, member, tail) {
             Err(reason) => damaged(Part::Trailer, reason),
             Ok(()) => found.fetched_bytes += tail.len() as u64,
         }
     }
 
-    fn verify_tail(&self, member: usize, expected: &[u8]) -> Result<(), Reason> {
+    fn verify_tail(&self, slot: usize, member: usize, expected: &[u8]) -> Result<(), Reason> {
         let there = self.member(member).ok_or(Reason::MemberMissing)?;
         let wrong = |error: Error| Reason::Unreadable(Arc::new(error.at(self.place(member))));
-        let expected_bytes = self.layout().extent_bytes(member);
+        let expected_bytes = self.layout().extent_bytes(slot);
         let extent_bytes = there.len(self.name()).map_err(wrong)?;
         if extent_bytes != expected_bytes {
             let error = Error::corrupt("the extent has a wrong length", self.place(member));
             return Err(wrong(error.expected(expected_bytes, extent_bytes)));
         }
         let mut found = vec![0; expected.len()];
-        self.fetch(member, self.layout().trailer_offset(member), &mut found)?;
+        self.read_from(member, self.layout().trailer_offset(slot), &mut found)?;
         if found == expected {
             return Ok(());
         }

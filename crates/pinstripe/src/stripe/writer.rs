@@ -1,7 +1,7 @@
-//! Lays a byte run over members as it arrives, one row in memory at a time.
+//! Lays a byte run over slots as it arrives, one row in memory at a time.
 //!
 //! Invariants: a strip's buffer goes to the sink as it was filled, without another copy; each
-//! member gets header, strips and trailer in exactly this order; the same bytes appended in any
+//! slot gets header, strips and trailer in exactly this order; the same bytes appended in any
 //! portions give the same extents.
 //!
 //! Never here: writing. A [`StripSink`] takes the buffers wherever they go.
@@ -17,14 +17,14 @@ use crate::format::stripe_set::{
 };
 use crate::id::{SetId, StoreId};
 
-/// Where the parts of the members' extents go.
+/// Where the parts of the slots' extents go.
 pub trait StripSink {
-    /// Takes the next part of a member's extent; parts of one member arrive in order.
+    /// Takes the next part of a slot's extent; parts of one slot arrive in order.
     ///
     /// # Errors
     /// Whatever keeps the set from being finished: the writer stops with the same error. A sink
     /// that can go on without a member returns `Ok`.
-    fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()>;
+    fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()>;
 
     /// An empty buffer with room for `capacity` bytes; a sink that recycles buffers hands out
     /// old ones.
@@ -38,7 +38,7 @@ pub trait StripSink {
 pub struct Summary {
     /// Bytes of the logical run.
     pub logical_bytes: u64,
-    /// Length of each member's extent in bytes, by member number.
+    /// Length of each slot's extent in bytes, by slot number.
     pub extent_bytes: Vec<u64>,
 }
 
@@ -135,8 +135,8 @@ impl SetWriter {
             checksums: std::mem::take(&mut self.checksums),
         };
         let tail = trailer.encode();
-        for member in 0..self.geometry.members() {
-            self.send(member, tail.clone(), sink)?;
+        for slot in 0..self.geometry.members() {
+            self.send(slot, tail.clone(), sink)?;
         }
         Ok(Summary { logical_bytes: self.position, extent_bytes: self.extent_bytes })
     }
@@ -187,37 +187,37 @@ impl SetWriter {
             strips.append(&mut parities);
         }
 
-        let members = self.geometry.members();
+        let slots = self.geometry.members();
         let row = self.row_start / self.geometry.row_bytes();
-        let permutation = Permutation::new(self.set, row, members);
+        let permutation = Permutation::new(self.set, row, slots);
         let first = self.checksums.len();
-        self.checksums.resize(first + members, Checksum::default());
-        for (strip, member) in strips.into_iter().zip(permutation.members()) {
-            self.checksums[first + member] = checksum(&strip);
-            self.send(member, strip, sink)?;
+        self.checksums.resize(first + slots, Checksum::default());
+        for (strip, slot) in strips.into_iter().zip(permutation.slots()) {
+            self.checksums[first + slot] = checksum(&strip);
+            self.send(slot, strip, sink)?;
         }
         self.row_start = self.position;
         Ok(())
     }
 
     fn write_headers(&mut self, sink: &mut dyn StripSink) -> Result<()> {
-        for member in 0..self.geometry.members() {
+        for slot in 0..self.geometry.members() {
             let header = Header {
                 store: self.store,
                 set: self.set,
                 kind: self.kind,
                 geometry: self.geometry,
-                member: member as u8,
+                slot: slot as u8,
             };
             let bytes = header.encode();
             debug_assert_eq!(bytes.len(), HEADER_BYTES);
-            self.send(member, bytes, sink)?;
+            self.send(slot, bytes, sink)?;
         }
         Ok(())
     }
 
-    fn send(&mut self, member: usize, bytes: Vec<u8>, sink: &mut dyn StripSink) -> Result<()> {
-        self.extent_bytes[member] += bytes.len() as u64;
-        if bytes.is_empty() { Ok(()) } else { sink.append(member, bytes) }
+    fn send(&mut self, slot: usize, bytes: Vec<u8>, sink: &mut dyn StripSink) -> Result<()> {
+        self.extent_bytes[slot] += bytes.len() as u64;
+        if bytes.is_empty() { Ok(()) } else { sink.append(slot, bytes) }
     }
 }

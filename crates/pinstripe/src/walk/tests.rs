@@ -447,7 +447,7 @@ fn caches_are_left_out_but_for_their_tags() {
     fs::write(root.join("short/CACHEDIR.TAG"), &TAG[..42]).unwrap();
     fs::write(root.join("other/CACHEDIR.TAG"), TAG.to_lowercase()).unwrap();
     symlink("../cache/CACHEDIR.TAG", root.join("link/CACHEDIR.TAG")).unwrap();
-    mknodat(CWD, &root.join("pipe/CACHEDIR.TAG"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    mknodat(CWD, root.join("pipe/CACHEDIR.TAG"), FileType::Fifo, Mode::RWXU, 0).unwrap();
     let exclude = Exclude::default().with_caches();
     let seen = walk(root, 2, Options { exclude, ..Options::default() });
     let expected = [

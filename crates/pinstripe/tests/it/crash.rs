@@ -105,7 +105,7 @@ fn assert_whole_extent(store: &Store, number: usize, member: &SharedMember, name
     let set = pinstripe::id::SetId(id);
     let reader = SetReader::open(&alone, name, store.config.store, set).unwrap();
     let found = reader.verify(&mut |_| {});
-    let own: Vec<_> = found.damage.iter().filter(|damage| damage.member == number).collect();
+    let own: Vec<_> = found.damage.iter().filter(|damage| damage.member == Some(number)).collect();
     assert!(own.is_empty(), "{name}: {own:?}");
 }
 

@@ -126,30 +126,28 @@ fn a_host_has_parents_of_its_own_and_tags_are_kept() {
 }
 
 /// Gives its bytes in odd pieces, and fails behind them where that is wanted.
-struct Odd {
-    rest: std::vec::IntoIter<u8>,
+struct Odd<'a> {
+    rest: &'a [u8],
     reads: usize,
     fails: bool,
 }
 
-impl Odd {
-    fn new(bytes: &[u8], fails: bool) -> Self {
-        Odd { rest: bytes.to_vec().into_iter(), reads: 0, fails }
+impl<'a> Odd<'a> {
+    fn new(rest: &'a [u8], fails: bool) -> Self {
+        Odd { rest, reads: 0, fails }
     }
 }
 
-impl std::io::Read for Odd {
+impl std::io::Read for Odd<'_> {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        let left = self.rest.as_slice();
+        let left = self.rest;
         if left.is_empty() && self.fails {
             return Err(std::io::ErrorKind::ConnectionReset.into());
         }
         self.reads += 1;
         let take = left.len().min(buf.len()).min(1 + (self.reads * 7919) % 70_000);
         buf[..take].copy_from_slice(&left[..take]);
-        if take > 0 {
-            self.rest.nth(take - 1);
-        }
+        self.rest = &left[take..];
         Ok(take)
     }
 }

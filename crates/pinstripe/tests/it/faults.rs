@@ -62,8 +62,8 @@ const POINTS: &[&str] = &[
 
 #[test]
 fn a_member_that_fails_is_done_without_and_repaired_later() {
-    for parity in [1_u8, 2] {
-        let bench = Bench::new(4, parity);
+    for (members, parity) in [(4, 1_u8), (5, 2)] {
+        let bench = Bench::new(members, parity);
         let site = &bench.site;
         for point in POINTS {
             site.put_image(&bench.image);

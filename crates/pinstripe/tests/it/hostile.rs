@@ -103,8 +103,7 @@ impl<'a> Forge<'a> {
         };
         let (abort, monitor) = (Abort::default(), Monitor::default());
         std::thread::scope(|scope| {
-            let fleet =
-                Fleet::start(scope, &store.members(), store.config.parity, 16, &abort, &monitor);
+            let fleet = Fleet::start(scope, store, 16, &abort, &monitor);
             let (sender, records) = crossbeam_channel::unbounded();
             self.records
                 .into_iter()

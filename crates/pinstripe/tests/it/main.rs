@@ -1,13 +1,18 @@
 //! The library as a whole, verb by verb, on real directories: what goes in comes back, whatever
 //! happens to the members, the power, the disks and the files in between.
 
+mod census;
 mod chunks;
+mod content;
 mod crash;
 mod daily;
 mod damage;
 mod faults;
+mod in_place;
+mod members;
 mod model;
 mod resume;
+mod scrub;
 mod seal;
 mod seams;
 mod source;

@@ -59,6 +59,7 @@ pub enum Trouble {
 pub enum Beside {
     Nothing,
     Check,
+    Scrub,
     ThirdBackup,
 }
 
@@ -110,6 +111,11 @@ pub enum Operation {
     Repair {
         end: End,
     },
+    /// Of so many hundredths of the store.
+    Scrub {
+        part: u64,
+        end: End,
+    },
     Check,
     /// A restore while a member lies or fails.
     TroubledRestore {
@@ -118,6 +124,8 @@ pub enum Operation {
         seed: u64,
     },
 }
+
+const BESIDE: [Beside; 4] = [Beside::Nothing, Beside::Check, Beside::Scrub, Beside::ThirdBackup];
 
 /// Operations of one list.
 const FEWEST: usize = 24;
@@ -165,7 +173,7 @@ fn end(dice: &mut Dice) -> End {
 
 fn operation(dice: &mut Dice) -> Operation {
     let (source, member, seed) = (dice.below(2), dice.below(16), dice.next());
-    match dice.below(36) {
+    match dice.below(39) {
         0..8 => Operation::Change { source, seed },
         8..14 => Operation::Backup { source, end: end(dice) },
         14..17 => {
@@ -174,7 +182,7 @@ fn operation(dice: &mut Dice) -> Operation {
             Operation::TroubledBackup { source, member, trouble, after: dice.below(12) }
         }
         17..20 => {
-            let beside = *dice.pick(&[Beside::Nothing, Beside::Check, Beside::ThirdBackup]);
+            let beside = *dice.pick(&BESIDE);
             Operation::Together { beside, end: end(dice) }
         }
         20..22 => Operation::Lose { member },
@@ -184,6 +192,7 @@ fn operation(dice: &mut Dice) -> Operation {
         28..30 => Operation::Damage { member, seed },
         30..33 => Operation::Repair { end: end(dice) },
         33 => Operation::Check,
+        34..37 => Operation::Scrub { part: *dice.pick(&[5, 30, 100, 100]), end: end(dice) },
         _ => Operation::TroubledRestore { snapshot: dice.below(64), member, seed },
     }
 }

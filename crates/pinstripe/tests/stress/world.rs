@@ -103,6 +103,7 @@ impl World {
             Operation::Replace { end } => self.replace(end),
             Operation::Damage { member, seed } => self.damage(member % self.health.len(), seed),
             Operation::Repair { end } => self.repair(end),
+            Operation::Scrub { part, end } => self.scrub(part, end),
             Operation::Check => self.check(),
             Operation::TroubledRestore { snapshot, member, seed } => {
                 self.troubled_restore(snapshot, member % self.health.len(), seed);
@@ -260,6 +261,10 @@ impl World {
                         let _ = check(&site.open("", others()).unwrap(), true, &Ledger::new());
                         None
                     }
+                    Beside::Scrub => {
+                        let _ = scrub(&site.open("", others()).unwrap(), 100);
+                        None
+                    }
                     Beside::Nothing => None,
                 });
                 let first = run(0, 0, Arc::clone(&steps));
@@ -365,6 +370,24 @@ impl World {
         }
     }
 
+    fn scrub(&mut self, part: u64, end: End) {
+        let (done, cut) = under(end, |steps| scrub(&self.open("", steps)?, part));
+        self.untidy |= cut;
+        match done {
+            Ok(outcome) if !cut => {
+                assert!(outcome.lost == 0 || self.untidy, "{outcome:?}");
+                if part == 100 {
+                    assert_eq!(outcome.sets, outcome.all_sets);
+                    if outcome.repairable == 0 && !self.untidy {
+                        self.repaired(0);
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(error) => assert!(cut, "a scrub failed: {error}"),
+        }
+    }
+
     /// A repair ended well: what is here is whole again.
     fn repaired(&mut self, lost_extents: u64) {
         assert!(lost_extents == 0 || self.untidy, "{lost_extents} extents lost");
@@ -452,6 +475,17 @@ impl World {
             self.backup(source, End::Whole);
         }
     }
+}
+
+/// Scrubs so many hundredths of a store.
+fn scrub(store: &Store, part: u64) -> Result<ops::scrub::Outcome, Error> {
+    let options = ops::scrub::Options {
+        budget: format!("{part}%").parse()?,
+        rate: None,
+        save_bytes: 20_000,
+        limits: limits(),
+    };
+    ops::scrub::run(store, &options, &Ledger::new().monitor, &|_| {})
 }
 
 /// Runs `work` to the end that was drawn; says whether that end came before its own.

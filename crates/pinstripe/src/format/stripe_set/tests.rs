@@ -10,7 +10,7 @@ fn geometry() -> Geometry {
 
 fn header() -> Header {
     let (store, set) = (StoreId([1; 16]), SetId([2; 16]));
-    Header { store, set, kind: SetKind::Pack, geometry: geometry(), member: 3 }
+    Header { store, set, kind: SetKind::Pack, geometry: geometry(), slot: 3 }
 }
 
 fn trailer() -> Trailer {

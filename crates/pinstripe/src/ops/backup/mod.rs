@@ -133,7 +133,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let plan = pipeline::backup::Plan {
         store,
         index: &index,
-        input: Input::Trees(comparison),
+        input: Input::Trees(Box::new(comparison)),
         cutter: &cutter,
         codec,
         limits: options.limits.for_chunks(cutter.max_bytes()),

@@ -16,6 +16,7 @@ use trees::Trees;
 use crate::error::{Error, Kind, Result};
 
 use crate::format::label::Label;
+use crate::format::scrub::ScrubState;
 use crate::format::snapshot;
 use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
@@ -128,7 +129,10 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
     match name {
         ExtentName::Label => {
             let label = Label::decode(bytes)?;
-            if label.config != store.config || usize::from(label.member) != number {
+            if label.config != store.config
+                || usize::from(label.member) != number
+                || label.table.generation < store.table.generation
+            {
                 return wrong("the label is not this member's");
             }
         }
@@ -136,6 +140,11 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
             checkpoints::judge(store, bytes)?;
         }
         ExtentName::In(Room::Keys, id) => judge_key_object(store, id, bytes)?,
+        ExtentName::In(Room::Scrub, _) => {
+            if ScrubState::decode(bytes)?.store != store.config.store {
+                return wrong("the scrub state of another store");
+            }
+        }
         ExtentName::In(_, id) => {
             let snapshot = snapshot::parse(bytes)?;
             if snapshot.id.0 != id || snapshot.store != store.config.store {

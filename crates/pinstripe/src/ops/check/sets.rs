@@ -40,7 +40,7 @@ pub(super) fn stripe_sets(
         let sets: Vec<_> = sets.into_iter().collect();
         let results = each(options.limits.workers, &sets, |(set, members)| {
             let leftover = room == Room::Packs
-                && members.len() < usize::from(store.config.data)
+                && !index::has_enough(store, ExtentName::pack(*set), members)
                 && !indexed.contains(set);
             if leftover {
                 return Ok(None);
@@ -176,12 +176,21 @@ fn tally(
             return everything();
         }
     };
+    // Absent members were reported once; as many slots of each set may be with them.
+    let mut with_absent = store.absent().count();
     for damage in &examined.verification.damage {
-        // An absent member was reported once; it has no extent of any set.
-        let seat = store.seats.get(damage.member).filter(|seat| seat.member.is_some());
-        let Some(seat) = seat else { continue };
-        let place = seat.place.join(name.path());
-        let text = format!("member {}, {}: {}", damage.member, damage.part, damage.reason);
+        let seat = damage.member.and_then(|number| Some((number, store.seats.get(number)?)));
+        let (place, text) = match seat {
+            Some((number, seat)) => (
+                seat.place.join(name.path()),
+                format!("member {number}, {}: {}", damage.part, damage.reason),
+            ),
+            None if with_absent > 0 => {
+                with_absent -= 1;
+                continue;
+            }
+            None => (name.path().into(), format!("slot {} is on no member", damage.slot)),
+        };
         let error = Error::new(Kind::Corrupt, text);
         if damage.repairable || derived {
             monitor.warning(place, error.advice("run 'pinstripe repair'"));

@@ -59,7 +59,7 @@ use crate::store::{Store, checkpoints};
 /// What to take in.
 pub enum Input<'a> {
     /// Trees to walk, and what to hold them against.
-    Trees(Comparison<'a>),
+    Trees(Box<Comparison<'a>>),
     /// A stream, and the entry of the file that it becomes, without content.
     Stream(Box<dyn Read + 'a>, Box<Entry>),
 }
@@ -139,9 +139,8 @@ pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<
         let (_end, end) = bounded(0);
         scope.spawn(move || beside::watch(index, &end));
         scope.spawn(|| beside::merge(index, &has_ended, &abort, monitor));
-        let parity = store.config.parity;
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
-        let fleet = Fleet::start(scope, &store.members(), parity, queued, &abort, monitor);
+        let fleet = Fleet::start(scope, store, queued, &abort, monitor);
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
         let Ingested { root, reach, checkpoint } =
@@ -269,7 +268,7 @@ fn take_in<'scope, 'env>(
     let Ingest { root, monitor, abort, claims, stop, .. } = *shared;
     let done = match input {
         Input::Trees(trees) => {
-            Join::new(root, monitor, abort, trees, handout, claims, stop).run(scope)
+            Join::new(root, monitor, abort, *trees, handout, claims, stop).run(scope)
         }
         Input::Stream(mut stream, entry) => handout.stream(&mut *stream, *entry).map(|()| true),
     };

@@ -1,6 +1,6 @@
 //! The second pass of a restore: what must wait until all files are written.
 
-use super::{FirstNames, Plan};
+use super::{ChosenReader, FirstNames, Plan};
 use crate::beneath::shown;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
@@ -8,7 +8,6 @@ use crate::format::meta::FileKind;
 use crate::format::tree::is_at_or_below;
 use crate::monitor::Counter;
 use crate::sink::Unset;
-use crate::store::tree::TreeReader;
 
 /// The second pass: symlinks, special files, later names of inodes, and what directories get when
 /// all in them is done. One thread, since it is short work in path order.
@@ -17,7 +16,7 @@ use crate::store::tree::TreeReader;
 /// Never for single entries: they are in the ledger.
 pub fn finish_tree(
     plan: &Plan<'_>,
-    tree: &mut TreeReader<'_>,
+    tree: &mut ChosenReader<'_>,
     first_names: &mut FirstNames,
 ) -> Result<()> {
     let mut open: Vec<Entry> = Vec::new();
@@ -66,11 +65,19 @@ fn later_entry(
                 let what = "another name of this file could not be restored";
                 return Err(Error::new(Kind::NotFound, what).at(shown(path)));
             }
+            if plan.reuse.is_some() && plan.sink.are_linked(first, path) {
+                plan.monitor.add(Counter::KeptEntries, 1);
+                return Ok(None);
+            }
             return plan.sink.hard_link(first, path).map(|()| Some(Vec::new()));
         }
     }
     match entry.meta.kind {
         FileKind::File | FileKind::Directory => Ok(None),
+        _ if plan.reuse.is_some() && plan.sink.is_as_wanted(path, &entry.target, &entry.meta) => {
+            plan.monitor.add(Counter::KeptEntries, 1);
+            Ok(None)
+        }
         FileKind::Symlink => plan.sink.symlink(path, &entry.target, &entry.meta).map(Some),
         _ => plan.sink.special(path, &entry.meta).map(Some),
     }

@@ -5,20 +5,28 @@
 //! that every record is read and decoded once for all files that want it. Files are written out of
 //! order; the last piece of a file finishes it. A file that cannot be restored whole is removed.
 
+mod chosen;
+mod compare;
+mod extras;
 mod finish;
 mod planner;
 mod verify;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+pub use chosen::{ChosenReader, Filter, Owners};
+pub use compare::differing_bytes;
+pub use extras::extras;
 pub use finish::finish_tree;
 pub use verify::verify;
 
+pub(in crate::pipeline) use planner::Offsets;
 use planner::Planner;
 
 use crate::beneath::shown;
@@ -32,10 +40,9 @@ use crate::id::ChunkId;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
-use crate::sink::{FileSink, Part, TreeSink, Unset};
+use crate::sink::{Existing, FileSink, Part, TreeSink, Unset};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, FetchedRecord, PackReader, RecordPlace, wrong_place};
-use crate::store::tree::TreeReader;
 
 /// What to restore, and where to.
 pub struct Plan<'a> {
@@ -51,6 +58,8 @@ pub struct Plan<'a> {
     pub to: &'a Path,
     /// What is cut off each path: the restored subtree, or nothing.
     pub strip: &'a [u8],
+    /// What is taken over from files that are there already.
+    pub reuse: Option<Reuse>,
     /// Threads and queues.
     pub limits: Limits,
     /// The ledger.
@@ -61,6 +70,15 @@ pub struct Plan<'a> {
     pub lost: Mutex<HashSet<Vec<u8>>>,
 }
 
+/// How a file that is there is held against the one that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reuse {
+    /// One of the same size and time of change is taken as it is; others by their content.
+    ByTime,
+    /// Every one by its content.
+    ByContent,
+}
+
 /// First name of each inode that has several.
 pub type FirstNames = HashMap<(u64, u64), Vec<u8>>;
 
@@ -69,6 +87,12 @@ struct Target {
     path: Vec<u8>,
     size: u64,
     meta: Metadata,
+    /// Whether all of it is data: in holes, what is there could be anything.
+    is_dense: bool,
+    /// The file that it takes the place of.
+    existing: Option<Arc<Existing>>,
+    /// Ranges of that file which are as they should be; neighbours are one.
+    kept: Mutex<Vec<Range<u64>>>,
     /// Pieces not yet written, plus one while the planner may add more.
     left: AtomicUsize,
     failed: AtomicBool,
@@ -91,7 +115,7 @@ struct Task {
 
 impl Plan<'_> {
     /// The path below the target that an entry is restored to.
-    fn below<'e>(&self, path: &'e [u8]) -> &'e [u8] {
+    pub fn below<'e>(&self, path: &'e [u8]) -> &'e [u8] {
         if self.strip.is_empty() {
             return path; // A slash in front is no slip but an attempt: the sink refuses it.
         }
@@ -100,14 +124,15 @@ impl Plan<'_> {
     }
 
     /// The same for what is no directory: a single file becomes an entry of the target.
-    fn target_path<'e>(&self, entry: &'e Entry) -> &'e [u8] {
+    pub fn target_path<'e>(&self, entry: &'e Entry) -> &'e [u8] {
         match self.below(&entry.path) {
             [] => entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path),
             path => path,
         }
     }
 
-    fn place(&self, path: &[u8]) -> PathBuf {
+    /// Where that is, for messages.
+    pub fn place(&self, path: &[u8]) -> PathBuf {
         self.to.join(shown(path))
     }
 
@@ -140,7 +165,7 @@ impl Plan<'_> {
     ///
     /// # Errors
     /// What ends the run: a full target. What single entries met is in the ledger.
-    pub fn files(&self, tree: &mut TreeReader<'_>) -> Result<FirstNames> {
+    pub fn files(&self, tree: &mut ChosenReader<'_>) -> Result<FirstNames> {
         let abort = Abort::default();
         let first_names = std::thread::scope(|scope| {
             let (tasks, task_queue) = bounded::<Task>(4 * self.limits.fetchers);
@@ -247,9 +272,17 @@ impl Plan<'_> {
             target.take();
             return;
         }
+        if let Some(existing) = target.is_there() {
+            return self.keep(&target.path, existing, &target.meta);
+        }
         let finished = target.sink(self.sink).and_then(|sink| {
             drop(target.take());
-            Arc::into_inner(sink).expect("the last piece is the last to hold the file").finish()
+            let sink = Arc::into_inner(sink);
+            let mut sink = sink.expect("the last piece is the last to hold the file");
+            if let Some(existing) = &target.existing {
+                sink.keep(Arc::clone(existing), target.take_kept());
+            }
+            sink.finish()
         });
         match finished {
             Ok(unset) => {
@@ -257,6 +290,17 @@ impl Plan<'_> {
                 self.note_unset(&target.path, unset);
             }
             Err(error) => self.report(target, error, abort),
+        }
+    }
+
+    /// Leaves a file as it is but for its metadata.
+    fn keep(&self, path: &[u8], existing: &Existing, meta: &Metadata) {
+        match existing.dress(meta) {
+            Ok(unset) => {
+                self.monitor.add(Counter::KeptEntries, 1);
+                self.note_unset(path, unset);
+            }
+            Err(error) => self.lose(path, error),
         }
     }
 
@@ -280,6 +324,29 @@ impl Target {
         }
         let made = Arc::new(tree.create_file(&self.path, self.size, self.meta.clone())?);
         Ok(Arc::clone(sink.insert(made)))
+    }
+
+    /// The file that is there, if nothing was written and all of it is as it should be.
+    fn is_there(&self) -> Option<&Existing> {
+        let existing = self.existing.as_ref()?;
+        let is_touched = self.sink.lock().is_ok_and(|sink| sink.is_some());
+        let kept: u64 = self.kept.lock().ok()?.iter().map(|range| range.end - range.start).sum();
+        let is_same =
+            !is_touched && self.is_dense && existing.size_bytes() == self.size && kept == self.size;
+        is_same.then_some(existing)
+    }
+
+    /// Takes note of a range that is as it should be.
+    fn keep(&self, range: Range<u64>) {
+        let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match kept.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => kept.push(range),
+        }
+    }
+
+    fn take_kept(&self) -> Vec<Range<u64>> {
+        std::mem::take(&mut *self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 
     fn take(&self) -> Option<Arc<FileSink>> {

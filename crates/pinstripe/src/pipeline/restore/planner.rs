@@ -1,27 +1,30 @@
 //! Turns a snapshot's entries into tasks: which record, and which of its chunks go where.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crossbeam_channel::Sender;
 
-use super::{FirstNames, Piece, Plan, Target, Task};
+use super::ChosenReader;
+use super::compare::{Doubtful, are_there};
+use super::{FirstNames, Piece, Plan, Reuse, Target, Task};
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
+use crate::monitor::Counter;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::index::Place;
 use crate::store::packs::{missing_chunk, wrong_place};
-use crate::store::tree::TreeReader;
 
 /// One chunk on its way into one file, when it is not known yet where it is.
-struct Unplaced {
-    row: ChunkRow,
-    file_offset: u64,
-    target: Arc<Target>,
+pub(super) struct Unplaced {
+    pub row: ChunkRow,
+    pub file_offset: u64,
+    pub target: Arc<Target>,
 }
 
 /// Turns entries into tasks.
@@ -30,6 +33,8 @@ pub(super) struct Planner<'p, 'a> {
     abort: &'p Abort,
     tasks: Sender<Task>,
     pieces: Vec<Unplaced>,
+    /// Chunks that may be on the disk already.
+    doubtful: Vec<Doubtful>,
     open_files: usize,
     first_names: FirstNames,
 }
@@ -37,11 +42,12 @@ pub(super) struct Planner<'p, 'a> {
 impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn new(plan: &'p Plan<'a>, abort: &'p Abort, tasks: Sender<Task>) -> Self {
         let first_names = FirstNames::new();
-        Planner { plan, abort, tasks, pieces: Vec::new(), open_files: 0, first_names }
+        let (pieces, doubtful) = (Vec::new(), Vec::new());
+        Planner { plan, abort, tasks, pieces, doubtful, open_files: 0, first_names }
     }
 
     /// Plans everything; returns the first names of inodes that have several.
-    pub(super) fn run(mut self, tree: &mut TreeReader<'_>) -> FirstNames {
+    pub(super) fn run(mut self, tree: &mut ChosenReader<'_>) -> FirstNames {
         loop {
             let entry = match tree.next_entry() {
                 Ok(Some(entry)) => entry,
@@ -55,7 +61,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 break;
             }
             self.entry(tree, &entry);
-            if self.pieces.len() >= PLAN_CHUNKS || self.open_files >= PLAN_OPEN_FILES {
+            if self.is_full() || self.open_files >= PLAN_OPEN_FILES {
                 self.hand_out();
             }
         }
@@ -63,7 +69,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.first_names
     }
 
-    fn entry(&mut self, tree: &mut TreeReader<'_>, entry: &Entry) {
+    fn entry(&mut self, tree: &mut ChosenReader<'_>, entry: &Entry) {
         match entry.meta.kind {
             FileKind::Directory => {
                 let path = self.plan.below(&entry.path);
@@ -86,11 +92,28 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
     }
 
-    fn file(&mut self, tree: &mut TreeReader<'_>, entry: &Entry, path: Vec<u8>) {
+    fn is_full(&self) -> bool {
+        self.pieces.len() + self.doubtful.len() >= PLAN_CHUNKS
+    }
+
+    fn file(&mut self, tree: &mut ChosenReader<'_>, entry: &Entry, path: Vec<u8>) {
+        let reuse = self.plan.reuse;
+        let existing = reuse.and_then(|_| self.plan.sink.existing(&path)).map(Arc::new);
+        if let Some(existing) = &existing
+            && reuse == Some(Reuse::ByTime)
+            && existing.looks_like(entry.size, &entry.meta)
+        {
+            self.plan.monitor.add(Counter::KeptBytes, entry.size);
+            return self.plan.keep(&path, existing, &entry.meta);
+        }
+        self.open_files += usize::from(existing.is_some());
         let target = Arc::new(Target {
             path,
             size: entry.size,
             meta: entry.meta.clone(),
+            is_dense: entry.size == 0 || entry.data_extents().first() == Some(&(0..entry.size)),
+            existing,
+            kept: Mutex::default(),
             left: AtomicUsize::new(1),
             failed: AtomicBool::new(false),
             sink: Mutex::default(),
@@ -107,7 +130,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 lists.iter().try_for_each(|list| {
                     let rows = tree.list(&list.id)?;
                     self.rows(&rows, &mut offsets, &target)?;
-                    if self.pieces.len() >= PLAN_CHUNKS {
+                    if self.is_full() {
                         self.hand_out();
                     }
                     Ok(())
@@ -126,9 +149,31 @@ impl<'p, 'a> Planner<'p, 'a> {
         for row in rows {
             let file_offset = offsets.next(row.raw_bytes)?;
             target.left.fetch_add(1, Ordering::Relaxed);
-            self.pieces.push(Unplaced { row: *row, file_offset, target: Arc::clone(target) });
+            let piece = Unplaced { row: *row, file_offset, target: Arc::clone(target) };
+            match &target.existing {
+                Some(existing) => self.doubtful.push((Arc::clone(existing), piece)),
+                None => self.pieces.push(piece),
+            }
         }
         Ok(())
+    }
+
+    /// Sorts out the chunks that are on the disk already.
+    fn look_at_what_is_there(&mut self) {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let plan = self.plan;
+        let there = are_there(plan.limits.workers, plan.keys, &doubtful).unwrap_or_default();
+        for (number, (_, piece)) in doubtful.into_iter().enumerate() {
+            if there.get(number) != Some(&true) {
+                self.pieces.push(piece);
+                continue;
+            }
+            plan.monitor.add(Counter::KeptBytes, u64::from(piece.row.raw_bytes));
+            piece
+                .target
+                .keep(piece.file_offset..piece.file_offset + u64::from(piece.row.raw_bytes));
+            plan.settle(&piece.target, Ok(()), self.abort);
+        }
     }
 
     /// Finds out where each piece is, asking for the chunks in the order of their ids, so that each
@@ -166,6 +211,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     /// Hands out what is planned, in the order in which the packs hold it.
     fn hand_out(&mut self) {
         self.open_files = 0;
+        self.look_at_what_is_there();
         let mut pieces = self.place();
         pieces.sort_by_key(|piece| (piece.record, piece.raw_offset));
         let mut pieces = pieces.into_iter().peekable();
@@ -183,17 +229,17 @@ impl<'p, 'a> Planner<'p, 'a> {
 }
 
 /// Where in its file each chunk begins.
-pub(super) struct Offsets {
-    extents: std::vec::IntoIter<std::ops::Range<u64>>,
-    current: std::ops::Range<u64>,
+pub(in crate::pipeline) struct Offsets {
+    extents: std::vec::IntoIter<Range<u64>>,
+    current: Range<u64>,
 }
 
 impl Offsets {
-    pub(super) fn new(entry: &Entry) -> Self {
+    pub fn new(entry: &Entry) -> Self {
         Offsets { extents: entry.data_extents().into_iter(), current: 0..0 }
     }
 
-    pub(super) fn next(&mut self, bytes: u32) -> Result<u64> {
+    pub fn next(&mut self, bytes: u32) -> Result<u64> {
         if self.current.is_empty() {
             self.current = self.extents.next().unwrap_or(0..0);
         }
@@ -203,5 +249,33 @@ impl Offsets {
             return Err(Error::new(Kind::Corrupt, "a chunk reaches beyond its run of data"));
         }
         Ok(start)
+    }
+
+    /// Where in the file the content ends that comes `bytes` further on.
+    pub fn after(&self, bytes: u64) -> u64 {
+        let mut left = bytes;
+        for run in std::iter::once(&self.current).chain(self.extents.as_slice()) {
+            let here = run.end - run.start;
+            if left <= here {
+                return run.start + left;
+            }
+            left -= here;
+        }
+        u64::MAX
+    }
+
+    /// Passes over `bytes` of content.
+    pub fn skip(&mut self, mut bytes: u64) -> Result<()> {
+        while bytes > 0 {
+            if self.current.is_empty() {
+                self.current = self.extents.next().ok_or_else(|| {
+                    Error::new(Kind::Corrupt, "a list of chunks reaches beyond the file's data")
+                })?;
+            }
+            let here = bytes.min(self.current.end - self.current.start);
+            self.current.start += here;
+            bytes -= here;
+        }
+        Ok(())
     }
 }

@@ -4,21 +4,20 @@ use std::os::fd::BorrowedFd;
 
 use crossbeam_channel::bounded;
 
-use super::Plan;
 use super::planner::Offsets;
+use super::{ChosenReader, Plan};
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
 use crate::monitor::Counter;
 use crate::source::SourceFile;
-use crate::store::tree::TreeReader;
 
 /// Reads every restored file again and holds it against the ids of its chunks.
 ///
 /// # Errors
 /// Never for single files: they are in the ledger.
-pub fn verify(plan: &Plan<'_>, tree: &mut TreeReader<'_>, target: BorrowedFd<'_>) -> Result<()> {
+pub fn verify(plan: &Plan<'_>, tree: &mut ChosenReader<'_>, target: BorrowedFd<'_>) -> Result<()> {
     std::thread::scope(|scope| {
         let (files, queue) = bounded::<(Entry, Vec<ChunkRow>)>(plan.limits.jobs_queued);
         for _ in 0..plan.limits.workers {

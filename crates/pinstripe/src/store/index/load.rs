@@ -131,6 +131,8 @@ impl Index<'_> {
 
     fn gathered(&self, mut view: View, all: bool) -> Result<View> {
         let mut troubles = Vec::new();
+        let bad = self.marks(|marks| marks.bad.clone());
+        keep_runs(&mut view, |set| !bad.contains(set));
         let mut known = self.known_runs(&view);
         for _ in 0..LISTS_MAX {
             let there: BTreeSet<SetId> = sets_in(self.store, Room::Index)?.into_keys().collect();
@@ -178,13 +180,7 @@ impl Index<'_> {
         all: bool,
         troubles: &mut Vec<Trouble>,
     ) -> Result<()> {
-        let bad = self.marks(|marks| marks.bad.clone());
-        let before = view.runs.len();
-        view.runs.retain(|run| there.contains(&run.set) && !bad.contains(&run.set));
-        // What was redundant beside a run that is gone may be needed now.
-        let is_same = view.runs.len() == before;
-        let redundant = view.redundant.iter().filter(|set| is_same && there.contains(set));
-        view.redundant = Arc::new(redundant.copied().collect());
+        keep_runs(view, |set| there.contains(set));
         let known = self.known_runs(view);
         let (mut pages, mut indexes) = (Vec::new(), Vec::new());
         for set in there.difference(&known).copied() {
@@ -285,12 +281,23 @@ impl Index<'_> {
         if extents < self.store.present().count() {
             let reader = open_set(self.store, ExtentName::pack(set), set);
             // Sets over fewer members than there are now are whole with fewer extents.
-            if reader.map_or(true, |reader| extents < reader.geometry().members()) {
+            let absent = self.store.absent().count();
+            if reader.map_or(true, |reader| extents + absent < reader.geometry().members()) {
                 return Ok(None);
             }
         }
         ask_pack(self.store, set).map(Some)
     }
+}
+
+/// Forgets runs that are not to be kept.
+fn keep_runs(view: &mut View, keep: impl Fn(&SetId) -> bool) {
+    let before = view.runs.len();
+    view.runs.retain(|run| keep(&run.set));
+    // What was redundant beside a run that is gone may be needed now.
+    let is_same = view.runs.len() == before;
+    let redundant = view.redundant.iter().filter(|set| is_same && keep(set));
+    view.redundant = Arc::new(redundant.copied().collect());
 }
 
 /// A run or pack that cannot be read.

@@ -110,7 +110,9 @@ impl Index<'_> {
         let set = match written {
             Ok((set, ())) => set,
             Err(_) if is_over() => return Ok(None),
-            Err(error) if error.kind() == Kind::NotFound => {
+            // Another writer merged one of these runs and removes it, member by member: what is
+            // left of it meanwhile reads as one that lost too much.
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::TooManyLosses) => {
                 self.gather(true)?;
                 return Ok(None);
             }

@@ -16,6 +16,7 @@
 //!
 //! Never here: threads, and the decision to delete a pack.
 
+mod cut;
 mod find;
 mod list;
 mod load;
@@ -33,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+pub use cut::{geometry_of, has_enough};
 pub use find::{Place, Rows};
 pub use list::{Pack, Packs};
 pub use load::{read_pack_index, sets_in, sets_spoken_of};

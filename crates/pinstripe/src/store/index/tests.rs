@@ -104,9 +104,12 @@ impl Site {
 
     fn run(&self, packs: &[SealedPack]) -> SetId {
         let sealer = Sealer::none();
-        write_run(&self.store, |set, sink| lay_run(&self.store, set, packs, &sealer, sink))
-            .unwrap()
-            .0
+        write_run(&self.store, |set, sink| {
+            let geometry = self.store.geometry().unwrap();
+            lay_run(&self.store, set, geometry, packs, &sealer, sink)
+        })
+        .unwrap()
+        .0
     }
 
     /// A run of the first format.

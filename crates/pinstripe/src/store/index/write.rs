@@ -226,6 +226,7 @@ impl<'s> RunWriter<'s> {
 pub fn lay_run(
     store: &Store,
     set: SetId,
+    geometry: Geometry,
     packs: &[SealedPack],
     sealer: &Sealer,
     sink: &mut dyn StripSink,
@@ -235,7 +236,7 @@ pub fn lay_run(
         pack.rows(number as u32, &mut rows)?;
     }
     rows.sort_unstable_by_key(|row| row.id);
-    let mut writer = RunWriter::new(store, set, store.geometry()?, sealer, sink);
+    let mut writer = RunWriter::new(store, set, geometry, sealer, sink);
     rows.into_iter().try_for_each(|row| writer.push(row))?;
     let table: Vec<_> = packs.iter().map(SealedPack::run_pack).collect();
     writer.finish(&table)
@@ -291,11 +292,8 @@ pub fn write_run<T>(
     let name = ExtentName::index(set);
     let mut spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
     let mut writers = Vec::new();
-    for member in store.members() {
-        writers.push(match member {
-            Some(member) => Extents::settle(&mut spare, member.create(name, Replace::Never))?,
-            None => None,
-        });
+    for member in store.takers().into_iter().flatten().take(store.geometry()?.members()) {
+        writers.push(Extents::settle(&mut spare, member.create(name, Replace::Never))?);
     }
     let mut extents = Extents { writers, spare };
     let laid = lay(set, &mut extents)?;

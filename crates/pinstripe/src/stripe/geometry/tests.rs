@@ -22,7 +22,7 @@ fn permutations_are_pinned() {
     // Computed by an independent implementation of the documented generator.
     let set = SetId(*b"0123456789abcdef");
     let rows = |count| -> Vec<Vec<usize>> {
-        (0..4).map(|row| Permutation::new(set, row, count).members().collect()).collect()
+        (0..4).map(|row| Permutation::new(set, row, count).slots().collect()).collect()
     };
     assert_eq!(rows(1), [[0], [0], [0], [0]]);
     assert_eq!(rows(4), [[2, 1, 0, 3], [1, 3, 2, 0], [2, 0, 1, 3], [0, 3, 1, 2]]);
@@ -41,7 +41,7 @@ fn permutations_are_balanced() {
         let mut held = vec![vec![0_u64; count]; count];
         for row in 0..rows {
             let permutation = Permutation::new(SetId([3; 16]), row, count);
-            for (position, member) in permutation.members().enumerate() {
+            for (position, member) in permutation.slots().enumerate() {
                 held[position][member] += 1;
             }
         }
@@ -66,7 +66,7 @@ fn no_stride_pins_a_member() {
         let mut served = [0; 8];
         for step in 0..1_000 {
             let at = step * stride * 4096;
-            served[layout.pieces(at..at + 1).next().unwrap().member] += 1;
+            served[layout.pieces(at..at + 1).next().unwrap().slot] += 1;
         }
         assert!(served.iter().all(|&times| times < 200), "stride {stride}: {served:?}");
     }
@@ -124,7 +124,7 @@ proptest! {
     fn permutations_are_permutations(set: [u8; 16], row: u64, count in 1..=MEMBERS_MAX) {
         let permutation = Permutation::new(SetId(set), row, count);
         for position in 0..count {
-            let member = permutation.member(position);
+            let member = permutation.slot(position);
             prop_assert!(member < count);
             prop_assert_eq!(permutation.position(member), position);
         }
@@ -148,7 +148,7 @@ proptest! {
                 u64::from(piece.column.end - piece.column.start),
                 piece.logical.end - piece.logical.start
             );
-            prop_assert_eq!(piece.member, layout.permutation(piece.row).member(piece.position));
+            prop_assert_eq!(piece.slot, layout.permutation(piece.row).slot(piece.position));
             let strip = layout.strip_offset(piece.row);
             prop_assert_eq!(piece.extent_offset, strip + u64::from(piece.column.start));
             at = piece.logical.end;

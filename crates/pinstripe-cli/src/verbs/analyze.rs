@@ -1,0 +1,150 @@
+//! `pinstripe analyze`: what dedup and compression would save on a tree.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe::dedup::distinct::Count;
+use pinstripe::error::Result;
+use pinstripe::monitor::Counter;
+use pinstripe::ops::analyze;
+use pinstripe::pipeline::limits::Limits;
+use pinstripe::pipeline::survey::{LENGTHS, Survey};
+use pinstripe::units::{format_count, format_size};
+use pinstripe::walk::Exclude;
+
+use crate::event::Event;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+use crate::system;
+use crate::table::{self, Side};
+
+/// Show what dedup would save on files that are not backed up
+///
+/// Reads everything at and below PATH once and holds side by side: whole files that are the same
+/// (by name, size and content; by content alone), blocks of fixed length, and content-defined
+/// chunks; and how well new chunks compress. Stores nothing. On large trees distinct content is
+/// counted in a sample: those numbers are marked with '~'.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe analyze /home
+  pinstripe analyze /srv/images --memory 1G
+  pinstripe analyze . --exclude '*.tmp' --json")]
+pub struct Args {
+    /// A directory or file
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    path: PathBuf,
+
+    /// Leave out what matches (as for backup; may stand often)
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
+
+    /// Do not enter mounted file systems
+    #[arg(long)]
+    one_file_system: bool,
+}
+
+impl Args {
+    /// Reads the tree and prints the table.
+    ///
+    /// # Errors
+    /// Those of [`analyze::run`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let cores = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
+        let options = analyze::Options {
+            path: &self.path,
+            exclude: Exclude::new(self.exclude.iter().map(|pattern| pattern.as_bytes()))?,
+            one_file_system: self.one_file_system,
+            limits: Limits::new(cores, 1, run.common.memory.0),
+        };
+        let ticker = run.ticker(Gauge {
+            label: "reading",
+            done_bytes: |monitor| monitor.get(Counter::ReadBytes),
+            passes: 1,
+        });
+        let survey = analyze::run(options, &run.monitor)?;
+        drop(ticker);
+        run.screen.say(&format!(
+            "{} files with {} of data",
+            format_count(survey.by_content.items),
+            format_size(survey.by_content.bytes)
+        ));
+        for (method, count) in methods(&survey) {
+            run.screen.event(&event(&method, &count))?;
+        }
+        let rows: Vec<_> =
+            methods(&survey).iter().map(|(method, count)| row(method, count)).collect();
+        for line in table::lines(&HEAD, &rows) {
+            run.screen.row(&line)?;
+        }
+        if survey.tried_bytes > 0 {
+            run.screen.say(&format!(
+                "new chunks of 64 KiB compress to {:.1} % (tried on {})",
+                percent(survey.compressed_bytes, survey.tried_bytes),
+                format_size(survey.tried_bytes),
+            ));
+        }
+        let facts = Event::default()
+            .with("files", survey.by_content.items)
+            .with("bytes", survey.by_content.bytes)
+            .with("tried_bytes", survey.tried_bytes)
+            .with("tried_compressed_bytes", survey.compressed_bytes);
+        Ok(Ending::done(facts))
+    }
+}
+
+fn methods(survey: &Survey) -> Vec<(String, Count)> {
+    let kib = |bytes: u32| format_size(u64::from(bytes));
+    let mut methods = vec![
+        ("whole files by name, size and content".to_owned(), survey.by_name),
+        ("whole files by content".to_owned(), survey.by_content),
+    ];
+    let fixed = survey.fixed.iter().zip(LENGTHS);
+    methods.extend(fixed.map(|(count, bytes)| (format!("fixed blocks of {}", kib(bytes)), *count)));
+    let defined = survey.defined.iter().zip(LENGTHS);
+    methods.extend(
+        defined.map(|(count, avg)| (format!("content-defined chunks around {}", kib(avg)), *count)),
+    );
+    methods
+}
+
+/// The head of a table of methods.
+pub const HEAD: [(&str, Side); 6] = [
+    ("method", Side::Left),
+    ("objects", Side::Right),
+    ("distinct", Side::Right),
+    ("fewer", Side::Right),
+    ("left", Side::Right),
+    ("saved", Side::Right),
+];
+
+/// One line of it.
+pub fn row(method: &str, count: &Count) -> Vec<String> {
+    let mark = if count.sampled > 1 { "~" } else { "" };
+    vec![
+        method.to_owned(),
+        format_count(count.items),
+        format!("{mark}{}", format_count(count.distinct_items)),
+        format!("{mark}{:.2} %", 100.0 - percent(count.distinct_items, count.items)),
+        format!("{mark}{}", format_size(count.distinct_bytes)),
+        format!("{mark}{:.2} %", 100.0 - percent(count.distinct_bytes, count.bytes)),
+    ]
+}
+
+/// The same as an event.
+pub fn event(method: &str, count: &Count) -> Event {
+    Event::new("method")
+        .with("method", method)
+        .with("objects", count.items)
+        .with("distinct_objects", count.distinct_items)
+        .with("bytes", count.bytes)
+        .with("distinct_bytes", count.distinct_bytes)
+        .with("sampled_one_in", count.sampled)
+}
+
+/// A part of a whole; all of nothing is all.
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
+}

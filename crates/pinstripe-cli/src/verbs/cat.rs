@@ -1,0 +1,82 @@
+//! `pinstripe cat`: the content of files of a snapshot.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::monitor::Counter;
+use pinstripe::ops::cat;
+
+use super::refuse_option;
+use crate::args::{Size, size};
+use crate::event::Event;
+use crate::named;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+
+/// Write the content of files of a snapshot to standard output
+///
+/// Several files come out one after the other. Holes come out as zeros. What is missing or damaged
+/// on the members is rebuilt from parity on the way; what cannot be rebuilt ends it with an error,
+/// and nothing wrong is written before.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe cat latest:/etc/fstab
+  pinstripe cat 1a2b3c4d:/var/log/syslog latest:/var/log/syslog | less
+  pinstripe cat latest:/images/disk.img --offset 1G --length 512 | xxd")]
+pub struct Args {
+    /// 'latest' or the beginning of an id, and the path of a file in it
+    #[arg(value_name = "SNAPSHOT:PATH", required = true)]
+    files: Vec<OsString>,
+
+    /// Begin each file at this byte, as in 512 or 1G
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(0))]
+    offset: Size,
+
+    /// Write at most so many bytes of each file
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    length: Option<Size>,
+}
+
+impl Args {
+    /// Writes the files.
+    ///
+    /// # Errors
+    /// Those of [`cat::run`], and of standard output.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let instead = "standard output is the content: leave --json out";
+        refuse_option(run.common.json, "--json", instead)?;
+        let parse = |what: &OsString| {
+            let (snapshot, path) = named::parse(what)?;
+            if path.is_empty() {
+                return Err(Error::new(Kind::Usage, "no file is named")
+                    .at(what)
+                    .advice("write 'latest' or the beginning of an id, then ':' and a path"));
+            }
+            Ok((snapshot, path.as_bytes().to_vec()))
+        };
+        let files = self.files.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let options = cat::Options {
+            files: &files,
+            offset: self.offset.0,
+            length: self.length.map(|length| length.0),
+            limits: run.limits(&store),
+        };
+        // On a terminal the content itself is what is seen.
+        let ticker = (!std::io::stdout().is_terminal()).then(|| run.ticker(GAUGE));
+        cat::run(&store, &options, &run.monitor, &mut |bytes| run.screen.content(bytes))?;
+        drop(ticker);
+        Ok(Ending::done(Event::default()))
+    }
+}
+
+/// How far content is written.
+pub const GAUGE: Gauge = Gauge {
+    label: "writing",
+    done_bytes: |monitor| monitor.get(Counter::RestoredBytes),
+    passes: 1,
+};

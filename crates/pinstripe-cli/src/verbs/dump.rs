@@ -1,0 +1,90 @@
+//! `pinstripe dump`: a snapshot as an archive on standard output.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::ValueEnum;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::monitor::Counter;
+use pinstripe::ops::dump;
+use pinstripe::units::{format_count, format_size};
+
+use super::cat::GAUGE;
+use super::{refuse_option, snapshots};
+use crate::named;
+use crate::run::{Ending, Run};
+use crate::time;
+
+/// Write a snapshot, or a part of it, to standard output as a tar archive
+///
+/// The archive has pax headers: any names, nanoseconds, extended attributes (among them ACLs and
+/// capabilities), sparse files, hard links, devices; owners are numbers. To unpack all of it with
+/// GNU tar: tar --xattrs --xattrs-include='*' --numeric-owner -xpf. Names are as restore makes
+/// them below its target: without :PATH full paths, with it what is at PATH becomes the top.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe dump latest > everything.tar
+  pinstripe dump latest:/home/me | zstd > me.tar.zst
+  pinstripe dump 1a2b3c4d:/srv | ssh other tar -xpf - -C /srv")]
+pub struct Args {
+    /// 'latest' or the beginning of an id, and what to write of it
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    what: OsString,
+
+    /// Form of the archive
+    #[arg(long, value_enum, default_value_t = Format::Tar)]
+    format: Format,
+
+    /// Write holes as zeros, for readers that do not know GNU's sparse files
+    #[arg(long)]
+    fill_holes: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// POSIX pax, as GNU tar, bsdtar and Python read it
+    Tar,
+}
+
+impl Args {
+    /// Writes the archive.
+    ///
+    /// # Errors
+    /// Those of [`dump::run`], and of standard output.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let instead = "standard output is the archive: leave --json out";
+        refuse_option(run.common.json, "--json", instead)?;
+        if std::io::stdout().is_terminal() {
+            let error = Error::new(Kind::Usage, "an archive is not written to a terminal");
+            return Err(error.advice("send it into a file or another program: > FILE, | PROGRAM"));
+        }
+        let Format::Tar = self.format;
+        let (snapshot, path) = named::parse(&self.what)?;
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let options = dump::Options {
+            snapshot: &snapshot,
+            path: path.as_bytes(),
+            fill_holes: self.fill_holes,
+            limits: run.limits(&store),
+        };
+        let ticker = run.ticker(GAUGE);
+        let dumped =
+            dump::run(&store, &options, &run.monitor, &mut |bytes| run.screen.content(bytes))?;
+        drop(ticker);
+        if !run.common.quiet {
+            let bytes = run.count(Counter::RestoredBytes);
+            run.screen.complain(&format!(
+                "dumped {} entries, {} of snapshot {} in {}, {}",
+                format_count(run.count(Counter::RestoredEntries)),
+                format_size(bytes),
+                dumped.id.short(),
+                time::span(run.elapsed()),
+                time::rate(bytes, run.elapsed()),
+            ));
+        }
+        Ok(Ending::done(snapshots::facts(&dumped)))
+    }
+}

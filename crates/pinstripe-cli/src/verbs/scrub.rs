@@ -1,0 +1,201 @@
+//! `pinstripe scrub`: verify the store some at a time, and mend what is damaged.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe::clock;
+use pinstripe::error::Result;
+use pinstripe::monitor::Counter;
+use pinstripe::ops::scrub::{self, AgeBand, Budget};
+use pinstripe::store::Store;
+use pinstripe::units::{format_count, format_size};
+
+use super::counted;
+use crate::args::{Size, size};
+use crate::event::Event;
+use crate::exit;
+use crate::journal::Journal;
+use crate::place;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+use crate::system;
+use crate::table::{self, Side};
+use crate::time;
+
+/// Verify the store, from where the last scrub stopped, and mend what is damaged
+///
+/// Every strip of every pack and index run is held against its checksum, and so is every small
+/// object; what is damaged or missing is written anew at once, as repair does. With a budget a
+/// scrub stops early, and the next one goes on from there: a nightly one with 5% sees all of the
+/// store in twenty nights. No password is needed.
+///
+/// It ends with exit code 0 also when it mended something; with 10 when something is left for
+/// repair, an absent member for example; with 3 when something is lost.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe scrub
+  pinstripe scrub --budget 5% --limit 100M
+  pinstripe scrub --budget 10G --budget 2h
+  pinstripe scrub --status")]
+pub struct Args {
+    /// Stop after a part of the store (5%), an amount (10G) or a time (2h, 90m); an amount and a
+    /// time may both be given
+    #[arg(long, value_name = "AMOUNT", value_parser = budget)]
+    budget: Vec<Budget>,
+
+    /// Read at most so many bytes per second
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    limit: Option<Size>,
+
+    /// Add what is found to this file, one JSON object on each line [default:
+    /// scrub-STORE.jsonl in pinstripe's directory below XDG_STATE_HOME]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    log: Option<PathBuf>,
+
+    /// Verify nothing; show how much was verified within which time
+    #[arg(long, conflicts_with_all = ["budget", "limit", "log"])]
+    status: bool,
+}
+
+fn budget(text: &str) -> Result<Budget, String> {
+    text.parse().map_err(crate::args::one_line)
+}
+
+const GAUGE: Gauge = Gauge {
+    label: "scrubbing",
+    done_bytes: |monitor| monitor.get(Counter::CheckedBytes),
+    passes: 1,
+};
+
+impl Args {
+    /// Runs the scrub, or shows the state of the last one.
+    ///
+    /// # Errors
+    /// Those of [`scrub::run`]; a log that cannot be written.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let budget = self.budget.iter().try_fold(Budget::default(), |all, one| all.and(*one))?;
+        let store = run.open_store()?;
+        if self.status {
+            return status(run, &store);
+        }
+        let journal = self.journal(run, &store)?;
+        system::be_patient();
+        let options = scrub::Options {
+            budget,
+            rate: self.limit.map(|limit| limit.0.max(1)),
+            save_bytes: scrub::SAVE_BYTES_DEFAULT,
+            limits: run.limits(&store),
+        };
+        let ticker = run.ticker(GAUGE);
+        let report = |finding: &scrub::Finding| {
+            if let Some(journal) = &journal {
+                journal.write(&Event::new("finding").with_fields(finding));
+            }
+        };
+        let ended = scrub::run(&store, &options, &run.monitor, &report);
+        drop(ticker);
+        let outcome = match ended {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                if let Some(journal) = journal {
+                    journal.write(&Event::error(&error));
+                    journal.finish()?;
+                }
+                return Err(error);
+            }
+        };
+        let code = if outcome.repairable > 0 { exit::REPAIRABLE } else { exit::DONE };
+        let facts = Event::default().with_fields(&outcome);
+        if let Some(journal) = journal {
+            let summary = Event::new("summary").with_all(facts.clone());
+            let code = exit::of_ledger(&run.monitor, code);
+            let elapsed = run.elapsed().as_secs_f64();
+            journal.write(&summary.with("elapsed_seconds", elapsed).with("exit_code", code));
+            journal.finish()?;
+        }
+        say(run, &outcome);
+        Ok(Ending { code, facts })
+    }
+
+    /// The log that was named, or the one in the default place, where there is one.
+    fn journal(&self, run: &Run, store: &Store) -> Result<Option<Journal>> {
+        if let Some(path) = &self.log {
+            return Journal::open(path).map(Some);
+        }
+        let name = format!("scrub-{}.jsonl", store.config.store);
+        let opened = place::state().and_then(|state| Journal::open(&state.join(name)));
+        match opened {
+            Ok(journal) => Ok(Some(journal)),
+            Err(error) => {
+                run.monitor.warning("the log of this scrub", error);
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn say(run: &Run, outcome: &scrub::Outcome) {
+    let say = |line: String| run.screen.say(&line);
+    say(format!(
+        "verified {} of {}, {} of {}, in {}",
+        format_count(outcome.sets),
+        counted(outcome.all_sets, "stripe set"),
+        format_size(outcome.verified_bytes),
+        format_size(outcome.all_bytes),
+        time::span(run.elapsed()),
+    ));
+    let ended = [
+        (outcome.mended_extents, "wrote", "extent", " anew"),
+        (outcome.mended_objects, "wrote", "small object", " anew"),
+        (outcome.repairable, "left", "damaged or missing part", " for: pinstripe repair"),
+        (outcome.lost, "gave up", "damaged part", " that nothing can bring back"),
+    ];
+    for (count, act, name, how) in ended.iter().filter(|(count, ..)| *count > 0) {
+        say(format!("{act} {}{how}", counted(*count, name)));
+    }
+    if ended.iter().all(|(count, ..)| *count == 0) {
+        say("nothing was damaged".to_owned());
+    }
+}
+
+const HEAD: [(&str, Side); 4] = [
+    ("verified", Side::Left),
+    ("sets", Side::Right),
+    ("bytes", Side::Right),
+    ("share", Side::Right),
+];
+
+fn status(run: &Run, store: &Store) -> Result<Ending> {
+    let status = scrub::status(store, clock::now().0, &run.monitor)?;
+    let all: u64 = status.bands.iter().map(|band| band.bytes).sum();
+    for band in &status.bands {
+        run.screen.event(&Event::new("scrub_age").with_fields(band))?;
+    }
+    let row = |band: &AgeBand| {
+        let share = band.bytes as f64 * 100.0 / all.max(1) as f64;
+        let share = format!("{share:.1} %");
+        vec![age(band), format_count(band.sets), format_size(band.bytes), share]
+    };
+    let rows: Vec<_> = status.bands.iter().filter(|band| band.sets > 0).map(row).collect();
+    for line in table::lines(&HEAD, &rows) {
+        run.screen.row(&line)?;
+    }
+    let mut facts = Event::default().with("all_bytes", all);
+    if let Some(oldest) = status.oldest {
+        let when = status.oldest_seconds.map_or_else(|| "never".to_owned(), time::date);
+        run.screen.row(&format!("verified longest ago: set {oldest}, {when}"))?;
+        facts = facts.with("oldest_set", oldest.to_string());
+        facts = facts.with_some("oldest_seconds", status.oldest_seconds);
+    }
+    Ok(Ending::done(facts))
+}
+
+fn age(band: &AgeBand) -> String {
+    match (band.verified, band.days) {
+        (false, _) => "never".to_owned(),
+        (true, Some(1)) => "within 1 day".to_owned(),
+        (true, Some(days)) => format!("within {days} days"),
+        (true, None) => "longer ago".to_owned(),
+    }
+}

@@ -1,0 +1,139 @@
+//! `pinstripe stats`: what the store holds, what it takes, and what dedup saves.
+
+use pinstripe::dedup::distinct::Count;
+use pinstripe::error::Result;
+use pinstripe::monitor::Counter;
+use pinstripe::ops::stats::{self, Holds};
+use pinstripe::units::{format_count, format_size};
+
+use super::{analyze, snapshots};
+use crate::event::Event;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+use crate::table::{self, Side};
+
+/// Show what the store holds and what dedup saves
+///
+/// For each snapshot and for all of them together: files, bytes, and what is left of them when the
+/// same whole files (by name, size and content; by content alone) or the same chunks are kept once.
+/// Told from the lists of chunks; no content is read. For blocks of fixed length see 'pinstripe
+/// analyze', which reads. In large stores distinct content is counted in a sample: those numbers
+/// are marked with '~'.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe stats
+  pinstripe stats latest
+  pinstripe stats --json")]
+pub struct Args {
+    /// Only this snapshot: 'latest' or the beginning of an id
+    #[arg(value_name = "SNAPSHOT")]
+    snapshot: Option<String>,
+}
+
+const HEAD: [(&str, Side); 8] = [
+    ("snapshot", Side::Left),
+    ("entries", Side::Right),
+    ("files", Side::Right),
+    ("size", Side::Right),
+    ("by name", Side::Right),
+    ("by content", Side::Right),
+    ("by chunk", Side::Right),
+    ("saved", Side::Right),
+];
+
+impl Args {
+    /// Prints the tables.
+    ///
+    /// # Errors
+    /// Those of [`stats::run`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let ticker = run.ticker(Gauge {
+            label: "looking",
+            done_bytes: |monitor| monitor.get(Counter::FetchedBytes),
+            passes: 1,
+        });
+        let limits = run.limits(&store);
+        let found = stats::run(&store, self.snapshot.as_deref(), limits, &run.monitor)?;
+        drop(ticker);
+        let mut rows = Vec::new();
+        for (snapshot, holds) in &found.snapshots {
+            rows.push(row(&snapshot.id.short(), holds));
+            let event = Event::new("stats").with_all(snapshots::facts(snapshot));
+            run.screen.event(&event.with_all(facts(holds)))?;
+        }
+        if found.snapshots.len() != 1 {
+            rows.push(row("all", &found.all));
+        }
+        for line in table::lines(&HEAD, &rows) {
+            run.screen.row(&line)?;
+        }
+        run.screen.row("")?;
+        let methods = [
+            ("whole files by name, size and content", found.all.by_name),
+            ("whole files by content", found.all.by_content),
+            ("chunks", found.all.by_chunk),
+        ];
+        for (method, count) in &methods {
+            run.screen.event(&analyze::event(method, count))?;
+        }
+        let rows: Vec<_> =
+            methods.iter().map(|(method, count)| analyze::row(method, count)).collect();
+        for line in table::lines(&analyze::HEAD, &rows) {
+            run.screen.row(&line)?;
+        }
+        let stored = found.stored;
+        run.screen.row("")?;
+        run.screen.row(&format!(
+            "the store: {} packs with {} chunks, {} before and {} after compression; {} on members \
+             with parity and index",
+            format_count(stored.packs),
+            format_count(stored.chunks),
+            format_size(stored.raw_bytes),
+            format_size(stored.record_bytes),
+            format_size(stored.member_bytes),
+        ))?;
+        let facts = facts(&found.all)
+            .with("snapshots", found.snapshots.len())
+            .with("packs", stored.packs)
+            .with("chunks", stored.chunks)
+            .with("raw_bytes", stored.raw_bytes)
+            .with("record_bytes", stored.record_bytes)
+            .with("member_bytes", stored.member_bytes);
+        Ok(Ending::done(facts))
+    }
+}
+
+fn row(name: &str, holds: &Holds) -> Vec<String> {
+    let left = |count: &Count| {
+        let mark = if count.sampled > 1 { "~" } else { "" };
+        format!("{mark}{}", format_size(count.distinct_bytes))
+    };
+    let chunks = &holds.by_chunk;
+    let saved = match holds.logical_bytes {
+        0 => 0.0,
+        all => 100.0 - 100.0 * chunks.distinct_bytes as f64 / all as f64,
+    };
+    vec![
+        name.to_owned(),
+        format_count(holds.entries),
+        format_count(holds.files),
+        format_size(holds.logical_bytes),
+        left(&holds.by_name),
+        left(&holds.by_content),
+        left(chunks),
+        format!("{saved:.2} %"),
+    ]
+}
+
+fn facts(holds: &Holds) -> Event {
+    Event::default()
+        .with("entries", holds.entries)
+        .with("files", holds.files)
+        .with("logical_bytes", holds.logical_bytes)
+        .with("by_name_bytes", holds.by_name.distinct_bytes)
+        .with("by_content_bytes", holds.by_content.distinct_bytes)
+        .with("by_chunk_bytes", holds.by_chunk.distinct_bytes)
+}

@@ -1,0 +1,125 @@
+//! How much of what is seen is distinct, in bounded memory.
+//!
+//! Invariants: exact as long as all keys fit; beyond that a sample by key, halved as often as needed:
+//! keys are hashes, so that every key has the same chance and all its repetitions share its fate.
+//! Totals are always exact. Never says "new" of single things: that is the chunk index's work.
+
+use std::collections::HashMap;
+
+/// Counts things and how many of them are distinct.
+#[derive(Debug)]
+pub struct Distinct {
+    /// Bytes of each key in the sample.
+    seen: HashMap<u64, u64>,
+    most: usize,
+    /// A key is in the sample when so many of its high bits are zero.
+    shift: u32,
+    items: u64,
+    bytes: u64,
+    sampled_bytes: u64,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Everything that was seen.
+    pub items: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Distinct things: exact, or estimated when `sampled` is above 1.
+    pub distinct_items: u64,
+    /// Bytes of distinct things.
+    pub distinct_bytes: u64,
+    /// One key of so many was looked at.
+    pub sampled: u64,
+}
+
+impl Distinct {
+    /// Keeps at most `most` keys, of about 32 bytes each.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        let most = most.max(16);
+        Distinct { seen: HashMap::new(), most, shift: 0, items: 0, bytes: 0, sampled_bytes: 0 }
+    }
+
+    /// Sees a thing of this key and length; says whether it is in the sample and new there.
+    pub fn add(&mut self, key: u64, bytes: u64) -> bool {
+        self.items += 1;
+        self.bytes += bytes;
+        if !self.is_sampled(key) || self.seen.contains_key(&key) {
+            return false;
+        }
+        self.seen.insert(key, bytes);
+        self.sampled_bytes += bytes;
+        while self.seen.len() > self.most {
+            self.shift += 1;
+            let shift = self.shift;
+            self.seen.retain(|key, _| key.leading_zeros() >= shift);
+            self.sampled_bytes = self.seen.values().sum();
+        }
+        true
+    }
+
+    fn is_sampled(&self, key: u64) -> bool {
+        key.leading_zeros() >= self.shift
+    }
+
+    /// What was seen so far.
+    pub fn count(&self) -> Count {
+        let sampled = 1 << self.shift;
+        let estimate = |found: u64, all: u64| found.saturating_mul(sampled).min(all);
+        Count {
+            items: self.items,
+            bytes: self.bytes,
+            distinct_items: estimate(self.seen.len() as u64, self.items),
+            distinct_bytes: estimate(self.sampled_bytes, self.bytes),
+            sampled,
+        }
+    }
+}
+
+/// The key of a hash: its first eight bytes.
+pub fn key_of(hash: &[u8; 32]) -> u64 {
+    u64::from_be_bytes(*hash.first_chunk().expect("a hash is longer than a key"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> u64 {
+        key_of(blake3::hash(&number.to_le_bytes()).as_bytes())
+    }
+
+    #[test]
+    fn few_are_counted_exactly() {
+        let mut distinct = Distinct::new(1000);
+        for round in 0..3 {
+            for number in 0..100 {
+                assert_eq!(distinct.add(key(number), 10 + number), round == 0);
+            }
+        }
+        let wanted = Count {
+            items: 300,
+            bytes: 3 * (1000 + 4950),
+            distinct_items: 100,
+            distinct_bytes: 1000 + 4950,
+            sampled: 1,
+        };
+        assert_eq!(distinct.count(), wanted);
+    }
+
+    #[test]
+    fn many_are_sampled_and_the_estimate_is_near() {
+        let mut distinct = Distinct::new(4096);
+        for number in 0..100_000 {
+            distinct.add(key(number), 100);
+            distinct.add(key(number / 2), 100);
+        }
+        let count = distinct.count();
+        assert_eq!((count.items, count.bytes), (200_000, 20_000_000));
+        assert!(count.sampled > 1 && distinct.seen.len() <= 4096);
+        assert!((90_000..110_000).contains(&count.distinct_items), "{count:?}");
+        assert_eq!(count.distinct_bytes, 100 * count.distinct_items);
+    }
+}

@@ -1,0 +1,129 @@
+//! What scrub verified when: one small object, of one size for any store.
+//!
+//! Stripe sets are told apart by the first byte of their ids only, which are random: 256 shares of
+//! the store, each with the time at which its last verification *began*, so that nothing in it was
+//! looked at before that. A cursor says how far the round at hand has come. Times are for people;
+//! nothing is decided by them.
+
+use super::envelope::{self, Object};
+use super::wire::{Reader, Writer};
+use crate::error::Result;
+use crate::id::{SetId, StoreId};
+
+/// Shares of a store: one for each first byte of a set id.
+pub const SHARES: usize = 256;
+
+/// One share, as its last whole verification found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Share {
+    /// When that began, in seconds since 1970; 0 when there was none.
+    pub began_seconds: i64,
+    /// Stripe sets that were verified. More there now: those came later.
+    pub sets: u64,
+    /// Their bytes on all members.
+    pub bytes: u64,
+}
+
+/// What scrub verified when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScrubState {
+    /// The store it speaks of.
+    pub store: StoreId,
+    /// Grows by one with each state that is written: the highest is the newest.
+    pub generation: u64,
+    /// The last stripe set that was verified; the next one is the first behind it, or the first
+    /// of all behind the last.
+    pub cursor: SetId,
+    /// The share in which the cursor stands, as far as it is verified; `began_seconds` is 0 when
+    /// it is not begun, or is not to count.
+    pub open: Share,
+    /// The shares, by first byte.
+    pub shares: Vec<Share>,
+}
+
+impl ScrubState {
+    /// Of a store that was never scrubbed.
+    pub fn new(store: StoreId) -> Self {
+        let shares = vec![Share::default(); SHARES];
+        // Behind the last id there may be, so that the first one is next.
+        let cursor = SetId([0xff; SetId::LEN]);
+        ScrubState { store, generation: 0, cursor, open: Share::default(), shares }
+    }
+
+    /// The framed object.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut writer = Writer::new(&mut body);
+        writer.raw(&self.store.0).u64(self.generation).raw(&self.cursor.0);
+        for share in std::iter::once(&self.open).chain(&self.shares) {
+            writer.i64(share.began_seconds).u64(share.sets).u64(share.bytes);
+        }
+        envelope::close(Object::Scrub, &body)
+    }
+
+    /// Reads a framed state.
+    ///
+    /// # Errors
+    /// Those of [`envelope::open`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(envelope::open(Object::Scrub, bytes)?, "scrub state");
+        let (store, generation) = (StoreId(reader.array()?), reader.u64()?);
+        let cursor = SetId(reader.array()?);
+        let mut share = || -> Result<Share> {
+            let (began_seconds, sets, bytes) = (reader.i64()?, reader.u64()?, reader.u64()?);
+            Ok(Share { began_seconds, sets, bytes })
+        };
+        let open = share()?;
+        let shares = (0..SHARES).map(|_| share()).collect::<Result<_>>()?;
+        reader.finish()?;
+        Ok(ScrubState { store, generation, cursor, open, shares })
+    }
+
+    /// Takes over what another scrub verified later than this one.
+    pub fn merge(&mut self, other: &ScrubState) {
+        self.generation = self.generation.max(other.generation);
+        for (own, theirs) in self.shares.iter_mut().zip(&other.shares) {
+            if theirs.began_seconds > own.began_seconds {
+                *own = *theirs;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_state_comes_back_and_has_one_size() {
+        let mut state = ScrubState::new(StoreId([7; 16]));
+        let bytes = state.encode().len();
+        assert_eq!(ScrubState::decode(&state.encode()).unwrap(), state);
+        state.generation = u64::MAX;
+        state.open = Share { began_seconds: -5, sets: 3, bytes: 1 << 50 };
+        state.shares[255] = Share { began_seconds: i64::MAX, sets: u64::MAX, bytes: u64::MAX };
+        assert_eq!(ScrubState::decode(&state.encode()).unwrap(), state);
+        assert_eq!(state.encode().len(), bytes);
+    }
+
+    #[test]
+    fn the_later_verification_of_each_share_is_kept() {
+        let mut ours = ScrubState::new(StoreId([7; 16]));
+        let mut theirs = ours.clone();
+        let at = |began_seconds| Share { began_seconds, sets: 1, bytes: 1 };
+        (ours.shares[1], ours.shares[2]) = (at(10), at(30));
+        (theirs.shares[1], theirs.shares[2], theirs.generation) = (at(20), at(20), 9);
+        ours.merge(&theirs);
+        assert_eq!((ours.shares[1], ours.shares[2], ours.generation), (at(20), at(30), 9));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bodies_never_panic(body: Vec<u8>) {
+            let _ = ScrubState::decode(&envelope::close(Object::Scrub, &body));
+            let _ = ScrubState::decode(&body);
+        }
+    }
+}

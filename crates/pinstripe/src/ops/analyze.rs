@@ -1,0 +1,34 @@
+//! `analyze`: what dedup and compression would save on a tree that is not backed up.
+
+use std::path::Path;
+
+use crate::error::Result;
+use crate::monitor::Monitor;
+use crate::pipeline::limits::Limits;
+use crate::pipeline::survey::{Survey, survey};
+use crate::walk::{self, Exclude};
+
+/// What to look at.
+pub struct Options<'a> {
+    /// A directory or file.
+    pub path: &'a Path,
+    /// What to leave out.
+    pub exclude: Exclude,
+    /// Do not enter mounted file systems.
+    pub one_file_system: bool,
+    /// Threads and memory.
+    pub limits: Limits,
+}
+
+/// Reads everything once. What cannot be read is a loss in the ledger.
+///
+/// # Errors
+/// When the path cannot be looked at.
+pub fn run(options: Options<'_>, monitor: &Monitor) -> Result<Survey> {
+    let walk = walk::Options {
+        one_file_system: options.one_file_system,
+        exclude: options.exclude,
+        ..walk::Options::default()
+    };
+    survey(options.path, walk, options.limits, monitor)
+}

@@ -1,0 +1,110 @@
+//! `cat`: the content of files of a snapshot, in order, without restoring them.
+
+use super::select::{Selected, no_such_path, select};
+use crate::beneath::shown_from_root;
+use crate::error::{Error, Kind, Result};
+use crate::format::meta::FileKind;
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::limits::Limits;
+use crate::pipeline::stream::{Holes, Origin, Output, stream};
+use crate::store::Store;
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::tree::TreeReader;
+
+/// What to show.
+pub struct Options<'a> {
+    /// Snapshots (`latest` or the beginning of an id) and paths of files in them.
+    pub files: &'a [(String, Vec<u8>)],
+    /// The first byte of each file to show.
+    pub offset: u64,
+    /// Bytes of each file to show at most; all when not given.
+    pub length: Option<u64>,
+    /// Threads and memory.
+    pub limits: Limits,
+}
+
+/// Zeros come out in pieces of this length.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Gives the content of all files to `out`, in the order in which they are named; holes are zeros.
+///
+/// All names are looked up before the first byte comes out.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is no such snapshot or path, [`Kind::Usage`] for what is no file
+/// or an offset behind its end; the first damage, since no byte may be left out; those of `out`.
+pub fn run(
+    store: &Store,
+    options: &Options<'_>,
+    monitor: &Monitor,
+    out: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let index = Index::load(store, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    let tree_of = |selected: &Selected| {
+        let chunks = ChunkReader::new(&packs, &index);
+        TreeReader::new(chunks, &selected.snapshot.root, &selected.below)
+    };
+    let mut files = Vec::new();
+    for (snapshot, path) in options.files {
+        let selected = select(store, snapshot, path, monitor)?;
+        let mut tree = tree_of(&selected)?;
+        let entry = tree.next_entry()?.ok_or_else(|| no_such_path(&selected.below))?;
+        let at = || shown_from_root(&selected.below);
+        if entry.path != selected.below || entry.meta.kind != FileKind::File {
+            let kind = if entry.path == selected.below {
+                entry.meta.kind
+            } else {
+                FileKind::Directory // What has entries below it, and none itself, is the top.
+            };
+            let error = Error::new(Kind::Usage, "has no content to show").at(at());
+            return Err(error.expected(FileKind::File.name(), kind.name()));
+        }
+        if options.offset > entry.size {
+            let error = Error::new(Kind::Usage, "the offset lies behind the end of the file");
+            return Err(error.at(at()).expected(format!("at most {}", entry.size), options.offset));
+        }
+        let left = entry.size - options.offset;
+        let end = options.offset + options.length.unwrap_or(left).min(left);
+        monitor.expect(monitor.expected().0 + end - options.offset, files.len() as u64 + 1);
+        files.push((tree, entry, options.offset..end));
+    }
+    let origin =
+        Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
+    let names: Vec<_> = files.iter().map(|(_, entry, _)| shown_from_root(&entry.path)).collect();
+    let mut current = 0;
+    let mut give = |bytes: &[u8]| {
+        monitor.add(Counter::RestoredBytes, bytes.len() as u64);
+        out(bytes)
+    };
+    stream(
+        origin,
+        |feed| {
+            for (number, (mut tree, entry, range)) in files.into_iter().enumerate() {
+                feed.mark(number);
+                feed.file(&mut tree, &entry, range, Holes::Zeros);
+                if feed.is_over() {
+                    break;
+                }
+            }
+            Ok(())
+        },
+        &mut |output| match output {
+            Output::Mark(number) => {
+                current = number;
+                Ok(())
+            }
+            Output::Bytes(bytes) => give(bytes),
+            Output::Zeros(mut left) => {
+                while left > 0 {
+                    let piece = left.min(ZEROS.len() as u64);
+                    give(&ZEROS[..piece as usize])?;
+                    left -= piece;
+                }
+                Ok(())
+            }
+            Output::Lost(_, error) => Err(error.at(&names[current])),
+        },
+    )
+}

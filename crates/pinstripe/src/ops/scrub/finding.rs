@@ -1,0 +1,172 @@
+//! What a scrub finds: told to the caller in full, to the ledger once for each object.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use super::Outcome;
+use crate::error::{Error, Kind};
+use crate::member::ExtentName;
+use crate::monitor::{Counter, Monitor};
+use crate::store::Store;
+
+/// What became of a damaged part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It was written anew, and is durable.
+    Mended,
+    /// `repair` can mend it.
+    Repairable,
+    /// Nothing can bring it back.
+    Lost,
+}
+
+/// One damaged or missing part.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Finding {
+    /// The member, where it is one member's.
+    pub member: Option<usize>,
+    /// Where that member is.
+    #[serde(serialize_with = "crate::units::lossy_path")]
+    pub place: PathBuf,
+    /// The object's name below it: `packs/ab/ab12...`, `snapshots/...`; empty for a whole member.
+    pub object: String,
+    /// `member`, `object`, `set`, `extent`, `header`, `strip` or `trailer`.
+    pub part: &'static str,
+    /// The row of a strip.
+    pub row: Option<u64>,
+    /// Where the part begins in the member's extent.
+    pub offset: Option<u64>,
+    /// What is wrong with it.
+    pub what: String,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// Where findings go, and what they add up to.
+pub(super) struct Ledger<'a> {
+    pub(super) monitor: &'a Monitor,
+    store: &'a Store,
+    report: &'a (dyn Fn(&Finding) + Sync),
+    sums: Mutex<Sums>,
+}
+
+#[derive(Default, Clone)]
+struct Sums {
+    extents: u64,
+    objects: u64,
+    repairable: u64,
+    lost: u64,
+}
+
+impl<'a> Ledger<'a> {
+    pub(super) fn new(
+        store: &'a Store,
+        monitor: &'a Monitor,
+        report: &'a (dyn Fn(&Finding) + Sync),
+    ) -> Self {
+        Ledger { monitor, store, report, sums: Mutex::default() }
+    }
+
+    /// A member that is not there.
+    pub(super) fn absent(&self, member: usize, error: Error) {
+        let finding = Finding { part: "member", ..self.finding(member, None, error.what()) };
+        (self.report)(&finding);
+        self.sums().repairable += 1;
+        self.monitor.warning(finding.place, error);
+    }
+
+    /// A small object of one member.
+    pub(super) fn object(&self, member: usize, name: ExtentName, error: &Error, fate: Fate) {
+        let mut finding = self.finding(member, Some(name), &error.to_string());
+        finding.fate = fate;
+        (self.report)(&finding);
+        self.sums().objects += u64::from(fate == Fate::Mended);
+        let text = format!("member {member}, {}", error.what());
+        self.tell(member, name, fate, text);
+    }
+
+    /// Parts of one member's extent, all with one fate.
+    pub(super) fn extent(&self, member: usize, name: ExtentName, parts: &[Finding], fate: Fate) {
+        let Some(first) = parts.first() else { return };
+        for part in parts {
+            (self.report)(&Finding { fate, ..part.clone() });
+        }
+        let more = match parts.len() {
+            1 => String::new(),
+            parts => format!("; {} damaged parts in all", parts),
+        };
+        self.sums().extents += u64::from(fate == Fate::Mended);
+        self.tell(member, name, fate, format!("{}{more}", first.what));
+    }
+
+    /// Something wrong with a stripe set as a whole.
+    pub(super) fn set(&self, name: ExtentName, error: Error, fate: Fate) {
+        (self.report)(&Finding {
+            member: None,
+            place: PathBuf::new(),
+            object: name.path(),
+            part: "set",
+            row: None,
+            offset: None,
+            what: error.to_string(),
+            fate,
+        });
+        self.count(fate);
+        match fate {
+            Fate::Lost => self.monitor.loss(name.path(), error),
+            _ => self.monitor.warning(name.path(), error.advice("run 'pinstripe repair'")),
+        }
+    }
+
+    /// A finding about a member, to be filled in.
+    pub(super) fn finding(&self, member: usize, name: Option<ExtentName>, what: &str) -> Finding {
+        Finding {
+            member: Some(member),
+            place: self.store.seats[member].place.clone(),
+            object: name.map(|name| name.path()).unwrap_or_default(),
+            part: "object",
+            row: None,
+            offset: None,
+            what: what.to_owned(),
+            fate: Fate::Repairable,
+        }
+    }
+
+    pub(super) fn tally(&self, outcome: &mut Outcome) {
+        let sums = self.sums().clone();
+        outcome.mended_extents = sums.extents;
+        outcome.mended_objects = sums.objects;
+        outcome.repairable = sums.repairable;
+        outcome.lost = sums.lost;
+    }
+
+    fn tell(&self, member: usize, name: ExtentName, fate: Fate, text: String) {
+        self.count(fate);
+        let place = self.store.seats[member].place.join(name.path());
+        match fate {
+            Fate::Mended => {
+                let text = format!("{text}; written anew");
+                self.monitor.warning(place, Error::new(Kind::Corrupt, text));
+            }
+            Fate::Repairable => {
+                let error = Error::new(Kind::Corrupt, text);
+                self.monitor.warning(place, error.advice("run 'pinstripe repair'"));
+            }
+            Fate::Lost => self.monitor.loss(place, Error::new(Kind::Corrupt, text)),
+        }
+    }
+
+    fn count(&self, fate: Fate) {
+        let mut sums = self.sums();
+        match fate {
+            Fate::Mended => self.monitor.add(Counter::RepairedExtents, 1),
+            Fate::Repairable => sums.repairable += 1,
+            Fate::Lost => sums.lost += 1,
+        }
+    }
+
+    fn sums(&self) -> std::sync::MutexGuard<'_, Sums> {
+        self.sums.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

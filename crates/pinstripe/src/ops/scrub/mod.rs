@@ -1,0 +1,166 @@
+//! `scrub`: verify every strip and small object, some at a time, and mend at once what is damaged.
+//!
+//! Stripe sets are gone through in the order of their ids, round and round; the state says how far
+//! the last run came and when each share of the store was verified. No key is needed: strips and
+//! small objects carry checksums of what is stored.
+//!
+//! Invariants: what is written anew takes its place only when it is durable; a missing extent that
+//! a writer at work may be about to write is left alone; nothing is decided by wall clocks.
+//!
+//! Never here: index runs made anew, labels of new members, lost packs forgotten: that is repair's.
+
+mod budget;
+mod finding;
+mod objects;
+mod sets;
+mod state;
+mod status;
+
+pub use budget::{Budget, Portion};
+pub use finding::{Fate, Finding};
+pub use status::{AgeBand, Status, status};
+
+use std::time::{Duration, Instant};
+
+use budget::Throttle;
+use finding::Ledger;
+
+use crate::clock;
+use crate::error::{Error, Kind, Result};
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::each::each;
+use crate::pipeline::limits::Limits;
+use crate::store::Store;
+use crate::units::GIB;
+
+/// Bytes that a scrub which is killed may have verified for nothing: the state is written so often.
+pub const SAVE_BYTES_DEFAULT: u64 = GIB;
+/// And it is written this often, however slowly it goes.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+/// Sets that are worked on between two looks at the budget, for each worker.
+const SETS_PER_WORKER: usize = 2;
+
+/// How much to do, and how fast.
+pub struct Options {
+    /// When to stop; without limits everything is verified once.
+    pub budget: Budget,
+    /// Bytes per second that are read at most.
+    pub rate: Option<u64>,
+    /// Verified bytes after which the state is written.
+    pub save_bytes: u64,
+    /// Threads.
+    pub limits: Limits,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Outcome {
+    /// Stripe sets verified.
+    pub sets: u64,
+    /// Stripe sets there are.
+    pub all_sets: u64,
+    /// Bytes of the sets verified, on all members.
+    pub verified_bytes: u64,
+    /// Bytes of all sets.
+    pub all_bytes: u64,
+    /// Extents written anew.
+    pub mended_extents: u64,
+    /// Small objects written anew.
+    pub mended_objects: u64,
+    /// Damaged or missing parts that are left for `repair`.
+    pub repairable: u64,
+    /// Parts that nothing can bring back.
+    pub lost: u64,
+}
+
+/// Verifies as much as the budget allows, from where the last scrub stopped. `report` is told of
+/// everything that is found, from any thread.
+///
+/// # Errors
+/// What keeps it from running: members that cannot be listed, objects of a newer version, no
+/// member on which the state can be written.
+pub fn run(
+    store: &Store,
+    options: &Options,
+    monitor: &Monitor,
+    report: &(dyn Fn(&Finding) + Sync),
+) -> Result<Outcome> {
+    let ledger = Ledger::new(store, monitor, report);
+    store.sweep(monitor);
+    let mut known = state::load(store)?;
+    let began = clock::monotonic();
+    let throttle = Throttle::new(options.rate);
+    absent_members(store, &ledger);
+    objects::run(store, &ledger)?;
+
+    let survey = sets::survey(store, &ledger)?;
+    let all_bytes: u64 = survey.sets.iter().map(|set| set.bytes).sum();
+    let wanted = options.budget.bytes(all_bytes);
+    monitor.expect(wanted.min(all_bytes), 0);
+    let mut round = Round {
+        progress: state::Progress::new(&mut known, store.absent().next().is_none()),
+        saved: (began, 0),
+        outcome: Outcome { all_sets: survey.sets.len() as u64, all_bytes, ..Outcome::default() },
+    };
+    let is_late = || options.budget.time.is_some_and(|time| began.elapsed() >= time);
+    let mut order = &round.progress.order(&survey.sets)[..];
+    while round.outcome.verified_bytes < wanted && !order.is_empty() && !is_late() {
+        let mut left = wanted - round.outcome.verified_bytes;
+        let fits = |at: &&usize| {
+            let before = left;
+            left = left.saturating_sub(survey.sets[**at].bytes);
+            before > 0
+        };
+        let most = SETS_PER_WORKER * options.limits.workers;
+        let (batch, rest) = order.split_at(order.iter().take(most).take_while(fits).count());
+        order = rest;
+        each(options.limits.workers, batch, |&at| {
+            sets::verify(store, &survey, &survey.sets[at], &throttle, &ledger)
+        })?;
+        for &at in batch {
+            round.outcome.sets += 1;
+            round.outcome.verified_bytes += survey.sets[at].bytes;
+            round.progress.verified(&survey.sets, at, clock::now().0);
+        }
+        round.save_now_and_then(store, options.save_bytes, monitor)?;
+    }
+    let Round { progress, mut outcome, .. } = round;
+    progress.save(store, monitor)?;
+    ledger.tally(&mut outcome);
+    Ok(outcome)
+}
+
+/// A run under way.
+struct Round<'a> {
+    progress: state::Progress<'a>,
+    /// When the state was written last, and how much was verified by then.
+    saved: (Instant, u64),
+    outcome: Outcome,
+}
+
+impl Round<'_> {
+    fn save_now_and_then(&mut self, store: &Store, every: u64, monitor: &Monitor) -> Result<()> {
+        let (when, verified) = self.saved;
+        if self.outcome.verified_bytes - verified < every && when.elapsed() < SAVE_EVERY {
+            return Ok(());
+        }
+        self.progress.save(store, monitor)?;
+        self.saved = (clock::monotonic(), self.outcome.verified_bytes);
+        Ok(())
+    }
+}
+
+fn absent_members(store: &Store, ledger: &Ledger<'_>) {
+    for number in store.absent() {
+        let error = Error::new(Kind::NotFound, format!("member {number} is absent")).advice(
+            format!("attach it again, or rebuild it: pinstripe repair --member {number} --to DIR"),
+        );
+        ledger.absent(number, error);
+    }
+}
+
+/// Counts bytes that were read, and slows down where that was asked for.
+fn took(monitor: &Monitor, throttle: &Throttle, bytes: u64) {
+    monitor.add(Counter::CheckedBytes, bytes);
+    throttle.took(bytes);
+}

@@ -1,0 +1,90 @@
+//! Small objects: those that never change are whole on every member, or are copied from another.
+//!
+//! Marks, sessions and steps of deletion come and go. Whether one is missing or was just removed
+//! cannot be told from outside, and one brought back could delete what somebody kept: they are left
+//! to those who read them, who take any sound copy.
+
+use std::collections::BTreeSet;
+
+use super::finding::{Fate, Ledger};
+use crate::error::{Error, Kind, Result};
+use crate::format::label::Encryption;
+use crate::id::SnapshotId;
+use crate::member::{ExtentName, Room, SharedMember};
+use crate::ops::check::judge;
+use crate::store::{Store, read_small, replace_small};
+
+/// Holds every small object against its checksum, and mends what another member has sound.
+pub(super) fn run(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
+    labels(store, ledger)?;
+    let mut names: BTreeSet<_> = store.key_names()?.into_iter().collect();
+    let ids = store.list(Room::Snapshots)?.into_keys();
+    names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
+    names.into_iter().try_for_each(|name| object(store, name, ledger))
+}
+
+fn sound(store: &Store, number: usize, member: &SharedMember, name: ExtentName) -> Result<Vec<u8>> {
+    let bytes = read_small(&**member, name)?;
+    judge(store, number, name, &bytes).map(|()| bytes)
+}
+
+/// A label is made anew from what the store knows by now.
+fn labels(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
+    let mut unsound = Vec::new();
+    for (number, member) in store.present() {
+        match sound(store, number, member, ExtentName::Label) {
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(error) => unsound.push((number, error)),
+        }
+    }
+    if unsound.is_empty() {
+        return Ok(());
+    }
+    let fate = match store.write_labels() {
+        Ok(_) => Fate::Mended,
+        Err(_) => Fate::Repairable,
+    };
+    for (number, error) in unsound {
+        ledger.object(number, ExtentName::Label, &error, fate);
+    }
+    Ok(())
+}
+
+fn object(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
+    let (mut good, mut unsound) = (None, Vec::new());
+    for (number, member) in store.present() {
+        match sound(store, number, member, name) {
+            Ok(bytes) => good = good.or(Some(bytes)),
+            // A newer version knows more: its copy is not damaged.
+            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(error) => unsound.push((number, member, error)),
+        }
+    }
+    let Some(good) = good else {
+        let missing = unsound.iter().all(|(_, _, error)| error.kind() == Kind::NotFound);
+        // All copies went while this was at it: removed, not lost.
+        if !missing {
+            ledger.set(
+                name,
+                Error::new(Kind::TooManyLosses, "no member has a sound copy"),
+                Fate::Lost,
+            );
+        }
+        return Ok(());
+    };
+    // A slot that is missing may just be removed: it must not open the store again.
+    let comes_and_goes = matches!(name, ExtentName::In(Room::Keys, _))
+        && store.config.encryption != Encryption::None;
+    for (number, member, error) in unsound {
+        if comes_and_goes && error.kind() == Kind::NotFound {
+            ledger.object(number, name, &error, Fate::Repairable);
+            continue;
+        }
+        match replace_small(&**member, name, &good) {
+            Ok(()) => ledger.object(number, name, &error, Fate::Mended),
+            Err(_) => ledger.object(number, name, &error, Fate::Repairable),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Stripe sets: which there are, and one of them verified and mended.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::budget::Throttle;
+use super::finding::{Fate, Finding, Ledger};
+use super::took;
+use crate::error::{Error, Kind, Result};
+use crate::id::SetId;
+use crate::member::{ExtentName, Replace, Room};
+use crate::monitor::Counter;
+use crate::store::Store;
+use crate::store::index::indexed_sets;
+use crate::stripe::{Damage, Part, SetReader, Verification};
+
+/// One stripe set.
+pub(super) struct Item {
+    pub(super) set: SetId,
+    room: Room,
+    /// Its bytes on all members.
+    pub(super) bytes: u64,
+    /// Members that have a part of it.
+    extents: usize,
+}
+
+/// All stripe sets, and what must be known to judge what is missing.
+pub(super) struct Survey {
+    /// In the order in which they are verified.
+    pub(super) sets: Vec<Item>,
+    /// Packs that an index run speaks of: their writers have ended.
+    indexed: HashSet<SetId>,
+    /// Somebody writes; what is in no index run may be unfinished.
+    writers: bool,
+}
+
+/// Lists the sets. Who writes is asked *after* that: a set that was listed and whose writer is no
+/// more by then is finished.
+pub(super) fn survey(store: &Store, ledger: &Ledger<'_>) -> Result<Survey> {
+    let mut found: BTreeMap<(SetId, Room), (u64, usize)> = BTreeMap::new();
+    let mut spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
+    for room in [Room::Packs, Room::Index] {
+        for (number, member) in store.present() {
+            let listed = match member.list(room) {
+                Ok(listed) => listed,
+                Err(error) if spare > 0 => {
+                    spare -= 1;
+                    ledger.absent(number, error.advice("the disk may be failing: replace it"));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for (id, bytes) in listed {
+                let (sum, extents) = found.entry((SetId(id), room)).or_default();
+                *sum += bytes;
+                *extents += 1;
+            }
+        }
+    }
+    let item = |((set, room), (bytes, extents))| Item { set, room, bytes, extents };
+    Ok(Survey {
+        sets: found.into_iter().map(item).collect(),
+        writers: !store.list(Room::Sessions)?.is_empty(),
+        indexed: indexed_sets(store)?.into_iter().collect(),
+    })
+}
+
+/// Verifies one set and writes anew what is damaged of it.
+pub(super) fn verify(
+    store: &Store,
+    survey: &Survey,
+    item: &Item,
+    throttle: &Throttle,
+    ledger: &Ledger<'_>,
+) -> Result<()> {
+    let name = ExtentName::In(item.room, item.set.0);
+    let derived = item.room == Room::Index;
+    let finished = !survey.writers || (!derived && survey.indexed.contains(&item.set));
+    // Too few parts to read it, and nobody speaks of it: left over from a backup that was cut off.
+    let is_leftover =
+        |needed: usize| !derived && item.extents < needed && !survey.indexed.contains(&item.set);
+    let reader = match SetReader::open(&store.members(), name, store.config.store, item.set) {
+        Ok(reader) => reader,
+        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+        // Removed since it was listed.
+        Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+        Err(_) if !finished => return Ok(()),
+        Err(_) if is_leftover(1 + usize::from(store.config.parity)) => return Ok(()),
+        Err(error) => {
+            ledger.set(name, error, if derived { Fate::Repairable } else { Fate::Lost });
+            return Ok(());
+        }
+    };
+    if is_leftover(reader.geometry().data()) {
+        if store.is_locked() {
+            let error = Error::new(Kind::TooManyLosses, "too few members have this pack");
+            let advice = "whether a snapshot needs it can be told with the key only: \
+                          run 'pinstripe check' with the password";
+            ledger.monitor.warning(name.path(), error.advice(advice));
+        }
+        return Ok(());
+    }
+    let verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
+    ledger.monitor.add(Counter::CheckedPacks, 1);
+    mend(store, &reader, name, &verification, finished, ledger);
+    if !verification.lost_ranges.is_empty() && !derived {
+        let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
+        let error = Error::new(Kind::TooManyLosses, format!("{lost} bytes of the pack are lost"));
+        let advice = "run 'pinstripe check --read-data' to see which snapshots and paths are hurt";
+        ledger.set(name, error.advice(advice), Fate::Lost);
+    }
+    Ok(())
+}
+
+/// Writes every damaged slot anew: where it is, or, when all members are there and none has it, on
+/// one that has no part of the set. What an absent member may have is repair's to move.
+fn mend(
+    store: &Store,
+    reader: &SetReader,
+    name: ExtentName,
+    verification: &Verification,
+    finished: bool,
+    ledger: &Ledger<'_>,
+) {
+    let derived = matches!(name, ExtentName::In(Room::Index, _));
+    let mut damaged: BTreeMap<(usize, Option<usize>), Vec<&Damage>> = BTreeMap::new();
+    for damage in &verification.damage {
+        damaged.entry((damage.slot, damage.member)).or_default().push(damage);
+    }
+    let mut free = Vec::new();
+    if store.absent().next().is_none() {
+        let takers = store.takers();
+        free = reader.free_members();
+        free.retain(|number| takers[*number].is_some());
+    }
+    for ((slot, holder), damage) in damaged {
+        let missing = damage.iter().any(|damage| damage.reason.is_missing());
+        let holder = holder.filter(|number| store.seats[*number].member.is_some());
+        let Some(number) = holder.or_else(|| free.first().copied()) else { continue };
+        if missing && !finished {
+            continue;
+        }
+        free.retain(|other| *other != number);
+        let Some(member) = &store.seats[number].member else { continue };
+        let describe = |damage: &&Damage| describe(ledger, reader, name, number, damage);
+        let parts: Vec<_> = damage.iter().map(describe).collect();
+        let rebuilt = member.create(name, Replace::Allowed).and_then(|mut writer| {
+            reader.rebuild_extent(slot, &mut *writer)?;
+            writer.seal()
+        });
+        let fate = match rebuilt {
+            Ok(()) => Fate::Mended,
+            Err(error) if error.kind() == Kind::TooManyLosses && !derived => Fate::Lost,
+            Err(error) => {
+                let advice = "it could not be written anew";
+                ledger.monitor.warning(member.place(), error.advice(advice));
+                Fate::Repairable
+            }
+        };
+        ledger.extent(number, name, &parts, fate);
+    }
+}
+
+fn describe(
+    ledger: &Ledger<'_>,
+    reader: &SetReader,
+    name: ExtentName,
+    member: usize,
+    damage: &Damage,
+) -> Finding {
+    let layout = reader.layout();
+    let (part, row, offset) = match damage.part {
+        Part::Extent => ("extent", None, Some(0)),
+        Part::Header => ("header", None, Some(0)),
+        Part::Strip(row) => ("strip", Some(row), Some(layout.strip_offset(row))),
+        Part::Trailer => ("trailer", None, Some(layout.trailer_offset(damage.slot))),
+    };
+    let what = format!("member {member}, {}: {}", damage.part, damage.reason);
+    Finding { part, row, offset, ..ledger.finding(member, Some(name), &what) }
+}

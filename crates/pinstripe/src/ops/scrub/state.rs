@@ -1,0 +1,125 @@
+//! The state that outlives a run: read from any member, written to all, the old one removed last.
+
+use super::sets::Item;
+use crate::error::{Error, Kind, Result};
+use crate::format::scrub::{ScrubState, Share};
+use crate::id::random;
+use crate::member::{ExtentName, Room};
+use crate::monitor::Monitor;
+use crate::store::Store;
+
+/// The newest state, with what others verified later. A state that nobody has sound is as good as
+/// none: what it knew is verified again.
+///
+/// # Errors
+/// When the room cannot be listed; [`Kind::Unsupported`] when a newer version wrote a state.
+pub(super) fn load(store: &Store) -> Result<ScrubState> {
+    let mut newest = ScrubState::new(store.config.store);
+    for (_, state) in stored(store)? {
+        let Some(mut state) = state else { continue };
+        if state.generation >= newest.generation {
+            std::mem::swap(&mut newest, &mut state);
+        }
+        newest.merge(&state);
+    }
+    Ok(newest)
+}
+
+/// Every stored state with its name; `None` for one that no member has sound.
+fn stored(store: &Store) -> Result<Vec<(ExtentName, Option<ScrubState>)>> {
+    let mut states = Vec::new();
+    for id in store.list(Room::Scrub)?.into_keys() {
+        let name = ExtentName::In(Room::Scrub, id);
+        let read = store.read_object(name, |bytes| {
+            let state = ScrubState::decode(bytes)?;
+            if state.store != store.config.store {
+                return Err(Error::new(Kind::Corrupt, "the scrub state of another store"));
+            }
+            Ok(state)
+        });
+        match read {
+            Ok(state) => states.push((name, Some(state))),
+            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(_) => states.push((name, None)),
+        }
+    }
+    Ok(states)
+}
+
+/// How far a run has come.
+pub(super) struct Progress<'a> {
+    state: &'a mut ScrubState,
+    /// With a member absent, a share is gone through but does not count as verified.
+    counts: bool,
+    advanced: bool,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(state: &'a mut ScrubState, counts: bool) -> Self {
+        if !counts {
+            state.open = Share::default();
+        }
+        Progress { state, counts, advanced: false }
+    }
+
+    /// Positions in `sets`, from the first behind the cursor once around.
+    pub(super) fn order(&self, sets: &[Item]) -> Vec<usize> {
+        let first = sets.partition_point(|item| item.set <= self.state.cursor);
+        (first..sets.len()).chain(0..first).collect()
+    }
+
+    /// Notes that the set at this position was verified, the one before it in the order as well.
+    pub(super) fn verified(&mut self, sets: &[Item], at: usize, now: i64) {
+        let share = |at: usize| sets[at].set.0[0];
+        let is_first = at == 0 || share(at - 1) != share(at);
+        let is_last = at + 1 == sets.len() || share(at + 1) != share(at);
+        let state = &mut *self.state;
+        if is_first && self.counts {
+            state.open = Share { began_seconds: now, sets: 0, bytes: 0 };
+        }
+        state.open.sets += 1;
+        state.open.bytes += sets[at].bytes;
+        state.cursor = sets[at].set;
+        if is_last {
+            let verified = std::mem::take(&mut state.open);
+            if verified.began_seconds != 0 {
+                state.shares[usize::from(share(at))] = verified;
+            }
+        }
+        self.advanced = true;
+    }
+
+    /// Writes the state to every present member, then removes those that it replaces.
+    pub(super) fn save(&self, store: &Store, monitor: &Monitor) -> Result<()> {
+        if !self.advanced {
+            return Ok(());
+        }
+        let replaced = stored(store)?;
+        let mut state = self.state.clone();
+        replaced.iter().filter_map(|(_, old)| old.as_ref()).for_each(|old| state.merge(old));
+        state.generation += 1;
+        let name = ExtentName::In(Room::Scrub, random()?);
+        let (bytes, mut written, mut failed) = (state.encode(), 0, None);
+        for (_, member) in store.present() {
+            match member.put(name, &bytes) {
+                Ok(()) => written += 1,
+                Err(error) => {
+                    monitor.warning(member.place(), error.duplicate());
+                    failed = Some(error);
+                }
+            }
+        }
+        if let (0, Some(error)) = (written, failed) {
+            return Err(error.advice("what was verified could not be noted down"));
+        }
+        for (old, _) in replaced {
+            for (_, member) in store.present() {
+                // What cannot be removed now is replaced by the next scrub.
+                if let Err(error) = member.delete(old) {
+                    monitor.warning(member.place(), error);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! `scrub --status`: how much of the store was verified within which time.
+
+use super::finding::Ledger;
+use super::{sets, state};
+use crate::error::Result;
+use crate::id::SetId;
+use crate::monitor::Monitor;
+use crate::store::Store;
+
+const DAY: i64 = 86_400;
+/// Ages that are told apart, in days.
+const AGES: [i64; 5] = [1, 7, 30, 90, 365];
+
+/// What was verified within some time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct AgeBand {
+    /// Days ago at most; none for what is older than all, and for what never was verified.
+    pub days: Option<i64>,
+    /// Whether it was verified at all.
+    pub verified: bool,
+    /// Stripe sets.
+    pub sets: u64,
+    /// Their bytes on all members.
+    pub bytes: u64,
+}
+
+/// How well a store is scrubbed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// From the youngest to what never was verified.
+    pub bands: Vec<AgeBand>,
+    /// The set whose verification lies back furthest.
+    pub oldest: Option<SetId>,
+    /// When that began; `None` for never.
+    pub oldest_seconds: Option<i64>,
+}
+
+/// Holds the state of the last scrub against what the store has now, `now` being seconds since
+/// 1970.
+///
+/// # Errors
+/// As [`super::run`].
+pub fn status(store: &Store, now: i64, monitor: &Monitor) -> Result<Status> {
+    let state = state::load(store)?;
+    let survey = sets::survey(store, &Ledger::new(store, monitor, &|_| {}))?;
+    let band = |days| AgeBand { days, verified: true, ..AgeBand::default() };
+    let mut bands: Vec<_> = AGES.iter().map(|days| band(Some(*days))).chain([band(None)]).collect();
+    bands.push(AgeBand::default());
+    let mut left: Vec<_> = state.shares.clone();
+    let mut open = state.open;
+    let mut oldest: Option<(SetId, i64)> = None;
+    for item in &survey.sets {
+        let share = usize::from(item.set.0[0]);
+        let in_open = item.set.0[0] == state.cursor.0[0] && item.set <= state.cursor;
+        // Sets that came after the share was verified count as never verified: of all that are
+        // there now, no more can have been verified than were there then.
+        let known = match in_open && open.began_seconds != 0 {
+            true => &mut open,
+            false => &mut left[share],
+        };
+        let began = if known.sets > 0 { known.began_seconds } else { 0 };
+        known.sets = known.sets.saturating_sub(1);
+        let at = match began {
+            0 => bands.len() - 1,
+            began => AGES
+                .iter()
+                .position(|days| now.saturating_sub(began) <= days * DAY)
+                .unwrap_or(AGES.len()),
+        };
+        bands[at].sets += 1;
+        bands[at].bytes += item.bytes;
+        let when = if began == 0 { i64::MIN } else { began };
+        if oldest.is_none_or(|(_, oldest)| when < oldest) {
+            oldest = Some((item.set, when));
+        }
+    }
+    let oldest_seconds = oldest.map(|(_, when)| when).filter(|when| *when != i64::MIN);
+    Ok(Status { bands, oldest: oldest.map(|(set, _)| set), oldest_seconds })
+}

@@ -1,0 +1,129 @@
+//! The entries of a snapshot that a restore wants, as it wants them.
+
+use std::collections::VecDeque;
+
+use crate::error::Result;
+use crate::format::entry::{Content, Entry};
+use crate::format::meta::{FileKind, Metadata};
+use crate::format::record::ChunkRow;
+use crate::format::tree::is_at_or_below;
+use crate::id::ChunkId;
+use crate::store::tree::TreeReader;
+use crate::walk::Exclude;
+
+/// Who restored entries are given to.
+#[derive(Debug, Clone, Default)]
+pub struct Owners {
+    /// Users by number, from the snapshot to the target; the first pair that fits counts.
+    pub users: Vec<(u32, u32)>,
+    /// Groups, in the same way.
+    pub groups: Vec<(u32, u32)>,
+    /// Give nothing away: what is made belongs to whoever restores.
+    pub leave: bool,
+}
+
+impl Owners {
+    fn apply(&self, meta: &mut Metadata) {
+        let mapped = |map: &[(u32, u32)], number: u32| {
+            map.iter().find(|(from, _)| *from == number).map_or(number, |(_, to)| *to)
+        };
+        meta.uid = mapped(&self.users, meta.uid);
+        meta.gid = mapped(&self.groups, meta.gid);
+        if self.leave && meta.kind != FileKind::Directory {
+            // These bits lend an owner's rights: not those of whoever happens to restore.
+            meta.mode &= !0o6000;
+        }
+    }
+}
+
+/// Which entries are wanted, by their absolute paths in the snapshot.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only what matches, with what is below it and the directories above it.
+    pub include: Option<Exclude>,
+    /// All but what matches, with what is below it.
+    pub exclude: Option<Exclude>,
+}
+
+/// A [`TreeReader`] that passes over what is not wanted. A directory that is not wanted itself
+/// comes before the first wanted entry below it.
+pub struct ChosenReader<'a> {
+    tree: TreeReader<'a>,
+    filter: &'a Filter,
+    owners: &'a Owners,
+    /// Directories on the way down that nobody has wanted yet.
+    above: Vec<Entry>,
+    ready: VecDeque<Entry>,
+    /// The excluded directory, or the included one, that was met last.
+    out: Option<Vec<u8>>,
+    inside: Option<Vec<u8>>,
+}
+
+impl<'a> ChosenReader<'a> {
+    /// Chooses from all that `tree` gives.
+    pub fn new(tree: TreeReader<'a>, filter: &'a Filter, owners: &'a Owners) -> Self {
+        let (above, ready) = (Vec::new(), VecDeque::new());
+        ChosenReader { tree, filter, owners, above, ready, out: None, inside: None }
+    }
+
+    /// The next wanted entry, `None` at the end.
+    ///
+    /// # Errors
+    /// Those of [`TreeReader::next_entry`].
+    pub fn next_entry(&mut self) -> Result<Option<Entry>> {
+        while self.ready.is_empty() {
+            let Some(mut entry) = self.tree.next_entry()? else { return Ok(None) };
+            self.owners.apply(&mut entry.meta);
+            self.judge(entry);
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    fn judge(&mut self, entry: Entry) {
+        let is_below = |top: &Option<Vec<u8>>| {
+            top.as_ref().is_some_and(|top| is_at_or_below(&entry.path, top))
+        };
+        let is_directory = entry.meta.kind == FileKind::Directory;
+        let absolute = [b"/", &entry.path[..]].concat();
+        if is_below(&self.out) {
+            return;
+        }
+        let leaves_out = |exclude: &Exclude| exclude.leaves_out(&absolute, is_directory);
+        if self.filter.exclude.as_ref().is_some_and(leaves_out) {
+            self.out = is_directory.then(|| entry.path.clone());
+            return;
+        }
+        let is_inside = is_below(&self.inside);
+        if is_inside || self.filter.include.as_ref().is_none_or(leaves_out) {
+            if is_directory && !is_inside {
+                self.inside = Some(entry.path.clone());
+            }
+            while let Some(directory) = self.above.first()
+                && is_at_or_below(&entry.path, &directory.path)
+            {
+                self.ready.push_back(self.above.remove(0));
+            }
+            self.above.clear();
+            self.ready.push_back(entry);
+        } else if is_directory {
+            self.above.retain(|directory| is_at_or_below(&entry.path, &directory.path));
+            self.above.push(entry);
+        }
+    }
+
+    /// As [`TreeReader::content`].
+    ///
+    /// # Errors
+    /// Those of it.
+    pub fn content(&mut self, content: &Content) -> Result<Vec<ChunkRow>> {
+        self.tree.content(content)
+    }
+
+    /// As [`TreeReader::list`].
+    ///
+    /// # Errors
+    /// Those of it.
+    pub fn list(&mut self, id: &ChunkId) -> Result<Vec<ChunkRow>> {
+        self.tree.list(id)
+    }
+}

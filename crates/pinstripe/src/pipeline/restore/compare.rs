@@ -1,0 +1,73 @@
+//! Which chunks of a file are on the disk already, where they belong.
+
+use std::sync::Arc;
+
+use super::planner::Unplaced;
+use super::{Offsets, Plan};
+use crate::error::Result;
+use crate::format::entry::Entry;
+use crate::format::keys::Keys;
+use crate::format::record::ChunkRow;
+use crate::pipeline::each::each;
+use crate::sink::Existing;
+
+/// Pieces that one thread looks at before it takes others.
+const JOB_PIECES: usize = 64;
+
+/// A chunk that may be on the disk already.
+pub(super) type Doubtful = (Arc<Existing>, Unplaced);
+
+/// Holds each chunk's range of the existing file against its id, on `threads` threads. A range
+/// that cannot be read counts as different.
+pub(super) fn are_there(threads: usize, keys: &Keys, pieces: &[Doubtful]) -> Result<Vec<bool>> {
+    let jobs: Vec<_> = pieces.chunks(JOB_PIECES).collect();
+    let looked = each(threads, &jobs, |job| {
+        let mut buffer = Vec::new();
+        let look = |(existing, piece): &Doubtful| {
+            is_there(keys, existing, piece.file_offset, &piece.row, &mut buffer)
+        };
+        Ok(job.iter().map(look).collect::<Vec<_>>())
+    })?;
+    Ok(looked.into_iter().flatten().collect())
+}
+
+/// Content bytes of a file that differ from the existing one.
+pub fn differing_bytes(
+    plan: &Plan<'_>,
+    existing: &Existing,
+    entry: &Entry,
+    rows: &[ChunkRow],
+) -> u64 {
+    let mut offsets = Offsets::new(entry);
+    let Ok(places) = rows.iter().map(|row| offsets.next(row.raw_bytes)).collect::<Result<Vec<_>>>()
+    else {
+        return entry.size; // Damaged: the restore itself says so.
+    };
+    let pieces: Vec<_> = rows.iter().zip(places).collect();
+    let jobs: Vec<_> = pieces.chunks(JOB_PIECES).collect();
+    let differing = each(plan.limits.workers, &jobs, |job| {
+        let mut buffer = Vec::new();
+        let mut differs =
+            |(row, at): &&(&ChunkRow, u64)| !is_there(plan.keys, existing, *at, row, &mut buffer);
+        Ok(job
+            .iter()
+            .filter(|piece| differs(piece))
+            .map(|(row, _)| u64::from(row.raw_bytes))
+            .sum::<u64>())
+    });
+    differing.map_or(entry.size, |jobs| jobs.into_iter().sum())
+}
+
+fn is_there(
+    keys: &Keys,
+    existing: &Existing,
+    at: u64,
+    row: &ChunkRow,
+    buffer: &mut Vec<u8>,
+) -> bool {
+    if at + u64::from(row.raw_bytes) > existing.size_bytes() {
+        return false;
+    }
+    buffer.resize(row.raw_bytes as usize, 0);
+    existing.read_at(at, buffer).unwrap_or(false) && keys.chunk_id(buffer) == row.id
+}

@@ -1,0 +1,150 @@
+//! One record on its way: named by the feed, filled by a reader, waited for by the caller.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+
+use crossbeam_channel::Receiver;
+
+use super::Origin;
+use crate::codec::Decoder;
+use crate::error::{Error, Kind, Result};
+use crate::format::record::ChunkRow;
+use crate::id::ChunkId;
+use crate::store::packs::{RecordPlace, wrong_place};
+
+/// A record, and the room that it takes until the last who wants it lets go.
+pub(super) struct Ahead {
+    pub place: RecordPlace,
+    decoded: OnceLock<Result<Decoded>>,
+    _charge: Charge,
+}
+
+struct Decoded {
+    raw: Vec<u8>,
+    /// Offset, id and length of each chunk; `None` for the id when the bytes are not what it says.
+    chunks: Vec<(u32, Option<ChunkId>, u32)>,
+}
+
+impl Ahead {
+    pub fn new(place: RecordPlace, charge: Charge) -> Arc<Self> {
+        Arc::new(Ahead { place, decoded: OnceLock::new(), _charge: charge })
+    }
+
+    /// Waits for the record and returns one of its chunks.
+    pub fn chunk(&self, raw_offset: u32, row: &ChunkRow) -> Result<&[u8]> {
+        let Decoded { raw, chunks } = self.decoded.wait().as_ref().map_err(Error::duplicate)?;
+        let at = chunks.binary_search_by_key(&raw_offset, |(offset, ..)| *offset);
+        match at.map(|at| &chunks[at]) {
+            Ok((_, Some(id), bytes)) if *id == row.id && *bytes == row.raw_bytes => {
+                Ok(&raw[raw_offset as usize..][..row.raw_bytes as usize])
+            }
+            _ => Err(wrong_place(&row.id)),
+        }
+    }
+}
+
+/// A reader's thread: fills every record that somebody still waits for.
+pub(super) fn read(origin: Origin<'_>, queue: &Receiver<Arc<Ahead>>) {
+    let mut decoder = Decoder::new();
+    for ahead in queue {
+        if Arc::strong_count(&ahead) == 1 {
+            continue; // The caller has ended early.
+        }
+        let fill = Fill(&ahead);
+        let decoded = decode(origin, ahead.place, &mut decoder);
+        let _ = fill.0.decoded.set(decoded);
+    }
+}
+
+fn decode(origin: Origin<'_>, place: RecordPlace, decoder: &mut Decoder) -> Result<Decoded> {
+    let record = origin.packs.fetch_place(origin.index, place)?;
+    let head = &record.head;
+    let mut raw = Vec::new();
+    decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut raw)?;
+    let mut at = 0;
+    let mut chunks = Vec::with_capacity(head.chunks.len());
+    for row in &head.chunks {
+        let bytes = raw.get(at as usize..at as usize + row.raw_bytes as usize);
+        let is_sound = bytes.is_some_and(|bytes| origin.keys.chunk_id(bytes) == row.id);
+        // An empty chunk shares its offset with the next one, and nobody asks for it.
+        if row.raw_bytes > 0 {
+            chunks.push((at, is_sound.then_some(row.id), row.raw_bytes));
+        }
+        at += row.raw_bytes;
+    }
+    Ok(Decoded { raw, chunks })
+}
+
+/// Sees to it that nobody waits for a thread that panicked.
+struct Fill<'a>(&'a Ahead);
+
+impl Drop for Fill<'_> {
+    fn drop(&mut self) {
+        let panicked = Error::new(Kind::Io, "a worker thread of the run panicked");
+        let _ = self.0.decoded.set(Err(panicked));
+    }
+}
+
+/// The memory that records on their way may take.
+pub(super) struct Room {
+    most: u64,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    used: u64,
+    /// Nobody takes content any more: whoever waits for room must not wait for that.
+    is_closed: bool,
+}
+
+/// A part of the room, given back when it is dropped.
+pub(super) struct Charge {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Room {
+    pub fn new(most: u64) -> Arc<Self> {
+        Arc::new(Room { most, state: Mutex::default(), freed: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// One record fits always, however long it is.
+    fn is_full_for(&self, state: &State, bytes: u64) -> bool {
+        !state.is_closed && state.used > 0 && state.used + bytes > self.most
+    }
+
+    /// Takes room if there is some.
+    pub fn try_take(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+        let mut state = self.lock();
+        if self.is_full_for(&state, bytes) {
+            return None;
+        }
+        state.used += bytes;
+        Some(Charge { room: Arc::clone(self), bytes })
+    }
+
+    /// Waits for room. The caller must hold none itself.
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Charge {
+        let waited = self.freed.wait_while(self.lock(), |state| self.is_full_for(state, bytes));
+        waited.unwrap_or_else(|poisoned| poisoned.into_inner()).used += bytes;
+        Charge { room: Arc::clone(self), bytes }
+    }
+
+    /// Lets everybody through who waits, now and later.
+    pub fn close(&self) {
+        self.lock().is_closed = true;
+        self.freed.notify_all();
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.room.lock().used -= self.bytes;
+        self.room.freed.notify_all();
+    }
+}

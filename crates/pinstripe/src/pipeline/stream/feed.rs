@@ -1,0 +1,232 @@
+//! What is wanted, in order: the feed finds where chunks are and sends readers ahead.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+
+use super::ahead::{Ahead, Room};
+use super::{Item, Origin, Recent};
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::{Content, Entry};
+use crate::format::record::ChunkRow;
+use crate::pipeline::limits::RECORD_RAW_BYTES;
+use crate::pipeline::restore::Offsets;
+use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
+use crate::store::tree::TreeReader;
+
+/// Records sent ahead together, sorted by their place.
+const BATCH_RECORDS: usize = 32;
+/// Items held back for that at most.
+const BATCH_ITEMS: usize = 512;
+/// How many records back a chunk may be to be found decoded.
+const RECENT_MAX: usize = 64;
+
+/// Takes what is wanted.
+pub struct Feed<'a, T> {
+    origin: Origin<'a>,
+    room: Arc<Room>,
+    tasks: Sender<Arc<Ahead>>,
+    items: Sender<Item<T>>,
+    recent: Recent,
+    /// Records and items that wait to be sent together.
+    batch: Vec<Arc<Ahead>>,
+    held: Vec<Item<T>>,
+    is_over: bool,
+}
+
+/// Whether holes come out as zeros or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holes {
+    /// As so many zeros.
+    Zeros,
+    /// Only data comes out.
+    LeftOut,
+}
+
+impl<'a, T> Feed<'a, T> {
+    pub(super) fn new(
+        origin: Origin<'a>,
+        room: Arc<Room>,
+        tasks: Sender<Arc<Ahead>>,
+        items: Sender<Item<T>>,
+    ) -> Self {
+        Feed {
+            origin,
+            room,
+            tasks,
+            items,
+            recent: Recent::new(),
+            batch: Vec::new(),
+            held: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    pub(super) fn run(mut self, produce: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let produced = produce(&mut self);
+        self.send();
+        produced
+    }
+
+    /// Whether nobody wants more: the caller of the stream has ended it.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Puts `mark` in its place between content.
+    pub fn mark(&mut self, mark: T) {
+        self.push(Item::Mark(mark));
+    }
+
+    /// The content of a file from `range.start` to `range.end`, which must lie within its size.
+    /// What cannot be planned comes out as lost, so that the length is right in any case.
+    pub fn file(
+        &mut self,
+        tree: &mut TreeReader<'_>,
+        entry: &Entry,
+        range: Range<u64>,
+        holes: Holes,
+    ) {
+        let within = |run: &Range<u64>| run.start.max(range.start)..run.end.min(range.end);
+        let wanted = match holes {
+            Holes::Zeros => range.end - range.start,
+            Holes::LeftOut => (entry.data_extents().iter().map(within))
+                .map(|run| run.end.saturating_sub(run.start))
+                .sum(),
+        };
+        let mut walk = FileWalk { offsets: Offsets::new(entry), range, holes, at: 0, given: 0 };
+        walk.at = walk.range.start;
+        let mut planned = match &entry.content {
+            Content::Chunks(rows) => self.rows(rows, &mut walk),
+            Content::Lists(lists) => lists.iter().try_for_each(|list| {
+                if walk.is_before(list.content_bytes) {
+                    walk.offsets.skip(list.content_bytes)
+                } else if walk.at < walk.range.end && !self.is_over {
+                    self.rows(&tree.list(&list.id)?, &mut walk)
+                } else {
+                    Ok(())
+                }
+            }),
+        };
+        if planned.is_ok() && holes == Holes::Zeros {
+            self.zeros_until(&mut walk, None);
+        }
+        if planned.is_ok() && walk.given != wanted && !self.is_over {
+            planned = Err(Error::new(Kind::Corrupt, "a file's chunks do not add up")
+                .expected(wanted, walk.given));
+        }
+        if let Err(error) = planned {
+            self.push(Item::Lost(wanted.saturating_sub(walk.given), error));
+        }
+    }
+
+    fn rows(&mut self, rows: &[ChunkRow], walk: &mut FileWalk) -> Result<()> {
+        for row in rows {
+            let start = walk.offsets.next(row.raw_bytes)?;
+            let end = start + u64::from(row.raw_bytes);
+            if end <= walk.range.start {
+                continue;
+            }
+            if start >= walk.range.end || self.is_over {
+                break;
+            }
+            if walk.holes == Holes::Zeros {
+                self.zeros_until(walk, Some(start));
+            }
+            let part = start.max(walk.range.start)..end.min(walk.range.end);
+            self.chunk(row, (part.start - start) as u32..(part.end - start) as u32);
+            walk.given += part.end - part.start;
+            walk.at = part.end;
+        }
+        Ok(())
+    }
+
+    fn zeros_until(&mut self, walk: &mut FileWalk, next: Option<u64>) {
+        let next = next.unwrap_or(u64::MAX).min(walk.range.end);
+        if next > walk.at {
+            self.push(Item::Zeros(next - walk.at));
+            walk.given += next - walk.at;
+            walk.at = next;
+        }
+    }
+
+    fn chunk(&mut self, row: &ChunkRow, part: Range<u32>) {
+        match self.record_of(row) {
+            Ok((record, raw_offset)) => {
+                self.push(Item::Chunk { record, raw_offset, row: *row, part });
+            }
+            Err(error) => self.push(Item::Lost(u64::from(part.end - part.start), error)),
+        }
+    }
+
+    /// The record that holds a chunk: one that is on its way, or a new one.
+    fn record_of(&mut self, row: &ChunkRow) -> Result<(Arc<Ahead>, u32)> {
+        let place = self.origin.index.find(&row.id)?;
+        let place = place.ok_or_else(|| missing_chunk(&row.id))?;
+        if place.raw_bytes != row.raw_bytes {
+            return Err(wrong_place(&row.id));
+        }
+        let record = place.record;
+        if let Some(known) = self.recent.iter().rev().find(|ahead| ahead.place == record) {
+            return Ok((Arc::clone(known), place.raw_offset));
+        }
+        let raw_end = u64::from(place.raw_offset) + u64::from(place.raw_bytes);
+        let ahead = self.send_ahead(record, raw_end.max(RECORD_RAW_BYTES as u64));
+        Ok((ahead, place.raw_offset))
+    }
+
+    fn send_ahead(&mut self, place: RecordPlace, bytes: u64) -> Arc<Ahead> {
+        let charge = self.room.try_take(bytes).unwrap_or_else(|| {
+            // Whoever waits must hold nothing: all that is planned goes out first.
+            self.send();
+            self.recent.clear();
+            self.room.take(bytes)
+        });
+        let ahead = Ahead::new(place, charge);
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Arc::clone(&ahead));
+        self.batch.push(Arc::clone(&ahead));
+        ahead
+    }
+
+    fn push(&mut self, item: Item<T>) {
+        self.held.push(item);
+        if self.batch.len() >= BATCH_RECORDS || self.held.len() >= BATCH_ITEMS {
+            self.send();
+        }
+    }
+
+    /// Sends what is held back: the readers first, so that nobody waits for a record that no
+    /// reader knows of.
+    fn send(&mut self) {
+        self.batch.sort_by_key(|ahead| ahead.place);
+        for ahead in self.batch.drain(..) {
+            // The readers are gone only when one panicked.
+            self.is_over |= self.tasks.send(ahead).is_err();
+        }
+        for item in self.held.drain(..) {
+            self.is_over = self.is_over || self.items.send(item).is_err();
+        }
+    }
+}
+
+/// How far into a file the feed is.
+struct FileWalk {
+    offsets: Offsets,
+    range: Range<u64>,
+    holes: Holes,
+    /// The next byte to come out.
+    at: u64,
+    /// Bytes that came out.
+    given: u64,
+}
+
+impl FileWalk {
+    /// Whether the next `bytes` of content lie before the range altogether.
+    fn is_before(&self, bytes: u64) -> bool {
+        self.offsets.after(bytes) <= self.range.start
+    }
+}

@@ -1,0 +1,139 @@
+//! Content in order: records are fetched and decoded ahead by many threads, and come out as the
+//! bytes of files, one after the other, into the caller's hands.
+//!
+//! ```text
+//! feed (one thread: walks the tree, names chunks) --> readers (fetch, decode, check)
+//!        |                                                |
+//!        +--> items in order --> caller  <-- waits for ---+
+//! ```
+//! Invariants: bytes come out in the order in which the feed named them, each chunk held against
+//! its id before; decoded records take no more than the budget, whoever is slow; a record that
+//! neighbours share is decoded once; what is planned together is fetched in the order in which the
+//! packs hold it. Never decides what damage means: the caller hears of it in its place.
+
+mod ahead;
+mod feed;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, bounded};
+
+pub use feed::{Feed, Holes};
+
+use ahead::{Ahead, Room};
+
+use crate::error::{Error, Result};
+use crate::format::keys::Keys;
+use crate::format::record::ChunkRow;
+use crate::pipeline::limits::Limits;
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
+
+/// Where content comes from.
+#[derive(Clone, Copy)]
+pub struct Origin<'a> {
+    /// Reads records.
+    pub packs: &'a PackReader<'a>,
+    /// Knows where chunks are.
+    pub index: &'a Index<'a>,
+    /// Checks that chunks are what they should be.
+    pub keys: &'a Keys,
+    /// Threads and memory.
+    pub limits: Limits,
+}
+
+/// What comes out, in the order in which the feed named it.
+pub enum Output<'o, T> {
+    /// What the feed put between content: an entry, the end of one.
+    Mark(T),
+    /// Content.
+    Bytes(&'o [u8]),
+    /// So many zero bytes: a hole.
+    Zeros(u64),
+    /// So many bytes that cannot be had, and why.
+    Lost(u64, Error),
+}
+
+/// What is on its way to the caller.
+enum Item<T> {
+    Mark(T),
+    Chunk { record: Arc<Ahead>, raw_offset: u32, row: ChunkRow, part: Range<u32> },
+    Zeros(u64),
+    Lost(u64, Error),
+}
+
+/// Items between feed and caller at most; those without content are small.
+const ITEMS_QUEUED: usize = 1024;
+
+/// Runs `produce` on a thread of its own, which tells the feed what is wanted, and gives all of it
+/// to `consume` in order.
+///
+/// # Errors
+/// The first of `consume`, which ends everything; otherwise that of `produce`.
+pub fn stream<T: Send>(
+    origin: Origin<'_>,
+    produce: impl FnOnce(&mut Feed<'_, T>) -> Result<()> + Send,
+    consume: &mut dyn FnMut(Output<'_, T>) -> Result<()>,
+) -> Result<()> {
+    let room = Room::new(origin.limits.ahead_bytes());
+    let threads = origin.limits.fetchers.max(origin.limits.workers);
+    std::thread::scope(|scope| {
+        let (tasks, queue) = bounded::<Arc<Ahead>>(2 * threads);
+        let (items, wanted) = bounded::<Item<T>>(ITEMS_QUEUED);
+        for _ in 0..threads {
+            let queue = queue.clone();
+            scope.spawn(move || ahead::read(origin, &queue));
+        }
+        drop(queue);
+        let feed = Feed::new(origin, Arc::clone(&room), tasks, items);
+        let producer = scope.spawn(move || feed.run(produce));
+        // The receiver goes with an early end: so the feed sees that nobody wants more. An item
+        // that was sent at that very moment may stay in the queue, and with it the room it takes.
+        let handed_out = hand_out(origin, wanted, consume);
+        room.close();
+        handed_out?;
+        producer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn hand_out<T>(
+    origin: Origin<'_>,
+    wanted: Receiver<Item<T>>,
+    consume: &mut dyn FnMut(Output<'_, T>) -> Result<()>,
+) -> Result<()> {
+    for item in &wanted {
+        match item {
+            Item::Mark(mark) => consume(Output::Mark(mark))?,
+            Item::Zeros(bytes) => consume(Output::Zeros(bytes))?,
+            Item::Lost(bytes, error) => consume(Output::Lost(bytes, error))?,
+            Item::Chunk { record, raw_offset, row, part } => {
+                let bytes = u64::from(part.end - part.start);
+                let part = part.start as usize..part.end as usize;
+                match record.chunk(raw_offset, &row) {
+                    Ok(chunk) => consume(Output::Bytes(&chunk[part]))?,
+                    Err(error) => match elsewhere(origin, &record, &row) {
+                        Some(chunk) => consume(Output::Bytes(&chunk[part]))?,
+                        None => consume(Output::Lost(bytes, error))?,
+                    },
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The chunk from another pack, for one that cannot be read where the index found it first.
+fn elsewhere(origin: Origin<'_>, tried: &Ahead, row: &ChunkRow) -> Option<Vec<u8>> {
+    let places = origin.index.places(&row.id).ok()?;
+    let mut reader = ChunkReader::new(origin.packs, origin.index);
+    let others = places.iter().filter(|place| place.record != tried.place);
+    let mut read = others.filter_map(|place| reader.read_at(&row.id, place).ok());
+    read.find(|chunk| chunk.len() == row.raw_bytes as usize)
+}
+
+/// The records named last: neighbours in a tree share them.
+type Recent = VecDeque<Arc<Ahead>>;

@@ -1,0 +1,168 @@
+//! A regular file that is there already, and may be kept whole or in part.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::dress::{Handle, Unset};
+use super::{Root, TreeSink};
+use crate::beneath::{check_relative, shown};
+use crate::error::{Error, Kind, Result};
+use crate::format::meta::{FileKind, Metadata};
+
+/// Ranges that are copied by reference must begin and end at whole blocks; no file system that can
+/// has longer ones than this.
+const BLOCK_BYTES: u64 = 64 << 10;
+
+/// A regular file in the target, open for reading.
+#[derive(Debug)]
+pub struct Existing {
+    root: Arc<Root>,
+    fd: OwnedFd,
+    path: Box<[u8]>,
+    stat: rustix::fs::Stat,
+}
+
+impl TreeSink {
+    /// The regular file at `path`; `None` when there is none that can be read.
+    pub fn existing(&self, path: &[u8]) -> Option<Existing> {
+        check_relative(path).ok()?;
+        // O_NONBLOCK: a FIFO must not hold us up.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = self.root.open(path, flags, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        let is_file = FileKind::from_st_mode(stat.st_mode) == Some(FileKind::File);
+        is_file.then(|| Existing { root: Arc::clone(&self.root), fd, path: path.into(), stat })
+    }
+}
+
+impl Existing {
+    /// Its length when it was opened.
+    pub fn size_bytes(&self) -> u64 {
+        self.stat.st_size as u64
+    }
+
+    /// Whether size and time of the last change are those of the wanted file.
+    pub fn looks_like(&self, size: u64, metadata: &Metadata) -> bool {
+        let mtime = (self.stat.st_mtime as i64, self.stat.st_mtime_nsec as u32);
+        self.size_bytes() == size && mtime == (metadata.mtime.seconds, metadata.mtime.nanos)
+    }
+
+    /// Whether it has all of this metadata.
+    pub fn is_dressed(&self, metadata: &Metadata) -> bool {
+        self.root.dress(&self.path, metadata, true).is_on(Handle::Open(self.fd.as_fd()))
+    }
+
+    /// Gives it the metadata that it lacks.
+    ///
+    /// # Errors
+    /// When it cannot even be looked at. What it could not be given is no error but returned.
+    pub fn dress(&self, metadata: &Metadata) -> Result<Vec<Unset>> {
+        self.root.dress(&self.path, metadata, true).put_on(Handle::Open(self.fd.as_fd()))
+    }
+
+    /// Fills `buffer` from `offset` on; false when the file ends before.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let at = offset + filled as u64;
+            let rest = &mut buffer[filled..];
+            match retry_on_intr(|| rustix::io::pread(&self.fd, &mut *rest, at)) {
+                Ok(0) => return Ok(false),
+                Ok(count) => filled += count,
+                Err(errno) => return Err(self.failure("cannot read the file that is there", errno)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copies ranges to the same places of another file, by reference where both can share them.
+    ///
+    /// # Errors
+    /// [`Kind::Changed`] when the file was changed since it was opened; otherwise as the system
+    /// says.
+    pub(super) fn copy_to(&self, to: BorrowedFd<'_>, ranges: &[Range<u64>]) -> Result<()> {
+        for range in ranges {
+            // The inner part in whole blocks, so that it can be shared; its ends apart.
+            let inner = range.start.next_multiple_of(BLOCK_BYTES)..range.end & !(BLOCK_BYTES - 1);
+            if inner.is_empty() {
+                self.copy_range(to, range.clone())?;
+                continue;
+            }
+            self.copy_range(to, range.start..inner.start)?;
+            self.copy_range(to, inner.clone())?;
+            self.copy_range(to, inner.end..range.end)?;
+        }
+        let now =
+            rustix::fs::fstat(&self.fd).map_err(|errno| self.failure("cannot stat", errno))?;
+        let facts = |stat: &rustix::fs::Stat| {
+            (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
+        };
+        if facts(&now) != facts(&self.stat) {
+            let what = "somebody changed the file while it was being restored; it stays as it is";
+            return Err(Error::new(Kind::Changed, what)
+                .at(shown(&self.path))
+                .advice("see that nobody writes to it, and restore it again"));
+        }
+        Ok(())
+    }
+
+    fn copy_range(&self, to: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let (mut from_at, mut to_at) = (at, at);
+            let length = (range.end - at).min(1 << 30) as usize;
+            let copied = retry_on_intr(|| {
+                rustix::fs::copy_file_range(
+                    &self.fd,
+                    Some(&mut from_at),
+                    to,
+                    Some(&mut to_at),
+                    length,
+                )
+            });
+            match copied {
+                Ok(0) => return Err(self.failure("became shorter while it was copied", Errno::IO)),
+                Ok(count) => at += count as u64,
+                Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    return self.copy_plainly(to, at..range.end);
+                }
+                Err(errno) => return Err(self.failure("cannot copy what stays", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_plainly(&self, to: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
+        let mut buffer = vec![0; BLOCK_BYTES as usize];
+        let mut at = range.start;
+        while at < range.end {
+            let length = (range.end - at).min(BLOCK_BYTES) as usize;
+            if !self.read_at(at, &mut buffer[..length])? {
+                return Err(self.failure("became shorter while it was copied", Errno::IO));
+            }
+            let mut rest = &buffer[..length];
+            while !rest.is_empty() {
+                let io = |errno| self.failure("cannot write what stays", errno);
+                match retry_on_intr(|| rustix::io::pwrite(to, rest, at)).map_err(io)? {
+                    0 => return Err(io(Errno::IO)),
+                    written => {
+                        rest = &rest[written..];
+                        at += written as u64;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failure(&self, attempt: &str, errno: Errno) -> Error {
+        Error::io(attempt, shown(&self.path), errno)
+    }
+}

@@ -1,0 +1,29 @@
+//! How stripe sets are cut, asked from the headers of their extents: sets differ, because members
+//! come and go.
+
+use crate::format::stripe_set::{Geometry, HEADER_BYTES, Header};
+use crate::member::ExtentName;
+use crate::store::Store;
+
+/// How a stripe set is cut, as the first sound header says among those of its extents on
+/// `members`; `None` when none is sound.
+pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option<Geometry> {
+    let header = |number: &usize| {
+        let member = store.seats.get(*number)?.member.as_ref()?;
+        let mut block = [0; HEADER_BYTES];
+        member.read_at(name, 0, &mut block).ok()?;
+        let header = Header::decode(&block).ok()?;
+        let is_it = matches!(name, ExtentName::In(_, id) if id == header.set.0);
+        (is_it && header.store == store.config.store).then_some(header)
+    };
+    members.iter().find_map(header).map(|header| header.geometry)
+}
+
+/// Whether a stripe set has as many extents as it takes to read it, `members` being those that
+/// have one. A set of which no header is sound gets the benefit of the doubt.
+pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
+    // A set on every member that the store ever had cannot need more.
+    members.len() == store.seats.len()
+        || geometry_of(store, name, members)
+            .map_or(!members.is_empty(), |geometry| members.len() >= geometry.data())
+}

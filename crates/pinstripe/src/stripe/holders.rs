@@ -1,0 +1,209 @@
+//! Which member holds which slot of a set: nobody keeps a list, the extents say it themselves.
+//!
+//! A slot is the number in an extent's header; members come and go, and extents move whole, so it
+//! is not the member's number, though it often is: that is looked at first. After a move that was
+//! cut off a slot stands on two members; either is as good.
+//!
+//! An extent whose header is damaged is known by its strips: they match the checksums of one slot
+//! only.
+
+use std::sync::Arc;
+
+use super::reader::SetReader;
+use super::report::Reason;
+use crate::error::{Error, Kind};
+use crate::format::stripe_set::{HEADER_BYTES, Header, checksum};
+
+/// Rows that are held against checksums to find out whose an extent with a damaged header is.
+const ROWS_COMPARED: u64 = 8;
+
+/// Where one slot stands.
+#[derive(Debug, Clone)]
+pub(super) struct Standing {
+    /// Members whose header says that they hold it.
+    pub(super) sound: Vec<usize>,
+    /// A member that seems to hold it under a damaged header.
+    pub(super) doubtful: Option<usize>,
+    /// Where it should be, when it is nowhere.
+    pub(super) home: Option<usize>,
+    /// Why no header can be believed, when there is none.
+    pub(super) reason: Reason,
+}
+
+impl Standing {
+    /// The members to ask, best first.
+    pub(super) fn members(&self) -> impl Iterator<Item = usize> + '_ {
+        self.sound.iter().copied().chain(self.doubtful)
+    }
+}
+
+impl SetReader {
+    /// The member that holds a slot, soundly or with a damaged header; of a slot that is nowhere,
+    /// the present member that seems to have lost it. `None` when no present member has lost it.
+    pub fn member_of(&self, slot: usize) -> Option<usize> {
+        self.quick(slot).or_else(|| {
+            let standing = &self.standings()[slot];
+            standing.members().next().or(standing.home)
+        })
+    }
+
+    /// All members that hold a slot under a sound header: more than one after a move that was cut
+    /// off.
+    pub fn holders_of(&self, slot: usize) -> &[usize] {
+        &self.standings()[slot].sound
+    }
+
+    /// Present members with an extent that another present one has too, under sound headers both;
+    /// the other is the one that [`verify`](Self::verify) looked at.
+    pub fn spare_members(&self) -> Vec<usize> {
+        let spare = |standing: &Standing| standing.sound.iter().skip(1).copied().collect();
+        self.standings().iter().flat_map::<Vec<_>, _>(spare).collect()
+    }
+
+    /// Present members without any extent of the set.
+    pub fn free_members(&self) -> Vec<usize> {
+        let is_free = |member: &usize| {
+            self.member(*member).is_some()
+                && matches!(self.header(*member), Err(reason) if reason.is_missing())
+        };
+        (0..self.places()).filter(is_free).collect()
+    }
+
+    /// A member whose header was seen to say that it holds the slot, found without asking all.
+    pub(super) fn quick(&self, slot: usize) -> Option<usize> {
+        let has = |member: &usize| self.header(*member).is_ok_and(|found| found == slot);
+        [slot, self.nth_present(slot)?].into_iter().find(has)
+    }
+
+    /// Where every slot stands, all members asked.
+    pub(super) fn standings(&self) -> &[Standing] {
+        self.standings.get_or_init(|| self.find_standings())
+    }
+
+    fn find_standings(&self) -> Vec<Standing> {
+        let absent = Standing {
+            sound: Vec::new(),
+            doubtful: None,
+            home: None,
+            reason: Reason::MemberMissing,
+        };
+        let mut found = vec![absent; self.geometry().members()];
+        let mut damaged = Vec::new();
+        for member in 0..self.places() {
+            match self.header(member) {
+                // Where it is by nature first: that is where it has been for longest.
+                Ok(slot) if slot == member => found[slot].sound.insert(0, member),
+                Ok(slot) => found[slot].sound.push(member),
+                Err(reason) if reason.is_missing() => {}
+                Err(reason) => damaged.push((member, reason)),
+            }
+        }
+        // Those first that can be told by their strips: the others take what is left.
+        damaged.sort_by_cached_key(|(member, _)| self.known_by_strips(*member, &found).is_none());
+        for (member, reason) in damaged {
+            let open = |slot: &usize| found[*slot].members().next().is_none();
+            let slot = self.known_by_strips(member, &found).or_else(|| {
+                let natural = Some(member).filter(|slot| *slot < found.len());
+                natural.filter(open).or_else(|| (0..found.len()).find(open))
+            });
+            if let Some(slot) = slot {
+                found[slot].doubtful = Some(member);
+                found[slot].reason = reason;
+            }
+        }
+        self.find_homes(&mut found);
+        found
+    }
+
+    /// Of slots that are nowhere, which present member should have them.
+    fn find_homes(&self, found: &mut [Standing]) {
+        let mut free = self.free_members();
+        let everybody_is_there = (0..self.places()).all(|member| self.member(member).is_some());
+        for slot in 0..found.len() {
+            if found[slot].members().next().is_some() {
+                continue;
+            }
+            let home = match free.iter().position(|member| *member == slot) {
+                Some(natural) => Some(natural),
+                // Its own member may be one that is absent.
+                None if !everybody_is_there || slot >= self.places() => None,
+                None => (!free.is_empty()).then_some(0),
+            };
+            if let Some(home) = home {
+                found[slot].home = Some(free.remove(home));
+                found[slot].reason = Reason::ExtentMissing;
+            }
+        }
+    }
+
+    /// The slot without a holder of which a member has a strip.
+    fn known_by_strips(&self, member: usize, found: &[Standing]) -> Option<usize> {
+        let layout = self.layout();
+        let open = (0..found.len()).filter(|slot| found[*slot].members().next().is_none());
+        let mut strip = Vec::new();
+        for slot in open {
+            for row in 0..layout.rows().min(ROWS_COMPARED) {
+                let position = layout.permutation(row).position(slot);
+                strip.resize(layout.row_shape(row).strip_len(position) as usize, 0);
+                let read = self.read_from(member, layout.strip_offset(row), &mut strip);
+                let is_it = || checksum(&strip) == *self.trailer().checksum(row, slot);
+                if read.is_ok() && !strip.is_empty() && is_it() {
+                    return Some(slot);
+                }
+            }
+        }
+        None
+    }
+
+    /// The n-th of the members that are there: where a set that is as young as the table of
+    /// members has its n-th slot.
+    fn nth_present(&self, n: usize) -> Option<usize> {
+        (0..self.places()).filter(|member| self.member(*member).is_some()).nth(n).or(Some(n))
+    }
+
+    /// The slot that a member's header says it holds, read at first use.
+    ///
+    /// Two threads may both look at first; they see the same and one answer is kept.
+    pub(super) fn header(&self, member: usize) -> Result<usize, Reason> {
+        let Some(known) = self.headers.get(member) else { return Err(Reason::MemberMissing) };
+        if let Some(known) = known.get() {
+            return known.clone();
+        }
+        let found = self.read_header(member);
+        known.get_or_init(|| found).clone()
+    }
+
+    /// Reads a member's header and compares it with what those of the set are.
+    pub(super) fn read_header(&self, member: usize) -> Result<usize, Reason> {
+        let mut block = [0; HEADER_BYTES];
+        self.read_from(member, 0, &mut block)?;
+        let wrong = |error: Error| Reason::Header(Arc::new(error.at(self.place(member))));
+        let found = Header::decode(&block).map_err(wrong)?;
+        let expected = self.expected_header(found.slot.into());
+        if found == expected {
+            return Ok(found.slot.into());
+        }
+        let name = |header: &Header| {
+            let Header { store, set, geometry, slot, .. } = header;
+            let (data, parity) = (geometry.data(), geometry.parity());
+            let (store, set, strip) = (store.short(), set.short(), geometry.strip_bytes());
+            format!("store {store} set {set} slot {slot} of {data}+{parity} x {strip}")
+        };
+        Err(wrong(
+            Error::new(Kind::WrongMember, "the extent belongs elsewhere")
+                .expected(name(&expected), name(&found)),
+        ))
+    }
+
+    /// What the header of a slot must say.
+    pub(super) fn expected_header(&self, slot: usize) -> Header {
+        let trailer = self.trailer();
+        Header {
+            store: trailer.store,
+            set: trailer.set,
+            kind: trailer.kind,
+            geometry: trailer.geometry,
+            slot: slot as u8,
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Restoring onto what is there already: only what differs is written, what should not be there
+//! goes only when that was asked for, and nothing outside is ever touched.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use pinstripe::error::{Kind, Result};
+use pinstripe::monitor::Counter;
+use pinstripe::ops::preview::{self, Act, Preview};
+use pinstripe::ops::restore::{Delete, Manner, Options, run_with};
+use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
+use pinstripe::walk::Exclude;
+use proptest::prelude::*;
+
+use crate::look::{assert_same, look, stamps};
+use crate::support::{Ledger, Site, is_root, limits, noise, skipped, small_tree};
+
+fn options<'a>(path: &'a [u8], to: &'a Path) -> Options<'a> {
+    Options { snapshot: "latest", path, to, overwrite: false, verify: false, limits: limits() }
+}
+
+fn by_time() -> Manner {
+    Manner { reuse: Some(Reuse::ByTime), ..Manner::default() }
+}
+
+fn deleting() -> Manner {
+    Manner { delete: Some(Delete::WithinReason), ..by_time() }
+}
+
+/// Restores the source tree of the latest snapshot onto `to`.
+fn onto(site: &Site, to: &Path, manner: &Manner) -> Result<Ledger> {
+    let (ledger, source) = (Ledger::new(), site.source());
+    let options = options(source.as_os_str().as_bytes(), to);
+    run_with(&site.store(), &options, manner, &ledger.monitor)?;
+    Ok(ledger)
+}
+
+fn preview(site: &Site, to: &Path, manner: &Manner) -> (Preview, Vec<(Act, String, u64)>) {
+    let (ledger, source) = (Ledger::new(), site.source());
+    let options = options(source.as_os_str().as_bytes(), to);
+    let mut seen = Vec::new();
+    let (_, found) =
+        preview::run(&site.store(), &options, manner, &ledger.monitor, &mut |act, place, bytes| {
+            let below = place.strip_prefix(to).unwrap_or(&place).to_string_lossy().into_owned();
+            seen.push((act, below, bytes));
+            Ok(())
+        })
+        .unwrap();
+    ledger.assert_clean();
+    (found, seen)
+}
+
+#[test]
+fn what_is_as_it_should_be_is_not_touched() {
+    let site = Site::new(4, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let before = (look(&site.source()), stamps(&site.source()));
+    for manner in [by_time(), Manner { reuse: Some(Reuse::ByContent), ..Manner::default() }] {
+        let ledger = onto(&site, &site.source(), &manner).unwrap();
+        ledger.assert_clean();
+        assert_eq!(ledger.get(Counter::RestoredBytes), 0);
+        assert_eq!((look(&site.source()), stamps(&site.source())), before);
+        let (found, seen) = preview(&site, &site.source(), &manner);
+        assert_eq!((found.make.entries, found.change.entries, seen.len()), (0, 0, 0));
+    }
+}
+
+#[test]
+fn only_changed_chunks_are_fetched_and_the_rest_is_kept() {
+    let site = Site::new(4, 1);
+    small_tree(&site.source(), 1);
+    fs::write(site.source().join("large"), noise(7, 3_000_000)).unwrap();
+    site.save();
+    let wanted = look(&site.source());
+    let large = fs::File::options().write(true).open(site.source().join("large")).unwrap();
+    large.write_all_at(b"changed", 1_500_000).unwrap();
+    fs::write(site.source().join("noise"), noise(1, 50_000)).unwrap();
+    fs::remove_file(site.source().join("link")).unwrap();
+    fs::set_permissions(site.source().join("d/text"), fs::Permissions::from_mode(0o600)).unwrap();
+    let (found, seen) = preview(&site, &site.source(), &by_time());
+    assert_eq!(found.make.entries, 1, "{seen:?}");
+    assert!(seen.iter().any(|(act, path, _)| (*act, &**path) == (Act::Make, "link")));
+    assert!(seen.contains(&(Act::Change, "d/text".into(), 0)), "{seen:?}");
+    let ledger = onto(&site, &site.source(), &by_time()).unwrap();
+    ledger.assert_clean();
+    assert_same(&wanted, &look(&site.source()));
+    let written = ledger.get(Counter::RestoredBytes);
+    assert_eq!(written, found.change.bytes);
+    assert!((1..100_000).contains(&written), "{written}");
+    assert!(ledger.get(Counter::KeptBytes) > 2_900_000);
+}
+
+#[test]
+fn a_change_that_hides_behind_its_time_is_found_by_content() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let wanted = look(&site.source());
+    let file = fs::File::options().write(true).open(site.source().join("noise")).unwrap();
+    let mtime = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(b"hidden", 30_000).unwrap();
+    file.set_modified(mtime).unwrap();
+    onto(&site, &site.source(), &by_time()).unwrap().assert_clean();
+    assert_ne!(look(&site.source()), wanted, "size and time are believed");
+    let by_content = Manner { reuse: Some(Reuse::ByContent), ..Manner::default() };
+    onto(&site, &site.source(), &by_content).unwrap().assert_clean();
+    assert_same(&wanted, &look(&site.source()));
+}
+
+#[test]
+fn holes_are_holes_again_whatever_was_in_them() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    let path = site.source().join("sparse");
+    let file = fs::File::create(&path).unwrap();
+    file.write_all_at(&noise(3, 20_000), 1 << 20).unwrap();
+    file.set_len(2 << 20).unwrap();
+    site.save();
+    let wanted = look(&site.source());
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"not a hole", 100).unwrap();
+    onto(&site, &site.source(), &by_time()).unwrap().assert_clean();
+    assert_same(&wanted, &look(&site.source()));
+}
+
+#[test]
+fn what_the_snapshot_does_not_have_goes_only_when_asked() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let wanted = look(&site.source());
+    fs::create_dir_all(site.source().join("more/deep")).unwrap();
+    fs::write(site.source().join("more/deep/file"), b"12345").unwrap();
+    // A directory that holds something, where a file belongs.
+    fs::remove_file(site.source().join("empty")).unwrap();
+    fs::create_dir(site.source().join("empty")).unwrap();
+    fs::write(site.source().join("empty/x"), b"x").unwrap();
+    let ledger = onto(&site, &site.source(), &by_time()).unwrap();
+    assert_eq!(ledger.loss_at("empty").kind, Kind::Refused);
+    assert!(site.source().join("more/deep/file").exists());
+    let (found, seen) = preview(&site, &site.source(), &deleting());
+    assert_eq!((found.remove.entries, found.remove.bytes), (3, 5), "{seen:?}");
+    let ledger = onto(&site, &site.source(), &deleting()).unwrap();
+    ledger.assert_clean();
+    assert_eq!(ledger.get(Counter::RemovedEntries), 3);
+    assert_same(&wanted, &look(&site.source()));
+}
+
+#[test]
+fn a_wrong_target_is_not_emptied() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let to = site.target();
+    fs::create_dir(&to).unwrap();
+    for number in 0..20 {
+        fs::write(to.join(format!("precious {number}")), b"x").unwrap();
+    }
+    let before = look(&to);
+    let refused = onto(&site, &to, &deleting()).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Refused);
+    assert_eq!(look(&to), before);
+    let filter = Filter { include: None, exclude: Some(Exclude::new(["*.o"]).unwrap()) };
+    let refused = onto(&site, &to, &Manner { filter, ..deleting() }).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Usage);
+    let whatever = Manner { delete: Some(Delete::Whatever), ..by_time() };
+    onto(&site, &to, &whatever).unwrap().assert_clean();
+    assert_same(&look(&site.source()), &look(&to));
+}
+
+#[test]
+fn a_store_below_the_target_is_never_removed() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let to = site.target();
+    fs::create_dir_all(to.join("backup")).unwrap();
+    fs::write(to.join("other"), b"x").unwrap();
+    fs::create_dir(to.join("backup/member")).unwrap();
+    fs::write(to.join("backup/member/pinstripe.member"), b"label").unwrap();
+    fs::write(to.join("backup/member/pack"), b"data").unwrap();
+    let whatever = Manner { delete: Some(Delete::Whatever), ..by_time() };
+    let ledger = onto(&site, &to, &whatever).unwrap();
+    assert_eq!(ledger.warnings().len(), 1, "{:?}", ledger.seen());
+    assert_eq!(fs::read(to.join("backup/member/pack")).unwrap(), b"data");
+    assert!(!to.join("other").exists());
+}
+
+#[test]
+fn a_planted_symlink_is_replaced_and_never_followed() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let wanted = look(&site.source());
+    let (to, outside) = (site.target(), site.path("outside"));
+    for directory in [&to, &outside] {
+        fs::create_dir(directory).unwrap();
+    }
+    fs::write(outside.join("text"), b"secret").unwrap();
+    let before = look(&outside);
+    symlink(&outside, to.join("d")).unwrap();
+    symlink(outside.join("text"), to.join("noise")).unwrap();
+    symlink(&outside, to.join("extra")).unwrap();
+    let whatever = Manner { delete: Some(Delete::Whatever), ..by_time() };
+    onto(&site, &to, &whatever).unwrap().assert_clean();
+    assert_same(&wanted, &look(&to));
+    assert_eq!(look(&outside), before);
+}
+
+#[test]
+fn everything_returns_to_its_own_place() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let wanted = look(&site.source());
+    fs::remove_dir_all(site.source().join("d")).unwrap();
+    fs::write(site.source().join("noise"), b"gone").unwrap();
+    let path = site.source();
+    let full = Manner { full_paths: true, ..deleting() };
+    let ledger = Ledger::new();
+    let root = Path::new("/");
+    let options = options(path.as_os_str().as_bytes(), root);
+    run_with(&site.store(), &options, &full, &ledger.monitor).unwrap();
+    ledger.assert_clean();
+    assert_same(&wanted, &look(&site.source()));
+}
+
+#[test]
+fn patterns_choose_what_comes_back() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let chosen = |include: &[&str], exclude: &[&str]| {
+        let to = site.target();
+        let read =
+            |patterns: &[&str]| (!patterns.is_empty()).then(|| Exclude::new(patterns).unwrap());
+        let filter = Filter { include: read(include), exclude: read(exclude) };
+        onto(&site, &to, &Manner { filter, ..Manner::default() }).unwrap().assert_clean();
+        let found = look(&to).into_keys().map(|path| String::from_utf8(path).unwrap());
+        found.filter(|path| !path.is_empty()).collect::<Vec<_>>()
+    };
+    assert_eq!(chosen(&["short"], &[]), ["d", "d/e", "d/e/short"]);
+    assert_eq!(chosen(&["d"], &["again"]), ["d", "d/e", "d/e/short", "d/text"]);
+    assert_eq!(chosen(&[], &["d"]), ["empty", "link", "noise"]);
+    assert_eq!(chosen(&["again"], &[]), ["d", "d/again"]);
+}
+
+#[test]
+fn owners_are_mapped_or_left() {
+    if !is_root() {
+        skipped("owners_are_mapped_or_left", "only root may give files away");
+        return;
+    }
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    let file = site.source().join("d/text");
+    std::os::unix::fs::chown(&file, Some(1234), Some(55)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6755)).unwrap();
+    site.save();
+    let restored = |owners: Owners| {
+        let to = site.target();
+        onto(&site, &to, &Manner { owners, ..Manner::default() }).unwrap().assert_clean();
+        let stat = fs::metadata(to.join("d/text")).unwrap();
+        (stat.uid(), stat.gid(), stat.mode() & 0o7777)
+    };
+    assert_eq!(restored(Owners::default()), (1234, 55, 0o6755));
+    let map = Owners { users: vec![(1234, 7), (7, 8)], groups: vec![(55, 9)], leave: false };
+    assert_eq!(restored(map), (7, 9, 0o6755));
+    let leave = Owners { leave: true, ..Owners::default() };
+    assert_eq!(restored(leave), (0, 0, 0o755), "no bit lends the rights of somebody else");
+}
+
+#[test]
+fn no_unfinished_file_ever_has_a_name_of_the_tree() {
+    use pinstripe::format::meta::{FileKind, Metadata, Time};
+    use pinstripe::sink::{Rules, TreeSink};
+    let site = Site::bare(1);
+    let to = site.target();
+    let sink = TreeSink::create(&to, Rules::EMPTY).unwrap();
+    let metadata = Metadata {
+        kind: FileKind::File,
+        mode: 0o644,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        mtime: Time { seconds: 1, nanos: 2 },
+        rdev: (0, 0),
+        xattrs: Vec::new(),
+    };
+    let names = || {
+        let names = fs::read_dir(&to).unwrap().map(|it| it.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let file = sink.create_file(b"file", 4, metadata.clone()).unwrap();
+    file.write_at(0, b"ha").unwrap();
+    assert!(names()[0].starts_with(".pinstripe-"), "what a kill would leave: {:?}", names());
+    file.write_at(2, b"lf").unwrap();
+    file.finish().unwrap();
+    assert_eq!(names(), ["file"]);
+    drop(sink.create_file(b"other", 4, metadata).unwrap());
+    assert_eq!(names(), ["file"]);
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Overwrite(usize, u64, u64),
+    Truncate(usize, u64),
+    Remove(usize),
+    Add(u64),
+    Touch(usize),
+    BecomeSymlink(usize),
+    BecomeDirectory(usize),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let at = 0_usize..8;
+    prop_oneof![
+        (at.clone(), 0_u64..60_000, any::<u64>())
+            .prop_map(|(at, from, s)| Change::Overwrite(at, from, s)),
+        (at.clone(), 0_u64..90_000).prop_map(|(at, to)| Change::Truncate(at, to)),
+        at.clone().prop_map(Change::Remove),
+        any::<u64>().prop_map(Change::Add),
+        at.clone().prop_map(Change::Touch),
+        at.clone().prop_map(Change::BecomeSymlink),
+        at.prop_map(Change::BecomeDirectory),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_damage_of_a_tree_is_undone(changes in prop::collection::vec(change(), 1..12), checksum: bool) {
+        let site = Site::new(3, 1);
+        small_tree(&site.source(), 1);
+        site.save();
+        let wanted = look(&site.source());
+        let names = ["noise", "d/text", "d/e/short", "empty", "d/again", "link", "d", "d/e"];
+        for (number, change) in changes.iter().enumerate() {
+            let path = |at: &usize| site.source().join(names[*at]);
+            // What one change took away the next one may not find: that is part of the game.
+            let _ = match change {
+                Change::Overwrite(at, from, seed) => fs::File::options().write(true).open(path(at))
+                    .and_then(|file| file.write_all_at(&noise(*seed, 500), *from)),
+                Change::Truncate(at, to) => fs::File::options().write(true).open(path(at))
+                    .and_then(|file| file.set_len(*to)),
+                Change::Remove(at) => fs::remove_file(path(at)).or_else(|_| fs::remove_dir_all(path(at))),
+                Change::Add(seed) => fs::write(site.source().join(format!("new {number}")), noise(*seed, 100)),
+                Change::Touch(at) => fs::set_permissions(path(at), fs::Permissions::from_mode(0o700)),
+                Change::BecomeSymlink(at) => fs::remove_file(path(at))
+                    .and_then(|()| symlink("/nowhere", path(at))),
+                Change::BecomeDirectory(at) => fs::remove_file(path(at))
+                    .and_then(|()| fs::create_dir(path(at)))
+                    .and_then(|()| fs::write(path(at).join("inside"), b"x")),
+            };
+        }
+        let reuse = Some(if checksum { Reuse::ByContent } else { Reuse::ByTime });
+        let manner = Manner { reuse, delete: Some(Delete::Whatever), ..Manner::default() };
+        let ledger = onto(&site, &site.source(), &manner).unwrap();
+        ledger.assert_clean();
+        assert_same(&wanted, &look(&site.source()));
+    }
+}
