@@ -5,7 +5,9 @@ use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use pinstripe::catalog::FILE_NAME;
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe::id::StoreId;
 
 use crate::args::Common;
 use crate::config::{Config, StoreEntry};
@@ -49,13 +51,28 @@ fn resolved(given: &Path, config: &Config) -> StoreEntry {
 /// # Errors
 /// [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
 pub fn default_place() -> Result<PathBuf> {
-    let data = absolute("XDG_DATA_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
-        .ok_or_else(|| {
-            Error::new(Kind::NotFound, "no store was named, and HOME is not set")
-                .advice("name any member directory of the store with --store DIR")
-        })?;
+    let data = xdg("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
+        Error::new(Kind::NotFound, "no store was named, and HOME is not set")
+            .advice("name any member directory of the store with --store DIR")
+    })?;
     Ok(data.join("pinstripe/store"))
+}
+
+/// The catalog of a store where none was named: in the user's cache, since it can be made again.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is neither `XDG_CACHE_HOME` nor `HOME`.
+pub fn catalog(store: StoreId) -> Result<PathBuf> {
+    let cache = xdg("XDG_CACHE_HOME", ".cache").ok_or_else(|| {
+        Error::new(Kind::NotFound, "there is no place for the catalog: HOME is not set")
+            .advice("name a file for it with --catalog FILE")
+    })?;
+    Ok(cache.join("pinstripe").join(store.to_string()).join(FILE_NAME))
+}
+
+/// A directory of the XDG specification, which has relative paths ignored.
+fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
+    absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
 }
 
 /// Where what outlives a run and is no data is kept: below `XDG_STATE_HOME`, as the XDG base
@@ -64,13 +81,10 @@ pub fn default_place() -> Result<PathBuf> {
 /// # Errors
 /// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
 pub fn state() -> Result<PathBuf> {
-    let absolute = |name| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
-        .ok_or_else(|| {
-            Error::new(Kind::NotFound, "there is neither XDG_STATE_HOME nor HOME")
-                .advice("name a file with --log FILE")
-        })?;
+    let state = xdg("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
+        Error::new(Kind::NotFound, "there is neither XDG_STATE_HOME nor HOME")
+            .advice("name a file with --log FILE")
+    })?;
     Ok(state.join("pinstripe"))
 }
 

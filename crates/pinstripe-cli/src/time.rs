@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 /// `2024-05-01 12:34:56`; a time beyond all calendars is given in seconds since 1970.
@@ -19,6 +20,18 @@ pub fn date(seconds: i64) -> String {
 /// `2024-05-01T12:34:56Z` in UTC, where the calendar has it.
 pub fn utc(seconds: i64, nanos: u32) -> Option<String> {
     Timestamp::new(seconds, nanos as i32).ok().map(|time| time.to_string())
+}
+
+/// Reads a local time as an option has it: `2024-05-01`, `2024-05-01 12:30:00`, or `@` and seconds
+/// since 1970.
+pub fn parse(text: &str) -> Result<i64, String> {
+    let bad = "a time is written 2024-05-01, '2024-05-01 12:30:00', or @SECONDS since 1970";
+    if let Some(seconds) = text.strip_prefix('@') {
+        return seconds.parse().map_err(|_| bad.to_owned());
+    }
+    let civil: DateTime = text.parse().map_err(|_| bad.to_owned())?;
+    let zoned = civil.to_zoned(TimeZone::system()).map_err(|error| error.to_string())?;
+    Ok(zoned.timestamp().as_second())
 }
 
 /// `0.04 s`, `12.3 s`, `3 min 20 s`.
@@ -65,6 +78,18 @@ mod tests {
         assert_eq!(rough_span(Duration::from_secs(60)), "1 min 0 s");
         assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.5 MB/s");
         assert!(rate(1, Duration::ZERO).ends_with(" MB/s"));
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_shown() {
+        for seconds in [0, 1_714_566_600, -86_400] {
+            assert_eq!(parse(&date(seconds)), Ok(seconds));
+            assert_eq!(parse(&format!("@{seconds}")), Ok(seconds));
+        }
+        assert_eq!(parse("2024-05-01"), parse("2024-05-01 00:00:00"));
+        for bad in ["", "yesterday", "2024-13-01", "@x"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -3,10 +3,14 @@
 mod analyze;
 mod backup;
 mod cat;
+mod catalog;
 mod check;
 mod completions;
 mod config;
+mod diff;
 mod dump;
+mod find;
+mod history;
 mod init;
 mod key;
 mod ls;
@@ -32,6 +36,10 @@ pub enum Verb {
     Ls(ls::Args),
     Cat(cat::Args),
     Dump(dump::Args),
+    Find(find::Args),
+    History(history::Args),
+    Diff(diff::Args),
+    Catalog(catalog::Args),
     Restore(restore::Args),
     Stats(stats::Args),
     Analyze(analyze::Args),
@@ -55,6 +63,10 @@ impl Verb {
             Verb::Ls(_) => "ls",
             Verb::Cat(_) => "cat",
             Verb::Dump(_) => "dump",
+            Verb::Find(_) => "find",
+            Verb::History(_) => "history",
+            Verb::Diff(_) => "diff",
+            Verb::Catalog(_) => "catalog",
             Verb::Restore(_) => "restore",
             Verb::Stats(_) => "stats",
             Verb::Analyze(_) => "analyze",
@@ -81,6 +93,10 @@ impl Verb {
             Verb::Ls(args) => args.run(run),
             Verb::Cat(args) => args.run(run),
             Verb::Dump(args) => args.run(run),
+            Verb::Find(args) => args.run(run),
+            Verb::History(args) => args.run(run),
+            Verb::Diff(args) => args.run(run),
+            Verb::Catalog(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
             Verb::Stats(args) => args.run(run),
             Verb::Analyze(args) => args.run(run),

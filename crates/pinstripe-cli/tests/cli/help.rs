@@ -22,6 +22,9 @@ fn help_says_what_there_is() {
     ] {
         stand.tell(&format!("{verb} -h"));
     }
+    for verb in ["find", "history", "diff", "catalog"] {
+        stand.tell(&format!("{verb} -h"));
+    }
     stand.tell("backup --help");
     stand.assert("help");
 }

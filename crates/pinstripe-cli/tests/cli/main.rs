@@ -11,5 +11,6 @@ mod key;
 mod kill;
 mod places;
 mod scrub;
+mod search;
 mod stand;
 mod store;

@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug, Clone)]
-struct Pattern {
+pub(super) struct Pattern {
     components: Vec<Component>,
     directories_only: bool,
 }
@@ -62,7 +62,8 @@ impl Exclude {
     /// elsewhere: empty, an open `[`, a `\` at the end, `.` or `..` or nothing between slashes,
     /// a leading `!`, a `[:class:]`.
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
-        let patterns = patterns.into_iter().map(|pattern| Pattern::parse(pattern.as_ref()));
+        let parse = |pattern: P| Pattern::parse("exclude pattern", pattern.as_ref());
+        let patterns = patterns.into_iter().map(parse);
         Ok(Exclude { patterns: patterns.collect::<Result<_>>()?, caches: false })
     }
 
@@ -118,10 +119,11 @@ impl Exclude {
 }
 
 impl Pattern {
-    fn parse(text: &[u8]) -> Result<Pattern> {
+    /// Reads a pattern; `noun` is what messages call it.
+    pub(super) fn parse(noun: &str, text: &[u8]) -> Result<Pattern> {
         let bad = |why: &str, advice: &str| {
             let text = String::from_utf8_lossy(text).into_owned();
-            Err(Error::new(Kind::Usage, format!("exclude pattern '{text}' {why}")).advice(advice))
+            Err(Error::new(Kind::Usage, format!("{noun} '{text}' {why}")).advice(advice))
         };
         if text.starts_with(b"!") {
             return bad("is negated, which is not supported", r"write \! for a name with !");
@@ -136,7 +138,12 @@ impl Pattern {
         }
         for part in body.split(|&byte| byte == b'/') {
             let component = match part {
-                b"" => return bad("has nothing between slashes", "name what to leave out"),
+                b"" => {
+                    return bad(
+                        "has nothing between slashes",
+                        "write one slash, and a name behind it",
+                    );
+                }
                 b"." | b".." => return bad("has . or .. in it", "write the plain path"),
                 b"**" => Component::Any,
                 _ => match parse_name(part) {
@@ -151,15 +158,32 @@ impl Pattern {
         Ok(Pattern { components, directories_only })
     }
 
-    fn matches(&self, path: &[u8]) -> bool {
+    /// Whether an entry of this name can match.
+    pub(super) fn admits_name(&self, name: &[u8]) -> bool {
+        match self.components.last() {
+            Some(Component::Name(tokens)) => name_matches(tokens, name),
+            _ => true,
+        }
+    }
+
+    /// Whether the name settles it.
+    pub(super) fn is_about_names(&self) -> bool {
+        matches!(self.components[..], [Component::Any, Component::Name(_)])
+    }
+
+    /// Whether directories alone are meant.
+    pub(super) fn is_for_directories(&self) -> bool {
+        self.directories_only
+    }
+
+    /// Whether an absolute path matches, whatever kind of entry it is.
+    pub(super) fn matches(&self, path: &[u8]) -> bool {
         let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         // The name alone settles nearly every path.
-        if let Some(Component::Name(tokens)) = self.components.last()
-            && !name_matches(tokens, &path[split..])
-        {
+        if !self.admits_name(&path[split..]) {
             return false;
         }
-        if let [Component::Any, Component::Name(_)] = self.components[..] {
+        if self.is_about_names() {
             return true;
         }
         let names: Vec<&[u8]> =

@@ -20,6 +20,7 @@ mod cache;
 mod directory;
 mod exclude;
 mod frontier;
+mod glob;
 mod scan;
 mod stat;
 #[cfg(test)]
@@ -41,6 +42,7 @@ use batch::{Entries, Run};
 use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};
+pub use glob::Glob;
 use scan::{Plan, Scanner, Step, Task};
 
 /// A batch ends with the run that fills it to this many items.

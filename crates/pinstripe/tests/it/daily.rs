@@ -181,7 +181,8 @@ fn a_stream_becomes_a_file_and_is_cut_as_that_file_would_be() {
 fn a_stream_that_breaks_off_makes_no_snapshot() {
     let site = Site::new(3, 1);
     let run = |name: &[u8], fails| {
-        let content = Box::new(Odd::new(&noise(1, 9_000_000), fails));
+        let bytes = noise(1, 9_000_000);
+        let content = Box::new(Odd::new(&bytes, fails));
         let stream = Stream { name: name.to_vec(), content, owner: (0, 0) };
         let ledger = Ledger::new();
         backup::run_stream(&site.store(), stream, &options(&site, &[]), &ledger.monitor)

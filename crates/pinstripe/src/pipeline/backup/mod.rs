@@ -16,6 +16,7 @@ mod large;
 mod previous;
 mod record;
 mod shared;
+mod stream;
 mod survey;
 
 use std::io::Read;
@@ -36,6 +37,7 @@ use shared::Ingest;
 
 pub use join::Comparison;
 pub use previous::{Earlier, Previous};
+pub use stream::run_stream;
 pub use survey::{Wanted, survey};
 
 use crate::chunk::Cutter;
