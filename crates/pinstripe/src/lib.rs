@@ -21,12 +21,14 @@ pub mod format;
 
 pub mod fault;
 pub mod member;
+pub mod process;
 pub mod sink;
 pub mod source;
 
 pub mod chunk;
 pub mod codec;
 pub mod dedup;
+pub mod retention;
 pub mod seal;
 pub mod stripe;
 pub mod walk;

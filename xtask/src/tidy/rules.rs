@@ -26,8 +26,8 @@ pub const FLOORS: &[&[&str]] = &[
     &["pipeline"],
     &["catalog"],
     &["store"],
-    &["chunk", "codec", "dedup", "seal", "stripe", "walk"],
-    &["member", "fault", "source", "sink"],
+    &["chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
+    &["member", "fault", "process", "source", "sink"],
     &["format"],
     &["units", "error", "monitor", "id", "beneath", "clock"],
 ];

@@ -10,6 +10,7 @@ mod config;
 mod diff;
 mod dump;
 mod find;
+mod forget;
 mod history;
 mod init;
 mod key;
@@ -21,6 +22,7 @@ mod restore;
 mod scrub;
 mod snapshots;
 mod stats;
+mod undelete;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_count;
@@ -41,6 +43,8 @@ pub enum Verb {
     Diff(diff::Args),
     Catalog(catalog::Args),
     Restore(restore::Args),
+    Forget(forget::Args),
+    Undelete(undelete::Args),
     Stats(stats::Args),
     Analyze(analyze::Args),
     Check(check::Args),
@@ -68,6 +72,8 @@ impl Verb {
             Verb::Diff(_) => "diff",
             Verb::Catalog(_) => "catalog",
             Verb::Restore(_) => "restore",
+            Verb::Forget(_) => "forget",
+            Verb::Undelete(_) => "undelete",
             Verb::Stats(_) => "stats",
             Verb::Analyze(_) => "analyze",
             Verb::Check(_) => "check",
@@ -98,6 +104,8 @@ impl Verb {
             Verb::Diff(args) => args.run(run),
             Verb::Catalog(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
+            Verb::Forget(args) => args.run(run),
+            Verb::Undelete(args) => args.run(run),
             Verb::Stats(args) => args.run(run),
             Verb::Analyze(args) => args.run(run),
             Verb::Check(args) => args.run(run),

@@ -4,6 +4,7 @@ mod content;
 mod daily;
 mod faults;
 mod flow;
+mod forget;
 mod help;
 mod init;
 mod json;

@@ -12,6 +12,7 @@ pub mod check;
 pub mod diff;
 pub mod dump;
 pub mod find;
+pub mod forget;
 pub mod history;
 pub mod init;
 pub mod key;

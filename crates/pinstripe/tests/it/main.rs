@@ -9,6 +9,7 @@ mod crash;
 mod daily;
 mod damage;
 mod faults;
+mod forget;
 mod in_place;
 mod members;
 mod model;

@@ -11,7 +11,7 @@ use pinstripe::error::{Kind, Result};
 use pinstripe::fault::Plan;
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{Step, Steps};
+use pinstripe::member::{Room, Step, Steps};
 use pinstripe::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
@@ -232,7 +232,7 @@ impl Site {
 
     pub fn open(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
         let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
-        let options = OpenOptions { faults, steps: Some(steps) };
+        let options = OpenOptions { faults, steps: Some(steps), ..OpenOptions::default() };
         let mut store = Store::open_with(&self.members[member], options)?;
         store.unlock(&credential())?;
         Ok(store)
@@ -240,7 +240,7 @@ impl Site {
 
     /// The store, as who has no key opens it.
     pub fn locked_store(&self) -> Store {
-        let options = OpenOptions { faults: Plan::default(), steps: Some(Arc::new(NoWait)) };
+        let options = OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
         Store::open_with(&self.members[0], options).unwrap()
     }
 
@@ -278,7 +278,8 @@ impl Site {
             if member.exists() {
                 fs::remove_dir_all(member).unwrap();
             }
-            for room in ["packs", "index", "snapshots", "keys", "tmp"] {
+            let rooms = Room::ALL.map(Room::dir);
+            for room in rooms.into_iter().chain(["tmp"]) {
                 fs::create_dir_all(member.join(room)).unwrap();
             }
         }
