@@ -44,6 +44,9 @@ pub struct Totals {
     pub old_bytes: u64,
 }
 
+/// Takes what differs: the sort, the old and the new entry.
+pub type Show<'a> = dyn FnMut(Sort, Option<&Entry>, Option<&Entry>) -> Result<()> + 'a;
+
 /// Gives everything that differs to `show`, in path order: the sort, then the old and the new
 /// entry as far as there is one.
 ///
@@ -55,7 +58,7 @@ pub fn run(
     old: &str,
     new: &str,
     monitor: &Monitor,
-    show: &mut dyn FnMut(Sort, Option<&Entry>, Option<&Entry>) -> Result<()>,
+    show: &mut Show<'_>,
 ) -> Result<Totals> {
     let Selected { snapshot: old, .. } = select(store, old, b"", monitor)?;
     let Selected { snapshot: new, .. } = select(store, new, b"", monitor)?;
