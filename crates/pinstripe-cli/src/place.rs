@@ -1,4 +1,5 @@
-//! Where the store is: `--store`, then `PINSTRIPE_STORE`, then the default place.
+//! Where the store is: `--store`, then `PINSTRIPE_STORE`, then what the config file says, then the
+//! default place.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,13 +10,40 @@ use pinstripe::error::{Error, Kind, Result};
 use pinstripe::id::StoreId;
 
 use crate::args::Common;
+use crate::config::{Config, StoreEntry};
 
 /// The environment variable that names a member.
 const VARIABLE: &str = "PINSTRIPE_STORE";
 
-/// The member that the user named, if any.
-pub fn named(common: &Common) -> Option<PathBuf> {
-    common.store.clone().or_else(|| set(VARIABLE).map(PathBuf::from))
+/// The store that the user named: on the command line, for this one use of it (`preferred`, a
+/// name in the config file), in the environment, or in the config file as the default.
+///
+/// # Errors
+/// When the config file does not have the name that was preferred.
+pub fn named(
+    common: &Common,
+    preferred: Option<&str>,
+    config: &Config,
+) -> Result<Option<StoreEntry>> {
+    if let Some(given) = &common.store {
+        return Ok(Some(resolved(given, config)));
+    }
+    if let Some(name) = preferred {
+        return config.store(name).cloned().map(Some);
+    }
+    if let Some(given) = set(VARIABLE) {
+        return Ok(Some(resolved(Path::new(&given), config)));
+    }
+    config.default_store.as_deref().map(|name| config.store(name).cloned()).transpose()
+}
+
+/// A word without a slash is a name where the config file has it; anything else is a directory.
+fn resolved(given: &Path, config: &Config) -> StoreEntry {
+    let name = given.to_str().filter(|text| !text.contains('/'));
+    match name.and_then(|name| config.stores.get(name)) {
+        Some(entry) => entry.clone(),
+        None => StoreEntry { member: given.to_owned(), ..StoreEntry::default() },
+    }
 }
 
 /// The default store: in the user's data directory, as the XDG base directory specification has it.
@@ -64,9 +92,9 @@ pub fn state() -> Result<PathBuf> {
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is neither.
-pub fn existing(common: &Common) -> Result<PathBuf> {
-    if let Some(named) = named(common) {
-        return Ok(named);
+pub fn existing(common: &Common, config: &Config) -> Result<PathBuf> {
+    if let Some(named) = named(common, None, config)? {
+        return Ok(named.member);
     }
     let place = default_place()?;
     if !is_store(&place) {
@@ -98,6 +126,7 @@ fn absolute(name: &str) -> Option<PathBuf> {
     set(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-fn set(name: &str) -> Option<std::ffi::OsString> {
+/// An environment variable that is not empty.
+pub fn set(name: &str) -> Option<std::ffi::OsString> {
     env::var_os(name).filter(|value| value != OsStr::new(""))
 }

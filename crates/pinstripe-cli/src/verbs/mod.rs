@@ -6,6 +6,7 @@ mod cat;
 mod catalog;
 mod check;
 mod completions;
+mod config;
 mod diff;
 mod dump;
 mod find;
@@ -49,6 +50,7 @@ pub enum Verb {
     Check(check::Args),
     Members(members::Args),
     Repair(repair::Args),
+    Config(config::Args),
     Scrub(scrub::Args),
     Key(key::Args),
     Completions(completions::Args),
@@ -77,6 +79,7 @@ impl Verb {
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Repair(_) => "repair",
+            Verb::Config(_) => "config",
             Verb::Scrub(_) => "scrub",
             Verb::Key(_) => "key",
             Verb::Completions(_) => "completions",
@@ -108,6 +111,7 @@ impl Verb {
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
+            Verb::Config(args) => args.run(run),
             Verb::Scrub(args) => args.run(run),
             Verb::Key(args) => args.run(run),
             Verb::Completions(args) => args.run(run),

@@ -70,6 +70,9 @@ const HEAD: [(&str, Side); 7] = [
 fn row(Known { snapshot, is_forgotten }: &Known) -> Vec<String> {
     let stored = snapshot.count("written_bytes");
     let mut paths = paths(snapshot);
+    if !snapshot.tags.is_empty() {
+        paths += &format!(" (tags: {})", snapshot.tags.join(", "));
+    }
     if let Some(losses) = snapshot.count("losses").filter(|&losses| losses > 0) {
         paths += &format!(" (losses: {})", format_count(losses));
     }
@@ -119,6 +122,7 @@ pub fn facts(snapshot: &Snapshot) -> Event {
         .with_name("host", &snapshot.host)
         .with("program", snapshot.program.as_str())
         .with_names("sources", &sources)
+        .with("tags", snapshot.tags.clone())
         .with_some("parent", snapshot.parent.map(|parent| parent.to_string()))
         .with("entries", snapshot.root.entries)
 }

@@ -18,6 +18,7 @@ fn help_says_what_there_is() {
         "repair",
         "scrub",
         "key",
+        "config",
     ] {
         stand.tell(&format!("{verb} -h"));
     }

@@ -1,6 +1,7 @@
 //! Tests of the command as its users meet it: arguments in; messages, events, exit codes out.
 
 mod content;
+mod daily;
 mod faults;
 mod flow;
 mod forget;

@@ -116,7 +116,7 @@ impl Entry {
 }
 
 /// Builds one page.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct PageWriter {
     entries: Vec<u8>,
     count: u64,

@@ -78,7 +78,7 @@ pub fn ends_page(path: &[u8]) -> bool {
 
 /// Says the same of one path after the other. Neighbours share most of their bytes, and the hash
 /// up to each byte of the last path is kept: each byte of FNV waits for the one before.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct PageEnds {
     path: Vec<u8>,
     /// The hash behind each byte of the path.

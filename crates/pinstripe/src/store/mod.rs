@@ -6,6 +6,7 @@
 //!
 //! Never here: threads (pipeline/), decisions of a verb (ops/).
 
+pub mod checkpoints;
 pub mod deletion;
 pub mod forgotten;
 pub mod index;

@@ -23,6 +23,9 @@ use super::packs::ChunkReader;
 pub use diff::{Difference, TreeDiff};
 
 /// Builds a tree. `store` is asked to keep each page and node as a chunk and to name it.
+///
+/// A clone can be finished to get the tree of what was added so far.
+#[derive(Clone)]
 pub struct TreeWriter {
     page: PageWriter,
     ends: PageEnds,

@@ -9,7 +9,8 @@
 //! - `\` takes the next byte literally.
 //!
 //! What matches is left out with all below it. Pure; a bad pattern is an error, never a pattern
-//! that silently matches nothing.
+//! that silently matches nothing. Whether caches are left out is said here too, though a look at
+//! the tree decides what is one (`cache`).
 
 use crate::error::{Error, Kind, Result};
 
@@ -17,6 +18,7 @@ use crate::error::{Error, Kind, Result};
 #[derive(Debug, Clone, Default)]
 pub struct Exclude {
     patterns: Vec<Pattern>,
+    caches: bool,
 }
 
 /// What the patterns say about a path.
@@ -62,7 +64,20 @@ impl Exclude {
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
         let parse = |pattern: P| Pattern::parse("exclude pattern", pattern.as_ref());
         let patterns = patterns.into_iter().map(parse);
-        Ok(Exclude { patterns: patterns.collect::<Result<_>>()? })
+        Ok(Exclude { patterns: patterns.collect::<Result<_>>()?, caches: false })
+    }
+
+    /// Leaves out as well what lies in a directory with a `CACHEDIR.TAG` that has the signature
+    /// of the Cache Directory Tagging Specification. The directory itself and its tag stay, so
+    /// that it is still a cache when it was restored.
+    #[must_use]
+    pub fn with_caches(self) -> Self {
+        Exclude { caches: true, ..self }
+    }
+
+    /// Whether caches are left out.
+    pub(super) fn leaves_out_caches(&self) -> bool {
+        self.caches
     }
 
     /// Leaves out one absolute path as well, no byte of it being a wildcard.

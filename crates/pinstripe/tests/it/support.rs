@@ -17,7 +17,6 @@ use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::{Credential, NewSlot};
 use pinstripe::store::{OpenOptions, Store};
-use pinstripe::walk::Exclude;
 use tempfile::TempDir;
 
 use crate::look::{Tree, assert_same, look};
@@ -327,15 +326,7 @@ pub fn limits() -> Limits {
 /// files would count as changed here, so the tick is let pass.
 pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot> {
     std::thread::sleep(std::time::Duration::from_millis(25));
-    let options = ops::backup::Options {
-        paths: vec![source.to_path_buf()],
-        exclude: Exclude::default(),
-        one_file_system: false,
-        host: b"test".to_vec(),
-        tags: Vec::new(),
-        estimate: false,
-        limits: limits(),
-    };
+    let options = ops::backup::Options::new(vec![source.to_path_buf()], b"test", limits());
     ops::backup::run(store, options, &ledger.monitor)
 }
 

@@ -23,7 +23,9 @@ use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::{Store, deletion, forgotten, judge_key_object, read_small, sessions, snapshots};
+use crate::store::{
+    Store, checkpoints, deletion, forgotten, judge_key_object, read_small, sessions, snapshots,
+};
 
 /// How thorough to be.
 pub struct Options {
@@ -132,6 +134,9 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
             {
                 return wrong("the label is not this member's");
             }
+        }
+        ExtentName::In(Room::Checkpoints, _) => {
+            checkpoints::judge(store, bytes)?;
         }
         ExtentName::In(Room::Keys, id) => judge_key_object(store, id, bytes)?,
         ExtentName::In(Room::Forgotten, id) => drop(forgotten::read_mark(store, id, bytes)?),

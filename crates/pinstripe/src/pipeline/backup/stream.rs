@@ -6,9 +6,11 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crossbeam_channel::bounded;
 
+use super::checkpoint::SealCall;
 use super::record::RecordBuilder;
 use super::shared::Ingest;
 use crate::chunk::{Chunking, Cutter};
@@ -24,7 +26,7 @@ use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, TREE_RECORD_RAW_BYTES};
-use crate::pipeline::pack::{self, FinishedRecord};
+use crate::pipeline::pack::{self, ToPacker};
 use crate::pipeline::publish::Publisher;
 use crate::pipeline::spare::Spare;
 use crate::source;
@@ -63,6 +65,8 @@ pub fn run_stream(
         claims: &claims,
         monitor,
         abort: &abort,
+        stop: &AtomicBool::new(false),
+        seal_call: &SealCall::new(0),
         sealer: &sealer,
         records: &records,
         segments: &Arc::default(),
@@ -89,7 +93,7 @@ fn lay(
     fill: &mut dyn FnMut(&mut Entry) -> bool,
 ) -> Result<TreeRoot> {
     std::thread::scope(|stages| {
-        let (records, queue) = bounded::<FinishedRecord>(limits.records_queued);
+        let (records, queue) = bounded::<ToPacker>(limits.records_queued);
         let packer = stages.spawn(move || {
             let packed = pack::run(&queue, publisher, shared.records);
             // A packer that stops early must not stop those who feed it.
