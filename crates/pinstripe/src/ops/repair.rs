@@ -175,9 +175,28 @@ struct Repaired {
     homeless: u64,
 }
 
+/// Repairs one set, again as long as that makes room for a slot that had none: the second copy of
+/// a slot is given up for another one only when the first is sound.
+fn repair_set(
+    store: &Store,
+    name: ExtentName,
+    set: SetId,
+    replaced: Option<usize>,
+    monitor: &Monitor,
+) -> Result<Repaired> {
+    let mut done = repair_once(store, name, set, replaced, monitor)?;
+    let mut last = done.repaired;
+    while done.homeless > 0 && last > 0 {
+        let more = repair_once(store, name, set, replaced, monitor)?;
+        last = more.repaired;
+        done = Repaired { repaired: done.repaired + last, ..more };
+    }
+    Ok(done)
+}
+
 /// Rewrites the damaged extents of one set where they are, and lays missing ones on members that
 /// have none of the set.
-fn repair_set(
+fn repair_once(
     store: &Store,
     name: ExtentName,
     set: SetId,
