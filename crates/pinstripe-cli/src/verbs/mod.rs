@@ -10,6 +10,7 @@ mod init;
 mod key;
 mod ls;
 mod man;
+mod member;
 mod members;
 mod repair;
 mod restore;
@@ -36,6 +37,7 @@ pub enum Verb {
     Analyze(analyze::Args),
     Check(check::Args),
     Members(members::Args),
+    Member(member::Args),
     Repair(repair::Args),
     Scrub(scrub::Args),
     Key(key::Args),
@@ -58,6 +60,7 @@ impl Verb {
             Verb::Analyze(_) => "analyze",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
+            Verb::Member(_) => "member",
             Verb::Repair(_) => "repair",
             Verb::Scrub(_) => "scrub",
             Verb::Key(_) => "key",
@@ -83,6 +86,7 @@ impl Verb {
             Verb::Analyze(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
+            Verb::Member(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
             Verb::Scrub(args) => args.run(run),
             Verb::Key(args) => args.run(run),

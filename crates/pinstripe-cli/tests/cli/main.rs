@@ -8,6 +8,7 @@ mod init;
 mod json;
 mod key;
 mod kill;
+mod member;
 mod places;
 mod scrub;
 mod stand;

@@ -12,6 +12,7 @@ pub mod dump;
 pub mod init;
 pub mod key;
 pub mod ls;
+pub mod member;
 pub mod members;
 pub mod preview;
 pub mod repair;

@@ -88,7 +88,8 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
     store.join(place)
 }
 
-fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+/// Copies keys and snapshots to members that lack them or have them damaged.
+pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
     let mut names: BTreeSet<_> = store.key_names()?.into_iter().collect();
     let ids = store.list(Room::Snapshots)?.into_keys();
     names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));

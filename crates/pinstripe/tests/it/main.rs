@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod faults;
 mod in_place;
+mod member;
 mod members;
 mod model;
 mod scrub;

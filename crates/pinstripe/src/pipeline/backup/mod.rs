@@ -116,6 +116,7 @@ pub fn run(
             Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
         let tree = ingest(scope, &shared, plan, &publisher)?;
         publisher.publish()?;
+        store.confirm_takers()?;
         let snapshot = commit(tree);
         fleet.put(ExtentName::snapshot(snapshot.id), sealer.snapshot(&snapshot)?);
         fleet.barrier()?;
