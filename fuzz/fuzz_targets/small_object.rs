@@ -1,23 +1,37 @@
-//! Label, keys, snapshot and scrub state: any bytes, and any body in a sound frame. What is read is written
-//! again as it was.
+//! Label, keys, snapshot, session, steps of deletion, marks and scrub state: any bytes, and any
+//! body in a sound frame. What is read is written again as it was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe::format::envelope::{self, Object};
+use pinstripe::format::forgotten::Mark;
+use pinstripe::format::gc::GcObject;
 use pinstripe::format::keys::Keys;
 use pinstripe::format::label::Label;
 use pinstripe::format::scrub::ScrubState;
+use pinstripe::format::session::Session;
 use pinstripe::format::snapshot::Snapshot;
 
 fuzz_target!(|input: (bool, u8, &[u8])| {
     let (framed, kind, bytes) = input;
-    let objects = [Object::Label, Object::Keys, Object::Snapshot, Object::Scrub];
+    let objects = [
+        Object::Label,
+        Object::Keys,
+        Object::Snapshot,
+        Object::Session,
+        Object::Gc,
+        Object::Forgotten,
+        Object::Scrub,
+    ];
     let object = objects[usize::from(kind) % objects.len()];
     let bytes = if framed { envelope::close(object, bytes) } else { bytes.to_vec() };
     let again = match object {
         Object::Label => Label::decode(&bytes).map(|label| label.encode()),
         Object::Keys => Keys::decode(&bytes).map(|keys| keys.encode()),
         Object::Snapshot => Snapshot::decode(&bytes).map(|snapshot| snapshot.encode()),
+        Object::Session => Session::decode(&bytes).map(|session| session.encode()),
+        Object::Gc => GcObject::decode(&bytes).map(|object| object.encode()),
+        Object::Forgotten => Mark::decode(&bytes).map(|mark| mark.encode()),
         Object::Scrub => ScrubState::decode(&bytes).map(|state| state.encode()),
         _ => return,
     };

@@ -60,13 +60,21 @@ pub struct Cli {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of every verb")]
 pub struct Common {
-    /// Any one member directory of the store
+    /// Any one member directory of the store, or a name from the config file
     ///
-    /// All others are found from it. Without this option the environment variable
-    /// PINSTRIPE_STORE is asked; without that, the store is the default one:
+    /// All other members are found from one. A word without a slash is a name when the config file
+    /// has it. Without this option the environment variable PINSTRIPE_STORE is asked, then
+    /// 'default-store' in the config file; without these, the store is
     /// $XDG_DATA_HOME/pinstripe/store, or ~/.local/share/pinstripe/store.
-    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    #[arg(long, global = true, value_name = "DIR|NAME", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
+
+    /// The config file
+    ///
+    /// Without this option the environment variable PINSTRIPE_CONFIG is asked; without that, it is
+    /// $XDG_CONFIG_HOME/pinstripe/config.toml, or ~/.config/pinstripe/config.toml, where it exists.
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
 
     /// Where the key of an encrypted store is.
     #[command(flatten)]
@@ -147,6 +155,17 @@ impl fmt::Display for Size {
 /// Reads a size.
 pub fn size(text: &str) -> Result<Size, String> {
     parse_size(text).map(Size).map_err(one_line)
+}
+
+const TAG_MAX_BYTES: usize = 255;
+
+/// Reads a tag: one word, so that a rule about tags can list several.
+pub fn tag(text: &str) -> Result<String, String> {
+    let is_odd = |c: char| c.is_control() || c.is_whitespace() || c == ',';
+    if text.is_empty() || text.len() > TAG_MAX_BYTES || text.chars().any(is_odd) {
+        return Err(format!("a tag is one word without commas, at most {TAG_MAX_BYTES} bytes"));
+    }
+    Ok(text.to_owned())
 }
 
 fn memory(text: &str) -> Result<Size, String> {

@@ -107,9 +107,14 @@ impl KeyArgs {
 /// [`Kind::Locked`] when they are needed and nobody gives a password, [`Kind::WrongKey`] when none
 /// fits, [`Kind::Usage`] for options that a store without encryption has no use for.
 pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
-    let given = run.common.key.read()?;
+    let places: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
+    let written = run.config()?.key_of(&places);
+    let given = match run.common.key.read()? {
+        None if store.config.encryption != Encryption::None => written.of_options()?,
+        given => given,
+    };
     if store.config.encryption == Encryption::None {
-        if run.common.key.is_given() {
+        if run.common.key.is_given() || written.is_given() {
             return Err(Error::new(Kind::Usage, "this store is not encrypted")
                 .at(&store.seats[0].place)
                 .advice(

@@ -6,6 +6,8 @@
 use pinstripe::error::Kind;
 use pinstripe::monitor::{Counter, Monitor};
 
+use crate::signals;
+
 /// All was done.
 pub const DONE: u8 = 0;
 /// It failed; nothing half done stands under a final name.
@@ -32,6 +34,8 @@ pub const LOCKED: u8 = 16;
 pub const WRONG_KEY: u8 = 17;
 /// Another process has to finish something first.
 pub const BUSY: u8 = 18;
+/// Ended early by an interrupt, with what it had done kept: what a shell reports for SIGINT.
+pub const INTERRUPTED: u8 = 130;
 /// The reader of standard output went away: what a shell reports for a death by SIGPIPE.
 pub const BROKEN_PIPE: u8 = 141;
 
@@ -51,6 +55,7 @@ Exit codes:
    16  the store is sealed, and no password or key file was given
    17  wrong password or key file
    18  another process has to finish first; try again later
+  130  interrupted (143: terminated); run it again to go on
   141  the reader of standard output went away";
 
 /// The code of a run that failed.
@@ -65,6 +70,7 @@ pub fn of_error(kind: Kind) -> u8 {
         Kind::Locked => LOCKED,
         Kind::WrongKey => WRONG_KEY,
         Kind::Busy => BUSY,
+        Kind::Interrupted => signals::exit_code(),
         _ => FAILED,
     }
 }
@@ -91,6 +97,7 @@ pub fn kind_name(kind: Kind) -> &'static str {
         Kind::Locked => "locked",
         Kind::WrongKey => "wrong-key",
         Kind::Busy => "busy",
+        Kind::Interrupted => "interrupted",
         _ => "other",
     }
 }
@@ -113,6 +120,7 @@ mod tests {
             UNSUPPORTED,
             REFUSED,
             TOO_MANY_LOSSES,
+            INTERRUPTED,
             BROKEN_PIPE,
         ] {
             assert!(documented.contains(&format!("| {code} |")), "{code}");

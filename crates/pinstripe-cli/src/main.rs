@@ -1,17 +1,20 @@
 //! The pinstripe command: reads the arguments, runs the verb, tells how it ended.
 
 mod args;
+mod config;
 mod credential;
 mod escape;
 mod event;
 mod exit;
 mod journal;
+mod lists;
 mod message;
 mod named;
 mod place;
 mod progress;
 mod run;
 mod screen;
+mod signals;
 mod system;
 mod table;
 mod time;

@@ -1,19 +1,49 @@
-//! Where the store is: `--store`, then `PINSTRIPE_STORE`, then the default place.
+//! Where the store is: `--store`, then `PINSTRIPE_STORE`, then what the config file says, then the
+//! default place.
 
 use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use pinstripe::catalog::FILE_NAME;
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe::id::StoreId;
 
 use crate::args::Common;
+use crate::config::{Config, StoreEntry};
 
 /// The environment variable that names a member.
 const VARIABLE: &str = "PINSTRIPE_STORE";
 
-/// The member that the user named, if any.
-pub fn named(common: &Common) -> Option<PathBuf> {
-    common.store.clone().or_else(|| set(VARIABLE).map(PathBuf::from))
+/// The store that the user named: on the command line, for this one use of it (`preferred`, a
+/// name in the config file), in the environment, or in the config file as the default.
+///
+/// # Errors
+/// When the config file does not have the name that was preferred.
+pub fn named(
+    common: &Common,
+    preferred: Option<&str>,
+    config: &Config,
+) -> Result<Option<StoreEntry>> {
+    if let Some(given) = &common.store {
+        return Ok(Some(resolved(given, config)));
+    }
+    if let Some(name) = preferred {
+        return config.store(name).cloned().map(Some);
+    }
+    if let Some(given) = set(VARIABLE) {
+        return Ok(Some(resolved(Path::new(&given), config)));
+    }
+    config.default_store.as_deref().map(|name| config.store(name).cloned()).transpose()
+}
+
+/// A word without a slash is a name where the config file has it; anything else is a directory.
+fn resolved(given: &Path, config: &Config) -> StoreEntry {
+    let name = given.to_str().filter(|text| !text.contains('/'));
+    match name.and_then(|name| config.stores.get(name)) {
+        Some(entry) => entry.clone(),
+        None => StoreEntry { member: given.to_owned(), ..StoreEntry::default() },
+    }
 }
 
 /// The default store: in the user's data directory, as the XDG base directory specification has it.
@@ -21,13 +51,28 @@ pub fn named(common: &Common) -> Option<PathBuf> {
 /// # Errors
 /// [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
 pub fn default_place() -> Result<PathBuf> {
-    let data = absolute("XDG_DATA_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
-        .ok_or_else(|| {
-            Error::new(Kind::NotFound, "no store was named, and HOME is not set")
-                .advice("name any member directory of the store with --store DIR")
-        })?;
+    let data = xdg("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
+        Error::new(Kind::NotFound, "no store was named, and HOME is not set")
+            .advice("name any member directory of the store with --store DIR")
+    })?;
     Ok(data.join("pinstripe/store"))
+}
+
+/// The catalog of a store where none was named: in the user's cache, since it can be made again.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is neither `XDG_CACHE_HOME` nor `HOME`.
+pub fn catalog(store: StoreId) -> Result<PathBuf> {
+    let cache = xdg("XDG_CACHE_HOME", ".cache").ok_or_else(|| {
+        Error::new(Kind::NotFound, "there is no place for the catalog: HOME is not set")
+            .advice("name a file for it with --catalog FILE")
+    })?;
+    Ok(cache.join("pinstripe").join(store.to_string()).join(FILE_NAME))
+}
+
+/// A directory of the XDG specification, which has relative paths ignored.
+fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
+    absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
 }
 
 /// Where what outlives a run and is no data is kept: below `XDG_STATE_HOME`, as the XDG base
@@ -36,13 +81,10 @@ pub fn default_place() -> Result<PathBuf> {
 /// # Errors
 /// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
 pub fn state() -> Result<PathBuf> {
-    let absolute = |name| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
-        .ok_or_else(|| {
-            Error::new(Kind::NotFound, "there is neither XDG_STATE_HOME nor HOME")
-                .advice("name a file with --log FILE")
-        })?;
+    let state = xdg("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
+        Error::new(Kind::NotFound, "there is neither XDG_STATE_HOME nor HOME")
+            .advice("name a file with --log FILE")
+    })?;
     Ok(state.join("pinstripe"))
 }
 
@@ -50,9 +92,9 @@ pub fn state() -> Result<PathBuf> {
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is neither.
-pub fn existing(common: &Common) -> Result<PathBuf> {
-    if let Some(named) = named(common) {
-        return Ok(named);
+pub fn existing(common: &Common, config: &Config) -> Result<PathBuf> {
+    if let Some(named) = named(common, None, config)? {
+        return Ok(named.member);
     }
     let place = default_place()?;
     if !is_store(&place) {
@@ -84,6 +126,7 @@ fn absolute(name: &str) -> Option<PathBuf> {
     set(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-fn set(name: &str) -> Option<std::ffi::OsString> {
+/// An environment variable that is not empty.
+pub fn set(name: &str) -> Option<std::ffi::OsString> {
     env::var_os(name).filter(|value| value != OsStr::new(""))
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use pinstripe::error::{Error, Kind, Result};
@@ -12,6 +12,7 @@ use pinstripe::seal::Credential;
 use pinstripe::store::Store;
 
 use crate::args::Common;
+use crate::config::{Config, StoreEntry};
 use crate::credential;
 use crate::event::Event;
 use crate::exit;
@@ -29,6 +30,7 @@ pub struct Run {
     /// The ledger.
     pub monitor: Arc<Monitor>,
     began: Instant,
+    config: OnceLock<Config>,
 }
 
 /// How a verb that came to its end leaves things.
@@ -52,7 +54,28 @@ impl Run {
     pub fn new(common: Common) -> Self {
         let screen = Arc::new(Screen::new(&common));
         let monitor = Arc::new(Monitor::new(Box::new(Reporter(Arc::clone(&screen)))));
-        Run { common, screen, monitor, began: Instant::now() }
+        Run { common, screen, monitor, began: Instant::now(), config: OnceLock::new() }
+    }
+
+    /// What the config file says; nothing where there is none.
+    ///
+    /// # Errors
+    /// Those of [`Config::load`].
+    pub fn config(&self) -> Result<&Config> {
+        if let Some(config) = self.config.get() {
+            return Ok(config);
+        }
+        let (config, _) = Config::load(&self.common)?;
+        Ok(self.config.get_or_init(|| config))
+    }
+
+    /// The store that was named, with what the config file says of it: `None` is the default place.
+    /// `preferred` is a name that outranks all but the command line.
+    ///
+    /// # Errors
+    /// Those of [`Config::load`] and [`place::named`].
+    pub fn named_store(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
+        place::named(&self.common, preferred, self.config()?)
     }
 
     /// Opens the store that was named, or the default one.
@@ -60,7 +83,7 @@ impl Run {
     /// # Errors
     /// Those of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no default.
     pub fn open_store(&self) -> Result<Store> {
-        self.open(&place::existing(&self.common)?)
+        self.open(&place::existing(&self.common, self.config()?)?)
     }
 
     /// Opens the store at a place, and its secrets.
@@ -89,7 +112,7 @@ impl Run {
     /// # Errors
     /// As [`open_store`](Self::open_store).
     pub fn open_locked(&self) -> Result<Store> {
-        self.open_at(&place::existing(&self.common)?)
+        self.open_at(&place::existing(&self.common, self.config()?)?)
     }
 
     /// Opens the store and its secrets; also returns what opened them, if they were sealed.

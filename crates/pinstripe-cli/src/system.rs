@@ -33,6 +33,12 @@ pub fn host_name() -> Vec<u8> {
     rustix::system::uname().nodename().to_bytes().to_vec()
 }
 
+/// The numbers of the user and the group that this process runs as.
+pub fn owner() -> (u32, u32) {
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    (user.as_raw(), group.as_raw())
+}
+
 /// Processors that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)

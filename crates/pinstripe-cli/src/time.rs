@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 /// `2024-05-01 12:34:56`; a time beyond all calendars is given in seconds since 1970.
@@ -16,9 +17,45 @@ pub fn date(seconds: i64) -> String {
     }
 }
 
+/// How far east of UTC this machine's clock is at a moment, in seconds.
+pub fn offset_seconds(seconds: i64) -> i32 {
+    let time = Timestamp::from_second(seconds);
+    time.map_or(0, |time| TimeZone::system().to_offset(time).seconds())
+}
+
+/// Reads a span as `36h`, `30d`, `8w`, `6m` (of 30 days) or `2y` (of 365 days), in seconds.
+pub fn parse_span(text: &str) -> Result<u64, String> {
+    let refuse = || format!("'{text}' is no span; write a number with h, d, w, m or y, as in 30d");
+    let (unit_at, unit) = text.char_indices().next_back().ok_or_else(refuse)?;
+    let hours = match unit {
+        'h' => 1,
+        'd' => 24,
+        'w' => 7 * 24,
+        'm' => 30 * 24,
+        'y' => 365 * 24,
+        _ => return Err(refuse()),
+    };
+    let number = &text[..unit_at];
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u64 = number.parse().ok().filter(|_| is_number).ok_or_else(refuse)?;
+    number.checked_mul(hours * 3600).ok_or_else(refuse)
+}
+
 /// `2024-05-01T12:34:56Z` in UTC, where the calendar has it.
 pub fn utc(seconds: i64, nanos: u32) -> Option<String> {
     Timestamp::new(seconds, nanos as i32).ok().map(|time| time.to_string())
+}
+
+/// Reads a local time as an option has it: `2024-05-01`, `2024-05-01 12:30:00`, or `@` and seconds
+/// since 1970.
+pub fn parse(text: &str) -> Result<i64, String> {
+    let bad = "a time is written 2024-05-01, '2024-05-01 12:30:00', or @SECONDS since 1970";
+    if let Some(seconds) = text.strip_prefix('@') {
+        return seconds.parse().map_err(|_| bad.to_owned());
+    }
+    let civil: DateTime = text.parse().map_err(|_| bad.to_owned())?;
+    let zoned = civil.to_zoned(TimeZone::system()).map_err(|error| error.to_string())?;
+    Ok(zoned.timestamp().as_second())
 }
 
 /// `0.04 s`, `12.3 s`, `3 min 20 s`.
@@ -65,6 +102,40 @@ mod tests {
         assert_eq!(rough_span(Duration::from_secs(60)), "1 min 0 s");
         assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.5 MB/s");
         assert!(rate(1, Duration::ZERO).ends_with(" MB/s"));
+    }
+
+    #[test]
+    fn spans_are_numbers_with_a_unit() {
+        for (text, seconds) in [
+            ("36h", Some(36 * 3600)),
+            ("30d", Some(30 * 86_400)),
+            ("2w", Some(14 * 86_400)),
+            ("1m", Some(30 * 86_400)),
+            ("1y", Some(365 * 86_400)),
+            ("0d", Some(0)),
+            ("", None),
+            ("d", None),
+            ("30", None),
+            ("+3d", None),
+            ("3 d", None),
+            ("3ü", None),
+            ("99999999999999999999y", None),
+            ("9999999999999999y", None),
+        ] {
+            assert_eq!(parse_span(text).ok(), seconds, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_shown() {
+        for seconds in [0, 1_714_566_600, -86_400] {
+            assert_eq!(parse(&date(seconds)), Ok(seconds));
+            assert_eq!(parse(&format!("@{seconds}")), Ok(seconds));
+        }
+        assert_eq!(parse("2024-05-01"), parse("2024-05-01 00:00:00"));
+        for bad in ["", "yesterday", "2024-13-01", "@x"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -18,7 +18,6 @@ use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{backup, init};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::store::Store;
-use pinstripe::walk::Exclude;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 /// How one store is made.
@@ -102,15 +101,8 @@ fn back_up(member: &Path, tree: &Path, recipe: &Recipe, manifest: &Path) -> Resu
     set_times(tree);
     fs::write(manifest, manifest::describe(tree).join("\n") + "\n").unwrap();
     let monitor = Monitor::default();
-    let options = backup::Options {
-        paths: vec![tree.to_path_buf()],
-        exclude: Exclude::default(),
-        one_file_system: false,
-        host: b"frozen".to_vec(),
-        tags: Vec::new(),
-        estimate: false,
-        limits: Limits::new(2, recipe.members, MEMORY_DEFAULT_BYTES),
-    };
+    let limits = Limits::new(2, recipe.members, MEMORY_DEFAULT_BYTES);
+    let options = backup::Options::new(vec![tree.to_path_buf()], b"frozen", limits);
     let snapshot = backup::run(&Store::open(member, &Plan::default())?, options, &monitor)?;
     assert_eq!(monitor.get(Counter::Losses), 0, "the file system of {tree:?} lacks something");
     assert_eq!(snapshot.root.height > 0, recipe.is_high, "page ends lie elsewhere now");

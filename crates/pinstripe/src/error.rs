@@ -43,6 +43,8 @@ pub enum Kind {
     WrongKey,
     /// Another process has to finish or acknowledge something first.
     Busy,
+    /// Ended early because its caller asked for it.
+    Interrupted,
 }
 
 /// A failure with its facts. Cheap to pass (one box).

@@ -1,4 +1,4 @@
-//! Names of things: chunk, stripe set, store, snapshot. Random or hashed, printed as lowercase hex.
+//! Names of things: chunk, stripe set, store, snapshot, session. Random or hashed, printed as lowercase hex.
 
 use std::fmt;
 
@@ -63,6 +63,14 @@ id!(
 id!(
     /// Random name of a snapshot.
     SnapshotId, 16
+);
+id!(
+    /// Random name of a writer's session.
+    SessionId, 16
+);
+id!(
+    /// Random name of a condemnation: one round of deletion.
+    CondemnationId, 16
 );
 
 /// Fresh random bytes from the operating system.

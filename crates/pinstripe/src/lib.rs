@@ -3,7 +3,8 @@
 //! One data path, read top to bottom: `source` and `walk` find bytes, `chunk` cuts them, `dedup`
 //! decides what is new, `codec` makes it small, `seal` unreadable without a key, `stripe` lays it over the members with parity,
 //! `member` keeps it. `store` knows packs, index and snapshots; `pipeline` starts every thread;
-//! `ops` has one file per verb. `sink` is where restored bytes go.
+//! `catalog` makes all
+//! snapshots searchable; `ops` has one file per verb. `sink` is where restored bytes go.
 //!
 //! The library prints nothing, exits nowhere and reads no environment: what happens is told to
 //! the [`monitor::Monitor`], what fails is an [`error::Error`].
@@ -20,16 +21,19 @@ pub mod format;
 
 pub mod fault;
 pub mod member;
+pub mod process;
 pub mod sink;
 pub mod source;
 
 pub mod chunk;
 pub mod codec;
 pub mod dedup;
+pub mod retention;
 pub mod seal;
 pub mod stripe;
 pub mod walk;
 
+pub mod catalog;
 pub mod pipeline;
 pub mod store;
 

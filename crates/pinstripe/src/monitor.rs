@@ -77,6 +77,8 @@ counters! {
     CheckedPacks => "checked_packs",
     /// Bytes examined by check.
     CheckedBytes => "checked_bytes",
+    /// Versions of paths that were put into the catalog.
+    CataloguedVersions => "catalogued_versions",
     /// Problems that cost nothing: said once, counted, no change of the exit code.
     Warnings => "warnings",
     /// Things that could not be saved, restored or verified: exit code 3.

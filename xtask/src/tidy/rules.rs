@@ -24,15 +24,16 @@ pub const LIBRARY: &str = "crates/pinstripe/src";
 pub const FLOORS: &[&[&str]] = &[
     &["ops"],
     &["pipeline"],
+    &["catalog"],
     &["store"],
-    &["chunk", "codec", "dedup", "seal", "stripe", "walk"],
-    &["member", "fault", "source", "sink"],
+    &["chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
+    &["member", "fault", "process", "source", "sink"],
     &["format"],
     &["units", "error", "monitor", "id", "beneath", "clock"],
 ];
 
 /// The lowest floor: small shared files that may know each other.
-pub const GROUND: usize = 6;
+pub const GROUND: usize = 7;
 
 /// Imports between rooms of one floor that are wanted all the same.
 pub const NEIGHBOURS: &[(&str, &str)] = &[("fault", "member")];

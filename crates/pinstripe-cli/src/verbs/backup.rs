@@ -1,7 +1,8 @@
 //! `pinstripe backup`: take files and directories into the store as a new snapshot.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
@@ -18,12 +19,17 @@ use pinstripe::store::Store;
 use pinstripe::units::{format_count, format_size};
 use pinstripe::walk::Exclude;
 
-use super::{key, snapshots};
+use super::{counted, key, snapshots};
+use crate::args::tag;
+use crate::config::BackupEntry;
 use crate::credential::{keep_a_copy, own_key_file, take_back, write_key_file};
 use crate::escape;
+use crate::event::Event;
+use crate::lists;
 use crate::place;
 use crate::progress::{self, Gauge};
 use crate::run::{Ending, Run};
+use crate::signals;
 use crate::system;
 use crate::table::{self, Side};
 use crate::time;
@@ -48,19 +54,79 @@ Examples:
   pinstripe backup ~/Documents
   pinstripe backup /etc /home --store /mnt/a/store
   pinstripe backup / --one-file-system --exclude '/var/cache/*' --exclude '*.tmp'
+  pinstripe backup ~ --exclude-caches --exclude-file ~/.backup-ignore --tag daily
+  find /srv -newer /tmp/mark -type f -print0 | pinstripe backup --files-from - --from0
+  pinstripe backup ~ --dry-run
+  pinstripe backup --named documents
+  pg_dump mydb | pinstripe backup --stdin mydb.sql --tag db
   PINSTRIPE_STORE=/mnt/a/store pinstripe backup /srv --json")]
 pub struct Args {
     /// Files and directories to back up
-    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    #[arg(required_unless_present_any = ["files_from", "named", "stdin"], value_name = "PATH",
+          value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
+
+    /// Back up what the config file has under this name
+    ///
+    /// Its paths, and its store unless another is named here; excludes and tags of both add up.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "files_from"])]
+    named: Option<String>,
+
+    /// Back up what this file names, one path on each line; - is standard input
+    ///
+    /// May be given more than once, and beside PATHs. A path in a list that is not there any more
+    /// is a loss (exit code 3); the others are backed up.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files_from: Vec<PathBuf>,
+
+    /// Names in --files-from end with a zero byte, as 'find -print0' writes them
+    #[arg(long, requires = "files_from")]
+    from0: bool,
+
+    /// Back up standard input as a file of this name, in a snapshot of its own
+    ///
+    /// For dumps of databases and the like. Restore it with 'pinstripe restore ID:/NAME --to FILE'.
+    /// A stream that cannot be read to its end makes no snapshot; a program that dies while it
+    /// writes is not noticed, so 'set -o pipefail' belongs before the pipe.
+    #[arg(long, value_name = "NAME",
+          conflicts_with_all = ["paths", "files_from", "named", "dry_run", "exclude",
+                                "exclude_file", "exclude_caches", "one_file_system"])]
+    stdin: Option<OsString>,
 
     /// Leave out what matches; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
+    /// Leave out what matches a pattern in this file, one on each line
+    ///
+    /// Empty lines and lines that begin with # are passed over.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    exclude_file: Vec<PathBuf>,
+
+    /// Leave out what lies in directories with a CACHEDIR.TAG
+    ///
+    /// The tag counts only with the signature that bford.info/cachedir asks for. The directory
+    /// and its tag are kept; a PATH itself is backed up whatever is in it.
+    #[arg(long)]
+    exclude_caches: bool,
+
     /// Do not enter other file systems that are mounted below a PATH
     #[arg(long, short = 'x')]
     one_file_system: bool,
+
+    /// A word that the snapshot carries, for people and for 'forget'; may be given more than once
+    #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+    tags: Vec<String>,
+
+    /// The machine's name in the snapshot [default: this machine's]
+    ///
+    /// Unchanged files are taken over from the latest snapshot of the same host and PATHs.
+    #[arg(long, value_name = "NAME")]
+    host: Option<OsString>,
+
+    /// Only say what would be read: nothing is read, written or made
+    #[arg(long, short = 'n')]
+    dry_run: bool,
 }
 
 const GAUGE: Gauge = Gauge {
@@ -75,17 +141,34 @@ impl Args {
     /// # Errors
     /// Those of [`backup::run`], and of opening or making the store.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let exclude = Exclude::new(self.exclude.iter().map(|pattern| pattern.as_bytes()))?;
-        let store = self.store(run)?;
-        let options = backup::Options {
-            paths: self.paths.clone(),
-            exclude,
-            one_file_system: self.one_file_system,
-            host: system::host_name(),
-            tags: Vec::new(),
-            estimate: progress::is_wanted(&run.common),
-            limits: run.limits(&store),
+        if let Some(name) = &self.stdin {
+            return self.stream(run, name);
+        }
+        let named = match &self.named {
+            Some(name) => run.config()?.backup(name)?.clone(),
+            None => BackupEntry::default(),
         };
+        let exclude = self.exclude(&named)?;
+        let mut paths = self.paths.clone();
+        paths.extend_from_slice(&named.paths);
+        for list in &self.files_from {
+            paths.extend(lists::paths(list, self.from0)?);
+        }
+        let store = self.store(run, &named, &paths)?;
+        let host = self.host.clone().or(named.host.map(OsString::from));
+        let host = host.map_or_else(system::host_name, |host| host.as_bytes().to_vec());
+        let options = backup::Options {
+            paths_may_vanish: !self.files_from.is_empty(),
+            exclude,
+            one_file_system: self.one_file_system || named.one_file_system,
+            tags: self.tags.iter().chain(&named.tags).cloned().collect(),
+            estimate: progress::is_wanted(&run.common) && !self.dry_run,
+            ..backup::Options::new(paths, &host, run.limits(&store))
+        };
+        if self.dry_run {
+            return survey(run, &store, &options);
+        }
+        let options = backup::Options { stop: signals::catch()?, ..options };
         let ticker = run.ticker(GAUGE);
         let snapshot = backup::run(&store, options, &run.monitor)?;
         drop(ticker);
@@ -94,15 +177,54 @@ impl Args {
         Ok(Ending::done(snapshots::facts(&snapshot)))
     }
 
+    /// Backs standard input up.
+    fn stream(&self, run: &Run, name: &OsStr) -> Result<Ending> {
+        let input = std::io::stdin();
+        if input.is_terminal() {
+            return Err(Error::new(Kind::Usage, "standard input is a terminal")
+                .advice("--stdin is for pipes and files: pg_dump mydb | pinstripe backup ..."));
+        }
+        let store = self.store(run, &BackupEntry::default(), &[])?;
+        let host = self.host.clone().map_or_else(system::host_name, OsString::into_vec);
+        let options = backup::Options {
+            tags: self.tags.clone(),
+            ..backup::Options::new(Vec::new(), &host, run.limits(&store))
+        };
+        let (name, owner) = (name.as_bytes().to_vec(), system::owner());
+        let content = Box::new(input.lock());
+        let ticker = run.ticker(GAUGE);
+        let stream = backup::Stream { name, content, owner };
+        let snapshot = backup::run_stream(&store, stream, &options, &run.monitor)?;
+        drop(ticker);
+        say(run, &store, &snapshot);
+        run.screen.event(&snapshots::event(&snapshot))?;
+        Ok(Ending::done(snapshots::facts(&snapshot)))
+    }
+
+    fn exclude(&self, named: &BackupEntry) -> Result<Exclude> {
+        let given = self.exclude.iter().map(|it| it.as_bytes().to_vec());
+        let written = named.exclude.iter().map(|it| it.as_bytes().to_vec());
+        let mut patterns: Vec<_> = given.chain(written).collect();
+        for list in self.exclude_file.iter().chain(&named.exclude_file) {
+            patterns.extend(lists::patterns(list)?);
+        }
+        let exclude = Exclude::new(patterns)?;
+        let leave_caches = self.exclude_caches || named.exclude_caches;
+        Ok(if leave_caches { exclude.with_caches() } else { exclude })
+    }
+
     /// The store to back up into; without one named, the default one, which is made if need be.
-    fn store(&self, run: &Run) -> Result<Store> {
-        if let Some(named) = place::named(&run.common) {
-            return run.open(&named);
+    fn store(&self, run: &Run, named: &BackupEntry, paths: &[PathBuf]) -> Result<Store> {
+        if let Some(named) = run.named_store(named.store.as_deref())? {
+            return run.open(&named.member);
+        }
+        if self.dry_run {
+            return run.open_store();
         }
         let place = place::default_place()?;
         if !place::is_store(&place) {
             // A backup that cannot begin should not leave a store behind.
-            for path in &self.paths {
+            for path in paths {
                 std::fs::symlink_metadata(path)
                     .map_err(|error| Error::io("cannot back this path up", path, error))
                     .map_err(|error| error.advice("name files and directories that exist"))?;
@@ -156,6 +278,26 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
     })
     .inspect_err(|_| take_back(made.as_deref()))?;
     Ok(made)
+}
+
+/// Says what a backup would read, and how much.
+fn survey(run: &Run, store: &Store, options: &backup::Options) -> Result<Ending> {
+    let (mut files, mut bytes) = (0, 0);
+    backup::survey(store, options, &run.monitor, &mut |wanted| {
+        files += 1;
+        bytes += wanted.size_bytes;
+        let change = if wanted.is_new { "new" } else { "changed" };
+        let path = [b"/", wanted.path].concat();
+        let size = format_size(wanted.size_bytes);
+        run.screen.row(&format!("{change:<7}  {size:>10}  {}", escape::name(&path)))?;
+        let event = Event::new("would_read").with_name("path", &path);
+        run.screen.event(&event.with("change", change).with("bytes", wanted.size_bytes))
+    })?;
+    let unchanged = format_count(run.count(Counter::UnchangedFiles));
+    let (shown, size) = (counted(files, "file"), format_size(bytes));
+    run.screen.say(&format!("a backup would read {shown}, {size}; {unchanged} unchanged"));
+    let facts = Event::default().with("would_read_files", files).with("would_read_bytes", bytes);
+    Ok(Ending::done(facts.with("dry_run", true)))
 }
 
 fn say(run: &Run, store: &Store, snapshot: &Snapshot) {

@@ -113,7 +113,8 @@ fn event(entry: &Entry) -> Event {
     }
 }
 
-fn kind_name(kind: FileKind) -> &'static str {
+/// The kind's name in JSON.
+pub fn kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "file",
         FileKind::Directory => "directory",

@@ -3,9 +3,15 @@
 mod analyze;
 mod backup;
 mod cat;
+mod catalog;
 mod check;
 mod completions;
+mod config;
+mod diff;
 mod dump;
+mod find;
+mod forget;
+mod history;
 mod init;
 mod key;
 mod ls;
@@ -17,6 +23,7 @@ mod restore;
 mod scrub;
 mod snapshots;
 mod stats;
+mod undelete;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_count;
@@ -32,13 +39,20 @@ pub enum Verb {
     Ls(ls::Args),
     Cat(cat::Args),
     Dump(dump::Args),
+    Find(find::Args),
+    History(history::Args),
+    Diff(diff::Args),
+    Catalog(catalog::Args),
     Restore(restore::Args),
+    Forget(forget::Args),
+    Undelete(undelete::Args),
     Stats(stats::Args),
     Analyze(analyze::Args),
     Check(check::Args),
     Members(members::Args),
     Member(member::Args),
     Repair(repair::Args),
+    Config(config::Args),
     Scrub(scrub::Args),
     Key(key::Args),
     Completions(completions::Args),
@@ -55,13 +69,20 @@ impl Verb {
             Verb::Ls(_) => "ls",
             Verb::Cat(_) => "cat",
             Verb::Dump(_) => "dump",
+            Verb::Find(_) => "find",
+            Verb::History(_) => "history",
+            Verb::Diff(_) => "diff",
+            Verb::Catalog(_) => "catalog",
             Verb::Restore(_) => "restore",
+            Verb::Forget(_) => "forget",
+            Verb::Undelete(_) => "undelete",
             Verb::Stats(_) => "stats",
             Verb::Analyze(_) => "analyze",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Member(_) => "member",
             Verb::Repair(_) => "repair",
+            Verb::Config(_) => "config",
             Verb::Scrub(_) => "scrub",
             Verb::Key(_) => "key",
             Verb::Completions(_) => "completions",
@@ -81,13 +102,20 @@ impl Verb {
             Verb::Ls(args) => args.run(run),
             Verb::Cat(args) => args.run(run),
             Verb::Dump(args) => args.run(run),
+            Verb::Find(args) => args.run(run),
+            Verb::History(args) => args.run(run),
+            Verb::Diff(args) => args.run(run),
+            Verb::Catalog(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
+            Verb::Forget(args) => args.run(run),
+            Verb::Undelete(args) => args.run(run),
             Verb::Stats(args) => args.run(run),
             Verb::Analyze(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Member(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
+            Verb::Config(args) => args.run(run),
             Verb::Scrub(args) => args.run(run),
             Verb::Key(args) => args.run(run),
             Verb::Completions(args) => args.run(run),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pinstripe::error::Result;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::ops::snapshots;
+use pinstripe::ops::snapshots::{self, Known};
 use pinstripe::units::{format_count, format_size};
 use serde_json::Value;
 
@@ -23,8 +23,13 @@ use crate::time;
 #[command(after_long_help = "\
 Examples:
   pinstripe snapshots
+  pinstripe snapshots --all
   pinstripe snapshots --store /mnt/a/store --json")]
-pub struct Args {}
+pub struct Args {
+    /// Show forgotten snapshots too
+    #[arg(long)]
+    all: bool,
+}
 
 impl Args {
     /// Prints the list.
@@ -34,9 +39,11 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        let snapshots = snapshots::run(&store, &run.monitor)?;
-        for snapshot in &snapshots {
-            run.screen.event(&event(snapshot))?;
+        let mut snapshots = snapshots::all(&store, &run.monitor)?;
+        snapshots.retain(|known| self.all || !known.is_forgotten);
+        for Known { snapshot, is_forgotten } in &snapshots {
+            let forgotten = is_forgotten.then_some(true);
+            run.screen.event(&event(snapshot).with_some("forgotten", forgotten))?;
         }
         if snapshots.is_empty() {
             run.screen.say("no snapshot yet; make one with: pinstripe backup PATH");
@@ -60,11 +67,17 @@ const HEAD: [(&str, Side); 7] = [
     ("paths", Side::Left),
 ];
 
-fn row(snapshot: &Snapshot) -> Vec<String> {
+fn row(Known { snapshot, is_forgotten }: &Known) -> Vec<String> {
     let stored = snapshot.count("written_bytes");
-    let mut paths: Vec<_> = snapshot.sources.iter().map(|it| escape::name(&absolute(it))).collect();
+    let mut paths = paths(snapshot);
+    if !snapshot.tags.is_empty() {
+        paths += &format!(" (tags: {})", snapshot.tags.join(", "));
+    }
     if let Some(losses) = snapshot.count("losses").filter(|&losses| losses > 0) {
-        paths.push(format!("(losses: {})", format_count(losses)));
+        paths += &format!(" (losses: {})", format_count(losses));
+    }
+    if *is_forgotten {
+        paths += " (forgotten)";
     }
     vec![
         snapshot.id.short(),
@@ -73,8 +86,14 @@ fn row(snapshot: &Snapshot) -> Vec<String> {
         format_count(snapshot.root.entries),
         format_size(restored_bytes(snapshot)),
         stored.map_or_else(|| "-".to_owned(), format_size),
-        paths.join(" "),
+        paths,
     ]
+}
+
+/// The paths that were asked for, on one line.
+pub fn paths(snapshot: &Snapshot) -> String {
+    let paths = snapshot.sources.iter().map(|it| escape::name(&absolute(it)));
+    paths.collect::<Vec<_>>().join(" ")
 }
 
 /// The bytes that a snapshot holds.
@@ -103,6 +122,7 @@ pub fn facts(snapshot: &Snapshot) -> Event {
         .with_name("host", &snapshot.host)
         .with("program", snapshot.program.as_str())
         .with_names("sources", &sources)
+        .with("tags", snapshot.tags.clone())
         .with_some("parent", snapshot.parent.map(|parent| parent.to_string()))
         .with("entries", snapshot.root.entries)
 }

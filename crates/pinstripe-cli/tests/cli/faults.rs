@@ -10,8 +10,9 @@ use crate::stand::{Stand, assert_same_tree, noise};
 fn a_member_that_fails_is_left_out_when_parity_allows() {
     let stand = Stand::with_store();
     assert_eq!(stand.tell("backup src --store m0 --fault op=append,member=1,error=EIO").code, 3);
-    assert_eq!(stand.tell("check --store m0 --quiet").code, 10);
-    assert_eq!(stand.tell("repair --store m0").code, 0);
+    // How many packs were begun before the member failed is chance: no transcript.
+    assert_eq!(stand.run("check --store m0 --quiet").code, 10);
+    assert_eq!(stand.run("repair --store m0").code, 0);
     assert_eq!(stand.tell("check --read-data --store m0").code, 0);
     stand.assert("member-fails");
 }

@@ -19,7 +19,11 @@ fn help_says_what_there_is() {
         "repair",
         "scrub",
         "key",
+        "config",
     ] {
+        stand.tell(&format!("{verb} -h"));
+    }
+    for verb in ["find", "history", "diff", "catalog"] {
         stand.tell(&format!("{verb} -h"));
     }
     stand.tell("backup --help");

@@ -1,8 +1,10 @@
 //! Tests of the command as its users meet it: arguments in; messages, events, exit codes out.
 
 mod content;
+mod daily;
 mod faults;
 mod flow;
+mod forget;
 mod help;
 mod init;
 mod json;
@@ -11,5 +13,6 @@ mod kill;
 mod member;
 mod places;
 mod scrub;
+mod search;
 mod stand;
 mod store;

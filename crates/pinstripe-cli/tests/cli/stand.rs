@@ -121,6 +121,16 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"\b(snapshot|store|slot) [0-9a-f]{8}\b", "$1 [SHORT]"),
     (r"(?m)^[0-9a-f]{8}  ", "[SHORT]   "),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[TIME]"),
+    (
+        r"(\[TIME\]|  -) +((?:first|content|metadata|gone) +)?[0-9a-f]{8}(?:\.\.[0-9a-f]{8})?\b",
+        "$1 $2[SHORT]",
+    ),
+    // The directories above a stand are others' to change, and make versions of their own.
+    (
+        r"\d+ versions of paths in \d+ directories",
+        "[COUNT] versions of paths in [COUNT] directories",
+    ),
+    (r"(catalog\.sqlite has) [\d.]+ KiB", "$1 [SIZE]"),
     (r"\bin [\d.]+ s\b", "in [SPAN]"),
     // The defaults are chosen by measuring, and stand in the help.
     (r"strips of \S+ \S+, chunks of \S+, \S+,", "[SETTINGS]"),

@@ -2,6 +2,7 @@
 //! public interfaces that users have, and returns tables.
 
 mod backup;
+mod catalog;
 mod codec;
 mod parity;
 mod seal;
@@ -24,6 +25,7 @@ pub struct Case {
 /// Every case: a new one is a `mod` line above and a line here.
 pub const ALL: &[Case] = &[
     Case { name: "backup", about: backup::ABOUT, run: backup::run },
+    Case { name: "catalog", about: catalog::ABOUT, run: catalog::run },
     Case {
         name: "codec",
         about: "every codec on each kind of data (its file lists the arguments)",

@@ -18,7 +18,6 @@ use pinstripe::ops::{backup, init, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::store::Store;
 use pinstripe::units::{KIB, MIB, format_size, parse_size};
-use pinstripe::walk::Exclude;
 
 use super::pairs;
 use crate::Result;
@@ -176,15 +175,7 @@ impl Trial {
     fn backup(&self, path: &Path) -> Result<Run> {
         let monitor = Monitor::default();
         let began = Instant::now();
-        let options = backup::Options {
-            paths: vec![path.to_path_buf()],
-            exclude: Exclude::default(),
-            one_file_system: false,
-            host: b"lab".to_vec(),
-            tags: Vec::new(),
-            estimate: false,
-            limits: self.limits(),
-        };
+        let options = backup::Options::new(vec![path.to_path_buf()], b"lab", self.limits());
         backup::run(&self.open()?, options, &monitor).map_err(told)?;
         Ok(Run {
             seconds: began.elapsed().as_secs_f64(),

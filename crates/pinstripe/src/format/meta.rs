@@ -4,9 +4,10 @@
 //! names and attribute values are bytes. Never decides what to keep: whoever reads fills in all.
 
 /// The kinds of entries that a directory can hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileKind {
     /// A regular file.
+    #[default]
     File,
     /// A directory.
     Directory,
@@ -100,7 +101,7 @@ impl Stat {
 pub type XattrList = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a restored entry is given back.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {
     /// What it is.
     pub kind: FileKind,

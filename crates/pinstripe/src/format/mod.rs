@@ -7,6 +7,8 @@
 pub mod checksum;
 pub mod entry;
 pub mod envelope;
+pub mod forgotten;
+pub mod gc;
 pub mod index_run;
 pub mod key_ring;
 pub mod keys;
@@ -15,6 +17,7 @@ pub mod meta;
 pub mod pack_index;
 pub mod record;
 pub mod scrub;
+pub mod session;
 pub mod snapshot;
 pub mod stripe_set;
 pub mod tar;

@@ -297,8 +297,11 @@ mod tests {
         TarEntry { path, meta, target: b"", link_to: None, size_bytes: 0, sparse: None }
     }
 
+    /// A pax record: key and value.
+    type Fact = (Vec<u8>, Vec<u8>);
+
     /// The archive of one entry as another reader sees it: its records, and the entry's facts.
-    fn read(entry: &TarEntry<'_>, content: &[u8]) -> (Vec<(Vec<u8>, Vec<u8>)>, tar::Header) {
+    fn read(entry: &TarEntry<'_>, content: &[u8]) -> (Vec<Fact>, tar::Header) {
         let mut bytes = entry.head();
         assert_eq!(bytes.len() % BLOCK_BYTES, 0);
         bytes.extend_from_slice(content);
@@ -390,8 +393,7 @@ mod tests {
         let head = sparse.head();
         let map = &head[head.len() - BLOCK_BYTES..];
         assert!(map.starts_with(b"3\n512\n512\n4096\n4\n8192\n0\n\0"));
-        let end = [0..10];
-        assert!(sparse_map(&end, 10).starts_with(b"1\n0\n10\n\0"));
+        assert!(sparse_map(std::slice::from_ref(&(0..10)), 10).starts_with(b"1\n0\n10\n\0"));
         assert!(sparse_map(&[], 10).starts_with(b"1\n10\n0\n\0"));
         assert_eq!(sparse_name(b"d/s"), b"d/GNUSparseFile.0/s");
     }

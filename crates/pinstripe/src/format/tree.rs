@@ -33,7 +33,7 @@ const _: () = assert!(NODE_MEAN_CHILDREN.is_power_of_two() && LIST_MEAN_ROWS.is_
 
 /// Path order.
 pub fn compare_paths(left: &[u8], right: &[u8]) -> Ordering {
-    let common = left.iter().zip(right).take_while(|(l, r)| l == r).count();
+    let common = shared_len(left, right);
     let rank = |path: &[u8]| match path.get(common) {
         None => 0,
         Some(b'/') => 1,
@@ -48,12 +48,57 @@ pub fn is_at_or_below(path: &[u8], ancestor: &[u8]) -> bool {
         || path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
+/// How many bytes two paths share from their beginning.
+pub fn shared_len(left: &[u8], right: &[u8]) -> usize {
+    let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
+    for (at, (l, r)) in left_words.iter().zip(right_words).enumerate() {
+        let differing = u64::from_le_bytes(*l) ^ u64::from_le_bytes(*r);
+        if differing != 0 {
+            return 8 * at + differing.trailing_zeros() as usize / 8;
+        }
+    }
+    let same = 8 * left_words.len().min(right_words.len());
+    same + left[same..].iter().zip(&right[same..]).take_while(|(l, r)| l == r).count()
+}
+
+const FNV_BEGIN: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn fnv_step(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+}
+
+fn ends_at(hash: u64) -> bool {
+    (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40 & (PAGE_MEAN_ENTRIES - 1) == 0
+}
+
 /// Whether the page ends after the entry with this path (FNV-1a, its bits mixed).
 pub fn ends_page(path: &[u8]) -> bool {
-    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40 & (PAGE_MEAN_ENTRIES - 1) == 0
+    ends_at(path.iter().fold(FNV_BEGIN, |hash, &byte| fnv_step(hash, byte)))
+}
+
+/// Says the same of one path after the other. Neighbours share most of their bytes, and the hash
+/// up to each byte of the last path is kept: each byte of FNV waits for the one before.
+#[derive(Debug, Clone, Default)]
+pub struct PageEnds {
+    path: Vec<u8>,
+    /// The hash behind each byte of the path.
+    hashes: Vec<u64>,
+}
+
+impl PageEnds {
+    /// Whether the page ends after the entry with this path.
+    pub fn after(&mut self, path: &[u8]) -> bool {
+        let shared = shared_len(&self.path, path);
+        self.path.truncate(shared);
+        self.hashes.truncate(shared);
+        self.path.extend_from_slice(&path[shared..]);
+        let mut hash = self.hashes.last().copied().unwrap_or(FNV_BEGIN);
+        self.hashes.extend(path[shared..].iter().map(|&byte| {
+            hash = fnv_step(hash, byte);
+            hash
+        }));
+        ends_at(hash)
+    }
 }
 
 /// Whether the node ends after the child with this id.
@@ -144,6 +189,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn ends_of_pages_do_not_depend_on_the_path_before(paths: Vec<Vec<u8>>) {
+            let mut ends = PageEnds::default();
+            for path in paths {
+                prop_assert_eq!(ends.after(&path), ends_page(&path));
+            }
+        }
+
+        #[test]
+        fn shared_bytes_are_counted(common: Vec<u8>, left: Vec<u8>, right: Vec<u8>) {
+            let (left, right) = ([&common[..], &left].concat(), [&common[..], &right].concat());
+            let slow = left.iter().zip(&right).take_while(|(l, r)| l == r).count();
+            prop_assert_eq!(shared_len(&left, &right), slow);
+        }
+
         #[test]
         fn order_is_order_of_components(left: Vec<u8>, right: Vec<u8>) {
             let parts = |path: &[u8]| path.split(|&b| b == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();

@@ -213,12 +213,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends a LEB128 number.
-    pub fn varint(&mut self, mut value: u64) -> &mut Self {
-        while value >= 0x80 {
-            self.out.push(value as u8 | 0x80);
-            value >>= 7;
+    pub fn varint(&mut self, value: u64) -> &mut Self {
+        if value < 0x80 {
+            self.out.push(value as u8);
+            return self;
         }
-        self.u8(value as u8)
+        let mut short = ShortRun::default();
+        short.varint(value);
+        self.raw(short.bytes())
     }
 
     /// Appends a signed LEB128 number in zigzag form.
@@ -229,6 +231,52 @@ impl<'a> Writer<'a> {
     /// Appends bytes behind their varint length.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.varint(bytes.len() as u64).raw(bytes)
+    }
+}
+
+/// A few numbers put together before they are appended at once: an entry has a dozen of them, and
+/// asking the vector for room each time costs more than the numbers.
+pub struct ShortRun {
+    bytes: [u8; SHORT_RUN_BYTES],
+    len: usize,
+}
+
+const SHORT_RUN_BYTES: usize = 128;
+
+impl Default for ShortRun {
+    fn default() -> Self {
+        ShortRun { bytes: [0; SHORT_RUN_BYTES], len: 0 }
+    }
+}
+
+impl ShortRun {
+    /// Appends one byte.
+    ///
+    /// # Panics
+    /// Beyond 128 bytes, as all of its methods: what is put here has a length known beforehand.
+    pub fn u8(&mut self, value: u8) -> &mut Self {
+        self.bytes[self.len] = value;
+        self.len += 1;
+        self
+    }
+
+    /// Appends a LEB128 number.
+    pub fn varint(&mut self, mut value: u64) -> &mut Self {
+        while value >= 0x80 {
+            self.u8(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.u8(value as u8)
+    }
+
+    /// Appends a signed LEB128 number in zigzag form.
+    pub fn signed_varint(&mut self, value: i64) -> &mut Self {
+        self.varint((value << 1 ^ value >> 63) as u64)
+    }
+
+    /// What was appended.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 

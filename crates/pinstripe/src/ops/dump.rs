@@ -186,7 +186,7 @@ impl Archive<'_> {
     }
 
     fn zeros(&mut self, mut left: u64) -> Result<()> {
-        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         while left > 0 {
             let piece = left.min(ZEROS.len() as u64);
             self.put(&ZEROS[..piece as usize])?;

@@ -7,8 +7,13 @@
 pub mod analyze;
 pub mod backup;
 pub mod cat;
+pub mod catalog;
 pub mod check;
+pub mod diff;
 pub mod dump;
+pub mod find;
+pub mod forget;
+pub mod history;
 pub mod init;
 pub mod key;
 pub mod ls;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use super::check::judge;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Encryption;
-use crate::id::{SetId, SnapshotId};
+use crate::id::SetId;
 use crate::member::{ExtentName, Replace, Room, SharedMember};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
@@ -88,12 +88,9 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
     store.join(place)
 }
 
-/// Copies keys and snapshots to members that lack them or have them damaged.
+/// Copies small objects to members that lack them or have them damaged.
 pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
-    let mut names: BTreeSet<_> = store.key_names()?.into_iter().collect();
-    let ids = store.list(Room::Snapshots)?.into_keys();
-    names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
-    for name in names {
+    for name in store.lasting_objects()? {
         let sound = |number: usize, member: &SharedMember| {
             let bytes = read_small(&**member, name)?;
             judge(store, number, name, &bytes).map(|()| bytes)

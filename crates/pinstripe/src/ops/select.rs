@@ -21,8 +21,13 @@ pub struct Selected {
 pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Result<Selected> {
     let known = snapshots::load(store, monitor)?;
     let snapshot = snapshots::find(&known, name)?.clone();
+    Ok(Selected { snapshot, below: clean(path) })
+}
+
+/// A path as trees have it: without slashes at its ends or twice.
+pub fn clean(path: &[u8]) -> Vec<u8> {
     let parts: Vec<_> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
-    Ok(Selected { snapshot, below: parts.join(&b'/') })
+    parts.join(&b'/')
 }
 
 /// The error for a path that a snapshot does not have.

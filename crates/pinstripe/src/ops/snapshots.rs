@@ -3,9 +3,18 @@
 use crate::error::Result;
 use crate::format::snapshot::Snapshot;
 use crate::monitor::Monitor;
+pub use crate::store::snapshots::Known;
 use crate::store::{Store, snapshots};
 
-/// All snapshots, oldest first.
+/// All snapshots, forgotten ones too, oldest first.
+///
+/// # Errors
+/// As [`run`].
+pub fn all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
+    snapshots::load_all(store, monitor)
+}
+
+/// All snapshots that nobody forgot, oldest first.
 ///
 /// # Errors
 /// When a member cannot be listed. Damaged snapshot objects are reported as losses.

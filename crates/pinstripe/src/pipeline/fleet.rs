@@ -34,7 +34,19 @@ enum Command {
     Append(ExtentName, Vec<u8>),
     Seal(ExtentName),
     Put(ExtentName, Arc<Vec<u8>>),
+    Delete(ExtentName),
     Barrier(Sender<()>),
+}
+
+/// A point in what the members were told to write.
+pub struct Barrier(Receiver<()>);
+
+impl Barrier {
+    /// Waits until all said before is durable on every member that has not failed. Whether too
+    /// many have is the run's matter.
+    pub fn wait(self) {
+        while self.0.recv().is_ok() {}
+    }
 }
 
 /// The members being written to.
@@ -131,17 +143,26 @@ impl<'a> Fleet<'a> {
             .for_each(|member| self.send(member, Command::Put(name, Arc::clone(&bytes))));
     }
 
+    /// Removes a small object from every member. One that cannot be removed is in nobody's way.
+    pub fn delete(&self, name: ExtentName) {
+        (0..self.queues.len()).for_each(|member| self.send(member, Command::Delete(name)));
+    }
+
+    /// Marks this point of what was said, for waiting later.
+    pub fn begin_barrier(&self) -> Barrier {
+        let (sender, receiver) = bounded(self.queues.len());
+        for member in 0..self.queues.len() {
+            self.send(member, Command::Barrier(sender.clone()));
+        }
+        Barrier(receiver)
+    }
+
     /// Waits until everything said so far is durable on every member that has not failed.
     ///
     /// # Errors
     /// The run's fatal error: too many members failed, or one is full.
     pub fn barrier(&self) -> Result<()> {
-        let (sender, receiver) = bounded(self.queues.len());
-        for member in 0..self.queues.len() {
-            self.send(member, Command::Barrier(sender.clone()));
-        }
-        drop(sender);
-        while receiver.recv().is_ok() {}
+        self.begin_barrier().wait();
         self.shared.abort.check()
     }
 
@@ -254,6 +275,11 @@ impl Writer<'_> {
             Command::Put(name, bytes) => {
                 self.member.put(name, &bytes)?;
                 self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64);
+            }
+            Command::Delete(name) => {
+                if let Err(error) = self.member.delete(name) {
+                    self.shared.monitor.warning(self.member.place().join(name.path()), error);
+                }
             }
             Command::Barrier(_) => unreachable!("run answers barriers itself"),
         }

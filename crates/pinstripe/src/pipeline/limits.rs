@@ -31,6 +31,10 @@ pub const SEGMENT_BYTES: usize = 4 << 20;
 pub const PLAN_CHUNKS: usize = 32 << 10;
 /// Files with several chunks planned at a time by restore: bounds what is open at once.
 pub const PLAN_OPEN_FILES: usize = 256;
+/// Changes handed to the catalog's writer at a time: sorted by key, so more touch fewer pages.
+pub const CATALOG_BATCH_CHANGES: usize = 32 << 10;
+/// Batches that wait for the catalog's writer.
+pub const CATALOG_BATCHES: usize = 2;
 
 /// Thread counts and queue depths of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

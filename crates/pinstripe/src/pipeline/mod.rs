@@ -15,6 +15,7 @@
 pub mod abort;
 pub mod backup;
 pub mod each;
+pub mod fill;
 pub mod fleet;
 pub mod limits;
 pub mod pack;

@@ -1,8 +1,8 @@
 //! The packer: finished records in, stripe sets out.
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender};
 
-use super::fleet::{Crew, Fleet};
+use super::fleet::{Barrier, Crew, Fleet};
 use super::limits::PACK_BYTES;
 use super::publish::Publisher;
 use super::spare::Spare;
@@ -23,18 +23,53 @@ pub struct FinishedRecord {
     pub bytes: Vec<u8>,
 }
 
+/// What a packer is fed.
+pub enum ToPacker {
+    /// To be laid into a pack.
+    Record(FinishedRecord),
+    /// To make durable what was fed so far.
+    Seal(SealTicket),
+    /// A feeder's last words: it holds nothing back any more.
+    Left {
+        /// The last round that it put a ticket in for; 0 is none.
+        answered: u64,
+    },
+}
+
+/// Asks a packer to seal its open pack, once each of its feeders has put one into the queue behind
+/// all that it wants sealed, or has left. One such round at a time.
+pub struct SealTicket {
+    /// Counts the rounds from 1.
+    pub round: u64,
+    /// How many feeders there are, with those that have left.
+    pub feeders: usize,
+    /// Where the packer says from when on all is durable; dropped when it never does.
+    pub durable: Sender<Barrier>,
+}
+
 /// Lays records into packs until the queue closes, and hands each sealed pack to `publisher`.
 /// Buffers of compressed bytes go back to `spare`.
 ///
 /// # Errors
-/// When the system has no randomness to name a pack, or too few members are left; those of the publisher.
-pub fn run(
-    records: &Receiver<FinishedRecord>,
-    publisher: &Publisher<'_>,
-    spare: &Spare,
-) -> Result<()> {
+/// When the system has no randomness to name a pack, or too few members are left; those of the
+/// publisher.
+pub fn run(fed: &Receiver<ToPacker>, publisher: &Publisher<'_>, spare: &Spare) -> Result<()> {
     let mut open: Option<OpenPack> = None;
-    for record in records {
+    let mut rounds = Rounds::default();
+    for fed in fed {
+        let record = match fed {
+            ToPacker::Record(record) => record,
+            answer => {
+                if let Some(durable) = rounds.take(answer) {
+                    if let Some(pack) = open.take() {
+                        pack.seal(publisher)?;
+                    }
+                    // Nobody waits any more when the run is over.
+                    let _ = durable.send(publisher.fleet.begin_barrier());
+                }
+                continue;
+            }
+        };
         let pack = match &mut open {
             Some(pack) => pack,
             None => open.insert(OpenPack::begin(publisher)?),
@@ -49,6 +84,37 @@ pub fn run(
         }
     }
     open.map_or(Ok(()), |pack| pack.seal(publisher))
+}
+
+/// Counts the feeders' answers.
+#[derive(Default)]
+struct Rounds {
+    /// The ticket that came last in the round that is open, and how many there were.
+    open: Option<SealTicket>,
+    tickets: usize,
+    /// Of each feeder that has left, the last round that it answered.
+    left: Vec<u64>,
+}
+
+impl Rounds {
+    /// Takes an answer in; when it is the last one of its round, says whom to tell.
+    fn take(&mut self, answer: ToPacker) -> Option<Sender<Barrier>> {
+        match answer {
+            ToPacker::Record(_) => {}
+            ToPacker::Seal(ticket) => {
+                self.open = Some(ticket);
+                self.tickets += 1;
+            }
+            ToPacker::Left { answered } => self.left.push(answered),
+        }
+        let open = self.open.as_ref()?;
+        let left = self.left.iter().filter(|answered| **answered < open.round).count();
+        if self.tickets + left < open.feeders {
+            return None;
+        }
+        self.tickets = 0;
+        self.open.take().map(|ticket| ticket.durable)
+    }
 }
 
 struct OpenPack {
@@ -87,5 +153,37 @@ impl OpenPack {
         self.writer.finish(start..end, &mut sink)?;
         publisher.fleet.seal(name, &self.crew);
         publisher.take(SealedPack { index: self.index, geometry: self.crew.geometry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEFT: fn(u64) -> ToPacker = |answered| ToPacker::Left { answered };
+
+    fn ticket(round: u64) -> ToPacker {
+        let durable = crossbeam_channel::bounded(1).0;
+        ToPacker::Seal(SealTicket { round, feeders: 3, durable })
+    }
+
+    /// Whether each answer was the last one of its round.
+    fn ends(answers: impl IntoIterator<Item = ToPacker>) -> Vec<bool> {
+        let mut rounds = Rounds::default();
+        answers.into_iter().map(|answer| rounds.take(answer).is_some()).collect()
+    }
+
+    #[test]
+    fn a_round_ends_when_each_feeder_has_answered_or_left() {
+        let plain = [ticket(1), ticket(1), ticket(1), ticket(2), ticket(2), ticket(2)];
+        assert_eq!(ends(plain), [false, false, true, false, false, true]);
+        // One leaves before a round, one within it, unanswered; both count in the next one too.
+        let leaving = [LEFT(0), ticket(1), LEFT(0), ticket(2)];
+        assert_eq!(ends(leaving), [false, false, true, true]);
+        // One that answered and then left counts once in that round.
+        let answered = [ticket(1), LEFT(1), ticket(1), ticket(1), ticket(2), ticket(2)];
+        assert_eq!(ends(answered), [false, false, false, true, false, true]);
+        // Nobody asks, nobody is told.
+        assert_eq!(ends([LEFT(0), LEFT(0), LEFT(0)]), [false; 3]);
     }
 }

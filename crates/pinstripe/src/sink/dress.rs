@@ -106,7 +106,7 @@ impl Dress<'_> {
         if differs && metadata.kind != FileKind::Symlink {
             self.permit(handle, mode, &mut unset);
         }
-        let mtime = (now.st_mtime as i64, now.st_mtime_nsec as u32);
+        let mtime = (now.st_mtime, now.st_mtime_nsec as u32);
         if mtime != (metadata.mtime.seconds, metadata.mtime.nanos) {
             self.date(handle, &mut unset);
         }
@@ -117,7 +117,7 @@ impl Dress<'_> {
     pub fn is_on(&self, handle: Handle<'_>) -> bool {
         let metadata = self.metadata;
         let Ok(now) = rustix::fs::fstat(handle.fd()) else { return false };
-        let mtime = (now.st_mtime as i64, now.st_mtime_nsec as u32);
+        let mtime = (now.st_mtime, now.st_mtime_nsec as u32);
         let wanted = &metadata.xattrs;
         FileKind::from_st_mode(now.st_mode) == Some(metadata.kind)
             && (!self.owner || (now.st_uid, now.st_gid) == (metadata.uid, metadata.gid))

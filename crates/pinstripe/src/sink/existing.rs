@@ -47,7 +47,7 @@ impl Existing {
 
     /// Whether size and time of the last change are those of the wanted file.
     pub fn looks_like(&self, size: u64, metadata: &Metadata) -> bool {
-        let mtime = (self.stat.st_mtime as i64, self.stat.st_mtime_nsec as u32);
+        let mtime = (self.stat.st_mtime, self.stat.st_mtime_nsec as u32);
         self.size_bytes() == size && mtime == (metadata.mtime.seconds, metadata.mtime.nanos)
     }
 

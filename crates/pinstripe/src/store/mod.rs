@@ -6,10 +6,15 @@
 //!
 //! Never here: threads (pipeline/), decisions of a verb (ops/).
 
+pub mod checkpoints;
+pub mod deletion;
+pub mod forgotten;
 pub mod index;
 mod keyring;
+pub mod objects;
 mod open;
 pub mod packs;
+pub mod sessions;
 pub mod snapshots;
 mod table;
 pub mod tree;
@@ -24,6 +29,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::envelope::OBJECT_MAX_BYTES;
 use crate::format::keys::Keys;
 use crate::format::label::{MemberRow, MemberState, MemberTable, StoreConfig};
+use crate::format::session::Process;
 use crate::format::stripe_set::{Geometry, MEMBERS_MAX};
 use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
 use crate::monitor::Monitor;
@@ -112,6 +118,11 @@ impl Store {
         self.seats.iter().map(|seat| seat.member.clone()).collect()
     }
 
+    /// Who opened it, as its sessions say.
+    pub fn process(&self) -> Process {
+        self.options.process.unwrap_or_else(crate::process::own)
+    }
+
     /// Numbers of the absent members that may have something of the store.
     pub fn absent(&self) -> impl Iterator<Item = usize> + '_ {
         let is_absent = |seat: &Seat| {
@@ -145,7 +156,8 @@ impl Store {
     }
 
     /// Which extents a room has, and which members have each. A member that cannot be listed
-    /// counts as one without any, as long as parity replaces it; check tells of it.
+    /// counts as one without any, as long as parity replaces it; check tells of it. Packs and
+    /// snapshots that are deleted are not among them, whatever a member that was away has of them.
     ///
     /// # Errors
     /// A member's own, when more cannot be listed or are absent than parity replaces.
@@ -162,6 +174,10 @@ impl Store {
                 Err(_) if spare > 0 => spare -= 1,
                 Err(error) => return Err(error),
             }
+        }
+        if matches!(room, Room::Packs | Room::Snapshots) && !extents.is_empty() {
+            let dead = deletion::dead(self, room)?;
+            extents.retain(|id, _| !dead.contains(id));
         }
         Ok(extents)
     }

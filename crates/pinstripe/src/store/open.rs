@@ -13,6 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::fault::{FaultMember, Plan};
 use crate::format::keys::Keys;
 use crate::format::label::{Encryption, Label, MemberRow, MemberTable, StoreConfig};
+use crate::format::session::Process;
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember, Steps};
@@ -25,6 +26,8 @@ pub struct OpenOptions {
     pub faults: Plan,
     /// Every change that a member makes passes these.
     pub steps: Option<Arc<dyn Steps>>,
+    /// Who opens it; `None` is this process.
+    pub process: Option<Process>,
 }
 
 impl OpenOptions {
@@ -65,7 +68,7 @@ impl Store {
     /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places,
     /// [`Kind::Unsupported`] when a newer version wrote it.
     pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
-        Self::open_with(any, OpenOptions { faults: faults.clone(), steps: None })
+        Self::open_with(any, OpenOptions { faults: faults.clone(), ..OpenOptions::default() })
     }
 
     /// [`open`](Self::open) with more between the store and its disks.

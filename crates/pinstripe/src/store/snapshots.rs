@@ -1,32 +1,84 @@
 //! Finding snapshots: every sound snapshot object on any member, and names as people give them.
 
 use crate::error::{Error, Kind, Result};
+use crate::format::gc::{GcObject, Step};
 use crate::format::snapshot::Snapshot;
 use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 
-use super::Store;
+use super::objects::Reach;
+use super::{Store, forgotten};
 
-/// All snapshots, oldest first. One whose every copy is damaged is reported as a loss.
+/// A snapshot, and whether somebody wants it no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// It is marked as forgotten.
+    pub is_forgotten: bool,
+}
+
+/// All snapshots that are wanted, oldest first. One whose every copy is damaged is reported as a
+/// loss.
+///
+/// # Errors
+/// As [`load_all`].
+pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
+    let known = load_all(store, monitor)?.into_iter();
+    Ok(known.filter(|known| !known.is_forgotten).map(|known| known.snapshot).collect())
+}
+
+/// All snapshots, forgotten ones too, oldest first. Those that are deleted and turn up again with
+/// a member that was away are none; nor is the void of a session that was ended from outside.
 ///
 /// # Errors
 /// As [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one, [`Kind::Locked`] when
 /// one is sealed under a key that is not at hand.
-pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
-    let mut snapshots = Vec::new();
+pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
+    let mut known = Vec::new();
+    let mut lost = Vec::new();
     for id in store.list(Room::Snapshots)?.into_keys().map(SnapshotId) {
         match read(store, id) {
-            Ok(snapshot) => snapshots.push(snapshot),
+            Ok(snapshot) => known.push(Known { snapshot, is_forgotten: false }),
             Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
                 return Err(error);
             }
-            Err(error) => monitor.loss(ExtentName::snapshot(id).path(), error),
+            // Deleted since it was listed.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(_) if is_void(store, id) => {}
+            Err(error) => lost.push((id, error)),
         }
     }
-    snapshots
-        .sort_by_key(|snapshot| (snapshot.created_seconds, snapshot.created_nanos, snapshot.id));
-    Ok(snapshots)
+    // Read last: whoever deletes a snapshot removes its mark only afterwards.
+    let marks = forgotten::load(store, Reach::Backup)?;
+    for (id, error) in lost {
+        if !marks.is_forgotten(id) {
+            monitor.loss(ExtentName::snapshot(id).path(), error);
+        }
+    }
+    known.iter_mut().for_each(|it| it.is_forgotten = marks.is_forgotten(it.snapshot.id));
+    known.sort_by_key(|Known { snapshot, .. }| {
+        (snapshot.created_seconds, snapshot.created_nanos, snapshot.id)
+    });
+    Ok(known)
+}
+
+/// Whether a void stands where a session that was ended from outside would have put its snapshot.
+/// A snapshot on any member is stronger.
+pub fn is_void(store: &Store, id: SnapshotId) -> bool {
+    store.read_object(ExtentName::snapshot(id), |bytes| read_void(id.0, bytes)).is_ok()
+}
+
+/// Reads the void that takes a name.
+///
+/// # Errors
+/// [`Kind::Corrupt`] for anything else.
+pub fn read_void(name: [u8; 16], bytes: &[u8]) -> Result<()> {
+    match GcObject::decode(bytes)? {
+        GcObject { step: Step::Void { .. }, condemnation, .. } if condemnation.0 == name => Ok(()),
+        _ => Err(Error::new(Kind::Corrupt, "this is no void")),
+    }
 }
 
 /// Reads one snapshot from whichever member has it sound.

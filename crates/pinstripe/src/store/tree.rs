@@ -2,6 +2,8 @@
 //!
 //! Both work in memory of one page per level, whatever the number of entries.
 
+mod diff;
+
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
@@ -10,17 +12,23 @@ use crate::format::entry::{Content, Entry, PageWriter, decode_page};
 use crate::format::record::ChunkRow;
 use crate::format::snapshot::TreeRoot;
 use crate::format::tree::{
-    Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, compare_paths, decode_node, encode_node,
-    ends_node, ends_page, is_at_or_below,
+    Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, PageEnds, compare_paths, decode_node,
+    encode_node, ends_node, is_at_or_below,
 };
 use crate::format::wire::Reader;
 use crate::id::ChunkId;
 
 use super::packs::ChunkReader;
 
+pub use diff::{Difference, TreeDiff};
+
 /// Builds a tree. `store` is asked to keep each page and node as a chunk and to name it.
+///
+/// A clone can be finished to get the tree of what was added so far.
+#[derive(Clone)]
 pub struct TreeWriter {
     page: PageWriter,
+    ends: PageEnds,
     /// Unfinished nodes, lowest level first.
     levels: Vec<Vec<Child>>,
     entries: u64,
@@ -30,7 +38,12 @@ impl TreeWriter {
     /// An empty tree.
     #[must_use]
     pub fn new() -> Self {
-        TreeWriter { page: PageWriter::default(), levels: Vec::new(), entries: 0 }
+        TreeWriter {
+            page: PageWriter::default(),
+            ends: PageEnds::default(),
+            levels: Vec::new(),
+            entries: 0,
+        }
     }
 
     /// Adds the next entry in path order.
@@ -44,7 +57,7 @@ impl TreeWriter {
     ) -> Result<()> {
         self.page.push(entry);
         self.entries += 1;
-        if ends_page(&entry.path) || self.page.len() >= PAGE_MAX_BYTES {
+        if self.ends.after(&entry.path) || self.page.len() >= PAGE_MAX_BYTES {
             self.close_page(store)?;
         }
         Ok(())

@@ -119,8 +119,8 @@ impl SetReader {
     fn find_homes(&self, found: &mut [Standing]) {
         let mut free = self.free_members();
         let everybody_is_there = (0..self.places()).all(|member| self.member(member).is_some());
-        for slot in 0..found.len() {
-            if found[slot].members().next().is_some() {
+        for (slot, standing) in found.iter_mut().enumerate() {
+            if standing.members().next().is_some() {
                 continue;
             }
             let home = match free.iter().position(|member| *member == slot) {
@@ -130,8 +130,8 @@ impl SetReader {
                 None => (!free.is_empty()).then_some(0),
             };
             if let Some(home) = home {
-                found[slot].home = Some(free.remove(home));
-                found[slot].reason = Reason::ExtentMissing;
+                standing.home = Some(free.remove(home));
+                standing.reason = Reason::ExtentMissing;
             }
         }
     }

@@ -128,6 +128,11 @@ impl Directory {
         None
     }
 
+    /// Whether this is where the walk began.
+    pub fn is_root(&self) -> bool {
+        self.parent.is_none()
+    }
+
     /// The descriptor that was kept, if any.
     pub fn kept(&self) -> Option<BorrowedFd<'_>> {
         self.kept.as_ref().map(|kept| kept.fd.as_fd())
@@ -302,6 +307,12 @@ impl Names {
 
     pub fn len(&self) -> usize {
         self.spans.len()
+    }
+
+    /// Where a name stands, if it is there.
+    pub fn find(&self, name: &CStr) -> Option<usize> {
+        let name = name.to_bytes();
+        self.spans.binary_search_by(|&span| self.bytes[text(span)].cmp(name)).ok()
     }
 
     /// The name at a place in byte order.

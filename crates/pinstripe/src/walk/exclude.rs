@@ -9,7 +9,8 @@
 //! - `\` takes the next byte literally.
 //!
 //! What matches is left out with all below it. Pure; a bad pattern is an error, never a pattern
-//! that silently matches nothing.
+//! that silently matches nothing. Whether caches are left out is said here too, though a look at
+//! the tree decides what is one (`cache`).
 
 use crate::error::{Error, Kind, Result};
 
@@ -17,6 +18,7 @@ use crate::error::{Error, Kind, Result};
 #[derive(Debug, Clone, Default)]
 pub struct Exclude {
     patterns: Vec<Pattern>,
+    caches: bool,
 }
 
 /// What the patterns say about a path.
@@ -31,7 +33,7 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug, Clone)]
-struct Pattern {
+pub(super) struct Pattern {
     components: Vec<Component>,
     directories_only: bool,
 }
@@ -60,8 +62,22 @@ impl Exclude {
     /// elsewhere: empty, an open `[`, a `\` at the end, `.` or `..` or nothing between slashes,
     /// a leading `!`, a `[:class:]`.
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
-        let patterns = patterns.into_iter().map(|pattern| Pattern::parse(pattern.as_ref()));
-        Ok(Exclude { patterns: patterns.collect::<Result<_>>()? })
+        let parse = |pattern: P| Pattern::parse("exclude pattern", pattern.as_ref());
+        let patterns = patterns.into_iter().map(parse);
+        Ok(Exclude { patterns: patterns.collect::<Result<_>>()?, caches: false })
+    }
+
+    /// Leaves out as well what lies in a directory with a `CACHEDIR.TAG` that has the signature
+    /// of the Cache Directory Tagging Specification. The directory itself and its tag stay, so
+    /// that it is still a cache when it was restored.
+    #[must_use]
+    pub fn with_caches(self) -> Self {
+        Exclude { caches: true, ..self }
+    }
+
+    /// Whether caches are left out.
+    pub(super) fn leaves_out_caches(&self) -> bool {
+        self.caches
     }
 
     /// Leaves out one absolute path as well, no byte of it being a wildcard.
@@ -103,10 +119,11 @@ impl Exclude {
 }
 
 impl Pattern {
-    fn parse(text: &[u8]) -> Result<Pattern> {
+    /// Reads a pattern; `noun` is what messages call it.
+    pub(super) fn parse(noun: &str, text: &[u8]) -> Result<Pattern> {
         let bad = |why: &str, advice: &str| {
             let text = String::from_utf8_lossy(text).into_owned();
-            Err(Error::new(Kind::Usage, format!("exclude pattern '{text}' {why}")).advice(advice))
+            Err(Error::new(Kind::Usage, format!("{noun} '{text}' {why}")).advice(advice))
         };
         if text.starts_with(b"!") {
             return bad("is negated, which is not supported", r"write \! for a name with !");
@@ -121,7 +138,12 @@ impl Pattern {
         }
         for part in body.split(|&byte| byte == b'/') {
             let component = match part {
-                b"" => return bad("has nothing between slashes", "name what to leave out"),
+                b"" => {
+                    return bad(
+                        "has nothing between slashes",
+                        "write one slash, and a name behind it",
+                    );
+                }
                 b"." | b".." => return bad("has . or .. in it", "write the plain path"),
                 b"**" => Component::Any,
                 _ => match parse_name(part) {
@@ -136,15 +158,32 @@ impl Pattern {
         Ok(Pattern { components, directories_only })
     }
 
-    fn matches(&self, path: &[u8]) -> bool {
+    /// Whether an entry of this name can match.
+    pub(super) fn admits_name(&self, name: &[u8]) -> bool {
+        match self.components.last() {
+            Some(Component::Name(tokens)) => name_matches(tokens, name),
+            _ => true,
+        }
+    }
+
+    /// Whether the name settles it.
+    pub(super) fn is_about_names(&self) -> bool {
+        matches!(self.components[..], [Component::Any, Component::Name(_)])
+    }
+
+    /// Whether directories alone are meant.
+    pub(super) fn is_for_directories(&self) -> bool {
+        self.directories_only
+    }
+
+    /// Whether an absolute path matches, whatever kind of entry it is.
+    pub(super) fn matches(&self, path: &[u8]) -> bool {
         let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         // The name alone settles nearly every path.
-        if let Some(Component::Name(tokens)) = self.components.last()
-            && !name_matches(tokens, &path[split..])
-        {
+        if !self.admits_name(&path[split..]) {
             return false;
         }
-        if let [Component::Any, Component::Name(_)] = self.components[..] {
+        if self.is_about_names() {
             return true;
         }
         let names: Vec<&[u8]> =

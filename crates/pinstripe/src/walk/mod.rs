@@ -12,13 +12,15 @@
 //! Invariants: symlinks are never followed, the root included; every name is looked up below a
 //! directory descriptor; what cannot be read becomes [`Trouble`] in its place of the stream and
 //! the walk goes on. Bounded: finished entries that wait for the consumer, open descriptors, and
-//! per directory nothing but its names. Never: reads content, writes anything, prints, decides
-//! what a trouble means.
+//! per directory nothing but its names. Never: reads content (but for a cache's tag), writes
+//! anything, prints, decides what a trouble means.
 
 mod batch;
+mod cache;
 mod directory;
 mod exclude;
 mod frontier;
+mod glob;
 mod scan;
 mod stat;
 #[cfg(test)]
@@ -40,6 +42,7 @@ use batch::{Entries, Run};
 use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};
+pub use glob::Glob;
 use scan::{Plan, Scanner, Step, Task};
 
 /// A batch ends with the run that fills it to this many items.
@@ -159,6 +162,12 @@ impl Walker {
             tasks: Condvar::new(),
             head: Condvar::new(),
         })
+    }
+
+    /// Whether there is anything for [`work`](Self::work) to do: not so for a root that is no
+    /// directory.
+    pub fn has_work(&self) -> bool {
+        !self.lock().frontier.is_exhausted()
     }
 
     /// Does tasks until none is left or the walk is stopped. Any number of threads may run it.

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 
 use super::batch::{ENTRY_BYTES, Entries, Run};
+use super::cache;
 use super::directory::{Directory, FdBudget, Names, Refusal, look};
 use super::exclude::{Exclude, Verdict};
 use super::frontier;
@@ -129,6 +130,11 @@ impl Scanner {
         let directory = Arc::new(directory);
         let at = directory.kept().or(fd.as_ref().map(AsFd::as_fd));
         let at = at.expect("a descriptor that was not kept was handed back");
+        if let Some(tag) = self.cache_tag(&directory, at, &names) {
+            self.look_at(&directory, at, &names, tag..tag + 1);
+            self.names = names;
+            return;
+        }
         let slice_names = slice_names(self.path.len());
         let slice = names.len().min(slice_names);
         self.look_at(&directory, at, &names, 0..slice);
@@ -139,6 +145,14 @@ impl Scanner {
             let listing = Arc::new(Listing { directory, names, slice_names });
             self.push_task(Task::Look(listing, rest));
         }
+    }
+
+    /// The tag of a cache that is to be left out but for it; never of the root, which was named.
+    fn cache_tag(&self, directory: &Directory, at: BorrowedFd<'_>, names: &Names) -> Option<usize> {
+        if !self.plan.exclude.leaves_out_caches() || directory.is_root() {
+            return None;
+        }
+        names.find(cache::TAG).filter(|_| cache::is_tagged(at))
     }
 
     fn look_again(&mut self, listing: &Listing, range: Range<usize>) {

@@ -424,6 +424,58 @@ fn excluded_directories_are_pruned() {
 }
 
 #[test]
+fn caches_are_left_out_but_for_their_tags() {
+    const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# more";
+    let dir = temp();
+    let root = dir.path();
+    make_tree(
+        root,
+        &["cache/deep", "short", "other", "link", "is-dir/CACHEDIR.TAG", "pipe"],
+        &[
+            "CACHEDIR.TAG",
+            "a",
+            "cache/A",
+            "cache/deep/x",
+            "cache/z",
+            "short/x",
+            "other/x",
+            "link/x",
+        ],
+    );
+    fs::write(root.join("CACHEDIR.TAG"), TAG).unwrap();
+    fs::write(root.join("cache/CACHEDIR.TAG"), TAG).unwrap();
+    fs::write(root.join("short/CACHEDIR.TAG"), &TAG[..42]).unwrap();
+    fs::write(root.join("other/CACHEDIR.TAG"), TAG.to_lowercase()).unwrap();
+    symlink("../cache/CACHEDIR.TAG", root.join("link/CACHEDIR.TAG")).unwrap();
+    mknodat(CWD, root.join("pipe/CACHEDIR.TAG"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let exclude = Exclude::default().with_caches();
+    let seen = walk(root, 2, Options { exclude, ..Options::default() });
+    let expected = [
+        "",
+        "CACHEDIR.TAG",
+        "a",
+        "cache",
+        "cache/CACHEDIR.TAG",
+        "is-dir",
+        "is-dir/CACHEDIR.TAG",
+        "link",
+        "link/CACHEDIR.TAG",
+        "link/x",
+        "other",
+        "other/CACHEDIR.TAG",
+        "other/x",
+        "pipe",
+        "pipe/CACHEDIR.TAG",
+        "short",
+        "short/CACHEDIR.TAG",
+        "short/x",
+    ];
+    assert_eq!(seen.paths(), expected);
+    let all = walk(root, 2, Options::default());
+    assert_eq!(all.paths().len(), expected.len() + 4, "nothing is left out unasked");
+}
+
+#[test]
 fn mount_points_are_listed_but_not_entered() {
     let (root, mount) = (Path::new("/dev"), Path::new("/dev/pts"));
     let device = |path: &Path| fs::symlink_metadata(path).map(|data| data.dev()).ok();

@@ -11,7 +11,7 @@ use pinstripe::member::ExtentName;
 use pinstripe::monitor::Monitor;
 use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::fleet::Fleet;
-use pinstripe::pipeline::pack::{self, FinishedRecord};
+use pinstripe::pipeline::pack::{self, FinishedRecord, ToPacker};
 use pinstripe::pipeline::publish::Publisher;
 use pinstripe::pipeline::spare::Spare;
 use pinstripe::seal::Sealer;
@@ -105,7 +105,9 @@ impl<'a> Forge<'a> {
         std::thread::scope(|scope| {
             let fleet = Fleet::start(scope, store, 16, &abort, &monitor);
             let (sender, records) = crossbeam_channel::unbounded();
-            self.records.into_iter().for_each(|record| sender.send(record).unwrap());
+            self.records
+                .into_iter()
+                .for_each(|record| sender.send(ToPacker::Record(record)).unwrap());
             drop(sender);
             let (index, claims) = (Index::load(store, &monitor).unwrap(), Claims::default());
             let sealer = &self.sealer;

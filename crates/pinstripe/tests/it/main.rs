@@ -1,16 +1,20 @@
 //! The library as a whole, verb by verb, on real directories: what goes in comes back, whatever
 //! happens to the members, the power, the disks and the files in between.
 
+mod catalog;
 mod census;
 mod chunks;
 mod content;
 mod crash;
+mod daily;
 mod damage;
 mod faults;
+mod forget;
 mod in_place;
 mod member;
 mod members;
 mod model;
+mod resume;
 mod scrub;
 mod seal;
 mod seams;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinstripe::error::{Error, Kind, Result};
-use pinstripe::fault::{Plan, PowerCut};
+use pinstripe::fault::PowerCut;
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::label::{Chunker, Encryption, Label, Padding};
 use pinstripe::member::{ExtentName, Room, Steps};
@@ -280,7 +280,7 @@ fn a_label_that_turns_encryption_off_opens_nothing() {
     assert_eq!(kind(open(&site, &credential())), Kind::Corrupt);
     site.put_image(&image);
     change(&|label| label.config.encryption = Encryption::None);
-    let options = || OpenOptions { faults: Plan::default(), steps: Some(Arc::new(NoWait)) };
+    let options = || OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
     assert!(
         Store::open_with(&site.members[0], options()).is_err(),
         "there are no keys in the clear"

@@ -11,13 +11,12 @@ use pinstripe::error::{Kind, Result};
 use pinstripe::fault::Plan;
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{Step, Steps};
+use pinstripe::member::{Room, Step, Steps};
 use pinstripe::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::{Credential, NewSlot};
 use pinstripe::store::{OpenOptions, Store};
-use pinstripe::walk::Exclude;
 use tempfile::TempDir;
 
 use crate::look::{Tree, assert_same, look};
@@ -233,7 +232,7 @@ impl Site {
 
     pub fn open(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
         let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
-        let options = OpenOptions { faults, steps: Some(steps) };
+        let options = OpenOptions { faults, steps: Some(steps), ..OpenOptions::default() };
         let mut store = Store::open_with(&self.members[member], options)?;
         store.unlock(&credential())?;
         Ok(store)
@@ -241,7 +240,7 @@ impl Site {
 
     /// The store, as who has no key opens it.
     pub fn locked_store(&self) -> Store {
-        let options = OpenOptions { faults: Plan::default(), steps: Some(Arc::new(NoWait)) };
+        let options = OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
         Store::open_with(&self.members[0], options).unwrap()
     }
 
@@ -279,7 +278,8 @@ impl Site {
             if member.exists() {
                 fs::remove_dir_all(member).unwrap();
             }
-            for room in ["packs", "index", "snapshots", "keys", "tmp"] {
+            let rooms = Room::ALL.map(Room::dir);
+            for room in rooms.into_iter().chain(["tmp"]) {
                 fs::create_dir_all(member.join(room)).unwrap();
             }
         }
@@ -326,15 +326,7 @@ pub fn limits() -> Limits {
 /// files would count as changed here, so the tick is let pass.
 pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot> {
     std::thread::sleep(std::time::Duration::from_millis(25));
-    let options = ops::backup::Options {
-        paths: vec![source.to_path_buf()],
-        exclude: Exclude::default(),
-        one_file_system: false,
-        host: b"test".to_vec(),
-        tags: Vec::new(),
-        estimate: false,
-        limits: limits(),
-    };
+    let options = ops::backup::Options::new(vec![source.to_path_buf()], b"test", limits());
     ops::backup::run(store, options, &ledger.monitor)
 }
 

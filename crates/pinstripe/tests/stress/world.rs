@@ -142,6 +142,12 @@ impl World {
         self.site.open(through, faults, steps)
     }
 
+    /// The store's number of a member: a new one gets a number that no other ever had.
+    fn number(&self, store: &Store, member: usize) -> usize {
+        let place = &self.site.members[member];
+        store.seats.iter().position(|seat| seat.place == *place).expect("the store knows the place")
+    }
+
     fn store(&self) -> Store {
         self.open("", Arc::new(NoWait)).unwrap()
     }
@@ -178,8 +184,11 @@ impl World {
             // Fewer members than it takes to give new packs the parity that was asked for.
             Err(error)
                 if matches!(error.kind(), Kind::Refused | Kind::TooManyLosses)
-                    && self.health.len() - self.absent() <= self.parity
-                    && self.absent() > 0 => {}
+                    && self.health.len() - self.hurt_members() <= self.parity
+                    && self.hurt_members() > 0 =>
+            {
+                self.untidy = true;
+            }
             Err(error) => panic!("a backup failed: {error}\n{:#?}", ledger.seen()),
         }
     }
@@ -219,6 +228,7 @@ impl World {
         if !self.bears(member) {
             return;
         }
+        let number = self.number(&self.store(), member);
         self.written();
         self.health[member].hurt = true;
         let effect = match trouble {
@@ -230,9 +240,9 @@ impl World {
         // A member that fails at once is as good as absent.
         let faults = match trouble {
             Trouble::Fails => ["create", "append", "seal", "put"]
-                .map(|op| format!("op={op},member={member},{effect}"))
+                .map(|op| format!("op={op},member={number},{effect}"))
                 .join(";"),
-            _ => format!("member={member},{effect}"),
+            _ => format!("member={number},{effect}"),
         };
         let (tree, ledger) = (look(&self.sources[source]), Ledger::new());
         let store = self.open(&faults, Arc::new(NoWait)).unwrap();
@@ -322,8 +332,9 @@ impl World {
         let place = self.site.path(&format!("m{member}-{}", self.made));
         let (done, cut) = under(end, |steps| {
             let mut store = self.open("", steps)?;
+            let number = self.number(&store, member);
             let options =
-                ops::repair::Options { replace: Some((member, place.clone())), limits: limits() };
+                ops::repair::Options { replace: Some((number, place.clone())), limits: limits() };
             ops::repair::run(&mut store, &options, &Ledger::new().monitor)
         });
         self.untidy |= cut;
@@ -431,7 +442,8 @@ impl World {
             "op=read,room=packs,short=100",
             "error=EIO",
         ]);
-        let faults = format!("{fault},member={member},seed={}", dice.below(1000));
+        let number = self.number(&self.store(), member);
+        let faults = format!("{fault},member={number},seed={}", dice.below(1000));
         let store = self.open(&faults, Arc::new(NoWait)).unwrap();
         self.assert_restores(&store, firm[snapshot % firm.len()]);
     }

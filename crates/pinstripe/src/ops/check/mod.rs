@@ -18,13 +18,14 @@ use crate::error::{Error, Kind, Result};
 use crate::format::label::Label;
 use crate::format::scrub::ScrubState;
 use crate::format::snapshot;
-use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::{Store, judge_key_object, read_small, snapshots};
+use crate::store::{
+    Store, checkpoints, deletion, forgotten, judge_key_object, read_small, sessions, snapshots,
+};
 
 /// How thorough to be.
 pub struct Options {
@@ -96,12 +97,10 @@ fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
     }
 }
 
-/// Labels, keys and snapshot objects: whole on every member?
+/// Labels, keys, snapshots, marks and tombstones: whole on every member?
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
     let mut names = vec![ExtentName::Label];
-    names.extend(store.key_names()?);
-    let ids = store.list(Room::Snapshots)?.into_keys();
-    names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
+    names.extend(store.lasting_objects()?);
     for (number, member) in store.present() {
         if let Some(error) = Room::ALL.into_iter().find_map(|room| member.list(room).err()) {
             monitor.warning(member.place(), error.advice("the disk may be failing: replace it"));
@@ -136,7 +135,13 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
                 return wrong("the label is not this member's");
             }
         }
+        ExtentName::In(Room::Checkpoints, _) => {
+            checkpoints::judge(store, bytes)?;
+        }
         ExtentName::In(Room::Keys, id) => judge_key_object(store, id, bytes)?,
+        ExtentName::In(Room::Forgotten, id) => drop(forgotten::read_mark(store, id, bytes)?),
+        ExtentName::In(Room::Sessions, id) => drop(sessions::read(store, id, bytes)?),
+        ExtentName::In(Room::Gc, id) => drop(deletion::read(store, id, bytes)?),
         ExtentName::In(Room::Scrub, _) => {
             if ScrubState::decode(bytes)?.store != store.config.store {
                 return wrong("the scrub state of another store");

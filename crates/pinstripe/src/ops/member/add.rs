@@ -1,16 +1,14 @@
 //! `member add`: a directory joins the store.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::super::{init, repair};
 use super::set_state;
 use crate::error::{Error, Kind, Result};
-use crate::format::envelope::{self, Object};
 use crate::format::label::{MEMBERS_MAX, MemberState};
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
-use crate::store::{Store, geometry_over, read_small, replace_small};
+use crate::store::{Store, geometry_over};
 
 /// What joined.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -56,54 +54,20 @@ pub(super) fn seat(store: &mut Store, place: &Path, monitor: &Monitor) -> Result
     let number = store.join(place)?;
     let mut outcome = repair::Outcome::default();
     repair::small_objects(store, monitor, &mut outcome)?;
-    let marks = copy_marks(store, number)?;
     store.write_labels()?;
     store.confirm_table()?;
     // Whoever opened the store before that did not know the new member: what it took back from
     // the others is taken back here too.
     drop_marks(store, number)?;
-    Ok((number, outcome.repaired_objects + marks))
+    Ok((number, outcome.repaired_objects))
 }
 
-/// Marks of deletion, which hold when any member has them.
-const MARKS: [(Room, Object); 2] = [(Room::Forgotten, Object::Forgotten), (Room::Gc, Object::Gc)];
-
-/// The members that have each mark, but for the new one.
-fn marks(store: &Store, room: Room, new: usize) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
-    let mut marks = store.list(room)?;
-    marks.values_mut().for_each(|members| members.retain(|number| *number != new));
-    marks.retain(|_, members| !members.is_empty());
-    Ok(marks)
-}
-
-fn copy_marks(store: &Store, new: usize) -> Result<u64> {
-    let Some(member) = store.seats[new].member.as_ref() else { return Ok(0) };
-    let mut copied = 0;
-    for (room, object) in MARKS {
-        let own: BTreeSet<_> = member.list(room)?.into_iter().map(|(id, _)| id).collect();
-        for (id, holders) in marks(store, room, new)? {
-            let name = ExtentName::In(room, id);
-            let sound = |number: &usize| {
-                let bytes = read_small(&**store.seats[*number].member.as_ref()?, name).ok()?;
-                envelope::open_version(object, &bytes).is_ok().then_some(bytes)
-            };
-            if !own.contains(&id)
-                && let Some(bytes) = holders.iter().find_map(sound)
-            {
-                replace_small(&**member, name, &bytes)?;
-                copied += 1;
-            }
-        }
-    }
-    Ok(copied)
-}
-
+/// Removes marks that no other member has, copied before one was taken back.
 fn drop_marks(store: &Store, new: usize) -> Result<()> {
     let Some(member) = store.seats[new].member.as_ref() else { return Ok(()) };
-    for (room, _) in MARKS {
-        let known = marks(store, room, new)?;
-        for (id, _) in member.list(room)? {
-            if !known.contains_key(&id) {
+    for room in [Room::Forgotten, Room::Gc] {
+        for (id, holders) in store.list(room)? {
+            if holders == [new] {
                 member.delete(ExtentName::In(room, id))?;
             }
         }

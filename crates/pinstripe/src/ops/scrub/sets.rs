@@ -135,10 +135,17 @@ fn mend(
     for ((slot, holder), damage) in damaged {
         let missing = damage.iter().any(|damage| damage.reason.is_missing());
         let holder = holder.filter(|number| store.seats[*number].member.is_some());
-        let Some(number) = holder.or_else(|| free.first().copied()) else { continue };
         if missing && !finished {
             continue;
         }
+        let Some(number) = holder.or_else(|| free.first().copied()) else {
+            // With a member absent, which was named, it may be there.
+            if store.absent().next().is_none() {
+                let error = Error::new(Kind::Corrupt, format!("slot {slot} is on no member"));
+                ledger.set(name, error, Fate::Repairable);
+            }
+            continue;
+        };
         free.retain(|other| *other != number);
         let Some(member) = &store.seats[number].member else { continue };
         let describe = |damage: &&Damage| describe(ledger, reader, name, number, damage);

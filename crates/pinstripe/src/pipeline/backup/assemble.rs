@@ -9,18 +9,19 @@ use std::ops::Range;
 
 use crossbeam_channel::{Receiver, Sender};
 
+use super::checkpoint::Checkpoints;
+use super::content::LongContent;
 use super::ingest::{Assembled, Outcome};
 use super::record::RecordBuilder;
 use super::shared::Ingest;
 use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
-use crate::format::entry::{Content, Entry, ListRow, write_chunks};
+use crate::format::entry::{Content, Entry};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::TreeRoot;
-use crate::format::tree::{LIST_MAX_ROWS, PAGE_MAX_BYTES, ends_list};
-use crate::format::wire::Writer;
+use crate::format::tree::PAGE_MAX_BYTES;
 use crate::pipeline::limits::TREE_RECORD_RAW_BYTES;
-use crate::pipeline::pack::FinishedRecord;
+use crate::pipeline::pack::ToPacker;
 use crate::store::tree::TreeWriter;
 
 /// What one job has returned so far.
@@ -28,13 +29,15 @@ use crate::store::tree::TreeWriter;
 struct Returned {
     entries: Option<Vec<Assembled>>,
     large: Option<(Box<Entry>, usize)>,
+    /// Parts of a large file that came before their turn, and how many were taken in.
     parts: BTreeMap<usize, Vec<ChunkRow>>,
+    taken: usize,
+    content: LongContent,
 }
 
 impl Returned {
     fn is_complete(&self) -> bool {
-        self.entries.is_some()
-            || self.large.as_ref().is_some_and(|(_, parts)| self.parts.len() == *parts)
+        self.entries.is_some() || self.large.as_ref().is_some_and(|(_, parts)| self.taken == *parts)
     }
 }
 
@@ -54,6 +57,7 @@ pub struct Assembler<'a> {
     waiting: BTreeMap<u64, Returned>,
     next: u64,
     inodes: HashMap<(u64, u64), FirstName>,
+    checkpoints: Option<Checkpoints<'a>>,
 }
 
 impl<'a> Assembler<'a> {
@@ -61,7 +65,11 @@ impl<'a> Assembler<'a> {
     ///
     /// # Errors
     /// When the compressor cannot be set up.
-    pub fn new(shared: &'a Ingest<'a>, records: Sender<FinishedRecord>) -> Result<Self> {
+    pub fn new(
+        shared: &'a Ingest<'a>,
+        records: Sender<ToPacker>,
+        checkpoints: Option<Checkpoints<'a>>,
+    ) -> Result<Self> {
         let room = TREE_RECORD_RAW_BYTES + 2 * PAGE_MAX_BYTES;
         let full = TREE_RECORD_RAW_BYTES;
         Ok(Assembler {
@@ -71,6 +79,7 @@ impl<'a> Assembler<'a> {
             waiting: BTreeMap::new(),
             next: 0,
             inodes: HashMap::new(),
+            checkpoints,
         })
     }
 
@@ -82,24 +91,45 @@ impl<'a> Assembler<'a> {
     pub fn run(mut self, outcomes: &Receiver<Outcome>, window: &Receiver<()>) -> Result<TreeRoot> {
         for outcome in outcomes {
             self.note(outcome);
+            if let Err(error) = self.take_parts() {
+                self.shared.abort.raise(error);
+            }
             while self.waiting.get(&self.next).is_some_and(Returned::is_complete) {
                 let done = self.waiting.remove(&self.next).expect("it was there just now");
                 self.next += 1;
                 // After a fatal error the queue is only drained, so that nobody waits for us.
                 if !self.shared.abort.is_raised()
-                    && let Err(error) = self.append(done)
+                    && let Err(error) = self.append(done).and_then(|()| self.checkpoint())
                 {
                     self.shared.abort.raise(error);
                 }
                 // The join puts the token there before it hands out the job.
                 let _ = window.recv();
+                if let Err(error) = self.take_parts() {
+                    self.shared.abort.raise(error);
+                }
             }
         }
         self.shared.abort.check()?;
+        // What waits for a checkpoint need not: the end is near.
+        drop(self.checkpoints.take());
         let Assembler { tree, mut record, .. } = self;
         let root = tree.finish(&mut |bytes| Ok(record.add(&bytes)?.id))?;
         record.flush()?;
         Ok(root)
+    }
+
+    /// Sets a checkpoint under way if one is due: closes a copy of the tree as it is, and asks all
+    /// who hold chunks back to hand them over. Nobody waits here.
+    fn checkpoint(&mut self) -> Result<()> {
+        let Some(checkpoints) = self.checkpoints.as_ref().filter(|it| it.is_due()) else {
+            return Ok(());
+        };
+        let record = &mut self.record;
+        let root = self.tree.clone().finish(&mut |bytes| Ok(record.add(&bytes)?.id))?;
+        record.seal(checkpoints.begin(root))?;
+        checkpoints.settle(self.shared.abort);
+        Ok(())
     }
 
     fn note(&mut self, outcome: Outcome) {
@@ -119,11 +149,23 @@ impl<'a> Assembler<'a> {
         }
     }
 
+    /// Takes parts of the large file that is next in, in their order: only such files have parts.
+    fn take_parts(&mut self) -> Result<()> {
+        let Some(head) = self.waiting.get_mut(&self.next) else { return Ok(()) };
+        while let Some(rows) = head.parts.remove(&head.taken) {
+            head.taken += 1;
+            if !self.shared.abort.is_raised() {
+                head.content.add(rows, &mut self.record)?;
+            }
+        }
+        Ok(())
+    }
+
     fn append(&mut self, done: Returned) -> Result<()> {
         if let Some((mut entry, _)) = done.large
             && done.entries.is_none()
         {
-            entry.content = self.long_content(done.parts.into_values().flatten().collect())?;
+            entry.content = done.content.finish(&mut self.record)?;
             return self.push(*entry);
         }
         for assembled in done.entries.unwrap_or_default() {
@@ -170,32 +212,5 @@ impl<'a> Assembler<'a> {
                 self.inodes.remove(&key);
             }
         }
-    }
-
-    /// The content of a large file; a list that would burst its page is put into chunks itself.
-    fn long_content(&mut self, rows: Vec<ChunkRow>) -> Result<Content> {
-        if rows.len() <= LIST_MAX_ROWS {
-            return Ok(Content::Chunks(rows));
-        }
-        let mut lists = Vec::new();
-        let mut list = Vec::new();
-        for row in rows {
-            list.push(row);
-            if list.len() >= LIST_MAX_ROWS || (list.len() > LIST_MAX_ROWS / 8 && ends_list(&row.id))
-            {
-                lists.push(self.list(&std::mem::take(&mut list))?);
-            }
-        }
-        if !list.is_empty() {
-            lists.push(self.list(&list)?);
-        }
-        Ok(Content::Lists(lists))
-    }
-
-    fn list(&mut self, rows: &[ChunkRow]) -> Result<ListRow> {
-        let mut bytes = Vec::new();
-        write_chunks(&mut Writer::new(&mut bytes), rows);
-        let content_bytes = rows.iter().map(|row| u64::from(row.raw_bytes)).sum();
-        Ok(ListRow { id: self.record.add(&bytes)?.id, content_bytes })
     }
 }

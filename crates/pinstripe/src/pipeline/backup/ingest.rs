@@ -5,8 +5,9 @@
 //! else. Every worker fills records of its own; neighbours in path order land in one record.
 
 use std::ops::Range;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use super::entry::{OpenedFile, plain_entry, shorten};
 use super::large::{ChunkTask, ScanTask};
@@ -19,7 +20,7 @@ use crate::format::meta::{FileKind, Stat};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::monitor::Counter;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
-use crate::pipeline::pack::FinishedRecord;
+use crate::pipeline::pack::ToPacker;
 use crate::source::SourceFile;
 
 /// One entry for a worker or for the assembler.
@@ -70,11 +71,16 @@ pub enum Assembled {
     SameInode(Entry),
 }
 
+/// How long a worker without a job waits before it looks whether a checkpoint needs it.
+const IDLE: Duration = Duration::from_millis(10);
+
 /// One worker.
 pub struct Worker<'a> {
     shared: &'a Ingest<'a>,
     record: RecordBuilder<'a>,
     stream: Vec<u8>,
+    /// Which call to seal was answered last.
+    answered: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -82,15 +88,21 @@ impl<'a> Worker<'a> {
     ///
     /// # Errors
     /// When the compressor cannot be set up.
-    pub fn new(shared: &'a Ingest<'a>, records: Sender<FinishedRecord>) -> Result<Self> {
+    pub fn new(shared: &'a Ingest<'a>, records: Sender<ToPacker>) -> Result<Self> {
         let room = RECORD_RAW_BYTES + shared.cutter.max_bytes();
         let record = RecordBuilder::new(shared, RecordKind::Data, RECORD_RAW_BYTES, room, records)?;
-        Ok(Worker { shared, record, stream: Vec::new() })
+        Ok(Worker { shared, record, stream: Vec::new(), answered: 0 })
     }
 
     /// Works until there are no jobs left; after a fatal error only drains them.
     pub fn run(mut self, jobs: &Receiver<Job>, outcomes: &Sender<Outcome>) {
-        for job in jobs {
+        loop {
+            self.answer_seal_call();
+            let job = match jobs.recv_timeout(IDLE) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             if self.shared.abort.is_raised() {
                 continue;
             }
@@ -119,7 +131,16 @@ impl<'a> Worker<'a> {
                 break;
             }
         }
-        if let Err(error) = self.record.flush() {
+        if let Err(error) = self.record.leave(self.answered) {
+            self.shared.abort.raise(error);
+        }
+    }
+
+    /// Hands over what waits in the record being filled, when a checkpoint needs it.
+    fn answer_seal_call(&mut self) {
+        if let Some(ticket) = self.shared.seal_call.ticket(&mut self.answered)
+            && let Err(error) = self.record.seal(ticket)
+        {
             self.shared.abort.raise(error);
         }
     }

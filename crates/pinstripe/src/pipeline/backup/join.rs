@@ -1,119 +1,202 @@
-//! The join: the walk held against the previous snapshot, entry by entry, in path order.
+//! The join: the walk held against earlier trees, entry by entry, in path order.
+//!
+//! It decides what is unchanged and counts; what becomes of each entry is its taker's matter.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
-use std::time::Duration;
 
-use crossbeam_channel::Sender;
-
-use super::Plan;
-use super::ingest::{Assembled, Item, Job, Outcome};
-use super::large::{self, Queues};
-use super::shared::Ingest;
+use super::previous::Previous;
 use crate::beneath::shown_from_root;
-use crate::error::{Error, Kind, Result};
+use crate::dedup::Claims;
+use crate::error::{Error, Result};
 use crate::format::entry::{Content, Entry};
-use crate::format::meta::{FileKind, Stat};
+use crate::format::meta::{FileKind, Stat, Time};
 use crate::format::record::ChunkRow;
 use crate::format::tree::compare_paths;
 use crate::id::ChunkId;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::abort::Abort;
-use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
 use crate::source;
+use crate::store::index::Index;
 use crate::walk::{self, Exclude, Walker};
 
-/// Where the join's work goes.
-pub struct Handout {
-    /// To the workers.
-    pub jobs: Sender<Job>,
-    /// To the assembler.
-    pub outcomes: Sender<Outcome>,
-    /// One token per job that is not assembled yet.
-    pub window: Sender<()>,
-    /// Segments of a large file in memory.
-    pub segments: usize,
+/// What to walk, and what to hold it against.
+pub struct Comparison<'a> {
+    /// The store's chunks.
+    pub index: &'a Index<'a>,
+    /// The store may have lost something since the previous snapshot: unchanged files are taken
+    /// over only if every chunk of theirs is found in the index, not by its filters alone.
+    pub is_doubtful: bool,
+    /// Absolute paths without the leading slash, sorted in path order, none below another.
+    pub sources: &'a [Vec<u8>],
+    /// A source that cannot be looked at when its turn comes is a loss, not the end.
+    pub sources_may_vanish: bool,
+    /// What to leave out.
+    pub exclude: &'a Exclude,
+    /// Do not enter other file systems.
+    pub one_file_system: bool,
+    /// What earlier backups of the same sources saw.
+    pub previous: Previous<'a>,
+    /// Count what there is to do beside the backup, for a progress bar.
+    pub estimate: bool,
+    /// Threads that list directories.
+    pub walkers: usize,
 }
 
-/// Consecutive entries on their way into one job.
-#[derive(Default)]
-struct Batch {
-    items: Vec<Item>,
-    bytes: u64,
-    to_read: usize,
+/// What was decided about an entry.
+pub enum Decided {
+    /// Taken over, content and all.
+    Unchanged(Entry),
+    /// To be read: content of a file, metadata of anything.
+    Read {
+        /// Path from the file system's root.
+        path: Vec<u8>,
+        /// What the walker saw.
+        stat: Stat,
+        /// Whether an earlier backup saw a file there.
+        was_there: bool,
+    },
+    /// A file's metadata only: its content is another name's of the same inode that came earlier.
+    SameInode {
+        /// Path from the file system's root.
+        path: Vec<u8>,
+        /// What the walker saw.
+        stat: Stat,
+    },
 }
 
-/// The join of walk and previous snapshot.
-pub struct Join<'a> {
-    shared: &'a Ingest<'a>,
-    plan: Plan<'a>,
-    queues: Handout,
-    batch: Batch,
-    seq: u64,
+/// Takes what the join decides, in path order.
+pub trait Taker {
+    /// Takes one entry.
+    ///
+    /// # Errors
+    /// What ends the run.
+    fn take(&mut self, decided: Decided) -> Result<()>;
+
+    /// All was taken.
+    ///
+    /// # Errors
+    /// What ends the run.
+    fn finish(&mut self) -> Result<()>;
+}
+
+/// The join of walk and earlier trees.
+pub struct Join<'a, T> {
+    root: BorrowedFd<'a>,
+    monitor: &'a Monitor,
+    abort: &'a Abort,
+    comparison: Comparison<'a>,
+    taker: T,
+    /// What this run stores.
+    claims: &'a Claims,
+    stop: &'a AtomicBool,
+    /// Ended early because `stop` was set.
+    stopped: bool,
     /// Inodes with several names of which one was handed out.
     linked: HashSet<(u64, u64)>,
-    /// The next entry of the previous snapshot.
-    ahead: Option<Entry>,
 }
 
-impl<'env> Join<'env> {
-    /// A join that has done nothing yet.
-    pub fn new(shared: &'env Ingest<'env>, plan: Plan<'env>, queues: Handout) -> Self {
-        let (batch, linked) = (Batch::default(), HashSet::new());
-        Join { shared, plan, queues, batch, seq: 0, linked, ahead: None }
+impl<'env, T: Taker> Join<'env, T> {
+    /// A join that has done nothing yet. `root` is what all paths are relative to.
+    pub fn new(
+        root: BorrowedFd<'env>,
+        monitor: &'env Monitor,
+        abort: &'env Abort,
+        comparison: Comparison<'env>,
+        taker: T,
+        claims: &'env Claims,
+        stop: &'env AtomicBool,
+    ) -> Self {
+        let linked = HashSet::new();
+        Join { root, monitor, abort, comparison, taker, claims, stop, stopped: false, linked }
     }
 
-    /// Walks all sources and hands everything out. Threads of the walk live in `scope`.
+    /// Walks all sources and hands everything on, unless it is stopped; says whether all was
+    /// walked. Threads of the walk live in `scope`.
     ///
     /// # Errors
     /// The run's fatal error; a source that cannot be walked at all.
-    pub fn run<'scope>(&mut self, scope: &'scope Scope<'scope, 'env>) -> Result<()> {
-        if self.plan.estimate {
-            let (sources, monitor) = (self.plan.sources, self.shared.monitor);
-            let (abort, exclude) = (self.shared.abort, self.plan.exclude);
-            let one_file_system = self.plan.one_file_system;
+    pub fn run<'scope>(&mut self, scope: &'scope Scope<'scope, 'env>) -> Result<bool> {
+        if self.comparison.estimate {
+            let Comparison { sources, exclude, one_file_system, .. } = self.comparison;
+            let (monitor, abort) = (self.monitor, self.abort);
             scope.spawn(move || estimate(sources, exclude, one_file_system, monitor, abort));
         }
-        self.advance_previous();
-        let mut last: Option<Vec<u8>> = None;
-        for source in self.plan.sources {
-            for ancestor in ancestors(source) {
-                let is_new =
-                    last.as_deref().is_none_or(|last| compare_paths(last, ancestor).is_lt());
-                if is_new {
-                    let stat = source::stat_at(self.shared.root, ancestor)?;
-                    self.entry(ancestor.to_vec(), stat)?;
-                }
+        let mut last: Option<&Vec<u8>> = None;
+        for source in self.comparison.sources {
+            self.source(scope, source, last)?;
+            last = Some(source);
+            if self.stopped {
+                break;
             }
-            self.walk(scope, source)?;
-            last = Some(source.clone());
         }
-        self.hand_out()
+        self.taker.finish()?;
+        Ok(!self.stopped)
     }
 
-    fn walk<'scope>(&mut self, scope: &'scope Scope<'scope, 'env>, source: &[u8]) -> Result<()> {
-        let Plan { exclude, one_file_system, .. } = &self.plan;
-        let walker = Arc::new(walker(source, exclude, *one_file_system)?);
-        for _ in 0..self.plan.limits.walkers {
+    /// A source that cannot be looked at: a loss where it stands in a list, else the end.
+    fn refused(&self, source: &[u8], error: Error) -> Result<()> {
+        if !self.comparison.sources_may_vanish {
+            return Err(error);
+        }
+        self.monitor.loss(shown_from_root(source), error);
+        Ok(())
+    }
+
+    /// Takes one source, and the directories above it that no earlier source had.
+    fn source<'scope>(
+        &mut self,
+        scope: &'scope Scope<'scope, 'env>,
+        source: &[u8],
+        last: Option<&Vec<u8>>,
+    ) -> Result<()> {
+        for ancestor in ancestors(source) {
+            if last.is_none_or(|last| compare_paths(last, ancestor).is_lt()) {
+                match source::stat_at(self.root, ancestor) {
+                    Ok(stat) => self.entry(ancestor.to_vec(), stat)?,
+                    Err(error) => return self.refused(source, error),
+                }
+            }
+        }
+        let Comparison { exclude, one_file_system, .. } = self.comparison;
+        match walker(source, exclude, one_file_system) {
+            Ok(walker) => self.walk(scope, source, Arc::new(walker)),
+            Err(error) => self.refused(source, error),
+        }
+    }
+
+    fn walk<'scope>(
+        &mut self,
+        scope: &'scope Scope<'scope, 'env>,
+        source: &[u8],
+        walker: Arc<Walker>,
+    ) -> Result<()> {
+        let walkers = self.comparison.walkers;
+        let threads = if walker.has_work() { walkers } else { 0 };
+        for _ in 0..threads {
             let walker = Arc::clone(&walker);
             scope.spawn(move || walker.work());
         }
         for batch in walker.batches() {
-            self.shared.abort.check()?;
+            self.abort.check()?;
             for item in batch.iter() {
+                if self.stop.load(Ordering::Relaxed) {
+                    self.stopped = true;
+                    return Ok(());
+                }
                 match item {
                     walk::Item::Found(found) => {
                         self.entry(join(source, found.path), *found.stat)?;
                     }
                     walk::Item::Trouble(trouble) => {
                         let place = join(source, trouble.path);
-                        self.shared
-                            .monitor
-                            .loss(shown_from_root(&place), trouble.error.duplicate());
+                        self.monitor.loss(shown_from_root(&place), trouble.error.duplicate());
                     }
                 }
             }
@@ -123,58 +206,56 @@ impl<'env> Join<'env> {
 
     /// Decides about one entry.
     fn entry(&mut self, path: Vec<u8>, stat: Stat) -> Result<()> {
-        self.shared.monitor.add(Counter::WalkedEntries, 1);
+        self.monitor.add(Counter::WalkedEntries, 1);
         let is_file = stat.kind == FileKind::File;
-        let mut previous = self.previous_entry(&path);
-        if let Some(entry) = previous.take_if(|entry| self.is_unchanged(entry, &stat)) {
+        let previous = self.comparison.previous.entry(&path, self.monitor);
+        let was_there =
+            previous.as_ref().is_some_and(|(entry, _)| entry.meta.kind == FileKind::File);
+        if let Some((entry, began)) = previous
+            && self.is_unchanged(&entry, began, &stat)
+        {
             if is_file {
-                self.shared.monitor.add(Counter::UnchangedFiles, 1);
-                self.shared.monitor.add(Counter::UnchangedBytes, stat.size_bytes);
+                self.monitor.add(Counter::UnchangedFiles, 1);
+                self.monitor.add(Counter::UnchangedBytes, stat.size_bytes);
                 if stat.links > 1 {
                     self.linked.insert(stat.identity());
                 }
             }
             let entry = Entry { device: stat.device, links: stat.links, ..entry };
-            return self.push(Item::Unchanged(entry), 0);
+            return self.taker.take(Decided::Unchanged(entry));
         }
         if is_file {
-            let was_there = previous.is_some_and(|entry| entry.meta.kind == FileKind::File);
             let (files, bytes) = match was_there {
                 true => (Counter::ChangedFiles, Counter::ChangedBytes),
                 false => (Counter::NewFiles, Counter::NewBytes),
             };
-            self.shared.monitor.add(files, 1);
-            self.shared.monitor.add(bytes, stat.size_bytes);
+            self.monitor.add(files, 1);
+            self.monitor.add(bytes, stat.size_bytes);
             if stat.links > 1 && !self.linked.insert(stat.identity()) {
-                return self.push(Item::SameInode { path, stat }, 0);
-            }
-            if stat.size_bytes >= LARGE_BYTES {
-                return self.large(&path);
+                return self.taker.take(Decided::SameInode { path, stat });
             }
         }
-        let bytes = if is_file { stat.size_bytes } else { 0 };
-        self.push(Item::Read { path, stat }, bytes)
+        self.taker.take(Decided::Read { path, stat, was_there })
     }
 
     /// Whether content and metadata can be taken over unread. ctime moves with every change of
     /// either and cannot be set back; one that is not older than the previous backup itself may
     /// hide a change within the same clock tick.
-    fn is_unchanged(&mut self, previous: &Entry, stat: &Stat) -> bool {
-        let Some((_, began)) = &self.plan.previous else { return false };
+    fn is_unchanged(&mut self, previous: &Entry, began: Time, stat: &Stat) -> bool {
         previous.meta.kind == stat.kind
             && previous.ctime == stat.ctime
             && previous.meta.mtime == stat.mtime
             && previous.inode == stat.inode
             && previous.size == stat.size_bytes
-            && stat.ctime < *began
+            && stat.ctime < began
             && self.store_has(&previous.content)
     }
 
     /// Whether the store still has all of a content: a chunk that it lost is stored again from a
     /// file that still has it.
     fn store_has(&mut self, content: &Content) -> bool {
-        let (index, claims) = (self.plan.index, self.shared.claims);
-        let is_doubtful = self.plan.is_doubtful;
+        let Comparison { index, is_doubtful, previous, .. } = &mut self.comparison;
+        let (is_doubtful, claims) = (*is_doubtful, self.claims);
         let has = |id: &ChunkId| {
             let known = match is_doubtful {
                 true => index.rely_on(id).is_ok_and(|known| known),
@@ -183,101 +264,16 @@ impl<'env> Join<'env> {
             known || claims.has(id)
         };
         let has_all = |rows: &[ChunkRow]| rows.iter().all(|row| has(&row.id));
-        match (content, &mut self.plan.previous) {
-            (Content::Chunks(rows), _) => has_all(rows),
-            (Content::Lists(lists), Some((tree, _))) => lists.iter().all(|list| {
-                has(&list.id)
-                    && (!is_doubtful || tree.list(&list.id).is_ok_and(|rows| has_all(&rows)))
+        match content {
+            Content::Chunks(rows) => has_all(rows),
+            Content::Lists(lists) => lists.iter().all(|list| {
+                let mut is_whole = || {
+                    previous.list(&list.id).is_some_and(|rows| rows.is_ok_and(|it| has_all(&it)))
+                };
+                has(&list.id) && (!is_doubtful || is_whole())
             }),
-            (Content::Lists(_), None) => false,
         }
     }
-
-    fn previous_entry(&mut self, path: &[u8]) -> Option<Entry> {
-        while let Some(ahead) = &self.ahead {
-            match compare_paths(&ahead.path, path) {
-                std::cmp::Ordering::Less => self.advance_previous(),
-                std::cmp::Ordering::Equal => {
-                    let entry = self.ahead.take();
-                    self.advance_previous();
-                    return entry;
-                }
-                std::cmp::Ordering::Greater => break,
-            }
-        }
-        None
-    }
-
-    fn advance_previous(&mut self) {
-        let Some((tree, _)) = &mut self.plan.previous else { return };
-        self.ahead = tree.next_entry().unwrap_or_else(|error| {
-            // More than a warning: chunks that the store only seems to have are not stored again,
-            // so this snapshot may need what is lost.
-            let error = error.advice("files that it named are read again; run 'pinstripe check'");
-            self.shared.monitor.loss("the previous snapshot", error);
-            self.plan.previous = None;
-            None
-        });
-    }
-
-    fn push(&mut self, item: Item, bytes: u64) -> Result<()> {
-        self.batch.to_read += usize::from(!matches!(item, Item::Unchanged(_)));
-        self.batch.items.push(item);
-        self.batch.bytes += bytes;
-        if self.batch.items.len() >= JOB_ENTRIES || self.batch.bytes >= JOB_BYTES {
-            self.hand_out()?;
-        }
-        Ok(())
-    }
-
-    /// Hands the batch to a worker, or straight to the assembler when nothing is to be read.
-    fn hand_out(&mut self) -> Result<()> {
-        let batch = std::mem::take(&mut self.batch);
-        if batch.items.is_empty() {
-            return Ok(());
-        }
-        let seq = self.next_seq()?;
-        let sent = if batch.to_read > 0 {
-            self.queues.jobs.send(Job::Entries(seq, batch.items)).is_ok()
-        } else {
-            let ready = |item| match item {
-                Item::Unchanged(entry) => Assembled::Ready(entry),
-                Item::Read { .. } | Item::SameInode { .. } => unreachable!("nothing is to be read"),
-            };
-            let entries = batch.items.into_iter().map(ready).collect();
-            self.queues.outcomes.send(Outcome::Entries(seq, entries)).is_ok()
-        };
-        if sent { Ok(()) } else { Err(gone()) }
-    }
-
-    fn next_seq(&mut self) -> Result<u64> {
-        // The window opens only as jobs get done: after a fatal error nobody may wait for that.
-        while let Err(error) = self.queues.window.send_timeout((), Duration::from_millis(100)) {
-            self.shared.abort.check()?;
-            if error.is_disconnected() {
-                return Err(gone());
-            }
-        }
-        self.seq += 1;
-        Ok(self.seq - 1)
-    }
-
-    fn large(&mut self, path: &[u8]) -> Result<()> {
-        self.hand_out()?;
-        let seq = self.next_seq()?;
-        let Handout { jobs, outcomes, segments, .. } = &self.queues;
-        let queues = Queues { jobs, outcomes, segments: *segments };
-        if let Err(error) = large::ingest(self.shared, &queues, seq, path) {
-            self.shared.abort.check()?;
-            self.shared.monitor.loss(shown_from_root(path), error);
-            outcomes.send(Outcome::Entries(seq, Vec::new())).map_err(|_| gone())?;
-        }
-        Ok(())
-    }
-}
-
-fn gone() -> Error {
-    Error::new(Kind::Io, "a thread of the backup ended early")
 }
 
 /// A walk of one source; its places are absolute paths.

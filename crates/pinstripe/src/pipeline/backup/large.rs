@@ -5,8 +5,10 @@
 //! candidates are known. The cuts are those that one thread would find.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Sender, bounded};
 
@@ -14,8 +16,10 @@ use super::entry::{OpenedFile, shorten};
 use super::ingest::{Job, Outcome};
 use super::record::RecordBuilder;
 use super::shared::Ingest;
+use crate::beneath::shown_from_root;
 use crate::chunk::{Candidates, Resolver};
 use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
 use crate::format::record::ChunkRow;
 use crate::monitor::Counter;
 use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
@@ -209,6 +213,51 @@ pub fn ingest(shared: &Ingest<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -
     sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))
 }
 
+/// Backs a stream up as one file: read here, in order, and cut and stored as a large file is.
+/// `entry` is the file's, without content.
+///
+/// # Errors
+/// Those of reading; parts handed out by then are of no consequence.
+pub fn ingest_stream(
+    shared: &Ingest<'_>,
+    queues: &Queues<'_>,
+    seq: u64,
+    stream: &mut dyn Read,
+    mut entry: Entry,
+) -> Result<()> {
+    let mut cut = Cut { queues, seq, parts: 0, read_bytes: 0 };
+    let resolver = shared.cutter.resolver(0);
+    let mut run = Run { resolver, chunk_start: 0, held: Vec::new() };
+    let mut before = Vec::new();
+    loop {
+        shared.abort.check()?;
+        let (start, warm_up) = (cut.read_bytes, before.len());
+        let mut bytes = shared.segments.take();
+        bytes.clear();
+        bytes.append(&mut before);
+        let wanted = SEGMENT_BYTES as u64;
+        let read = stream.take(wanted).read_to_end(&mut bytes).map_err(|error| {
+            let place = shown_from_root(&entry.path);
+            Error::io("cannot read the stream", place, error)
+                .advice("no snapshot was made: a part of a stream is none of it")
+        })? as u64;
+        let data = &bytes[warm_up..];
+        let candidates = shared.cutter.scan(&bytes[..warm_up], data, start);
+        before.extend_from_slice(&data[data.len().saturating_sub(WARM_UP_BYTES as usize)..]);
+        cut.read_bytes += read;
+        shared.monitor.add(Counter::ReadBytes, read);
+        let segment = Segment { start, bytes, warm_up, spare: Arc::clone(shared.segments) };
+        cut.segment(&mut run, segment, &candidates)?;
+        if read < wanted {
+            break;
+        }
+    }
+    cut.last(run)?;
+    entry.size = cut.read_bytes;
+    let sent = queues.outcomes.send(Outcome::Large(seq, Box::new(entry), cut.parts));
+    sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))
+}
+
 struct Cut<'a> {
     queues: &'a Queues<'a>,
     seq: u64,
@@ -234,6 +283,9 @@ impl Cut<'_> {
         let (mut asked, mut next) = (0, 0);
         let mut early: BTreeMap<u64, Scanned> = BTreeMap::new();
         while next < segments {
+            if shared.stop.load(Ordering::Relaxed) {
+                return Err(Error::new(Kind::Interrupted, "stopped within a large file"));
+            }
             while asked < segments && asked < next + self.queues.segments as u64 {
                 let start = extent.start + asked * SEGMENT_BYTES as u64;
                 let range = start..(start + SEGMENT_BYTES as u64).min(extent.end);

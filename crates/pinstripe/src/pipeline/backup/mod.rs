@@ -6,89 +6,118 @@
 
 mod assemble;
 mod beside;
+mod checkpoint;
+mod content;
 mod entry;
+mod handout;
 mod ingest;
 mod join;
 mod large;
+mod previous;
 mod record;
 mod shared;
+mod stream;
+mod survey;
 
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread::Scope;
+use std::thread::{Scope, ScopedJoinHandle};
 
-use crossbeam_channel::{Receiver, bounded, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 
 use assemble::Assembler;
 use beside::Ended;
+use checkpoint::{Checkpoints, SealCall};
+use handout::Handout;
 use ingest::Worker;
-use join::{Handout, Join};
+use join::Join;
 use shared::Ingest;
+
+pub use join::Comparison;
+pub use previous::{Earlier, Previous};
+pub use stream::run_stream;
+pub use survey::{Wanted, survey};
 
 use crate::chunk::Cutter;
 use crate::codec::Codec;
 use crate::dedup::Claims;
-use crate::error::Result;
-use crate::format::meta::Time;
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
-use crate::pipeline::pack::{self, FinishedRecord};
+use crate::pipeline::pack::{self, ToPacker};
 use crate::pipeline::publish::Publisher;
 use crate::pipeline::spare::Spare;
 use crate::source;
-use crate::store::Store;
 use crate::store::index::Index;
-use crate::store::tree::TreeReader;
-use crate::walk::Exclude;
+use crate::store::{Store, checkpoints};
 
-/// What to back up, and against what.
+/// What to take in.
+pub enum Input<'a> {
+    /// Trees to walk, and what to hold them against.
+    Trees(Box<Comparison<'a>>),
+    /// A stream, and the entry of the file that it becomes, without content.
+    Stream(Box<dyn Read + 'a>, Box<Entry>),
+}
+
+/// What to back up, against what, and how.
 pub struct Plan<'a> {
     /// The store.
     pub store: &'a Store,
     /// Its chunks.
     pub index: &'a Index<'a>,
-    /// Absolute paths without the leading slash, sorted in path order, none below another.
-    pub sources: &'a [Vec<u8>],
-    /// What to leave out.
-    pub exclude: &'a Exclude,
-    /// Do not enter other file systems.
-    pub one_file_system: bool,
-    /// The store may have lost something since the previous snapshot: unchanged files are taken
-    /// over only if every chunk of theirs is found in the index, not by its filters alone.
-    pub is_doubtful: bool,
-    /// The previous snapshot's entries, and when it began.
-    pub previous: Option<(TreeReader<'a>, Time)>,
-    /// Count what there is to do beside the backup, for a progress bar.
-    pub estimate: bool,
+    /// What to take in.
+    pub input: Input<'a>,
     /// Cuts content.
     pub cutter: &'a Cutter,
     /// Compresses records.
     pub codec: Codec,
     /// Threads and queues.
     pub limits: Limits,
+    /// Whether it is time for a checkpoint; never without.
+    pub checkpoint_due: Option<&'a (dyn Fn() -> bool + Sync)>,
+    /// Go on only when a checkpoint that was due is durable.
+    pub checkpoint_waits: bool,
+    /// Set by whoever wants the run to end early.
+    pub stop: &'a AtomicBool,
+    /// Checkpoints of earlier runs, to be removed when this one is done.
+    pub superseded: Vec<ExtentName>,
 }
 
-/// Runs a backup up to its commit. `commit` makes the snapshot object of the finished tree; it is
-/// put on every member after all that it names is durable.
+/// How far a tree goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Everything that was to be backed up.
+    Whole,
+    /// A part, in path order.
+    Part,
+}
+
+/// Makes the object of a tree.
+pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Reach) -> Snapshot + Sync);
+
+/// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
+/// those of checkpoints on the way; the former is put on every member after all that it names is
+/// durable. A run that was stopped puts a last checkpoint.
 ///
 /// # Errors
 /// Whatever ends the run: a full member, more members lost than parity replaces, a walk that
-/// cannot begin. What single entries met is in the ledger.
-pub fn run(
-    plan: Plan<'_>,
-    monitor: &Monitor,
-    commit: impl FnOnce(TreeRoot) -> Snapshot,
-) -> Result<Snapshot> {
+/// cannot begin; [`Kind::Interrupted`] when it was stopped. What single entries met is in the
+/// ledger.
+pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
     let records = Spare::new(2 * plan.limits.records_queued);
     let sealer = plan.store.sealer()?;
     let segments = Arc::new(Spare::new(plan.limits.segments));
+    let seal_call = SealCall::new(plan.limits.workers);
+    let superseded = plan.superseded.clone();
     let claims = Claims::default();
     let has_ended = AtomicBool::new(false);
     let shared = Ingest {
@@ -100,6 +129,8 @@ pub fn run(
         claims: &claims,
         monitor,
         abort: &abort,
+        stop: plan.stop,
+        seal_call: &seal_call,
         sealer: &sealer,
         records: &records,
         segments: &segments,
@@ -114,14 +145,36 @@ pub fn run(
         let fleet = Fleet::start(scope, store, queued, &abort, monitor);
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
-        let tree = ingest(scope, &shared, plan, &publisher)?;
+        let Ingested { root, reach, checkpoint } =
+            ingest(scope, &shared, plan, &publisher, describe)?;
         publisher.publish()?;
         store.confirm_takers()?;
-        let snapshot = commit(tree);
-        fleet.put(ExtentName::snapshot(snapshot.id), sealer.snapshot(&snapshot)?);
+        let snapshot = describe(root, reach);
+        let name = match reach {
+            Reach::Whole => ExtentName::snapshot(snapshot.id),
+            Reach::Part => checkpoints::new_name()?,
+        };
+        fleet.put(name, sealer.snapshot(&snapshot)?);
+        fleet.barrier()?;
+        // Only now is what they name in another object too.
+        checkpoint.into_iter().for_each(|name| fleet.delete(name));
+        if reach == Reach::Part {
+            fleet.barrier()?;
+            return Err(Error::new(Kind::Interrupted, "the backup was stopped before its end")
+                .advice("run the same command again: it goes on from here"));
+        }
+        superseded.into_iter().for_each(|name| fleet.delete(name));
         fleet.barrier()?;
         Ok(snapshot)
     })
+}
+
+/// What the stages leave behind.
+struct Ingested {
+    root: TreeRoot,
+    reach: Reach,
+    /// The last checkpoint of this run.
+    checkpoint: Option<ExtentName>,
 }
 
 /// Everything between the walk and the sealed packs.
@@ -130,45 +183,104 @@ fn ingest<'scope, 'env>(
     shared: &'env Ingest<'env>,
     plan: Plan<'env>,
     publisher: &Publisher<'_>,
-) -> Result<TreeRoot> {
-    let limits = plan.limits;
-    std::thread::scope(|stages| {
+    describe: Describe<'_>,
+) -> Result<Ingested> {
+    let Plan { input, limits, checkpoint_due, checkpoint_waits: waits, .. } = plan;
+    let (abort, call) = (shared.abort, shared.seal_call);
+    let (busy, mut checkpoint) = (AtomicBool::new(false), None);
+    let object = |root| {
+        Ok((checkpoints::new_name()?, shared.sealer.snapshot(&describe(root, Reach::Part))?))
+    };
+    let (root, reach) = std::thread::scope(|stages| {
         let (jobs, job_queue) = bounded(limits.jobs_queued);
         let (outcomes, outcome_queue) = unbounded();
         let (window, window_queue) = bounded(WINDOW_JOBS);
-        let (data, data_queue) = bounded::<FinishedRecord>(limits.records_queued);
-        let (tree, tree_queue) = bounded::<FinishedRecord>(limits.records_queued);
-        let packers = [data_queue, tree_queue].map(|queue: Receiver<FinishedRecord>| {
-            stages.spawn(move || {
-                let packed = pack::run(&queue, publisher, shared.records);
-                // A packer that stops early must not stop those who feed it.
-                queue.iter().for_each(drop);
-                packed
-            })
-        });
+        let (partials, partial_queue) = unbounded();
+        let (data, data_packer) = packer(stages, shared, publisher, limits.records_queued);
+        let (tree, tree_packer) = packer(stages, shared, publisher, limits.records_queued);
         for _ in 0..limits.workers {
             let worker = Worker::new(shared, data.clone())?;
             let (job_queue, outcomes) = (job_queue.clone(), outcomes.clone());
-            stages.spawn(move || {
-                let _guard = shared.abort.on_panic();
-                worker.run(&job_queue, &outcomes);
-            });
+            stage(stages, abort, move || worker.run(&job_queue, &outcomes));
         }
-        drop((data, job_queue));
-        let assembler = Assembler::new(shared, tree)?;
-        let assembler = stages.spawn(move || assembler.run(&outcome_queue, &window_queue));
-        let queues = Handout { jobs, outcomes, window, segments: limits.segments };
-        let mut join = Join::new(shared, plan, queues);
-        let joined = join.run(scope);
-        drop(join);
-        if let Err(error) = joined {
+        drop(job_queue);
+        let (busy, object, last) = (&busy, &object, &mut checkpoint);
+        let checkpoints =
+            checkpoint_due.map(|due| Checkpoints { due, call, busy, partials, data, waits });
+        let assembler = Assembler::new(shared, tree, checkpoints)?;
+        let completer = stage(stages, abort, move || {
+            checkpoint::complete(&partial_queue, publisher.fleet, abort, busy, object, last);
+        });
+        let assembler = stage(stages, abort, move || assembler.run(&outcome_queue, &window_queue));
+        let handout = Handout::new(shared, jobs, outcomes, window, limits.segments);
+        let reach = take_in(scope, shared, input, handout);
+        let root = joined(assembler);
+        joined(data_packer);
+        joined(tree_packer);
+        // Whoever waits for a checkpoint waits in vain from here on.
+        call.close();
+        joined(completer);
+        abort.check()?;
+        Ok::<_, Error>((root?, reach))
+    })?;
+    Ok(Ingested { root, reach, checkpoint })
+}
+
+/// Starts a thread whose panic ends the run.
+fn stage<'scope, T: Send + 'scope>(
+    stages: &'scope Scope<'scope, '_>,
+    abort: &'scope Abort,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    stages.spawn(move || {
+        let _guard = abort.on_panic();
+        work()
+    })
+}
+
+/// What a stage returns; its panic is passed on.
+fn joined<T>(stage: ScopedJoinHandle<'_, T>) -> T {
+    stage.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Starts a packer behind a queue of so many records. Its error ends the run.
+fn packer<'scope>(
+    stages: &'scope Scope<'scope, '_>,
+    shared: &'scope Ingest<'_>,
+    publisher: &'scope Publisher<'_>,
+    queued: usize,
+) -> (Sender<ToPacker>, ScopedJoinHandle<'scope, ()>) {
+    let (records, queue) = bounded::<ToPacker>(queued);
+    let packer = stage(stages, shared.abort, move || {
+        if let Err(error) = pack::run(&queue, publisher, shared.records) {
             shared.abort.raise(error);
         }
-        let root = assembler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        for packer in packers {
-            packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        // A packer that stops early must not stop those who feed it.
+        queue.iter().for_each(drop);
+    });
+    (records, packer)
+}
+
+/// Hands all of the input out and says how far that went. The workers end when the handout is gone.
+fn take_in<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    shared: &'env Ingest<'env>,
+    input: Input<'env>,
+    mut handout: Handout<'env>,
+) -> Reach {
+    let Ingest { root, monitor, abort, claims, stop, .. } = *shared;
+    let done = match input {
+        Input::Trees(trees) => {
+            Join::new(root, monitor, abort, *trees, handout, claims, stop).run(scope)
         }
-        shared.abort.check()?;
-        root
-    })
+        Input::Stream(mut stream, entry) => handout.stream(&mut *stream, *entry).map(|()| true),
+    };
+    match done {
+        Ok(true) => Reach::Whole,
+        Ok(false) => Reach::Part,
+        Err(error) => {
+            abort.raise(error);
+            Reach::Part
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
 use crate::id::ChunkId;
 use crate::monitor::Counter;
-use crate::pipeline::pack::FinishedRecord;
+use crate::pipeline::pack::{FinishedRecord, SealTicket, ToPacker};
 
 /// Fills records with new chunks and hands them on, compressed.
 pub struct RecordBuilder<'a> {
@@ -19,7 +19,7 @@ pub struct RecordBuilder<'a> {
     filled: usize,
     rows: Vec<ChunkRow>,
     encoder: Encoder,
-    records: Sender<FinishedRecord>,
+    records: Sender<ToPacker>,
 }
 
 impl<'a> RecordBuilder<'a> {
@@ -32,7 +32,7 @@ impl<'a> RecordBuilder<'a> {
         kind: RecordKind,
         full_bytes: usize,
         room_bytes: usize,
-        records: Sender<FinishedRecord>,
+        records: Sender<ToPacker>,
     ) -> Result<Self> {
         Ok(RecordBuilder {
             shared,
@@ -145,6 +145,27 @@ impl<'a> RecordBuilder<'a> {
         sent
     }
 
+    /// Closes the record being filled and asks the packer to make durable what it was fed.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn seal(&mut self, ticket: SealTicket) -> Result<()> {
+        self.flush()?;
+        let _ = self.records.send(ToPacker::Seal(ticket));
+        Ok(())
+    }
+
+    /// Closes the record being filled and says that no more will come; `answered` is the last round
+    /// of tickets that this feeder answered.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn leave(mut self, answered: u64) -> Result<()> {
+        let flushed = self.flush();
+        let _ = self.records.send(ToPacker::Left { answered });
+        flushed
+    }
+
     fn send(&mut self, raw: &[u8], chunks: Vec<ChunkRow>) -> Result<()> {
         let sealer = self.shared.sealer;
         let mut bytes = self.shared.records.take();
@@ -155,7 +176,7 @@ impl<'a> RecordBuilder<'a> {
             self.shared.monitor.add(Counter::CompressedBytes, u64::from(head.stored_bytes));
         }
         // The packer is there until all builders are gone, except when it panicked.
-        let _ = self.records.send(FinishedRecord { head, bytes });
+        let _ = self.records.send(ToPacker::Record(FinishedRecord { head, bytes }));
         Ok(())
     }
 }

@@ -2,7 +2,9 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use super::checkpoint::SealCall;
 use crate::chunk::Cutter;
 use crate::codec::Codec;
 use crate::dedup::Claims;
@@ -33,6 +35,10 @@ pub struct Ingest<'a> {
     pub monitor: &'a Monitor,
     /// The end of the run, if it comes early.
     pub abort: &'a Abort,
+    /// Set by whoever wants the run to end early, with what is done by then.
+    pub stop: &'a AtomicBool,
+    /// Calls on the workers to hand over what they hold back.
+    pub seal_call: &'a SealCall,
     /// Seals records.
     pub sealer: &'a Sealer,
     /// Buffers for finished records.

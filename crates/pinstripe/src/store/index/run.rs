@@ -340,8 +340,11 @@ pub(super) struct Pages<'i> {
 #[derive(Default)]
 pub(super) struct PageCache {
     /// The one used last is at the end.
-    pages: Mutex<VecDeque<((SetId, u32), Arc<Page>)>>,
+    pages: Mutex<VecDeque<(PageName, Arc<Page>)>>,
 }
+
+/// A page by its run and number.
+type PageName = (SetId, u32);
 
 impl PageCache {
     /// A page, read by `read` when it is not there. No lock is held meanwhile.

@@ -1,0 +1,314 @@
+//! The config file: named stores, named backups, retention. doc/config.md says what may stand in it.
+//!
+//! Invariants: what is not understood is refused with file, line and what was expected; paths are
+//! absolute; an option on the command line outranks the file. The file is read when something is
+//! asked of it, so a broken one does not stop a verb that needs none.
+
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use pinstripe::error::{Error, Kind, Result};
+use serde::Serialize;
+
+use self::reader::{Source, Table, nearest};
+use crate::args::Common;
+use crate::credential::KeyArgs;
+use crate::place;
+
+/// The environment variable that names a config file.
+const VARIABLE: &str = "PINSTRIPE_CONFIG";
+
+/// A config file is written by hand.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+
+/// All that a config file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Config {
+    /// The store that is meant when none is named: a name in `stores`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_store: Option<String>,
+    /// Stores by name.
+    #[serde(rename = "store", skip_serializing_if = "BTreeMap::is_empty")]
+    pub stores: BTreeMap<String, StoreEntry>,
+    /// Backups by name.
+    #[serde(rename = "backup", skip_serializing_if = "BTreeMap::is_empty")]
+    pub backups: BTreeMap<String, BackupEntry>,
+    /// What `forget` keeps when its options say nothing.
+    #[serde(skip_serializing_if = "Retention::is_empty")]
+    pub retention: Retention,
+}
+
+/// A store with a name: where it is and how it is unlocked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct StoreEntry {
+    /// Any one member.
+    pub member: PathBuf,
+    /// A file whose first line is the password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+    /// A command that prints the password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_command: Option<String>,
+    /// A key file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+}
+
+/// A backup with a name: what to back up, and where.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct BackupEntry {
+    /// The store, a name; the default one without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// Files and directories.
+    pub paths: Vec<PathBuf>,
+    /// Patterns of what to leave out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    /// Files with such patterns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude_file: Vec<PathBuf>,
+    /// Leave out what lies in caches.
+    pub exclude_caches: bool,
+    /// Do not enter other file systems.
+    pub one_file_system: bool,
+    /// Words that the snapshots carry.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// The machine's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+/// Which snapshots stay; what is not said keeps nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Retention {
+    /// So many of the newest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_last: Option<u64>,
+    /// The newest of each of so many hours that have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_hourly: Option<u64>,
+    /// The same of days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_daily: Option<u64>,
+    /// The same of weeks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_weekly: Option<u64>,
+    /// The same of months.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_monthly: Option<u64>,
+    /// The same of years.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_yearly: Option<u64>,
+    /// All that are younger than this, as `forget --keep-within` reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_within: Option<String>,
+    /// All that carry one of these tags.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep_tag: Vec<String>,
+}
+
+impl Retention {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Retention::default()
+    }
+}
+
+impl Config {
+    /// Reads the file that was named, or the one in its usual place, if there is one; says which
+    /// it was.
+    ///
+    /// # Errors
+    /// When a file that was named cannot be read; when a file says what is not understood.
+    pub fn load(common: &Common) -> Result<(Config, Option<PathBuf>)> {
+        let named = common.config.clone().or_else(|| place::set(VARIABLE).map(PathBuf::from));
+        let is_named = named.is_some();
+        let Some(file) = named.or_else(usual_place) else { return Ok((Config::default(), None)) };
+        let bytes = match std::fs::metadata(&file).and_then(|it| match it.len() {
+            0..=FILE_MAX_BYTES => std::fs::read(&file),
+            _ => Err(std::io::Error::from(std::io::ErrorKind::FileTooLarge)),
+        }) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => {
+                return Ok((Config::default(), None));
+            }
+            Err(error) => return Err(Error::io("cannot read the config file", &file, error)),
+        };
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let good = error.utf8_error().valid_up_to();
+            Error::new(Kind::Usage, "the config file is no UTF-8")
+                .at(&file)
+                .expected("UTF-8", format!("something else at byte {good}"))
+        })?;
+        let home = place::set("HOME").map(PathBuf::from);
+        let config = Config::parse(&file, &text, home.as_deref())?;
+        Ok((config, Some(file)))
+    }
+
+    /// Reads the text of a config file.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] with file and line for whatever is not understood.
+    pub fn parse(file: &Path, text: &str, home: Option<&Path>) -> Result<Config> {
+        let source = Source { file, text, home };
+        let parsed = toml::de::DeTable::parse(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let what = error.message().lines().collect::<Vec<_>>().join(", ");
+            source.error(at, format!("this is no TOML: {what}"))
+        })?;
+        let mut table = Table::new(&source, "", parsed.get_ref());
+        let mut config = Config {
+            stores: each(table.named_tables("store")?, store_entry)?,
+            backups: each(table.named_tables("backup")?, backup_entry)?,
+            retention: table.table("retention")?.map_or(Ok(Retention::default()), retention)?,
+            default_store: None,
+        };
+        config.default_store = table.string("default-store")?;
+        let check = |name: &Option<String>, table: &Table<'_>, key: &str| match name {
+            Some(name) if !config.stores.contains_key(name) => {
+                let error = table.error(key, format!("no store is named '{name}'"));
+                Err(error.advice(config.advice_for_store(name)))
+            }
+            _ => Ok(()),
+        };
+        check(&config.default_store, &table, "default-store")?;
+        for (name, inner) in table.named_tables("backup")? {
+            check(&config.backups[&name].store, &inner, "store")?;
+        }
+        table.finish()?;
+        Ok(config)
+    }
+
+    /// The store of this name.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] with the nearest name.
+    pub fn store(&self, name: &str) -> Result<&StoreEntry> {
+        self.stores.get(name).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("the config file names no store '{name}'"))
+                .advice(self.advice_for_store(name))
+        })
+    }
+
+    /// What opens a store of which a member lies in one of these places.
+    pub fn key_of(&self, places: &[&Path]) -> KeyArgs {
+        let is_it = |entry: &&StoreEntry| {
+            let real = std::fs::canonicalize(&entry.member);
+            places.iter().any(|&place| place == entry.member)
+                || real.is_ok_and(|real| places.contains(&&*real))
+        };
+        let entry = self.stores.values().find(is_it).cloned().unwrap_or_default();
+        KeyArgs {
+            password_file: entry.password_file,
+            password_command: entry.password_command,
+            key_file: entry.key_file,
+        }
+    }
+
+    /// The backup of this name.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] with the nearest name.
+    pub fn backup(&self, name: &str) -> Result<&BackupEntry> {
+        let names: Vec<_> = self.backups.keys().map(String::as_str).collect();
+        self.backups.get(name).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("the config file names no backup '{name}'"))
+                .advice(advice("backup", name, &names))
+        })
+    }
+
+    fn advice_for_store(&self, name: &str) -> String {
+        let names: Vec<_> = self.stores.keys().map(String::as_str).collect();
+        advice("store", name, &names)
+    }
+}
+
+fn advice(what: &str, name: &str, names: &[&str]) -> String {
+    match nearest(name, names) {
+        Some(near) => format!("the nearest name is '{near}'"),
+        None if names.is_empty() => format!("write a table [{what}.{name}]"),
+        None => format!("the names are: {}", names.join(", ")),
+    }
+}
+
+/// `$XDG_CONFIG_HOME/pinstripe/config.toml`, or the same below `~/.config`.
+fn usual_place() -> Option<PathBuf> {
+    Some(place::config_dir()?.join("pinstripe/config.toml"))
+}
+
+fn each<T>(
+    tables: Vec<(String, Table<'_>)>,
+    read: fn(Table<'_>) -> Result<T>,
+) -> Result<BTreeMap<String, T>> {
+    tables.into_iter().map(|(name, table)| Ok((name, read(table)?))).collect()
+}
+
+fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
+    let entry = StoreEntry {
+        member: table.path("member")?.unwrap_or_default(),
+        password_file: table.path("password-file")?,
+        password_command: table.string("password-command")?,
+        key_file: table.path("key-file")?,
+    };
+    let ways =
+        [entry.password_file.is_some(), entry.password_command.is_some(), entry.key_file.is_some()];
+    if ways.into_iter().filter(|&way| way).count() > 1 {
+        let what = "one of password-file, password-command and key-file is enough";
+        return Err(table.error("password-file", what));
+    }
+    if entry.member.as_os_str().is_empty() {
+        let what = "a store needs its 'member': the directory of any one member";
+        return Err(table.error("member", what));
+    }
+    table.finish()?;
+    Ok(entry)
+}
+
+fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
+    let entry = BackupEntry {
+        store: table.string("store")?,
+        paths: table.paths("paths")?,
+        exclude: table.strings("exclude")?,
+        exclude_file: table.paths("exclude-file")?,
+        exclude_caches: table.flag("exclude-caches")?,
+        one_file_system: table.flag("one-file-system")?,
+        tags: table.strings("tags")?,
+        host: table.string("host")?,
+    };
+    if entry.paths.is_empty() {
+        return Err(table.error("paths", "a backup needs its 'paths': what to back up"));
+    }
+    for tag in &entry.tags {
+        crate::args::tag(tag).map_err(|what| table.error("tags", what))?;
+    }
+    if let Err(error) = pinstripe::walk::Exclude::new(&entry.exclude) {
+        return Err(table.error("exclude", error.what()));
+    }
+    table.finish()?;
+    Ok(entry)
+}
+
+fn retention(mut table: Table<'_>) -> Result<Retention> {
+    let retention = Retention {
+        keep_last: table.number("keep-last")?,
+        keep_hourly: table.number("keep-hourly")?,
+        keep_daily: table.number("keep-daily")?,
+        keep_weekly: table.number("keep-weekly")?,
+        keep_monthly: table.number("keep-monthly")?,
+        keep_yearly: table.number("keep-yearly")?,
+        keep_within: table.string("keep-within")?,
+        keep_tag: table.strings("keep-tag")?,
+    };
+    table.finish()?;
+    Ok(retention)
+}

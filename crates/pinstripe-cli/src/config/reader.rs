@@ -1,0 +1,260 @@
+//! Reading a table of the config file key by key.
+//!
+//! Invariants: every key that is asked for is remembered, so that what is left over at the end is
+//! unknown and refused with its line and the nearest key that would have been known; a value of
+//! another type is refused with its line and what was expected. Nothing is passed over.
+
+use std::path::{Path, PathBuf};
+
+use pinstripe::error::{Error, Kind, Result};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The text of a config file, for turning places in it into lines.
+pub struct Source<'a> {
+    /// Where it was read.
+    pub file: &'a Path,
+    /// What was read.
+    pub text: &'a str,
+    /// What `~` stands for, where that is known.
+    pub home: Option<&'a Path>,
+}
+
+impl Source<'_> {
+    /// An error at a byte of the text.
+    pub fn error(&self, byte: usize, what: impl Into<String>) -> Error {
+        let byte = byte.min(self.text.len());
+        let line = self.text.as_bytes()[..byte].iter().filter(|&&it| it == b'\n').count() + 1;
+        let place = format!("{}:{line}", self.file.display());
+        Error::new(Kind::Usage, what).at(Path::new(&place))
+    }
+}
+
+/// One table, while its keys are asked for.
+pub struct Table<'a> {
+    source: &'a Source<'a>,
+    /// How the table is called in messages; empty for the whole file.
+    name: String,
+    table: &'a DeTable<'a>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Table<'a> {
+    /// A table to be read.
+    pub fn new(source: &'a Source<'a>, name: impl Into<String>, table: &'a DeTable<'a>) -> Self {
+        Table { source, name: name.into(), table, known: Vec::new() }
+    }
+
+    fn value(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.known.push(key);
+        self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
+    }
+
+    fn wrong<T>(&self, key: &str, expected: &str, found: &Spanned<DeValue<'_>>) -> Result<T> {
+        let name =
+            if self.name.is_empty() { String::new() } else { format!(" in [{}]", self.name) };
+        Err(self
+            .source
+            .error(found.span().start, format!("'{key}'{name} has a value of the wrong type"))
+            .expected(expected, kind_of(found.get_ref())))
+    }
+
+    /// A string.
+    pub fn string(&mut self, key: &'static str) -> Result<Option<String>> {
+        match self.value(key) {
+            None => Ok(None),
+            Some(value) => match value.get_ref() {
+                DeValue::String(text) if !text.is_empty() => Ok(Some(text.to_string())),
+                _ => self.wrong(key, "a string that is not empty", value),
+            },
+        }
+    }
+
+    /// A boolean; `false` when it is not there.
+    pub fn flag(&mut self, key: &'static str) -> Result<bool> {
+        match self.value(key) {
+            None => Ok(false),
+            Some(value) => match value.get_ref() {
+                DeValue::Boolean(flag) => Ok(*flag),
+                _ => self.wrong(key, "true or false", value),
+            },
+        }
+    }
+
+    /// A whole number that is not negative.
+    pub fn number(&mut self, key: &'static str) -> Result<Option<u64>> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        if let DeValue::Integer(number) = value.get_ref()
+            && let Ok(number) = u64::from_str_radix(number.as_str(), number.radix())
+        {
+            return Ok(Some(number));
+        }
+        self.wrong(key, "a whole number from 0", value)
+    }
+
+    /// A list of strings; none when it is not there.
+    pub fn strings(&mut self, key: &'static str) -> Result<Vec<String>> {
+        let Some(value) = self.value(key) else { return Ok(Vec::new()) };
+        let DeValue::Array(items) = value.get_ref() else {
+            return self.wrong(key, "a list of strings", value);
+        };
+        let mut strings = Vec::new();
+        for item in items {
+            match item.get_ref() {
+                DeValue::String(text) if !text.is_empty() => strings.push(text.to_string()),
+                _ => return self.wrong(key, "a list of strings, none empty", item),
+            }
+        }
+        Ok(strings)
+    }
+
+    /// An absolute path; `~/` at its beginning is the home directory.
+    pub fn path(&mut self, key: &'static str) -> Result<Option<PathBuf>> {
+        let Some(text) = self.string(key)? else { return Ok(None) };
+        let at = self.place(key);
+        self.absolute(key, &text, at).map(Some)
+    }
+
+    /// A list of such paths.
+    pub fn paths(&mut self, key: &'static str) -> Result<Vec<PathBuf>> {
+        let texts = self.strings(key)?;
+        let at = self.place(key);
+        texts.iter().map(|text| self.absolute(key, text, at)).collect()
+    }
+
+    fn absolute(&self, key: &str, text: &str, at: usize) -> Result<PathBuf> {
+        if let Some(below) = text.strip_prefix("~/").or((text == "~").then_some("")) {
+            let home = self.source.home.ok_or_else(|| {
+                self.source.error(at, format!("'{key}' begins with ~, and HOME is not set"))
+            })?;
+            return Ok(if below.is_empty() { home.to_owned() } else { home.join(below) });
+        }
+        if !text.starts_with('/') {
+            return Err(self
+                .source
+                .error(at, format!("'{key}' is no absolute path"))
+                .expected("a path that begins with / or ~/", format!("'{text}'"))
+                .advice("what a config file names must not depend on where a command is run"));
+        }
+        Ok(PathBuf::from(text))
+    }
+
+    /// The tables of a table: `[store.NAME]`.
+    pub fn named_tables(&mut self, key: &'static str) -> Result<Vec<(String, Table<'a>)>> {
+        let Some(value) = self.value(key) else { return Ok(Vec::new()) };
+        let DeValue::Table(tables) = value.get_ref() else {
+            return self.wrong(key, &format!("tables [{key}.NAME]"), value);
+        };
+        let mut found = Vec::new();
+        for (name, inner) in tables {
+            let DeValue::Table(table) = inner.get_ref() else {
+                return Err(self
+                    .source
+                    .error(name.span().start, format!("'{name}' in [{key}] is no table"))
+                    .expected(format!("a table [{key}.NAME]"), kind_of(inner.get_ref())));
+            };
+            if name.get_ref().is_empty() || name.get_ref().contains('/') {
+                return Err(self
+                    .source
+                    .error(name.span().start, format!("[{key}.NAME] needs a name without /")));
+            }
+            let (name, source) = (name.get_ref().to_string(), self.source);
+            found.push((name.clone(), Table::new(source, format!("{key}.{name}"), table)));
+        }
+        Ok(found)
+    }
+
+    /// The one table of this name.
+    pub fn table(&mut self, key: &'static str) -> Result<Option<Table<'a>>> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(Some(Table::new(self.source, key, table))),
+            _ => self.wrong(key, &format!("a table [{key}]"), value),
+        }
+    }
+
+    /// An error about the value of a key, or about the table when it is not there.
+    pub fn error(&self, key: &str, what: impl Into<String>) -> Error {
+        self.source.error(self.place(key), what)
+    }
+
+    /// Where the value of a key stands; the first key of the table when it is not there.
+    fn place(&self, key: &str) -> usize {
+        let value = self.table.iter().find(|(name, _)| name.get_ref() == key);
+        let first = self.table.iter().map(|(name, _)| name.span().start).min().unwrap_or(0);
+        value.map_or(first, |(_, value)| value.span().start)
+    }
+
+    /// Refuses keys that nobody has asked for.
+    ///
+    /// # Errors
+    /// About the first such key of the file.
+    pub fn finish(self) -> Result<()> {
+        let is_unknown = |name: &&Spanned<toml::de::DeString<'_>>| {
+            !self.known.iter().any(|it| it == name.get_ref())
+        };
+        let unknown = self.table.iter().map(|(name, _)| name).filter(is_unknown);
+        let Some(name) = unknown.min_by_key(|name| name.span().start) else { return Ok(()) };
+        let within = match self.name.as_str() {
+            "" => String::new(),
+            table => format!(" in [{table}]"),
+        };
+        let error = self.source.error(name.span().start, format!("unknown key '{name}'{within}"));
+        Err(match nearest(name.get_ref(), &self.known) {
+            Some(near) => error.advice(format!("the nearest known key is '{near}'")),
+            None => error.advice(format!("known keys are: {}", self.known.join(", "))),
+        })
+    }
+}
+
+fn kind_of(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(text) if text.is_empty() => "an empty string",
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// The known word that takes the fewest changes of one letter, if it is near at all.
+pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let changes = |known: &&str| distance(word, known);
+    let near = known.iter().min_by_key(|known| changes(known))?;
+    (changes(near) <= near.len().max(3) / 2).then_some(near)
+}
+
+/// How many letters must be added, taken away or replaced to get from one word to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (done, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = done + 1;
+        for (at, other) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = row[at + 1];
+            row[at + 1] = replaced.min(diagonal + 1).min(row[at] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_words_are_found_and_far_ones_are_not() {
+        let known = ["exclude", "exclude-file", "tags", "host"];
+        assert_eq!(nearest("exlude", &known), Some("exclude"));
+        assert_eq!(nearest("tag", &known), Some("tags"));
+        assert_eq!(nearest("exclude_file", &known), Some("exclude-file"));
+        assert_eq!(nearest("retention", &known), None);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+    }
+}

@@ -1,0 +1,112 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Config> {
+    Config::parse(Path::new("c.toml"), text, Some(Path::new("/home/me")))
+}
+
+#[track_caller]
+fn refused(text: &str) -> String {
+    let error = parse(text).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    format!("{error} | {}", error.advice_text().unwrap_or("-"))
+}
+
+#[test]
+fn the_documented_example_says_what_it_says() {
+    let page = include_str!("../../../../doc/config.md");
+    let (_, rest) = page.split_once("```toml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let config = parse(example).unwrap();
+    assert_eq!(config.default_store.as_deref(), Some("home"));
+    assert_eq!(config.stores["home"].member, Path::new("/mnt/a/store"));
+    let work = &config.backups["documents"];
+    assert_eq!(work.paths[0], Path::new("/home/me/Documents"));
+    assert!(work.exclude_caches && !config.retention.is_empty());
+    // Every key that is known stands in the example, so none is left undocumented.
+    let keys = "default-store member password-file password-command key-file store paths exclude \
+                exclude-file exclude-caches one-file-system tags host keep-last keep-hourly \
+                keep-daily keep-weekly keep-monthly keep-yearly keep-within keep-tag";
+    for key in keys.split_whitespace() {
+        assert!(page.contains(&format!("`{key}`")), "{key}");
+    }
+}
+
+#[test]
+fn what_is_unknown_is_refused_with_its_line_and_the_nearest_key() {
+    let text = "[backup.x]\npaths = ['/a']\nexlude = ['b']\n";
+    assert_eq!(
+        refused(text),
+        "c.toml:3: unknown key 'exlude' in [backup.x] | the nearest known key is 'exclude'"
+    );
+    assert!(refused("\n[stores.a]\nmember = '/a'\n").starts_with("c.toml:2: unknown key 'stores'"));
+    let text = "[store.a]\nmember = '/a'\nfrobnicate = 1\n";
+    assert!(refused(text).contains("known keys are: member, password-file"));
+}
+
+#[test]
+fn wrong_types_are_refused_with_their_line() {
+    let cases = [
+        ("[store.a]\nmember = 5", "c.toml:2", "a string that is not empty", "a number"),
+        ("[store.a]\nmember = ''", "c.toml:2", "a string that is not empty", "an empty string"),
+        ("[backup.a]\npaths = '/x'", "c.toml:2", "a list of strings", "a string"),
+        ("[backup.a]\npaths = ['/x',\n 7]", "c.toml:3", "a list of strings", "a number"),
+        ("[backup.a]\npaths = ['/x']\nexclude-caches = 'yes'", ":3", "true or false", "a string"),
+        ("[retention]\nkeep-last = -1", "c.toml:2", "a whole number", "a number"),
+        ("[retention]\nkeep-last = 1.5", "c.toml:2", "a whole number", "with a fraction"),
+        ("retention = 3", "c.toml:1", "a table [retention]", "a number"),
+        ("[store]\na = 3", "c.toml:2", "a table [store.NAME]", "a number"),
+        ("store = 3", "c.toml:1", "tables [store.NAME]", "a number"),
+    ];
+    for (text, place, expected, found) in cases {
+        let told = refused(text);
+        for part in [place, expected, found] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let cases = [
+        ("[store.a]\nmember = 'rel'", "no absolute path"),
+        ("[store.a]\n", "needs its 'member'"),
+        ("[store.a]\nmember='/a'\nkey-file='/k'\npassword-file='/p'", "is enough"),
+        ("[backup.a]\nstore='nowhere'\npaths=['/a']", "no store is named 'nowhere'"),
+        ("[backup.a]\npaths=[]", "needs its 'paths'"),
+        ("[backup.a]\npaths=['/a']\ntags=['a b']", "one word"),
+        ("[backup.a]\npaths=['/a']\nexclude=['[x']", "exclude pattern"),
+        ("default-store = 'a'", "no store is named 'a'"),
+        ("[store.a\n", "no TOML"),
+        ("[store.a]\nmember='/a'\nmember='/b'", "no TOML"),
+        ("[store.'a/b']\nmember='/a'", "without /"),
+    ];
+    for (text, part) in cases {
+        assert!(refused(text).contains(part), "{part}: {}", refused(text));
+    }
+    let error = Config::parse(Path::new("c"), "[store.a]\nmember = '~/x'", None).unwrap_err();
+    assert!(error.to_string().contains("HOME is not set"), "{error}");
+}
+
+#[test]
+fn names_that_are_not_there_bring_the_nearest() {
+    let config = parse("[store.home]\nmember='~/s'\n[backup.docs]\npaths=['~']").unwrap();
+    assert_eq!(config.stores["home"].member, Path::new("/home/me/s"));
+    assert_eq!(config.backups["docs"].paths, [Path::new("/home/me")]);
+    let advice = |error: Error| error.advice_text().unwrap().to_owned();
+    assert_eq!(advice(config.store("hmoe").unwrap_err()), "the nearest name is 'home'");
+    assert_eq!(advice(config.backup("photographs").unwrap_err()), "the names are: docs");
+    assert_eq!(parse("").unwrap(), Config::default());
+}
+
+#[test]
+fn no_text_makes_it_panic() {
+    let good = "default-store='a'\n[store.a]\nmember='/a'\n[backup.b]\npaths=['/x','~/y']\n\
+                tags=['t']\n[retention]\nkeep-last=3\nkeep-within='30d'\n";
+    parse(good).unwrap();
+    for end in 0..good.len() {
+        let _ = parse(&good[..end]);
+        for instead in ["\0", "'", "[", "]", "=", "\n", "é", "{", "0x", "."] {
+            let _ = parse(&format!("{}{instead}{}", &good[..end], &good[end + 1..]));
+        }
+    }
+}

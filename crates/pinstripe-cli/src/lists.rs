@@ -1,0 +1,121 @@
+//! Lists from files: paths for `--files-from`, patterns for `--exclude-file`.
+//!
+//! A list is bytes, for names are. Nothing of it is passed over silently: what cannot be meant is
+//! an error that names the list and the line.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::walk::Exclude;
+
+/// A list longer than this is none: it would be a device, or another file by mistake.
+const LIST_MAX_BYTES: u64 = 256 << 20;
+
+/// The paths that a list names, one on each line, or each up to a zero byte. `-` is standard
+/// input. Empty lines name nothing.
+///
+/// # Errors
+/// When the list cannot be read, is too long, or names nothing.
+pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
+    let bytes = if list == Path::new("-") {
+        read(io::stdin().lock(), Path::new("standard input"))?
+    } else {
+        read_file(list)?
+    };
+    let end = if ends_with_zero { b'\0' } else { b'\n' };
+    let mut paths = Vec::new();
+    for (number, name) in bytes.split(|&byte| byte == end).enumerate() {
+        if name.contains(&0) {
+            return Err(Error::new(Kind::Usage, format!("line {} has a zero byte", number + 1))
+                .at(list)
+                .advice("a list of names that end with a zero byte needs --from0"));
+        }
+        if !name.is_empty() {
+            paths.push(PathBuf::from(OsStr::from_bytes(name)));
+        }
+    }
+    if paths.is_empty() {
+        return Err(Error::new(Kind::Usage, "the list names no path").at(list));
+    }
+    Ok(paths)
+}
+
+/// The patterns of a list: one on each line; empty lines and lines that begin with `#` are none.
+///
+/// # Errors
+/// When the list cannot be read or a pattern makes no sense.
+pub fn patterns(list: &Path) -> Result<Vec<Vec<u8>>> {
+    let bytes = read_file(list)?;
+    let mut patterns = Vec::new();
+    for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        if let Err(error) = Exclude::new([line]) {
+            let place = format!("{}:{}", list.display(), number + 1);
+            return Err(error.at(Path::new(&place)));
+        }
+        patterns.push(line.to_vec());
+    }
+    Ok(patterns)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(|error| Error::io("cannot open the list", path, error))?;
+    read(file, path)
+}
+
+fn read(source: impl Read, place: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source
+        .take(LIST_MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::io("cannot read the list", place, error))?;
+    if bytes.len() as u64 > LIST_MAX_BYTES {
+        return Err(Error::new(Kind::Usage, "too long for a list")
+            .at(place)
+            .expected(format!("at most {LIST_MAX_BYTES} bytes"), "more"));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(content: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        file
+    }
+
+    #[test]
+    fn paths_are_bytes_up_to_the_end_that_was_said() {
+        let lines = list(b"/a b\n\n-x\n/\xff");
+        let named = paths(lines.path(), false).unwrap();
+        let named: Vec<_> = named.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        assert_eq!(named, [&b"/a b"[..], b"-x", b"/\xff"]);
+        let zeros = list(b"/a\nb\0/c\0");
+        assert_eq!(paths(zeros.path(), true).unwrap(), ["/a\nb", "/c"].map(PathBuf::from));
+        let refused = paths(zeros.path(), false).unwrap_err();
+        assert!(refused.to_string().contains("line 2 has a zero byte"), "{refused}");
+        assert_eq!(paths(list(b"\n").path(), false).unwrap_err().kind(), Kind::Usage);
+        let missing = paths(Path::new("/no/such/list"), false).unwrap_err();
+        assert_eq!(missing.kind(), Kind::NotFound);
+    }
+
+    #[test]
+    fn patterns_may_have_remarks_and_a_bad_one_is_placed() {
+        let good = list(b"# caches\n\n*.o\r\n\\#odd\n");
+        assert_eq!(patterns(good.path()).unwrap(), [&b"*.o"[..], b"\\#odd"]);
+        let bad = list(b"*.o\n[a\n");
+        let error = patterns(bad.path()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.place().unwrap().to_string_lossy().ends_with(":2"), "{error}");
+    }
+}

@@ -1,0 +1,132 @@
+//! `pinstripe catalog`: the file that searches are answered from.
+
+use std::path::PathBuf;
+
+use pinstripe::error::Result;
+use pinstripe::monitor::Counter;
+use pinstripe::ops::catalog;
+use pinstripe::store::Store;
+use pinstripe::units::{format_count, format_size};
+
+use super::counted;
+use crate::event::Event;
+use crate::place;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+use crate::time;
+
+/// Make the catalog of all snapshots anew, or look at it
+///
+/// The catalog is what 'find' and 'history' search. It is made from the snapshots, kept beside the
+/// store and brought up to date by each search; no backup and no restore needs it. It holds names
+/// in the clear, and only its owner may read it.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe catalog status
+  pinstripe catalog rebuild
+  pinstripe catalog rebuild --catalog /var/cache/names.sqlite")]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Throw the catalog away and make it from the snapshots
+    Rebuild,
+    /// Tell where it is, what it holds, and whether it is up to date
+    Status,
+}
+
+/// Where the catalog is.
+#[derive(clap::Args)]
+pub struct Place {
+    /// The catalog's file
+    ///
+    /// Without this option it is $XDG_CACHE_HOME/pinstripe/STORE/catalog.sqlite, or below ~/.cache;
+    /// STORE is the store's id.
+    #[arg(long, value_name = "FILE", global = true, value_hint = clap::ValueHint::FilePath)]
+    catalog: Option<PathBuf>,
+}
+
+impl Place {
+    /// The catalog of a store.
+    ///
+    /// # Errors
+    /// When none was named and there is no home.
+    pub fn of(&self, store: &Store) -> Result<PathBuf> {
+        match &self.catalog {
+            Some(named) => Ok(named.clone()),
+            None => place::catalog(store.config.store),
+        }
+    }
+}
+
+/// How the filling of a catalog is measured: by what is read of the trees.
+pub const GAUGE: Gauge = Gauge {
+    label: "filling the catalog",
+    done_bytes: |monitor| monitor.get(Counter::FetchedBytes),
+    passes: 1,
+};
+
+impl Args {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Those of [`catalog::rebuild`] and [`catalog::status`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let place = self.place.of(&store)?;
+        if matches!(self.what, What::Rebuild) {
+            let ticker = run.ticker(GAUGE);
+            catalog::rebuild(&store, &place, &run.monitor)?;
+            drop(ticker);
+        }
+        let status = catalog::status(&store, &place)?;
+        let size = &status.size;
+        run.screen.say(&format!("the catalog {} has {}", place.display(), format_size(size.bytes)));
+        run.screen.say(&format!(
+            "{} of {}, {} of paths in {} directories",
+            counted(size.snapshots, "snapshot"),
+            sets(size.series),
+            counted(size.versions, "version"),
+            format_count(size.directories),
+        ));
+        if matches!(self.what, What::Rebuild) {
+            run.screen.say(&format!("made in {}", time::span(run.elapsed())));
+        } else {
+            run.screen.say(&truth(status.missing, status.gone));
+        }
+        Ok(Ending::done(
+            Event::default()
+                .with_path("catalog", &place)
+                .with("catalog_bytes", size.bytes)
+                .with("snapshots", size.snapshots)
+                .with("versions", size.versions)
+                .with("directories", size.directories)
+                .with("missing_snapshots", status.missing)
+                .with("gone_snapshots", status.gone),
+        ))
+    }
+}
+
+fn truth(missing: u64, gone: u64) -> String {
+    match (missing, gone) {
+        (0, 0) => "it is up to date".to_owned(),
+        _ => format!(
+            "the next search takes in {} and lets go of {}",
+            counted(missing, "snapshot"),
+            counted(gone, "snapshot")
+        ),
+    }
+}
+
+fn sets(series: u64) -> String {
+    let plural = if series == 1 { "" } else { "s" };
+    format!("{} set{plural} of sources", format_count(series))
+}

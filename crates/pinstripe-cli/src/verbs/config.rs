@@ -1,0 +1,66 @@
+//! `pinstripe config`: is the config file understood, and what does it say?
+
+use pinstripe::error::{Error, Kind, Result};
+
+use super::counted;
+use crate::config::Config;
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// Check the config file, or show what it says
+///
+/// The file names stores and backups and says what 'forget' keeps; doc/config.md lists its keys.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe config check
+  pinstripe config show
+  pinstripe config check --config ./new.toml && mv new.toml ~/.config/pinstripe/config.toml")]
+pub struct Args {
+    /// What to do
+    #[arg(value_enum, value_name = "ACT")]
+    act: Act,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Act {
+    /// Say whether all of it is understood
+    Check,
+    /// Print what it says, as it is understood
+    Show,
+}
+
+impl Args {
+    /// Reads the file and tells.
+    ///
+    /// # Errors
+    /// Those of [`Config::load`]; [`Kind::NotFound`] when there is none.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let (config, file) = Config::load(&run.common)?;
+        let Some(file) = file else {
+            return Err(Error::new(Kind::NotFound, "there is no config file").advice(
+                "write ~/.config/pinstripe/config.toml, or name one with --config or \
+                 PINSTRIPE_CONFIG",
+            ));
+        };
+        run.screen.event(&Event::new("config").with_path("file", &file).with_fields(&config))?;
+        if self.act == Act::Show {
+            let text = toml::to_string(&config).map_err(|error| {
+                Error::new(Kind::Unsupported, format!("the config cannot be shown: {error}"))
+            })?;
+            text.lines().try_for_each(|line| run.screen.row(&escape::text(line)))?;
+        } else {
+            let stores = counted(config.stores.len() as u64, "store");
+            let backups = counted(config.backups.len() as u64, "backup");
+            let rules = match config.retention.is_empty() {
+                true => "no retention",
+                false => "retention",
+            };
+            let file = escape::path(&file);
+            run.screen.say(&format!("{file} is understood: {stores}, {backups}, {rules}"));
+        }
+        let facts = Event::default().with("stores", config.stores.len());
+        Ok(Ending::done(facts.with("backups", config.backups.len())))
+    }
+}

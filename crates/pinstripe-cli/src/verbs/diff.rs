@@ -1,0 +1,126 @@
+//! `pinstripe diff`: what differs between two snapshots.
+
+use pinstripe::error::Result;
+use pinstripe::format::entry::Entry;
+use pinstripe::format::meta::FileKind;
+use pinstripe::ops::diff::{self, Sort, Totals};
+use pinstripe::units::format_size;
+
+use super::{counted, ls};
+use crate::escape;
+use crate::event::Event;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+
+/// Show what differs between two snapshots
+///
+/// One line for each path: A only the second has it, D only the first has it, M it holds or points
+/// to something else, T it is of another type, m only owner, mode, times or attributes differ.
+/// What both have alike is not even read, so that the time depends on what changed.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe diff 1a2b3c4d latest
+  pinstripe diff 1a2b3c4d 5e6f7a8b --json | jq -r 'select(.event == \"difference\") | .path'")]
+pub struct Args {
+    /// The snapshot to begin from: 'latest', or the beginning of its id
+    #[arg(value_name = "A")]
+    old: String,
+
+    /// The snapshot to end at
+    #[arg(value_name = "B")]
+    new: String,
+}
+
+const GAUGE: Gauge = Gauge {
+    label: "comparing",
+    done_bytes: |monitor| monitor.get(pinstripe::monitor::Counter::FetchedBytes),
+    passes: 1,
+};
+
+impl Args {
+    /// Prints the differences.
+    ///
+    /// # Errors
+    /// Those of [`diff::run`], and of standard output.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let ticker = run.ticker(GAUGE);
+        let mut show = |sort, old: Option<&Entry>, new: Option<&Entry>| {
+            if run.screen.is_json() {
+                run.screen.event(&event(sort, old, new))
+            } else {
+                let path = old.or(new).map_or_else(String::new, shown);
+                run.screen.row(&format!("{} {path}", letter(sort)))
+            }
+        };
+        let totals = diff::run(&store, &self.old, &self.new, &run.monitor, &mut show)?;
+        drop(ticker);
+        run.screen.say(&summary(&totals));
+        Ok(Ending::done(facts(&totals)))
+    }
+}
+
+fn shown(entry: &Entry) -> String {
+    let slash = if entry.meta.kind == FileKind::Directory { "/" } else { "" };
+    format!("/{}{slash}", escape::name(&entry.path))
+}
+
+fn letter(sort: Sort) -> char {
+    match sort {
+        Sort::Added => 'A',
+        Sort::Deleted => 'D',
+        Sort::Retyped => 'T',
+        Sort::Modified => 'M',
+        Sort::Metadata => 'm',
+    }
+}
+
+fn event(sort: Sort, old: Option<&Entry>, new: Option<&Entry>) -> Event {
+    let name = match sort {
+        Sort::Added => "added",
+        Sort::Deleted => "deleted",
+        Sort::Retyped => "retyped",
+        Sort::Modified => "modified",
+        Sort::Metadata => "metadata",
+    };
+    let path = old.or(new).map_or(&[][..], |entry| &entry.path);
+    let event =
+        Event::new("difference").with("change", name).with_name("path", &[b"/", path].concat());
+    let sides = [("old", old), ("new", new)];
+    sides.into_iter().fold(event, |event, (side, entry)| {
+        let Some(entry) = entry else { return event };
+        event
+            .with(&format!("{side}_type"), ls::kind_name(entry.meta.kind))
+            .with(&format!("{side}_mode"), format!("{:04o}", entry.meta.mode))
+            .with(&format!("{side}_bytes"), entry.size)
+            .with(&format!("{side}_mtime_seconds"), entry.meta.mtime.seconds)
+            .with(&format!("{side}_mtime_nanos"), entry.meta.mtime.nanos)
+    })
+}
+
+fn summary(totals: &Totals) -> String {
+    let Totals { added, deleted, retyped, modified, metadata, new_bytes, old_bytes } = totals;
+    if [added, deleted, retyped, modified, metadata].iter().all(|count| **count == 0) {
+        return "no difference".to_owned();
+    }
+    format!(
+        "{} added, {deleted} deleted, {modified} modified, {retyped} of another type, \
+         {metadata} with other metadata only; {} became {}",
+        counted(*added, "path"),
+        format_size(*old_bytes),
+        format_size(*new_bytes),
+    )
+}
+
+fn facts(totals: &Totals) -> Event {
+    Event::default()
+        .with("added", totals.added)
+        .with("deleted", totals.deleted)
+        .with("modified", totals.modified)
+        .with("retyped", totals.retyped)
+        .with("metadata", totals.metadata)
+        .with("new_bytes_in_differences", totals.new_bytes)
+        .with("old_bytes_in_differences", totals.old_bytes)
+}

@@ -1,0 +1,205 @@
+//! `pinstripe find`: names and paths over all snapshots.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use pinstripe::catalog::{Found, Holder, Query};
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::format::meta::FileKind;
+use pinstripe::ops::{find, snapshots};
+use pinstripe::store::Store;
+use pinstripe::walk::Glob;
+
+use super::catalog::{GAUGE, Place};
+use super::ls;
+use crate::args::{self, Size};
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::time;
+
+/// Find files by name or path over all snapshots
+///
+/// One line for each version of each path that matches: size in bytes, time of its last change,
+/// the first and last snapshot that hold it with their number, path. The answer comes from the
+/// catalog, a file beside the store that is made and brought up to date first where it has to be.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Patterns are matched against names at any depth, or against paths:
+  invoice.pdf      this name
+  '*invoice*'      any name with this in it
+  'src/*.c'        any end of a path
+  '/home/*/tmp'    a whole path
+  'build/'         directories of this name
+
+Examples:
+  pinstripe find '*invoice*'
+  pinstripe find '/etc/**' --snapshot latest --type symlink
+  pinstripe find '*.iso' --min-size 1G --host nas
+  pinstripe find '*.odt' --newer 2024-05-01 --json | jq -r .path")]
+pub struct Args {
+    /// What to look for
+    #[arg(value_name = "PATTERN")]
+    pattern: OsString,
+
+    /// Only in snapshots of this machine
+    #[arg(long, value_name = "NAME")]
+    host: Option<OsString>,
+
+    /// Only in this snapshot: 'latest', or the beginning of its id; may be given more than once
+    #[arg(long, value_name = "SNAPSHOT")]
+    snapshot: Vec<String>,
+
+    /// Only entries of this type
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<Type>,
+
+    /// Only what has at least this many bytes, as in 100M
+    #[arg(long, value_name = "SIZE", value_parser = args::size)]
+    min_size: Option<Size>,
+
+    /// Only what has at most this many bytes
+    #[arg(long, value_name = "SIZE", value_parser = args::size)]
+    max_size: Option<Size>,
+
+    /// Only what was changed last at this time or later: 2024-05-01, or '2024-05-01 12:30:00'
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    newer: Option<i64>,
+
+    /// Only what was changed last before this time
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    older: Option<i64>,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+/// The types of entries, as `ls --json` names them.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Type {
+    #[value(alias = "f")]
+    File,
+    #[value(alias = "d")]
+    Directory,
+    #[value(alias = "l")]
+    Symlink,
+    #[value(alias = "p")]
+    Fifo,
+    #[value(alias = "s")]
+    Socket,
+    #[value(alias = "c", name = "char_device")]
+    CharDevice,
+    #[value(alias = "b", name = "block_device")]
+    BlockDevice,
+}
+
+impl Args {
+    /// Looks.
+    ///
+    /// # Errors
+    /// Those of [`find::run`], and of standard output.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let glob = Glob::new(self.pattern.as_bytes())?;
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let query = self.query(glob, &store, run)?;
+        let place = self.place.of(&store)?;
+        let ticker = run.ticker(GAUGE);
+        let mut versions = 0_u64;
+        find::run(&store, &place, &query, &run.monitor, &mut |found| {
+            versions += 1;
+            if run.screen.is_json() {
+                run.screen.event(&event(&found))
+            } else {
+                run.screen.row(&line(&found))
+            }
+        })?;
+        drop(ticker);
+        if versions == 0 {
+            run.screen.say("nothing of this name is in any snapshot that was searched");
+        }
+        Ok(Ending::done(Event::default().with("versions", versions)))
+    }
+
+    fn query(&self, glob: Glob, store: &Store, run: &Run) -> Result<Query> {
+        let mut query = Query::new(glob);
+        query.host = self.host.as_ref().map(|host| host.as_bytes().to_vec());
+        query.kind = self.kind.map(Type::kind);
+        query.size.start = self.min_size.map_or(0, |size| size.0);
+        query.size.end = self.max_size.map_or(u64::MAX, |size| size.0.saturating_add(1));
+        query.mtime.start = self.newer.unwrap_or(i64::MIN);
+        query.mtime.end = self.older.unwrap_or(i64::MAX);
+        if query.size.is_empty() || query.mtime.is_empty() {
+            return Err(Error::new(Kind::Usage, "no size or time can be in an empty range")
+                .advice("give the smaller size to --min-size and the earlier time to --newer"));
+        }
+        if !self.snapshot.is_empty() {
+            let known = snapshots::run(store, &run.monitor)?;
+            let find = |name: &String| {
+                pinstripe::store::snapshots::find(&known, name).map(|snapshot| snapshot.id)
+            };
+            query.snapshots = Some(self.snapshot.iter().map(find).collect::<Result<HashSet<_>>>()?);
+        }
+        Ok(query)
+    }
+}
+
+impl Type {
+    fn kind(self) -> FileKind {
+        match self {
+            Type::File => FileKind::File,
+            Type::Directory => FileKind::Directory,
+            Type::Symlink => FileKind::Symlink,
+            Type::Fifo => FileKind::Fifo,
+            Type::Socket => FileKind::Socket,
+            Type::CharDevice => FileKind::CharDevice,
+            Type::BlockDevice => FileKind::BlockDevice,
+        }
+    }
+}
+
+fn line(found: &Found) -> String {
+    let slash = if found.kind == FileKind::Directory { "/" } else { "" };
+    format!(
+        "{:>12} {} {:<23} /{}{slash}",
+        found.size,
+        time::date(found.mtime.seconds),
+        holders(&found.snapshots),
+        escape::name(&found.path),
+    )
+}
+
+/// `1a2b3c4d`, or `1a2b3c4d..5e6f7a8b (12)`.
+pub fn holders(snapshots: &[Holder]) -> String {
+    match snapshots {
+        [] => "-".to_owned(),
+        [one] => one.id.short(),
+        [first, .., last] => {
+            format!("{}..{} ({})", first.id.short(), last.id.short(), snapshots.len())
+        }
+    }
+}
+
+/// A version as an event.
+fn event(found: &Found) -> Event {
+    facts(Event::new("found"), found).with_all(held_by(&found.snapshots))
+}
+
+/// What a version is.
+pub fn facts(event: Event, found: &Found) -> Event {
+    event
+        .with_name("path", &[b"/", &found.path[..]].concat())
+        .with("type", ls::kind_name(found.kind))
+        .with("mode", format!("{:04o}", found.mode))
+        .with("bytes", found.size)
+        .with("mtime_seconds", found.mtime.seconds)
+        .with("mtime_nanos", found.mtime.nanos)
+        .with_name("host", &found.host)
+}
+
+/// Who holds it.
+pub fn held_by(snapshots: &[Holder]) -> Event {
+    let ids: Vec<_> = snapshots.iter().map(|snapshot| snapshot.id.to_string()).collect();
+    Event::default().with("snapshots", ids)
+}

@@ -1,0 +1,194 @@
+//! `pinstripe forget`: what stays, what goes, and why.
+
+use pinstripe::clock;
+use pinstripe::error::{Kind, Result};
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::id::SnapshotId;
+use pinstripe::ops::forget::{self, Choice, Options, Verdict};
+use pinstripe::retention::Policy;
+use pinstripe::store::Store;
+use pinstripe::units::format_count;
+
+use super::{counted, snapshots};
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::table::{self, Side};
+use crate::time;
+
+/// Forget snapshots, by rules or by name
+///
+/// Nothing is deleted: a forgotten snapshot is shown no more, and 'pinstripe undelete' brings it
+/// back. Rules are applied to the snapshots of each host and its
+/// paths by themselves, and a snapshot stays if any rule keeps it. A snapshot from the future, by
+/// its own time, stays and counts for no rule. Days and weeks are those of this machine's zone.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+A rule of N days keeps the newest snapshot of each of the last N days that have one; so do the
+rules of hours, weeks (from Monday on), months and years.
+
+Examples:
+  pinstripe forget --keep-last 3 --keep-daily 14 --keep-monthly 12 --dry-run
+  pinstripe forget --keep-within 30d --keep-tag release --host web1
+  pinstripe forget 3f2a9c10")]
+pub struct Args {
+    /// Snapshots to forget, by the beginning of their ids
+    #[arg(value_name = "SNAPSHOT", conflicts_with_all = ["keep_last", "keep_hourly", "keep_daily",
+          "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag", "keep_within", "host"])]
+    snapshots: Vec<String>,
+
+    /// Keep the newest N
+    #[arg(long, value_name = "N")]
+    keep_last: Option<u64>,
+
+    /// Keep the newest of each of N hours
+    #[arg(long, value_name = "N")]
+    keep_hourly: Option<u64>,
+
+    /// Keep the newest of each of N days
+    #[arg(long, value_name = "N")]
+    keep_daily: Option<u64>,
+
+    /// Keep the newest of each of N weeks
+    #[arg(long, value_name = "N")]
+    keep_weekly: Option<u64>,
+
+    /// Keep the newest of each of N months
+    #[arg(long, value_name = "N")]
+    keep_monthly: Option<u64>,
+
+    /// Keep the newest of each of N years
+    #[arg(long, value_name = "N")]
+    keep_yearly: Option<u64>,
+
+    /// Keep all that carry this word; may be given more than once
+    #[arg(long, value_name = "TAG")]
+    keep_tag: Vec<String>,
+
+    /// Keep all that are at most so much older than the newest, as in 36h, 30d, 8w, 6m, 2y
+    ///
+    /// m is 30 days, y is 365 days. The newest snapshot counts, not the time of this machine.
+    #[arg(long, value_name = "SPAN", value_parser = time::parse_span)]
+    keep_within: Option<u64>,
+
+    /// Judge only snapshots of this host; the others stay
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+
+    /// Show what would be done, and do nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+
+    /// Go on when nothing would be left
+    #[arg(long)]
+    allow_empty: bool,
+}
+
+impl Args {
+    /// Judges, shows and marks.
+    ///
+    /// # Errors
+    /// Those of [`forget::run`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        if let Some(id) = self.damaged(run, &store)? {
+            if !self.dry_run {
+                forget::forget_damaged(&store, id)?;
+            }
+            run.screen.say(&format!("forgot snapshot {}, which cannot be read", id.short()));
+            return Ok(Ending::done(Event::default().with("forgotten", 1).with("kept", 0)));
+        }
+        let policy = self.policy();
+        let now = clock::now();
+        let choice = if self.snapshots.is_empty() {
+            Choice::Policy {
+                policy: &policy,
+                host: self.host.as_deref().map(str::as_bytes),
+                offset_seconds: time::offset_seconds(now.0),
+                now,
+            }
+        } else {
+            Choice::Named(&self.snapshots)
+        };
+        let options = Options { choice, dry_run: self.dry_run, allow_empty: self.allow_empty };
+        let verdicts = forget::run(&store, &options, &run.monitor)?;
+        show(run, &verdicts)?;
+        let goes = verdicts.iter().filter(|verdict| !verdict.stays()).count();
+        let kept = verdicts.len() - goes;
+        let verb = if self.dry_run { "would forget" } else { "forgot" };
+        run.screen.say(&format!(
+            "{verb} {}, kept {}",
+            counted(goes as u64, "snapshot"),
+            format_count(kept as u64)
+        ));
+        Ok(Ending::done(Event::default().with("forgotten", goes).with("kept", kept)))
+    }
+
+    fn policy(&self) -> Policy {
+        Policy {
+            last: self.keep_last,
+            hourly: self.keep_hourly,
+            daily: self.keep_daily,
+            weekly: self.keep_weekly,
+            monthly: self.keep_monthly,
+            yearly: self.keep_yearly,
+            tags: self.keep_tag.clone(),
+            within_seconds: self.keep_within,
+        }
+    }
+
+    /// The one snapshot that was named by its whole id and of which no member has a sound object.
+    fn damaged(&self, run: &Run, store: &Store) -> Result<Option<SnapshotId>> {
+        let [name] = self.snapshots.as_slice() else { return Ok(None) };
+        let Some(id) = SnapshotId::from_hex(name) else { return Ok(None) };
+        let known = pinstripe::store::snapshots::read(store, id);
+        match known {
+            Err(error) if error.kind() == Kind::Corrupt => {
+                run.monitor.note(&format!("snapshot {} cannot be read: {error}", id.short()));
+                Ok(Some(id))
+            }
+            Err(error) if error.kind() == Kind::Unsupported => Err(error),
+            _ => Ok(None),
+        }
+    }
+}
+
+const HEAD: [(&str, Side); 6] = [
+    ("", Side::Left),
+    ("snapshot", Side::Left),
+    ("time", Side::Left),
+    ("host", Side::Left),
+    ("why", Side::Left),
+    ("paths", Side::Left),
+];
+
+fn show(run: &Run, verdicts: &[Verdict]) -> Result<()> {
+    let why = |verdict: &Verdict| {
+        verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let row = |verdict: &Verdict| {
+        let Snapshot { id, created_seconds, host, .. } = &verdict.snapshot;
+        let fate = if verdict.stays() { "keep" } else { "forget" };
+        vec![
+            fate.to_owned(),
+            id.short(),
+            time::date(*created_seconds),
+            escape::name(host),
+            escape::text(&why(verdict)).to_string(),
+            snapshots::paths(&verdict.snapshot),
+        ]
+    };
+    for verdict in verdicts {
+        let event = Event::new("verdict")
+            .with_all(snapshots::facts(&verdict.snapshot))
+            .with("stays", verdict.stays())
+            .with("why", verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
+        run.screen.event(&event)?;
+    }
+    let rows: Vec<_> = verdicts.iter().map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    table::lines(&HEAD, &rows).iter().try_for_each(|line| run.screen.row(line))
+}

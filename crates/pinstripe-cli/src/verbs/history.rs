@@ -1,0 +1,96 @@
+//! `pinstripe history`: every version of one path.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use pinstripe::catalog::Version;
+use pinstripe::error::Result;
+use pinstripe::ops::history;
+
+use super::catalog::{GAUGE, Place};
+use super::find::{facts, held_by, holders};
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::table::{self, Side};
+use crate::time;
+
+/// Show every version of a path over all snapshots
+///
+/// Oldest first, one table for each host and set of sources: the time of the first snapshot that
+/// holds the version, its size in bytes, when it was changed, what is other than before, and the
+/// first and last snapshot that hold it with their number. Where the path was not there although
+/// it had been before, the line says 'gone'.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe history /etc/passwd
+  pinstripe history /home/me/thesis.odt --json | jq .snapshots")]
+pub struct Args {
+    /// The path, from the root on
+    #[arg(value_name = "PATH")]
+    path: OsString,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Args {
+    /// Prints the versions.
+    ///
+    /// # Errors
+    /// Those of [`history::run`], and of standard output.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let place = self.place.of(&store)?;
+        let ticker = run.ticker(GAUGE);
+        let all = history::run(&store, &place, self.path.as_bytes(), &run.monitor)?;
+        drop(ticker);
+        for versions in &all {
+            let told: Vec<_> = versions.iter().enumerate().map(|(n, it)| tell(n, it)).collect();
+            let host = versions.iter().find_map(|it| it.found.as_ref()).map(|found| &found.host);
+            if let Some(host) = host.filter(|_| all.len() > 1) {
+                run.screen.say(&format!("on {}", escape::name(host)));
+            }
+            let rows: Vec<_> = told.iter().map(|(_, row)| row.clone()).collect();
+            for line in table::lines(&HEAD, &rows) {
+                run.screen.row(&line)?;
+            }
+            told.iter().try_for_each(|(event, _)| run.screen.event(event))?;
+        }
+        let versions: usize = all.iter().flatten().filter(|it| it.found.is_some()).count();
+        Ok(Ending::done(Event::default().with("versions", versions)))
+    }
+}
+
+const HEAD: [(&str, Side); 5] = [
+    ("since", Side::Left),
+    ("size", Side::Right),
+    ("changed", Side::Left),
+    ("what", Side::Left),
+    ("snapshots", Side::Left),
+];
+
+fn tell(number: usize, version: &Version) -> (Event, Vec<String>) {
+    let what = match &version.found {
+        None => "gone",
+        Some(_) if number == 0 => "first",
+        Some(_) if version.same_content => "metadata",
+        Some(_) => "content",
+    };
+    let created = version.snapshots[0].created;
+    let event = Event::new("version")
+        .with("what", what)
+        .with("since_seconds", created.seconds)
+        .with("since_nanos", created.nanos);
+    let (event, size, changed) = match &version.found {
+        Some(found) => {
+            (facts(event, found), found.size.to_string(), time::date(found.mtime.seconds))
+        }
+        None => (event, "-".to_owned(), "-".to_owned()),
+    };
+    let row =
+        vec![time::date(created.seconds), size, changed, what.into(), holders(&version.snapshots)];
+    (event.with_all(held_by(&version.snapshots)), row)
+}

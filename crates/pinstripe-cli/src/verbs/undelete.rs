@@ -1,0 +1,41 @@
+//! `pinstripe undelete`: bring a forgotten snapshot back.
+
+use pinstripe::error::Result;
+use pinstripe::ops::forget;
+
+use super::snapshots;
+use crate::run::{Ending, Run};
+
+/// Bring a forgotten snapshot back
+///
+/// Possible as long as its packs are there. Forgotten snapshots are listed by
+/// 'pinstripe snapshots --all'.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe undelete 3f2a9c10
+  pinstripe undelete latest")]
+pub struct Args {
+    /// Snapshots to bring back, by the beginning of their ids; 'latest' is the latest forgotten one
+    #[arg(required = true, value_name = "SNAPSHOT")]
+    snapshots: Vec<String>,
+}
+
+impl Args {
+    /// Takes the marks back.
+    ///
+    /// # Errors
+    /// Those of [`forget::undelete`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        let mut back = 0;
+        for name in &self.snapshots {
+            let snapshot = forget::undelete(&store, name, &run.monitor)?;
+            back += 1;
+            run.screen.event(&snapshots::event(&snapshot))?;
+            run.screen.say(&format!("snapshot {} is back", snapshot.id.short()));
+        }
+        Ok(Ending::done(crate::event::Event::default().with("snapshots", back)))
+    }
+}

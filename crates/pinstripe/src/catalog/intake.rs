@@ -1,0 +1,340 @@
+//! Taking a snapshot in: changes against the head of its series, in path order and in batches.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{Catalog, names, split};
+use crate::error::Result;
+use crate::format::checksum::checksum;
+use crate::format::entry::{Content, Entry};
+use crate::format::meta::{FileKind, Time};
+use crate::format::snapshot::{Snapshot, TreeRoot};
+use crate::format::wire::Writer;
+use crate::id::ChunkId;
+use crate::store::tree::Difference;
+
+/// The head of a series: what the next snapshot of the same host and sources is held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Base {
+    series: i64,
+    ordinal: i64,
+    /// The head's tree.
+    pub root: TreeRoot,
+}
+
+/// What the catalog keeps of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// When its content last changed.
+    pub mtime: Time,
+    /// A hash of what it holds or points to: tells versions of one path apart, names nothing.
+    pub content: i64,
+}
+
+/// What happened to one path between two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It was not there before.
+    Added(Vec<u8>, Facts),
+    /// It is another version.
+    Changed(Vec<u8>, Facts),
+    /// It is there no more.
+    Removed(Vec<u8>),
+}
+
+impl Change {
+    /// What a difference of two trees is to the catalog; `None` when a restore would give the same.
+    pub fn of(difference: Difference) -> Option<Self> {
+        match difference {
+            Difference::Added(entry) => Some(Change::Added(entry.path.clone(), facts(&entry))),
+            Difference::Removed(entry) => Some(Change::Removed(entry.path)),
+            Difference::Changed(old, new) => {
+                (!old.restores_alike(&new)).then(|| Change::Changed(new.path.clone(), facts(&new)))
+            }
+        }
+    }
+
+    fn path(&self) -> &[u8] {
+        match self {
+            Change::Added(path, _) | Change::Changed(path, _) | Change::Removed(path) => path,
+        }
+    }
+}
+
+fn facts(entry: &Entry) -> Facts {
+    let meta = &entry.meta;
+    let content = content_hash(entry);
+    Facts { kind: meta.kind, mode: meta.mode, size: entry.size, mtime: meta.mtime, content }
+}
+
+fn content_hash(entry: &Entry) -> i64 {
+    let first = |id: &ChunkId| id.0[..8].try_into().expect("an id has more than 8 bytes");
+    let mut all = Vec::new();
+    let mut writer = Writer::new(&mut all);
+    match &entry.content {
+        Content::Chunks(chunks) => match &chunks[..] {
+            [] => {}
+            // Ids are hashes already: the usual file has one.
+            [chunk] if entry.extents.is_empty() => return i64::from_le_bytes(first(&chunk.id)),
+            chunks => chunks.iter().for_each(|chunk| {
+                writer.raw(&chunk.id.0);
+            }),
+        },
+        Content::Lists(lists) => lists.iter().for_each(|list| {
+            writer.raw(&list.id.0);
+        }),
+    }
+    for extent in &entry.extents {
+        writer.varint(extent.start).varint(extent.end);
+    }
+    writer.raw(&entry.target);
+    if entry.meta.rdev != (0, 0) {
+        writer.u32(entry.meta.rdev.0).u32(entry.meta.rdev.1);
+    }
+    if all.is_empty() {
+        return 0;
+    }
+    i64::from_le_bytes(checksum(&all)[..8].try_into().expect("a checksum has 16 bytes"))
+}
+
+/// One snapshot being taken in; nothing of it counts before [`finish`](Intake::finish).
+pub struct Intake<'c> {
+    catalog: &'c Catalog,
+    series: i64,
+    ordinal: i64,
+    /// Nothing of the series was there before: nothing needs to be looked for.
+    is_first: bool,
+    next_directory: i64,
+    /// The directories around the path that came last, outermost first.
+    around: Vec<(Vec<u8>, i64)>,
+    root: TreeRoot,
+    versions: u64,
+}
+
+impl Catalog {
+    /// The head of the series that the snapshot belongs to, if there is one.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn base(&self, snapshot: &Snapshot) -> Result<Option<Base>> {
+        let mut find = self.prepare(
+            "SELECT id, head, root, height, entries FROM series
+             WHERE host = ?1 AND sources = ?2 ORDER BY id DESC LIMIT 1",
+        )?;
+        let base = find.query_row(params![snapshot.host, sources(snapshot)], |row| {
+            let id = ChunkId(row.get(2)?);
+            let root = TreeRoot { id, height: row.get(3)?, entries: row.get::<_, i64>(4)? as u64 };
+            Ok(Base { series: row.get(0)?, ordinal: row.get(1)?, root })
+        });
+        base.optional().map_err(|error| self.failed(error))
+    }
+
+    /// Begins to take a snapshot in, as the next one after `base` or as the first of a new
+    /// series. Changes must come in path order.
+    ///
+    /// # Errors
+    /// When the catalog cannot be written.
+    pub fn take_in(&self, snapshot: &Snapshot, base: Option<&Base>) -> Result<Intake<'_>> {
+        let root = snapshot.root;
+        let (series, ordinal) = match base {
+            Some(base) => (base.series, base.ordinal + 1),
+            None => {
+                let begin = self.db.execute(
+                    "INSERT INTO series(host, sources, head, root, height, entries)
+                     VALUES (?1, ?2, 1, ?3, ?4, ?5)",
+                    params![
+                        snapshot.host,
+                        sources(snapshot),
+                        root.id.0,
+                        root.height,
+                        root.entries as i64
+                    ],
+                );
+                begin.map_err(|error| self.failed(error))?;
+                (self.db.last_insert_rowid(), 1)
+            }
+        };
+        let keep = self.db.execute(
+            "INSERT INTO snapshots(series, ordinal, id, seconds, nanos, root, height, entries)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![
+                series,
+                ordinal,
+                snapshot.id.0,
+                snapshot.created_seconds,
+                snapshot.created_nanos,
+                root.id.0,
+                root.height,
+                root.entries as i64
+            ],
+        );
+        keep.map_err(|error| self.failed(error))?;
+        let highest = "SELECT ifnull(max(id), 0) FROM dirs";
+        let highest: i64 =
+            self.db.query_row(highest, [], |row| row.get(0)).map_err(|e| self.failed(e))?;
+        Ok(Intake {
+            catalog: self,
+            series,
+            ordinal,
+            is_first: base.is_none(),
+            next_directory: highest + 1,
+            around: Vec::new(),
+            root,
+            versions: 0,
+        })
+    }
+}
+
+fn sources(snapshot: &Snapshot) -> Vec<u8> {
+    snapshot.sources.join(&0)
+}
+
+impl Intake<'_> {
+    /// Writes a batch of changes. Rows are put in the order of their keys first, so that the tree
+    /// of rows is entered at few places.
+    ///
+    /// # Errors
+    /// When the catalog cannot be written.
+    pub fn write(&mut self, changes: &[Change]) -> Result<()> {
+        let mut rows = Vec::with_capacity(changes.len());
+        for change in changes {
+            let (directory, name) = split(change.path());
+            rows.push((self.directory(directory)?, name, change));
+        }
+        rows.sort_unstable_by(|left, right| (left.0, left.1).cmp(&(right.0, right.1)));
+        let mut new: Vec<(&[u8], i64)> = Vec::new();
+        for (directory, name, change) in rows {
+            match change {
+                Change::Added(_, facts) => {
+                    if self.is_first || !self.has(directory, name)? {
+                        new.push((name, directory));
+                    }
+                    self.open(directory, name, facts)?;
+                }
+                Change::Changed(_, facts) => {
+                    self.close(directory, name)?;
+                    self.open(directory, name, facts)?;
+                }
+                Change::Removed(_) => self.close(directory, name)?,
+            }
+        }
+        self.catalog.add_names(self.series, &mut new)
+    }
+
+    fn open(&mut self, directory: i64, name: &[u8], facts: &Facts) -> Result<()> {
+        let mut insert = self.catalog.prepare(
+            "INSERT INTO versions(dir, name, first, mode, size, seconds, nanos, content)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?;
+        let mode = i64::from(facts.mode) << 4 | kind_number(facts.kind);
+        self.versions += 1;
+        let row = params![
+            directory,
+            name,
+            self.ordinal,
+            mode,
+            facts.size as i64,
+            facts.mtime.seconds,
+            facts.mtime.nanos,
+            facts.content
+        ];
+        insert.execute(row).map(drop).map_err(|error| self.catalog.failed(error))
+    }
+
+    fn close(&self, directory: i64, name: &[u8]) -> Result<()> {
+        let mut update = self.catalog.prepare(
+            "UPDATE versions SET last = ?3 WHERE dir = ?1 AND name = ?2 AND last IS NULL",
+        )?;
+        let closed = update.execute(params![directory, name, self.ordinal - 1]);
+        closed.map(drop).map_err(|error| self.catalog.failed(error))
+    }
+
+    fn has(&self, directory: i64, name: &[u8]) -> Result<bool> {
+        let mut find =
+            self.catalog.prepare("SELECT 1 FROM versions WHERE dir = ?1 AND name = ?2")?;
+        find.exists(params![directory, name]).map_err(|error| self.catalog.failed(error))
+    }
+
+    /// The id of a directory. Paths come in path order, so one that was left does not come back.
+    fn directory(&mut self, path: &[u8]) -> Result<i64> {
+        while let Some((around, id)) = self.around.last() {
+            if around == path {
+                return Ok(*id);
+            }
+            if crate::format::tree::is_at_or_below(path, around) {
+                break;
+            }
+            self.around.pop();
+        }
+        let known = match self.is_first {
+            true => None,
+            false => self.catalog.directory(self.series, path)?,
+        };
+        let id = match known {
+            Some(id) => id,
+            None => {
+                let id = self.next_directory;
+                self.next_directory += 1;
+                let mut insert = self
+                    .catalog
+                    .prepare("INSERT INTO dirs(id, series, path) VALUES (?1, ?2, ?3)")?;
+                let inserted = insert.execute(params![id, self.series, path]);
+                inserted.map_err(|error| self.catalog.failed(error))?;
+                id
+            }
+        };
+        self.around.push((path.to_vec(), id));
+        Ok(id)
+    }
+
+    /// Makes the snapshot the head of its series; returns the versions that it added.
+    ///
+    /// # Errors
+    /// When the catalog cannot be written.
+    pub fn finish(self) -> Result<u64> {
+        let TreeRoot { id, height, entries } = self.root;
+        let update = self.catalog.db.execute(
+            "UPDATE series SET head = ?2, root = ?3, height = ?4, entries = ?5 WHERE id = ?1",
+            params![self.series, self.ordinal, id.0, height, entries as i64],
+        );
+        update.map_err(|error| self.catalog.failed(error))?;
+        Ok(self.versions)
+    }
+}
+
+impl Catalog {
+    /// Adds a block of names, if there are any.
+    pub(super) fn add_names(&self, series: i64, new: &mut [(&[u8], i64)]) -> Result<()> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut insert = self.prepare("INSERT INTO names(series, block) VALUES (?1, ?2)")?;
+        let inserted = insert.execute(params![series, names::encode(new)]);
+        inserted.map(drop).map_err(|error| self.failed(error))
+    }
+}
+
+const KINDS: [FileKind; 7] = [
+    FileKind::File,
+    FileKind::Directory,
+    FileKind::Symlink,
+    FileKind::Fifo,
+    FileKind::Socket,
+    FileKind::CharDevice,
+    FileKind::BlockDevice,
+];
+
+fn kind_number(kind: FileKind) -> i64 {
+    KINDS.iter().position(|known| *known == kind).unwrap_or(0) as i64
+}
+
+/// Kind and permission bits of a row.
+pub(super) fn kind_and_mode(number: i64) -> Option<(FileKind, u32)> {
+    let kind = KINDS.get((number & 15) as usize)?;
+    Some((*kind, u32::try_from(number >> 4).ok()?))
+}

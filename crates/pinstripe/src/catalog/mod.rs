@@ -1,0 +1,224 @@
+//! The catalog: every version of every path in all snapshots, in one SQLite file beside the store.
+//!
+//! Derived and disposable: made from the snapshots' trees, never asked for a backup or a restore,
+//! and thrown away and made again when it is of another version or damaged. A version of a path
+//! is one row with the range of snapshots that hold it, so what does not change costs nothing.
+//!
+//! Snapshots of the same host and sources form a *series*; a snapshot's number in its series is its
+//! *ordinal*, given in the order in which they were taken in, so no clock is trusted. A row says
+//! `first..=last`; no `last` means that the newest snapshot of the series, its *head*, still has it.
+//!
+//! Invariants: one transaction takes in whole snapshots or none; every row is held by at least one
+//! snapshot that exists; every path of `versions` stands exactly once in the blocks of `names`;
+//! ids of directories are chosen here and never read back. The file has mode 0600, since names
+//! stand in it in the clear. Never here: reading trees (the caller gives the changes), threads.
+
+mod history;
+mod intake;
+mod names;
+mod prune;
+mod schema;
+mod search;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+pub use history::Version;
+pub use intake::{Base, Change, Facts, Intake};
+pub use search::{Found, Holder, Query};
+
+use crate::error::{Error, Kind, Result};
+use crate::id::{SnapshotId, StoreId};
+
+/// What the file is called in the directory that the command line keeps it in.
+pub const FILE_NAME: &str = "catalog.sqlite";
+
+/// Why a catalog was begun anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begun {
+    /// It was there and is of use.
+    Found,
+    /// There was none.
+    New,
+    /// There was one that is of no use, for this reason.
+    Anew(String),
+}
+
+/// An open catalog.
+pub struct Catalog {
+    db: Connection,
+    place: PathBuf,
+}
+
+/// How much a catalog holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Snapshots taken in.
+    pub snapshots: u64,
+    /// Hosts with their sources.
+    pub series: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Versions of paths.
+    pub versions: u64,
+    /// Length of the file in bytes.
+    pub bytes: u64,
+}
+
+impl Catalog {
+    /// Opens the catalog of a store, or begins one. What is no catalog of this store and version,
+    /// or is damaged as far as its first pages tell, is replaced by an empty one.
+    ///
+    /// # Errors
+    /// When the file can be neither used nor replaced.
+    pub fn open(place: &Path, store: StoreId) -> Result<(Self, Begun)> {
+        let begun = match fs::symlink_metadata(place) {
+            Ok(_) => match schema::open(place, store) {
+                Ok(db) => {
+                    return Ok((Catalog { db, place: place.to_path_buf() }, Begun::Found));
+                }
+                Err(error) if error.kind() == Kind::Corrupt => Begun::Anew(error.what().into()),
+                Err(error) => return Err(error),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Begun::New,
+            Err(error) => return Err(Error::io("cannot look at the catalog", place, error)),
+        };
+        Ok((Catalog::create(place, store)?, begun))
+    }
+
+    /// Opens a catalog that is there and leaves it as it is.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
+    pub fn open_existing(place: &Path, store: StoreId) -> Result<Self> {
+        fs::symlink_metadata(place).map_err(|e| Error::io("there is no catalog yet", place, e))?;
+        Ok(Catalog { db: schema::open(place, store)?, place: place.to_path_buf() })
+    }
+
+    /// Begins an empty catalog in the place of whatever is there.
+    ///
+    /// # Errors
+    /// When the file cannot be removed or made; [`Kind::Refused`] for a file that is no catalog.
+    pub fn create(place: &Path, store: StoreId) -> Result<Self> {
+        schema::remove(place)?;
+        Ok(Catalog { db: schema::create(place, store)?, place: place.to_path_buf() })
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// The snapshots that were taken in.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read: [`Kind::Corrupt`] at its own place means that it is
+    /// damaged, here and in every other method.
+    pub fn snapshots(&self) -> Result<BTreeSet<SnapshotId>> {
+        let mut known = self.prepare("SELECT id FROM snapshots")?;
+        let ids = known.query_map([], |row| row.get::<_, [u8; 16]>(0).map(SnapshotId));
+        ids.and_then(Iterator::collect).map_err(|error| self.failed(error))
+    }
+
+    /// How much it holds.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn size(&self) -> Result<Size> {
+        let count = |table: &str| {
+            let rows = format!("SELECT count(*) FROM {table}");
+            let rows = self.db.query_row(&rows, [], |row| row.get::<_, i64>(0));
+            rows.map(|rows| rows as u64).map_err(|error| self.failed(error))
+        };
+        let file = fs::metadata(&self.place);
+        Ok(Size {
+            snapshots: count("snapshots")?,
+            series: count("series")?,
+            directories: count("dirs")?,
+            versions: count("versions")?,
+            bytes: file.map_err(|e| Error::io("cannot look at the catalog", &self.place, e))?.len(),
+        })
+    }
+
+    /// Begins to change the catalog; a writer that is at work already is waited for.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when it takes too long.
+    pub fn begin(&self) -> Result<()> {
+        self.run("BEGIN IMMEDIATE")
+    }
+
+    /// Makes the changes since [`begin`](Self::begin) durable.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`] on a full disk.
+    pub fn commit(&self) -> Result<()> {
+        self.run("COMMIT")
+    }
+
+    /// Takes back the changes since [`begin`](Self::begin).
+    pub fn abandon(&self) {
+        // Where it fails, SQLite has taken them back by itself.
+        let _ = self.db.execute_batch("ROLLBACK");
+    }
+
+    /// Remembers this point within a change.
+    ///
+    /// # Errors
+    /// When the catalog cannot be written, as in the next two.
+    pub fn mark(&self) -> Result<()> {
+        self.run("SAVEPOINT mark")
+    }
+
+    /// Keeps what was done since [`mark`](Self::mark).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn keep_since_mark(&self) -> Result<()> {
+        self.run("RELEASE mark")
+    }
+
+    /// Takes back what was done since [`mark`](Self::mark).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn undo_to_mark(&self) -> Result<()> {
+        self.run("ROLLBACK TO mark; RELEASE mark")
+    }
+
+    fn run(&self, sql: &str) -> Result<()> {
+        self.db.execute_batch(sql).map_err(|error| self.failed(error))
+    }
+
+    fn prepare(&self, sql: &str) -> Result<rusqlite::CachedStatement<'_>> {
+        self.db.prepare_cached(sql).map_err(|error| self.failed(error))
+    }
+
+    /// The id of a directory of a series.
+    fn directory(&self, series: i64, path: &[u8]) -> Result<Option<i64>> {
+        let mut find = self.prepare("SELECT id FROM dirs WHERE series = ?1 AND path = ?2")?;
+        let found = find.query_row(params![series, path], |row| row.get(0)).optional();
+        found.map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: rusqlite::Error) -> Error {
+        schema::failed(&self.place, error)
+    }
+}
+
+/// A path as the directory it lies in and its name there.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// A directory and a name as a path.
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+    [directory, slash, name].concat()
+}

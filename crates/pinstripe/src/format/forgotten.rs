@@ -1,0 +1,84 @@
+//! A mark on a snapshot: forgotten, or kept after all. The highest generation is what holds.
+//!
+//! Marks are only added, never changed: forgetting puts the next odd generation, taking that back
+//! the next even one. So a member that was away and comes back with old marks says nothing new,
+//! and of two processes that put the same generation both meant the same.
+
+use super::envelope::{self, Object};
+use super::wire::{Reader, Writer};
+use crate::error::Result;
+use crate::id::{SnapshotId, StoreId};
+
+/// Says whether a snapshot is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// The store.
+    pub store: StoreId,
+    /// The snapshot.
+    pub snapshot: SnapshotId,
+    /// How often this was said: odd is forgotten, even is kept; 0 needs no mark.
+    pub generation: u32,
+}
+
+impl Mark {
+    /// The object's name: of each snapshot and generation there is one mark.
+    pub fn name(&self) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.snapshot.0).update(&self.generation.to_le_bytes());
+        *hasher.finalize().as_bytes().first_chunk().expect("32 bytes have a first 16")
+    }
+
+    /// Whether it says that the snapshot is wanted no more.
+    pub fn is_forgotten(&self) -> bool {
+        self.generation % 2 == 1
+    }
+
+    /// The framed object.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        Writer::new(&mut body).raw(&self.store.0).raw(&self.snapshot.0).u32(self.generation);
+        envelope::close(Object::Forgotten, &body)
+    }
+
+    /// Reads a framed mark.
+    ///
+    /// # Errors
+    /// Those of [`envelope::open`]; a generation of 0 is refused, since nobody puts it.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(envelope::open(Object::Forgotten, bytes)?, "mark");
+        let mark = Mark {
+            store: StoreId(reader.array()?),
+            snapshot: SnapshotId(reader.array()?),
+            generation: reader.u32()?,
+        };
+        if mark.generation == 0 {
+            return Err(reader.corrupt("a mark of generation 0"));
+        }
+        reader.finish()?;
+        Ok(mark)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_mark_comes_back(store: [u8; 16], snapshot: [u8; 16], generation in 1u32..) {
+            let mark =
+                Mark { store: StoreId(store), snapshot: SnapshotId(snapshot), generation };
+            prop_assert_eq!(Mark::decode(&mark.encode()).unwrap(), mark);
+            let next = Mark { generation: generation.wrapping_add(1), ..mark };
+            prop_assert_ne!(next.name(), mark.name());
+        }
+
+        #[test]
+        fn arbitrary_bodies_never_panic(bytes: Vec<u8>) {
+            let _ = Mark::decode(&bytes);
+            let _ = Mark::decode(&envelope::close(Object::Forgotten, &bytes));
+        }
+    }
+}

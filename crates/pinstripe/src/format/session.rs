@@ -1,0 +1,152 @@
+//! The session object: a writer at work, so that deletion asks it before it takes anything away.
+//!
+//! It names what the writer stands on and what it will put when it is done; both may be taken
+//! from it. Who the writer is serves for one question only: is it surely dead? Ids and numbers,
+//! no names: it stands in the clear.
+
+use super::envelope::{self, Object};
+use super::wire::{Reader, Writer};
+use crate::error::Result;
+use crate::id::{SessionId, SnapshotId, StoreId};
+
+/// What a writer is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Work {
+    /// It makes a snapshot.
+    Backup = 1,
+    /// It deletes, and moves what is left of packs into new ones.
+    Collect = 2,
+    /// It brings a forgotten snapshot back.
+    Undelete = 3,
+    /// It lays packs anew over other members.
+    Rebalance = 4,
+}
+
+impl Work {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Work::Backup, Work::Collect, Work::Undelete, Work::Rebalance]
+            .into_iter()
+            .find(|work| *work as u8 == byte)
+    }
+
+    /// The verb, for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Work::Backup => "backup",
+            Work::Collect => "gc",
+            Work::Undelete => "undelete",
+            Work::Rebalance => "rebalance",
+        }
+    }
+}
+
+/// A process, as far as another one on the same boot of the same machine can tell whether it
+/// still runs. Zeros where the system does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Process {
+    /// Hash of the machine's id.
+    pub machine: [u8; 16],
+    /// The kernel's id of this boot.
+    pub boot: [u8; 16],
+    /// The namespace in which its number counts.
+    pub namespace: u64,
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in the kernel's ticks since boot.
+    pub started_ticks: u64,
+}
+
+/// A writer at work.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Session {
+    /// The store it writes to.
+    pub store: StoreId,
+    /// Its name.
+    pub id: SessionId,
+    /// What it is about.
+    pub work: Work,
+    /// The name of what it will put when it is done: a snapshot, or the step of deletion after
+    /// which there is no way back. Whoever ends the session from outside puts a void there first.
+    pub commit: [u8; 16],
+    /// Snapshots that must stay while it runs.
+    pub parents: Vec<SnapshotId>,
+    /// Who it is.
+    pub process: Process,
+}
+
+impl Session {
+    /// The framed object.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut writer = Writer::new(&mut body);
+        writer.raw(&self.store.0).raw(&self.id.0).u8(self.work as u8).raw(&self.commit);
+        writer.varint(self.parents.len() as u64);
+        for parent in &self.parents {
+            writer.raw(&parent.0);
+        }
+        let Process { machine, boot, namespace, pid, started_ticks } = &self.process;
+        writer.raw(machine).raw(boot).u64(*namespace).u32(*pid).u64(*started_ticks);
+        envelope::close(Object::Session, &body)
+    }
+
+    /// Reads a framed session.
+    ///
+    /// # Errors
+    /// Those of [`envelope::open`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(envelope::open(Object::Session, bytes)?, "session object");
+        let store = StoreId(reader.array()?);
+        let id = SessionId(reader.array()?);
+        let work = reader.u8()?;
+        let work = Work::from_byte(work)
+            .ok_or_else(|| reader.corrupt(format!("there is no work of number {work}")))?;
+        let commit = reader.array()?;
+        let parents = (0..reader.count(SnapshotId::LEN)?)
+            .map(|_| Ok(SnapshotId(reader.array()?)))
+            .collect::<Result<_>>()?;
+        let process = Process {
+            machine: reader.array()?,
+            boot: reader.array()?,
+            namespace: reader.u64()?,
+            pid: reader.u32()?,
+            started_ticks: reader.u64()?,
+        };
+        reader.finish()?;
+        Ok(Session { store, id, work, commit, parents, process })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_session_comes_back(
+            ids: [u8; 16], commit: [u8; 16], work in 1u8..=4, pid: u32, ticks: u64,
+            parents in prop::collection::vec(any::<[u8; 16]>(), 0..4),
+        ) {
+            let process = Process {
+                machine: ids, boot: commit, namespace: ticks ^ 7, pid, started_ticks: ticks,
+            };
+            let session = Session {
+                store: StoreId(commit),
+                id: SessionId(ids),
+                work: Work::from_byte(work).unwrap(),
+                commit,
+                parents: parents.into_iter().map(SnapshotId).collect(),
+                process,
+            };
+            prop_assert_eq!(Session::decode(&session.encode()).unwrap(), session);
+        }
+
+        #[test]
+        fn arbitrary_bodies_never_panic(bytes: Vec<u8>) {
+            let _ = Session::decode(&bytes);
+            let _ = Session::decode(&envelope::close(Object::Session, &bytes));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a backup may take over from: the latest snapshot of the same host and sources, and what
+//! interrupted backups have done since.
+
+use super::LOSSES_MARK;
+use crate::error::Result;
+use crate::format::meta::Time;
+use crate::format::snapshot::Snapshot;
+use crate::member::ExtentName;
+use crate::monitor::Monitor;
+use crate::pipeline::backup::{Earlier, Previous};
+use crate::store::index::Index;
+use crate::store::packs::ChunkReader;
+use crate::store::tree::TreeReader;
+use crate::store::{Store, checkpoints, snapshots};
+
+/// Interrupted backups that are asked at most: each was begun before the one before it ended.
+const BEGUN_MAX: usize = 8;
+
+/// What earlier backups of the same host and the same sources left.
+pub struct Ancestry {
+    /// The latest snapshot.
+    pub parent: Option<Snapshot>,
+    /// What backups since then had done before they were interrupted, newest first.
+    pub begun: Vec<Snapshot>,
+    /// All checkpoints; of no use when this backup is done.
+    pub superseded: Vec<ExtentName>,
+}
+
+impl Ancestry {
+    /// Looks for them.
+    ///
+    /// # Errors
+    /// As [`snapshots::load`].
+    pub fn find(
+        store: &Store,
+        host: &[u8],
+        sources: &[Vec<u8>],
+        monitor: &Monitor,
+    ) -> Result<Self> {
+        let is_ours = |it: &Snapshot| it.host == host && it.sources == sources;
+        let known = snapshots::load(store, monitor)?;
+        let parent = known.iter().rev().find(|it| is_ours(it)).cloned();
+        let created = |it: &Snapshot| (it.created_seconds, it.created_nanos);
+        let is_newer =
+            |it: &Snapshot| parent.as_ref().is_none_or(|parent| created(parent) < created(it));
+        let (mut begun, mut superseded) = (Vec::<Snapshot>::new(), Vec::new());
+        for (name, checkpoint) in checkpoints::load(store, monitor)? {
+            if !is_ours(&checkpoint) {
+                continue;
+            }
+            superseded.push(name);
+            // Of one backup the furthest comes first; one that came to its end has a snapshot.
+            let is_known = known.iter().chain(&begun).any(|it| it.id == checkpoint.id);
+            if !is_known && is_newer(&checkpoint) && begun.len() < BEGUN_MAX {
+                begun.push(checkpoint);
+            }
+        }
+        Ok(Ancestry { parent, begun, superseded })
+    }
+
+    /// Whether the store may lack chunks that an earlier backup had: it lost other packs than
+    /// were lost then, or there are packs that no index run speaks of, as when a run was lost.
+    pub fn is_doubtful(&self, index: &Index<'_>) -> bool {
+        let now = index.losses_mark();
+        let is_other = |it: &Snapshot| it.count(LOSSES_MARK).unwrap_or(0) != now;
+        let is_first = self.begun.is_empty() && self.parent.is_none();
+        let any_other = self.begun.iter().chain(&self.parent).any(is_other);
+        any_other || (is_first && now != 0) || index.has_loose()
+    }
+
+    /// The entries that may be taken over.
+    ///
+    /// # Errors
+    /// Those of [`TreeReader::new`].
+    pub fn entries<'a>(
+        &self,
+        chunks: impl Fn() -> ChunkReader<'a>,
+        monitor: &Monitor,
+    ) -> Result<Previous<'a>> {
+        if let Some(begun) = self.begun.first() {
+            let entries = begun.root.entries;
+            monitor
+                .note(&format!("going on with an interrupted backup: {entries} entries were done"));
+        }
+        let earlier = |snapshot: &Snapshot, is_whole| {
+            let began = Time { seconds: snapshot.created_seconds, nanos: snapshot.created_nanos };
+            Ok(Earlier { tree: TreeReader::new(chunks(), &snapshot.root, b"")?, began, is_whole })
+        };
+        let begun = self.begun.iter().map(|it| earlier(it, false));
+        let whole = self.parent.iter().map(|it| earlier(it, true));
+        Ok(Previous::new(begun.chain(whole).collect::<Result<_>>()?))
+    }
+}

@@ -1,0 +1,274 @@
+//! `backup`: take paths into the store as a new snapshot.
+
+mod ancestry;
+mod sources;
+mod stream;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ancestry::Ancestry;
+use sources::{exclude_members, refuse_members, sources};
+pub use stream::{Stream, run_stream};
+
+use crate::chunk::{Chunking, Cutter};
+use crate::clock;
+use crate::codec::Codec;
+use crate::error::{Error, Kind, Result};
+use crate::format::snapshot::{Snapshot, TreeRoot};
+use crate::id::{ChunkId, SnapshotId, random};
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline;
+use crate::pipeline::backup::{Comparison, Input, Previous, Reach, Wanted};
+use crate::pipeline::limits::Limits;
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::{Store, checkpoints};
+use crate::walk::Exclude;
+
+/// What to back up, and how.
+pub struct Options {
+    /// Files and directories, as they were named.
+    pub paths: Vec<PathBuf>,
+    /// The paths come from a list, which may be older than what it names: a path that is not
+    /// there is a loss, and the others are backed up.
+    pub paths_may_vanish: bool,
+    /// What to leave out.
+    pub exclude: Exclude,
+    /// Do not enter other file systems.
+    pub one_file_system: bool,
+    /// The machine's name.
+    pub host: Vec<u8>,
+    /// Words that the snapshot is to carry.
+    pub tags: Vec<String>,
+    /// Count what there is to do, for a progress bar.
+    pub estimate: bool,
+    /// How often to make durable what is done so far; never without.
+    pub checkpoints: Option<Interval>,
+    /// Set by whoever wants the run to end early, with a checkpoint.
+    pub stop: Arc<AtomicBool>,
+    /// Threads and queues.
+    pub limits: Limits,
+}
+
+/// When a checkpoint is due: after a time or after so much content, whatever comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interval {
+    /// Since the last one.
+    pub time: Duration,
+    /// Content read since then; 0 is a checkpoint after each job.
+    pub read_bytes: u64,
+    /// Go on only when the checkpoint is durable. Slow; for tests that count steps.
+    pub waits: bool,
+}
+
+impl Default for Interval {
+    fn default() -> Self {
+        Interval { time: Duration::from_secs(30), read_bytes: 4 << 30, waits: false }
+    }
+}
+
+impl Options {
+    /// A backup of `paths` with nothing left out and nothing said about it.
+    pub fn new(paths: Vec<PathBuf>, host: &[u8], limits: Limits) -> Self {
+        Options {
+            paths,
+            paths_may_vanish: false,
+            exclude: Exclude::default(),
+            one_file_system: false,
+            host: host.to_vec(),
+            tags: Vec::new(),
+            estimate: false,
+            checkpoints: Some(Interval::default()),
+            stop: Arc::default(),
+            limits,
+        }
+    }
+}
+
+/// Counts that are kept in the snapshot.
+const KEPT: &[Counter] = &[
+    Counter::WalkedEntries,
+    Counter::NewFiles,
+    Counter::ChangedFiles,
+    Counter::UnchangedFiles,
+    Counter::NewBytes,
+    Counter::ChangedBytes,
+    Counter::UnchangedBytes,
+    Counter::DedupedBytes,
+    Counter::CompressedBytes,
+    Counter::WrittenBytes,
+    Counter::Losses,
+];
+
+/// Under what losses the snapshot was made, kept among its counts: see [`Index::losses_mark`].
+const LOSSES_MARK: &str = "losses_mark";
+
+/// Runs the backup. Entries that could not be read are losses in the ledger; the snapshot exists
+/// without them.
+///
+/// # Errors
+/// When nothing could be committed: a path that does not exist, a full member, more members lost
+/// than parity replaces. Earlier snapshots are untouched then.
+pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapshot> {
+    let (began_seconds, began_nanos) = clock::now();
+    let sources = sources(&options, monitor)?;
+    refuse_members(store, &sources)?;
+    report_absent(store, monitor);
+    store.sweep(monitor);
+    keep_labels_true(store, monitor);
+    let exclude = exclude_members(store, options.exclude.clone(), &sources, monitor);
+    let chunking: Chunking = store.config.chunking.parse()?;
+    let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
+    let codec: Codec = store.config.codec.parse()?;
+    let index = Index::load(store, monitor)?;
+    let earlier = Ancestry::find(store, &options.host, &sources, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
+    let comparison =
+        comparison(&index, earlier.is_doubtful(&index), &sources, &exclude, &options, previous);
+    let due = options.checkpoints.map(|interval| due(interval, monitor));
+    let plan = pipeline::backup::Plan {
+        store,
+        index: &index,
+        input: Input::Trees(Box::new(comparison)),
+        cutter: &cutter,
+        codec,
+        limits: options.limits.for_chunks(cutter.max_bytes()),
+        checkpoint_due: due.as_ref().map(|due| due as &(dyn Fn() -> bool + Sync)),
+        checkpoint_waits: options.checkpoints.is_some_and(|interval| interval.waits),
+        stop: &options.stop,
+        superseded: earlier.superseded,
+    };
+    let began = (began_seconds, began_nanos);
+    let parent = earlier.parent.map(|parent| parent.id);
+    let losses_mark = index.losses_mark();
+    let begun = begun(store, began, &options, sources.clone(), parent)?;
+    pipeline::backup::run(plan, monitor, &|root, reach| {
+        let mark = (reach == Reach::Part).then(|| (checkpoints::MARK.to_owned(), 1));
+        let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
+        Snapshot { root, counts, ..begun.clone() }
+    })
+}
+
+/// The snapshot as far as it is known at the beginning: all but tree and counts.
+fn begun(
+    store: &Store,
+    began: (i64, u32),
+    options: &Options,
+    sources: Vec<Vec<u8>>,
+    parent: Option<SnapshotId>,
+) -> Result<Snapshot> {
+    Ok(Snapshot {
+        store: store.config.store,
+        id: SnapshotId(random()?),
+        created_seconds: began.0,
+        created_nanos: began.1,
+        host: options.host.clone(),
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        sources,
+        parent,
+        root: TreeRoot { id: ChunkId([0; ChunkId::LEN]), height: 0, entries: 0 },
+        counts: Vec::new(),
+        tags: options.tags.clone(),
+    })
+}
+
+/// Says whether a checkpoint is due, and takes it that one is then made. Where nothing was read,
+/// time alone makes none due: there is nothing to gain.
+fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
+    let last = Mutex::new((clock::monotonic(), 0));
+    move || {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = monitor.get(Counter::ReadBytes);
+        let since = read.saturating_sub(last.1);
+        let is_late = since > 0 && last.0.elapsed() >= interval.time;
+        let is_due = since >= interval.read_bytes || is_late;
+        if is_due {
+            *last = (clock::monotonic(), read);
+        }
+        is_due
+    }
+}
+
+/// Walks and compares as [`run`] would, reads and writes nothing, and shows every file that would
+/// be read. The ledger counts as in a backup.
+///
+/// # Errors
+/// As [`run`], and those of `show`.
+pub fn survey(
+    store: &Store,
+    options: &Options,
+    monitor: &Monitor,
+    show: &mut dyn FnMut(Wanted<'_>) -> Result<()>,
+) -> Result<()> {
+    let sources = sources(options, monitor)?;
+    refuse_members(store, &sources)?;
+    let exclude = exclude_members(store, options.exclude.clone(), &sources, monitor);
+    let index = Index::load(store, monitor)?;
+    let earlier = Ancestry::find(store, &options.host, &sources, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
+    let comparison =
+        comparison(&index, earlier.is_doubtful(&index), &sources, &exclude, options, previous);
+    pipeline::backup::survey(comparison, monitor, show)
+}
+
+fn comparison<'a>(
+    index: &'a Index<'a>,
+    is_doubtful: bool,
+    sources: &'a [Vec<u8>],
+    exclude: &'a Exclude,
+    options: &Options,
+    previous: Previous<'a>,
+) -> Comparison<'a> {
+    Comparison {
+        index,
+        is_doubtful,
+        sources,
+        sources_may_vanish: options.paths_may_vanish,
+        exclude,
+        one_file_system: options.one_file_system,
+        previous,
+        estimate: options.estimate,
+        walkers: options.limits.walkers,
+    }
+}
+
+fn counts(monitor: &Monitor, losses_mark: u64) -> Vec<(String, u64)> {
+    let kept = Counter::ALL.iter().filter(|(counter, _)| KEPT.contains(counter));
+    let mut counts: Vec<_> =
+        kept.map(|&(counter, name)| (name.to_owned(), monitor.get(counter))).collect();
+    if losses_mark != 0 {
+        counts.push((LOSSES_MARK.to_owned(), losses_mark));
+    }
+    counts
+}
+
+/// Says which members a backup has to do without.
+fn report_absent(store: &Store, monitor: &Monitor) {
+    for number in store.absent() {
+        let seat = &store.seats[number];
+        let error = seat
+            .absence
+            .as_ref()
+            .map_or_else(|| Error::new(Kind::NotFound, "the member is absent"), Error::duplicate);
+        monitor.loss(
+            &seat.place,
+            error.advice(
+                "the backup goes on without this member; run 'pinstripe repair' when it is back",
+            ),
+        );
+    }
+}
+
+/// Labels that name places of long ago are written anew.
+fn keep_labels_true(store: &Store, monitor: &Monitor) {
+    if !store.moved.is_empty()
+        && let Err(error) = store.write_labels()
+    {
+        monitor.warning("labels of moved members", error);
+    }
+}

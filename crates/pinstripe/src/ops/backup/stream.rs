@@ -1,0 +1,106 @@
+//! Backing a stream up as one file in a snapshot of its own.
+
+use std::io::Read;
+
+use super::{Options, begun, counts, keep_labels_true, report_absent};
+use crate::chunk::{Chunking, Cutter};
+use crate::clock;
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::{Content, Entry};
+use crate::format::meta::{FileKind, Metadata, Time};
+use crate::format::snapshot::Snapshot;
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline;
+use crate::pipeline::backup::Input;
+use crate::store::Store;
+use crate::store::index::Index;
+
+/// The longest name that file systems have.
+const NAME_MAX_BYTES: usize = 255;
+
+/// A stream to back up as a file.
+pub struct Stream<'a> {
+    /// The file's name: one component of a path.
+    pub name: Vec<u8>,
+    /// Its content, read to the end.
+    pub content: Box<dyn Read + 'a>,
+    /// The numbers of its owner and group.
+    pub owner: (u32, u32),
+}
+
+/// Backs a stream up as one file in a snapshot of its own. The paths of `options` are not looked
+/// at. Nothing is taken over from earlier snapshots but what deduplication finds.
+///
+/// # Errors
+/// As [`run`]; [`Kind::Usage`] for a name that is none; those of reading the stream: there is no
+/// snapshot of a part of it.
+pub fn run_stream(
+    store: &Store,
+    stream: Stream<'_>,
+    options: &Options,
+    monitor: &Monitor,
+) -> Result<Snapshot> {
+    let began = clock::now();
+    let Stream { name, content, owner } = stream;
+    let is_name = !matches!(&name[..], b"" | b"." | b"..") && name.len() <= NAME_MAX_BYTES;
+    if !is_name || name.contains(&b'/') || name.contains(&0) {
+        let shown = String::from_utf8_lossy(&name).into_owned();
+        return Err(Error::new(Kind::Usage, "a stream needs the name of a file")
+            .expected(format!("1 to {NAME_MAX_BYTES} bytes without a slash"), shown));
+    }
+    report_absent(store, monitor);
+    store.sweep(monitor);
+    keep_labels_true(store, monitor);
+    let chunking: Chunking = store.config.chunking.parse()?;
+    let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
+    let index = Index::load(store, monitor)?;
+    let losses_mark = index.losses_mark();
+    let plan = pipeline::backup::Plan {
+        store,
+        index: &index,
+        input: Input::Stream(content, Box::new(stream_entry(&name, owner, began))),
+        cutter: &cutter,
+        codec: store.config.codec.parse()?,
+        limits: options.limits.for_chunks(cutter.max_bytes()),
+        checkpoint_due: None,
+        checkpoint_waits: false,
+        stop: &options.stop,
+        superseded: Vec::new(),
+    };
+    let begun = begun(store, began, options, vec![name], None)?;
+    monitor.add(Counter::WalkedEntries, 1);
+    monitor.add(Counter::NewFiles, 1);
+    pipeline::backup::run(plan, monitor, &|root, _| {
+        // Its length is known now.
+        let counts =
+            counts(monitor, losses_mark).into_iter().map(|(name, count)| match name.as_str() {
+                "new_bytes" => (name, monitor.get(Counter::ReadBytes)),
+                _ => (name, count),
+            });
+        Snapshot { root, counts: counts.collect(), ..begun.clone() }
+    })
+}
+
+fn stream_entry(name: &[u8], owner: (u32, u32), began: (i64, u32)) -> Entry {
+    let time = Time { seconds: began.0, nanos: began.1 };
+    Entry {
+        path: name.to_vec(),
+        meta: Metadata {
+            kind: FileKind::File,
+            mode: 0o600,
+            uid: owner.0,
+            gid: owner.1,
+            mtime: time,
+            rdev: (0, 0),
+            xattrs: Vec::new(),
+        },
+        ctime: time,
+        inode: 0,
+        device: 0,
+        links: 1,
+        size: 0,
+        extents: Vec::new(),
+        target: Vec::new(),
+        content: Content::default(),
+    }
+}

@@ -1,0 +1,241 @@
+//! The catalog kept true to the store: brought up to date, made anew, looked at.
+//!
+//! Nothing here is needed for a backup or a restore. What is wrong with the catalog is said, and
+//! mended by making it anew from the snapshots, which are the truth.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::catalog::{Begun, Catalog, Size};
+use crate::error::{Error, Kind, Result};
+use crate::format::snapshot::Snapshot;
+use crate::id::SnapshotId;
+use crate::member::Room;
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::fill;
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::tree::TreeDiff;
+use crate::store::{Store, snapshots};
+
+/// Versions after which what was taken in is made durable, so that a long filling that is cut off
+/// has not to be begun again.
+const COMMIT_VERSIONS: u64 = 500_000;
+
+/// Opens the catalog at `place` and brings it up to date.
+///
+/// # Errors
+/// When the store's snapshots cannot be listed or the catalog not be written.
+pub fn current(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog> {
+    let (catalog, begun) = Catalog::open(place, store.config.store)?;
+    match &begun {
+        Begun::Found => {}
+        Begun::New => monitor.note(&format!("the catalog is made: {}", place.display())),
+        Begun::Anew(why) => note_anew(place, why, monitor),
+    }
+    match update(store, &catalog, monitor) {
+        Err(error) if is_damage(&error, place) => {
+            drop(catalog);
+            note_anew(place, error.what(), monitor);
+            rebuild(store, place, monitor)
+        }
+        updated => updated.map(|()| catalog),
+    }
+}
+
+/// Runs a search. A catalog that shows its damage only now is made anew and searched again, as
+/// long as nothing was shown yet: `search` says so by its second value.
+///
+/// # Errors
+/// Those of [`current`] and of `search`.
+pub fn searched<T>(
+    store: &Store,
+    place: &Path,
+    monitor: &Monitor,
+    search: &mut dyn FnMut(&Catalog) -> (Result<T>, bool),
+) -> Result<T> {
+    let catalog = current(store, place, monitor)?;
+    match search(&catalog) {
+        (Err(error), false) if is_damage(&error, place) => {
+            drop(catalog);
+            note_anew(place, error.what(), monitor);
+            search(&rebuild(store, place, monitor)?).0
+        }
+        (searched, _) => searched,
+    }
+}
+
+/// Makes the catalog anew from the store's snapshots.
+///
+/// # Errors
+/// As [`current`].
+pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog> {
+    let catalog = Catalog::create(place, store.config.store)?;
+    update(store, &catalog, monitor)?;
+    Ok(catalog)
+}
+
+/// How a catalog stands to its store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// What it holds.
+    pub size: Size,
+    /// Snapshots of the store that it does not have yet.
+    pub missing: u64,
+    /// Snapshots that it has and the store has no more.
+    pub gone: u64,
+}
+
+/// Looks at the catalog without changing it.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
+pub fn status(store: &Store, place: &Path) -> Result<Status> {
+    let advice = "a search makes it, or: pinstripe catalog rebuild";
+    let catalog =
+        Catalog::open_existing(place, store.config.store).map_err(|error| error.advice(advice))?;
+    let (known, there) = (catalog.snapshots()?, listed(store)?);
+    Ok(Status {
+        size: catalog.size()?,
+        missing: there.difference(&known).count() as u64,
+        gone: known.difference(&there).count() as u64,
+    })
+}
+
+fn note_anew(place: &Path, why: &str, monitor: &Monitor) {
+    monitor.note(&format!("the catalog {} is made anew: {why}", place.display()));
+}
+
+/// Whether the catalog itself is damaged, and not the store that it is made from.
+fn is_damage(error: &Error, place: &Path) -> bool {
+    error.kind() == Kind::Corrupt && error.place() == Some(place)
+}
+
+/// The snapshots that are there and not forgotten.
+fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
+    let forgotten = store.list(Room::Forgotten)?;
+    let there = store.list(Room::Snapshots)?.into_keys();
+    Ok(there.filter(|id| !forgotten.contains_key(id)).map(SnapshotId).collect())
+}
+
+fn update(store: &Store, catalog: &Catalog, monitor: &Monitor) -> Result<()> {
+    let there = listed(store)?;
+    if catalog.snapshots()? == there {
+        return Ok(());
+    }
+    catalog.begin()?;
+    // Asked again: another process may have been here while we waited for our turn.
+    let brought = catalog.snapshots().and_then(|known| {
+        let gone: Vec<_> = known.difference(&there).copied().collect();
+        if !gone.is_empty() {
+            monitor.note(&format!("the catalog lets go of {}", counted(gone.len())));
+            catalog.let_go(&gone)?;
+        }
+        take_in(store, catalog, there.difference(&known).copied().collect(), monitor)
+    });
+    match brought {
+        Ok(()) => catalog.commit(),
+        Err(error) => {
+            catalog.abandon();
+            Err(error)
+        }
+    }
+}
+
+fn counted(count: usize) -> String {
+    format!("{count} snapshot{}", if count == 1 { "" } else { "s" })
+}
+
+fn take_in(
+    store: &Store,
+    catalog: &Catalog,
+    new: Vec<SnapshotId>,
+    monitor: &Monitor,
+) -> Result<()> {
+    let mut snapshots = Vec::with_capacity(new.len());
+    for id in new {
+        match snapshots::read(store, id) {
+            Ok(snapshot) => snapshots.push(snapshot),
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+                return Err(error);
+            }
+            Err(error) => left_out(id, error, monitor),
+        }
+    }
+    if snapshots.is_empty() {
+        return Ok(());
+    }
+    snapshots.sort_by_key(|it| (it.created_seconds, it.created_nanos, it.id));
+    monitor.note(&format!("the catalog takes in {}", counted(snapshots.len())));
+    let index = Index::load(store, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    let trees = Trees { packs: &packs, index: &index };
+    let mut uncommitted = 0;
+    for snapshot in &snapshots {
+        match trees.take_in(catalog, snapshot) {
+            Ok(versions) => {
+                uncommitted += versions;
+                monitor.add(Counter::CataloguedVersions, versions);
+            }
+            Err(error) if error.place() == Some(catalog.place()) => return Err(error),
+            Err(error) => left_out(snapshot.id, error, monitor),
+        }
+        if uncommitted >= COMMIT_VERSIONS {
+            uncommitted = 0;
+            catalog.commit()?;
+            catalog.begin()?;
+        }
+    }
+    Ok(())
+}
+
+/// What cannot be read is not found: the answer has a hole, and that is a loss.
+fn left_out(id: SnapshotId, error: Error, monitor: &Monitor) {
+    monitor.loss(format!("snapshot {} is not in the catalog", id.short()), error);
+}
+
+/// Where the trees of snapshots are.
+struct Trees<'a> {
+    packs: &'a PackReader<'a>,
+    index: &'a Index<'a>,
+}
+
+impl<'a> Trees<'a> {
+    fn reader(&self) -> ChunkReader<'a> {
+        ChunkReader::new(self.packs, self.index)
+    }
+
+    /// Takes a snapshot in by what differs from the one before it; when that one cannot be read
+    /// any more, as the first of a new series.
+    fn take_in(&self, catalog: &Catalog, snapshot: &Snapshot) -> Result<u64> {
+        let base = catalog.base(snapshot)?;
+        let mut attempts = vec![None];
+        attempts.extend(base.map(Some));
+        let mut result = Ok(0);
+        while let Some(base) = attempts.pop() {
+            catalog.mark()?;
+            result = self.fill(catalog, snapshot, base.as_ref());
+            match &result {
+                Ok(_) => {
+                    catalog.keep_since_mark()?;
+                    break;
+                }
+                Err(_) => catalog.undo_to_mark()?,
+            }
+        }
+        result
+    }
+
+    fn fill(
+        &self,
+        catalog: &Catalog,
+        snapshot: &Snapshot,
+        base: Option<&crate::catalog::Base>,
+    ) -> Result<u64> {
+        let old = base.map(|base| (self.reader(), &base.root));
+        let diff = TreeDiff::new(old, (self.reader(), &snapshot.root))?;
+        let mut intake = catalog.take_in(snapshot, base)?;
+        fill::run(diff, &mut intake)?;
+        intake.finish()
+    }
+}

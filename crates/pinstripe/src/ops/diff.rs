@@ -1,0 +1,117 @@
+//! `diff`: what differs between two snapshots, from their trees alone.
+
+use super::select::{Selected, select};
+use crate::error::Result;
+use crate::format::entry::Entry;
+use crate::format::meta::FileKind;
+use crate::monitor::Monitor;
+use crate::store::Store;
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::tree::{Difference, TreeDiff};
+
+/// What happened to a path from one snapshot to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// Only the second has it.
+    Added,
+    /// Only the first has it.
+    Deleted,
+    /// It is of another kind: a file became a directory.
+    Retyped,
+    /// It holds or points to something else.
+    Modified,
+    /// It holds the same; owner, mode, times or attributes differ.
+    Metadata,
+}
+
+/// How much differs, in all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Paths that only the second has.
+    pub added: u64,
+    /// Paths that only the first has.
+    pub deleted: u64,
+    /// Paths of another kind.
+    pub retyped: u64,
+    /// Paths with other content.
+    pub modified: u64,
+    /// Paths with other metadata only.
+    pub metadata: u64,
+    /// Bytes in files that only the second has, or that it has otherwise.
+    pub new_bytes: u64,
+    /// Bytes in files that only the first has, or that it has otherwise.
+    pub old_bytes: u64,
+}
+
+/// Takes what differs: the sort, the old and the new entry.
+pub type Show<'a> = dyn FnMut(Sort, Option<&Entry>, Option<&Entry>) -> Result<()> + 'a;
+
+/// Gives everything that differs to `show`, in path order: the sort, then the old and the new
+/// entry as far as there is one.
+///
+/// # Errors
+/// [`Kind::NotFound`](crate::error::Kind::NotFound) when there is no such snapshot; when a tree
+/// cannot be read; those of `show`.
+pub fn run(
+    store: &Store,
+    old: &str,
+    new: &str,
+    monitor: &Monitor,
+    show: &mut Show<'_>,
+) -> Result<Totals> {
+    let Selected { snapshot: old, .. } = select(store, old, b"", monitor)?;
+    let Selected { snapshot: new, .. } = select(store, new, b"", monitor)?;
+    let index = Index::load(store, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    let reader = || ChunkReader::new(&packs, &index);
+    let mut diff = TreeDiff::new(Some((reader(), &old.root)), (reader(), &new.root))?;
+    let mut totals = Totals::default();
+    while let Some(difference) = diff.next_difference()? {
+        let (old, new) = match &difference {
+            Difference::Added(new) => (None, Some(&**new)),
+            Difference::Removed(old) => (Some(&**old), None),
+            Difference::Changed(old, new) => (Some(&**old), Some(&**new)),
+        };
+        if let Some(sort) = sort(old, new) {
+            totals.count(sort, old, new);
+            show(sort, old, new)?;
+        }
+    }
+    Ok(totals)
+}
+
+fn sort(old: Option<&Entry>, new: Option<&Entry>) -> Option<Sort> {
+    let (old, new) = match (old, new) {
+        (Some(old), Some(new)) => (old, new),
+        (None, _) => return Some(Sort::Added),
+        (_, None) => return Some(Sort::Deleted),
+    };
+    if old.meta.kind != new.meta.kind {
+        Some(Sort::Retyped)
+    } else if old.meta.kind != FileKind::Directory && !old.holds_alike(new) {
+        Some(Sort::Modified)
+    } else {
+        (old.meta != new.meta).then_some(Sort::Metadata)
+    }
+}
+
+impl Totals {
+    fn count(&mut self, sort: Sort, old: Option<&Entry>, new: Option<&Entry>) {
+        let bytes = |entry: Option<&Entry>| {
+            entry.filter(|it| it.meta.kind == FileKind::File).map_or(0, |it| it.size)
+        };
+        match sort {
+            Sort::Added => self.added += 1,
+            Sort::Deleted => self.deleted += 1,
+            Sort::Retyped => self.retyped += 1,
+            Sort::Modified => self.modified += 1,
+            Sort::Metadata => {
+                self.metadata += 1;
+                return;
+            }
+        }
+        self.new_bytes += bytes(new);
+        self.old_bytes += bytes(old);
+    }
+}

@@ -1,0 +1,30 @@
+//! `find`: paths by name or path over all snapshots.
+
+use std::path::Path;
+
+use super::catalog::searched;
+use crate::catalog::{Found, Query};
+use crate::error::Result;
+use crate::monitor::Monitor;
+use crate::store::Store;
+
+/// Brings the catalog at `place` up to date and gives every version that matches to `show`.
+///
+/// # Errors
+/// When the catalog cannot be brought up to date; those of `show`.
+pub fn run(
+    store: &Store,
+    place: &Path,
+    query: &Query,
+    monitor: &Monitor,
+    show: &mut dyn FnMut(Found) -> Result<()>,
+) -> Result<()> {
+    searched(store, place, monitor, &mut |catalog| {
+        let mut has_shown = false;
+        let result = catalog.find(query, &mut |found| {
+            has_shown = true;
+            show(found)
+        });
+        (result, has_shown)
+    })
+}

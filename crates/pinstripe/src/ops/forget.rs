@@ -1,0 +1,241 @@
+//! `forget` and `undelete`: marking snapshots as wanted no more, and taking that back.
+//!
+//! Forgetting deletes nothing: a mark is put, and the snapshot is shown no more and kept from
+//! being a parent. As long as its packs are there, `undelete` takes the mark back.
+
+use crate::error::{Error, Kind, Result};
+use crate::format::session::Work;
+use crate::format::snapshot::Snapshot;
+use crate::id::SnapshotId;
+use crate::monitor::Monitor;
+use crate::retention::{self, Candidate, Policy, Reason};
+use crate::store::deletion::decide;
+use crate::store::objects::Reach;
+use crate::store::snapshots::{self, Known};
+use crate::store::{Store, deletion, forgotten, sessions};
+
+/// What to forget.
+pub enum Choice<'a> {
+    /// All that no rule keeps.
+    Policy {
+        /// The rules.
+        policy: &'a Policy,
+        /// Only snapshots of this machine are judged; the others stay.
+        host: Option<&'a [u8]>,
+        /// Seconds east of UTC at which days begin.
+        offset_seconds: i32,
+        /// Seconds since 1970 and nanoseconds: what is later is from the future.
+        now: (i64, u32),
+    },
+    /// These, by the beginning of their ids, or `latest`.
+    Named(&'a [String]),
+}
+
+/// How to forget.
+pub struct Options<'a> {
+    /// What.
+    pub choice: Choice<'a>,
+    /// Decide only.
+    pub dry_run: bool,
+    /// Allow that nothing is left of the store, or of what one host backed up.
+    pub allow_empty: bool,
+}
+
+/// What becomes of one snapshot.
+pub struct Verdict {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// Why it stays; empty when it goes.
+    pub reasons: Vec<Reason>,
+}
+
+impl Verdict {
+    /// Whether it stays.
+    pub fn stays(&self) -> bool {
+        !self.reasons.is_empty()
+    }
+}
+
+/// Judges the snapshots, oldest first, and marks those that go unless it is a dry run.
+///
+/// # Errors
+/// [`Kind::Usage`] when there is no rule, [`Kind::NotFound`] when no snapshot has the name,
+/// [`Kind::Refused`] when nothing would be left.
+pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Vec<Verdict>> {
+    let known = snapshots::load(store, monitor)?;
+    let verdicts = match &options.choice {
+        Choice::Policy { policy, host, offset_seconds, now } => {
+            if policy.is_empty() {
+                return Err(Error::new(Kind::Usage, "no rule says what to keep")
+                    .advice("give at least one --keep-... option, or name the snapshots"));
+            }
+            let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
+            let judged: Vec<_> = known.into_iter().filter(asked).collect();
+            let candidates: Vec<_> = judged.iter().map(candidate).collect();
+            let reasons = retention::judge(policy, &candidates, *now, *offset_seconds);
+            if !options.allow_empty {
+                refuse_empty_group(&candidates, &reasons)?;
+            }
+            let pairs = judged.into_iter().zip(reasons);
+            pairs.map(|(snapshot, reasons)| Verdict { snapshot, reasons }).collect()
+        }
+        Choice::Named(names) => {
+            let verdicts = named(store, &known, names)?;
+            let left = known.len().saturating_sub(verdicts.len());
+            if left == 0 && !known.is_empty() && !options.allow_empty {
+                return Err(Error::new(Kind::Refused, "no snapshot of the store would be left")
+                    .advice("if that is what you want: --allow-empty"));
+            }
+            verdicts
+        }
+    };
+    if !options.dry_run {
+        let marks = forgotten::load(store, Reach::Backup)?;
+        for verdict in verdicts.iter().filter(|verdict| !verdict.stays()) {
+            mark(store, &marks, verdict.snapshot.id, true)?;
+        }
+    }
+    Ok(verdicts)
+}
+
+fn candidate(snapshot: &Snapshot) -> Candidate {
+    Candidate {
+        created: (snapshot.created_seconds, snapshot.created_nanos),
+        host: snapshot.host.clone(),
+        sources: snapshot.sources.clone(),
+        tags: snapshot.tags.clone(),
+    }
+}
+
+fn refuse_empty_group(candidates: &[Candidate], reasons: &[Vec<Reason>]) -> Result<()> {
+    for ((host, _), group) in retention::groups(candidates) {
+        if group.iter().all(|&at| reasons[at].is_empty()) {
+            let host = String::from_utf8_lossy(host).into_owned();
+            return Err(Error::new(
+                Kind::Refused,
+                format!("these rules leave nothing of what {host} backed up"),
+            )
+            .expected("at least one snapshot of each host and its paths", 0)
+            .advice("add --keep-last 1, or if that is what you want: --allow-empty"));
+        }
+    }
+    Ok(())
+}
+
+fn named(store: &Store, known: &[Snapshot], names: &[String]) -> Result<Vec<Verdict>> {
+    let mut verdicts: Vec<Verdict> = Vec::new();
+    for name in names {
+        let snapshot = snapshots::find(known, name)?;
+        if verdicts.iter().all(|verdict| verdict.snapshot.id != snapshot.id) {
+            // Read again from the members: what is marked has to be there.
+            let snapshot = snapshots::read(store, snapshot.id)?;
+            verdicts.push(Verdict { snapshot, reasons: Vec::new() });
+        }
+    }
+    Ok(verdicts)
+}
+
+/// Forgets a snapshot of which no member has a sound object: only its id is known.
+///
+/// # Errors
+/// [`Kind::NotFound`] when no member has an object of this name.
+pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
+    let listed = store.list(crate::member::Room::Snapshots)?;
+    if !listed.contains_key(&id.0) {
+        return Err(Error::new(Kind::NotFound, format!("no snapshot '{id}'"))
+            .advice("list them with: pinstripe snapshots"));
+    }
+    let marks = forgotten::load(store, Reach::Backup)?;
+    mark(store, &marks, id, true)
+}
+
+/// Puts marks until one says what is wanted. A generation may be taken by another process that
+/// says the same, or by the void of a session that was ended from outside.
+fn mark(
+    store: &Store,
+    marks: &forgotten::Marks,
+    snapshot: SnapshotId,
+    is_forgotten: bool,
+) -> Result<()> {
+    let mut mark = forgotten::next_mark(store, marks, snapshot);
+    if mark.is_forgotten() != is_forgotten {
+        return Ok(());
+    }
+    while let Err(error) = forgotten::put(store, &mark) {
+        if error.kind() != Kind::Exists {
+            return Err(error);
+        }
+        mark.generation = mark.generation.saturating_add(2);
+    }
+    Ok(())
+}
+
+/// Takes back that a snapshot was forgotten.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is no such snapshot or it is deleted, [`Kind::Busy`] when it is
+/// being deleted, [`Kind::Usage`] when its name is ambiguous.
+pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot> {
+    let known = snapshots::load_all(store, monitor)?;
+    let id = find_forgotten(&known, name)?;
+    let marks = forgotten::load(store, Reach::Backup)?;
+    let mut next = forgotten::next_mark(store, &marks, id);
+    loop {
+        // Whoever deletes looks for sessions after the point of no return; we look for that point
+        // after our session is put. One of us sees the other.
+        let session = sessions::begin(store, Work::Undelete, next.name(), vec![id])?;
+        refuse_reaped(store, id)?;
+        let snapshot = snapshots::read(store, id).map_err(|error| match error.kind() {
+            Kind::NotFound => gone(id),
+            _ => error,
+        })?;
+        let put = if next.is_forgotten() { Ok(()) } else { forgotten::put(store, &next) };
+        session.end()?;
+        match put {
+            // This session or an earlier one was ended from outside, and a void took the name.
+            Err(error) if error.kind() == Kind::Exists => {
+                next.generation = next.generation.saturating_add(2);
+            }
+            put => return put.map(|()| snapshot),
+        }
+    }
+}
+
+fn refuse_reaped(store: &Store, id: SnapshotId) -> Result<()> {
+    let cases = deletion::load(store, Reach::Backup)?;
+    if !decide::is_too_late(id, cases.reaping(), cases.tombstones()) {
+        return Ok(());
+    }
+    Err(gone(id))
+}
+
+fn gone(id: SnapshotId) -> Error {
+    Error::new(
+        Kind::NotFound,
+        format!("the packs of snapshot {} are being deleted, or are gone", id.short()),
+    )
+    .advice("it is too late to bring it back")
+}
+
+/// Picks a forgotten snapshot by the beginning of its id, or `latest` for the latest of them.
+fn find_forgotten(known: &[Known], name: &str) -> Result<SnapshotId> {
+    let forgotten: Vec<_> = (known.iter().filter(|known| known.is_forgotten))
+        .map(|known| known.snapshot.clone())
+        .collect();
+    match snapshots::find(&forgotten, name) {
+        Ok(snapshot) => Ok(snapshot.id),
+        Err(error) if error.kind() == Kind::NotFound => {
+            let is_kept = known.iter().any(|it| {
+                !it.is_forgotten && name.len() >= 4 && it.snapshot.id.to_string().starts_with(name)
+            });
+            let what = if is_kept {
+                format!("snapshot {name} is not forgotten")
+            } else {
+                format!("no forgotten snapshot '{name}'")
+            };
+            Err(Error::new(Kind::NotFound, what)
+                .advice("list them with: pinstripe snapshots --all"))
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,32 @@
+//! `history`: every version of one path over all snapshots.
+
+use std::path::Path;
+
+use super::catalog::searched;
+use super::select::clean;
+use crate::beneath::shown_from_root;
+use crate::catalog::Version;
+use crate::error::{Error, Kind, Result};
+use crate::monitor::Monitor;
+use crate::store::Store;
+
+/// Brings the catalog at `place` up to date and tells the versions of `path`: one list for each
+/// host with its sources, oldest first.
+///
+/// # Errors
+/// [`Kind::NotFound`] when no snapshot has the path.
+pub fn run(
+    store: &Store,
+    place: &Path,
+    path: &[u8],
+    monitor: &Monitor,
+) -> Result<Vec<Vec<Version>>> {
+    let path = clean(path);
+    let history = searched(store, place, monitor, &mut |catalog| (catalog.history(&path), false))?;
+    if history.is_empty() {
+        return Err(Error::new(Kind::NotFound, "no snapshot has this path")
+            .at(shown_from_root(&path))
+            .advice("look for its name with: pinstripe find NAME"));
+    }
+    Ok(history)
+}

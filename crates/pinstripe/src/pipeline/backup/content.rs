@@ -1,0 +1,72 @@
+//! The content of a large file, as its parts arrive: rows, or lists of rows put into chunks.
+//!
+//! Memory is that of one list and of one row per list, whatever the length of the file.
+
+use super::record::RecordBuilder;
+use crate::error::Result;
+use crate::format::entry::{Content, ListRow, write_chunks};
+use crate::format::record::ChunkRow;
+use crate::format::tree::{LIST_MAX_ROWS, ends_list};
+use crate::format::wire::Writer;
+
+/// Rows of one file, in order.
+#[derive(Default)]
+pub struct LongContent {
+    /// All rows while they fit an entry, after that those of the list being filled.
+    rows: Vec<ChunkRow>,
+    lists: Vec<ListRow>,
+    is_long: bool,
+}
+
+impl LongContent {
+    /// Adds the next rows.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn add(&mut self, rows: Vec<ChunkRow>, record: &mut RecordBuilder<'_>) -> Result<()> {
+        for row in rows {
+            self.add_row(row, record)?;
+            if !self.is_long && self.rows.len() > LIST_MAX_ROWS {
+                // Too many for an entry: what was gathered is cut into lists from its beginning.
+                self.is_long = true;
+                for row in std::mem::take(&mut self.rows) {
+                    self.add_row(row, record)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_row(&mut self, row: ChunkRow, record: &mut RecordBuilder<'_>) -> Result<()> {
+        self.rows.push(row);
+        let is_full = self.rows.len() >= LIST_MAX_ROWS
+            || (self.rows.len() > LIST_MAX_ROWS / 8 && ends_list(&row.id));
+        if self.is_long && is_full {
+            self.close_list(record)?;
+        }
+        Ok(())
+    }
+
+    fn close_list(&mut self, record: &mut RecordBuilder<'_>) -> Result<()> {
+        let mut bytes = Vec::new();
+        write_chunks(&mut Writer::new(&mut bytes), &self.rows);
+        let content_bytes = self.rows.iter().map(|row| u64::from(row.raw_bytes)).sum();
+        self.lists.push(ListRow { id: record.add(&bytes)?.id, content_bytes });
+        self.rows.clear();
+        Ok(())
+    }
+
+    /// All of it; a list that would burst its page is in chunks itself.
+    ///
+    /// # Errors
+    /// Those of the compressor.
+    pub fn finish(mut self, record: &mut RecordBuilder<'_>) -> Result<Content> {
+        if !self.is_long {
+            return Ok(Content::Chunks(self.rows));
+        }
+        if !self.rows.is_empty() {
+            self.close_list(record)?;
+        }
+        Ok(Content::Lists(self.lists))
+    }
+}

@@ -1,0 +1,141 @@
+//! The handout: what the join has decided goes in jobs to the workers, or straight to the
+//! assembler when nothing is to be read.
+
+use std::io::Read;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+
+use super::ingest::{Assembled, Item, Job, Outcome};
+use super::join::{Decided, Taker};
+use super::large::{self, Queues};
+use super::shared::Ingest;
+use crate::beneath::shown_from_root;
+use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
+use crate::format::meta::FileKind;
+use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
+
+/// Consecutive entries on their way into one job.
+#[derive(Default)]
+struct Batch {
+    items: Vec<Item>,
+    bytes: u64,
+    to_read: usize,
+}
+
+/// Where the join's work goes.
+pub struct Handout<'a> {
+    shared: &'a Ingest<'a>,
+    /// To the workers.
+    jobs: Sender<Job>,
+    /// To the assembler.
+    outcomes: Sender<Outcome>,
+    /// One token per job that is not assembled yet.
+    window: Sender<()>,
+    /// Segments of a large file in memory.
+    segments: usize,
+    batch: Batch,
+    seq: u64,
+}
+
+impl Taker for Handout<'_> {
+    fn take(&mut self, decided: Decided) -> Result<()> {
+        match decided {
+            Decided::Unchanged(entry) => self.push(Item::Unchanged(entry), 0),
+            Decided::SameInode { path, stat } => self.push(Item::SameInode { path, stat }, 0),
+            Decided::Read { path, stat, .. } => match stat.kind {
+                FileKind::File if stat.size_bytes >= LARGE_BYTES => self.large(&path),
+                FileKind::File => self.push(Item::Read { path, stat }, stat.size_bytes),
+                _ => self.push(Item::Read { path, stat }, 0),
+            },
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.hand_out()
+    }
+}
+
+impl<'a> Handout<'a> {
+    /// A handout to these queues.
+    pub fn new(
+        shared: &'a Ingest<'a>,
+        jobs: Sender<Job>,
+        outcomes: Sender<Outcome>,
+        window: Sender<()>,
+        segments: usize,
+    ) -> Self {
+        Handout { shared, jobs, outcomes, window, segments, batch: Batch::default(), seq: 0 }
+    }
+
+    fn push(&mut self, item: Item, bytes: u64) -> Result<()> {
+        self.batch.to_read += usize::from(!matches!(item, Item::Unchanged(_)));
+        self.batch.items.push(item);
+        self.batch.bytes += bytes;
+        if self.batch.items.len() >= JOB_ENTRIES || self.batch.bytes >= JOB_BYTES {
+            self.hand_out()?;
+        }
+        Ok(())
+    }
+
+    /// Hands the batch to a worker, or straight to the assembler when nothing is to be read.
+    fn hand_out(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        if batch.items.is_empty() {
+            return Ok(());
+        }
+        let seq = self.next_seq()?;
+        let sent = if batch.to_read > 0 {
+            self.jobs.send(Job::Entries(seq, batch.items)).is_ok()
+        } else {
+            let ready = |item| match item {
+                Item::Unchanged(entry) => Assembled::Ready(entry),
+                Item::Read { .. } | Item::SameInode { .. } => unreachable!("nothing is to be read"),
+            };
+            let entries = batch.items.into_iter().map(ready).collect();
+            self.outcomes.send(Outcome::Entries(seq, entries)).is_ok()
+        };
+        if sent { Ok(()) } else { Err(gone()) }
+    }
+
+    fn next_seq(&mut self) -> Result<u64> {
+        // The window opens only as jobs get done: after a fatal error nobody may wait for that.
+        while let Err(error) = self.window.send_timeout((), Duration::from_millis(100)) {
+            self.shared.abort.check()?;
+            if error.is_disconnected() {
+                return Err(gone());
+            }
+        }
+        self.seq += 1;
+        Ok(self.seq - 1)
+    }
+
+    /// Hands out a stream as the one file that there is.
+    ///
+    /// # Errors
+    /// Those of reading it: nothing else is to be backed up, so they end the run.
+    pub fn stream(&mut self, stream: &mut dyn Read, entry: Entry) -> Result<()> {
+        let seq = self.next_seq()?;
+        let queues = Queues { jobs: &self.jobs, outcomes: &self.outcomes, segments: self.segments };
+        large::ingest_stream(self.shared, &queues, seq, stream, entry)
+    }
+
+    fn large(&mut self, path: &[u8]) -> Result<()> {
+        self.hand_out()?;
+        let seq = self.next_seq()?;
+        let queues = Queues { jobs: &self.jobs, outcomes: &self.outcomes, segments: self.segments };
+        if let Err(error) = large::ingest(self.shared, &queues, seq, path) {
+            self.shared.abort.check()?;
+            if error.kind() != Kind::Interrupted {
+                self.shared.monitor.loss(shown_from_root(path), error);
+            }
+            self.outcomes.send(Outcome::Entries(seq, Vec::new())).map_err(|_| gone())?;
+        }
+        Ok(())
+    }
+}
+
+fn gone() -> Error {
+    Error::new(Kind::Io, "a thread of the backup ended early")
+}

@@ -1,0 +1,100 @@
+//! Earlier trees of the same sources, as one stream of entries in path order.
+//!
+//! The newest tree comes first. A tree that is whole answers for all paths; one that an
+//! interrupted backup left reaches to some path, and from there on the next older one answers.
+//! Each entry comes with the moment at which the backup began that saw it, which is what the rule
+//! of unchanged files goes by. Never decides what is unchanged.
+
+use std::cmp::Ordering;
+
+use crate::error::Result;
+use crate::format::entry::Entry;
+use crate::format::meta::Time;
+use crate::format::record::ChunkRow;
+use crate::format::tree::compare_paths;
+use crate::id::ChunkId;
+use crate::monitor::Monitor;
+use crate::store::tree::TreeReader;
+
+/// One earlier tree.
+pub struct Earlier<'a> {
+    /// Its entries.
+    pub tree: TreeReader<'a>,
+    /// When the backup that made it began.
+    pub began: Time,
+    /// Whether it is a snapshot's, whole; otherwise an interrupted backup's.
+    pub is_whole: bool,
+}
+
+/// All earlier trees, newest first.
+pub struct Previous<'a> {
+    trees: Vec<Earlier<'a>>,
+    /// Which of them is being read; all were when it is their number.
+    at: usize,
+    ahead: Option<Entry>,
+    /// The last path that was read: an older tree goes on behind it.
+    reached: Option<Vec<u8>>,
+}
+
+impl<'a> Previous<'a> {
+    /// A stream that begins with the first of `trees`.
+    pub fn new(trees: Vec<Earlier<'a>>) -> Self {
+        Previous { trees, at: 0, ahead: None, reached: None }
+    }
+
+    /// The entry at `path`, and when the backup began that saw it. Paths are asked for in path
+    /// order.
+    pub fn entry(&mut self, path: &[u8], monitor: &Monitor) -> Option<(Entry, Time)> {
+        loop {
+            let Some(ahead) = &self.ahead else {
+                self.advance(monitor)?;
+                continue;
+            };
+            match compare_paths(&ahead.path, path) {
+                Ordering::Less => self.ahead = None,
+                Ordering::Equal => return Some((self.ahead.take()?, self.trees[self.at].began)),
+                Ordering::Greater => return None,
+            }
+        }
+    }
+
+    /// The chunks in a list of a long content.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn list(&mut self, id: &ChunkId) -> Option<Result<Vec<ChunkRow>>> {
+        let at = self.at.min(self.trees.len().checked_sub(1)?);
+        Some(self.trees[at].tree.list(id))
+    }
+
+    /// Reads the next entry; `None` when there is no other.
+    fn advance(&mut self, monitor: &Monitor) -> Option<()> {
+        while let Some(earlier) = self.trees.get_mut(self.at) {
+            match earlier.tree.next_entry() {
+                Ok(Some(entry)) => {
+                    let is_behind =
+                        |reached: &Vec<u8>| compare_paths(reached, &entry.path) == Ordering::Less;
+                    if self.reached.as_ref().is_none_or(is_behind) {
+                        self.reached = Some(entry.path.clone());
+                        self.ahead = Some(entry);
+                        return Some(());
+                    }
+                }
+                Ok(None) => self.at += 1,
+                Err(error) if earlier.is_whole => {
+                    // More than a warning: chunks that the store only seems to have are not stored
+                    // again, so this snapshot may need what is lost.
+                    let advice = "files that it named are read again; run 'pinstripe check'";
+                    monitor.loss("the previous snapshot", error.advice(advice));
+                    self.at = self.trees.len();
+                }
+                Err(error) => {
+                    let advice = "files that it named are read again";
+                    monitor.warning("what an interrupted backup left", error.advice(advice));
+                    self.at += 1;
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,64 @@
+//! A backup that only looks: the same walk and the same comparison, and nothing is read or written.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
+
+use super::join::{Comparison, Decided, Join, Taker};
+use crate::dedup::Claims;
+use crate::error::Result;
+use crate::format::meta::FileKind;
+use crate::monitor::Monitor;
+use crate::pipeline::abort::Abort;
+use crate::source;
+
+/// A file that a backup would read.
+pub struct Wanted<'a> {
+    /// Path from the file system's root, without the leading slash.
+    pub path: &'a [u8],
+    /// Length.
+    pub size_bytes: u64,
+    /// Whether the previous snapshot has no file there.
+    pub is_new: bool,
+}
+
+struct Show<'a>(&'a mut dyn FnMut(Wanted<'_>) -> Result<()>);
+
+impl Taker for Show<'_> {
+    fn take(&mut self, decided: Decided) -> Result<()> {
+        match decided {
+            Decided::Read { path, stat, was_there } if stat.kind == FileKind::File => {
+                let (size_bytes, is_new) = (stat.size_bytes, !was_there);
+                (self.0)(Wanted { path: &path, size_bytes, is_new })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Walks and compares; `show` is told of every file that a backup would read, in path order.
+///
+/// # Errors
+/// A source that cannot be walked at all; those of `show`.
+pub fn survey(
+    comparison: Comparison<'_>,
+    monitor: &Monitor,
+    show: &mut dyn FnMut(Wanted<'_>) -> Result<()>,
+) -> Result<()> {
+    let root = source::open_root()?;
+    let (abort, stop) = (Abort::default(), AtomicBool::new(false));
+    let claims = Claims::default();
+    std::thread::scope(|scope| {
+        let mut join =
+            Join::new(root.as_fd(), monitor, &abort, comparison, Show(show), &claims, &stop);
+        let walked = join.run(scope);
+        if let Err(error) = &walked {
+            // The estimate beside us stops too.
+            abort.raise(error.duplicate());
+        }
+        walked.map(drop)
+    })
+}

@@ -1,0 +1,37 @@
+//! Filling the catalog: one thread reads the trees, the caller's thread is the one writer.
+
+use std::thread;
+
+use crossbeam_channel::bounded;
+
+use crate::catalog::{Change, Intake};
+use crate::error::Result;
+use crate::pipeline::limits::{CATALOG_BATCH_CHANGES, CATALOG_BATCHES};
+use crate::store::tree::TreeDiff;
+
+/// Writes all differences of two trees into the catalog, batch by batch.
+///
+/// # Errors
+/// When a tree cannot be read or the catalog not be written.
+pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>) -> Result<()> {
+    let (sender, batches) = bounded(CATALOG_BATCHES);
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let mut batch = Vec::new();
+            while let Some(difference) = diff.next_difference()? {
+                batch.extend(Change::of(difference));
+                if batch.len() >= CATALOG_BATCH_CHANGES
+                    && sender.send(std::mem::take(&mut batch)).is_err()
+                {
+                    break; // The writer failed and says why.
+                }
+            }
+            let _ = sender.send(batch);
+            Ok(())
+        });
+        // The queue goes with the iterator: a reader that still sends is told that nobody takes.
+        let written = batches.into_iter().try_for_each(|batch| intake.write(&batch));
+        let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        written.and(read)
+    })
+}

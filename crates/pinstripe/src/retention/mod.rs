@@ -1,0 +1,306 @@
+//! Which snapshots stay by a set of rules, and why: a pure function.
+//!
+//! Snapshots of one host and the same sources are a group, and each group is judged by itself,
+//! newest first. A rule of so many hours, days, weeks, months or years keeps the newest snapshot
+//! of each of the last so many periods in which there is one. A snapshot from the future stays,
+//! is shown as such, and counts for no rule, so that no wrong clock pushes real ones out; and
+//! `within` is measured from the newest snapshot that is not of the future, never from now.
+
+pub mod calendar;
+
+use std::collections::BTreeMap;
+
+use calendar::{Periods, periods};
+
+/// What stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// So many of the newest.
+    pub last: Option<u64>,
+    /// The newest of so many hours.
+    pub hourly: Option<u64>,
+    /// The newest of so many days.
+    pub daily: Option<u64>,
+    /// The newest of so many weeks, from Monday on.
+    pub weekly: Option<u64>,
+    /// The newest of so many months.
+    pub monthly: Option<u64>,
+    /// The newest of so many years.
+    pub yearly: Option<u64>,
+    /// All that carry one of these words.
+    pub tags: Vec<String>,
+    /// All that are at most so many seconds older than the newest.
+    pub within_seconds: Option<u64>,
+}
+
+impl Policy {
+    /// Whether it has no rule at all.
+    pub fn is_empty(&self) -> bool {
+        *self == Policy::default()
+    }
+}
+
+/// A snapshot, as far as rules ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// When it was made: seconds since 1970 and nanoseconds of that second.
+    pub created: (i64, u32),
+    /// Of which machine.
+    pub host: Vec<u8>,
+    /// Of which paths.
+    pub sources: Vec<Vec<u8>>,
+    /// The words it carries.
+    pub tags: Vec<String>,
+}
+
+/// Why a snapshot stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// It is one of the newest.
+    Last,
+    /// It is the newest of its hour.
+    Hourly,
+    /// Of its day.
+    Daily,
+    /// Of its week.
+    Weekly,
+    /// Of its month.
+    Monthly,
+    /// Of its year.
+    Yearly,
+    /// It carries this word.
+    Tag(String),
+    /// It is not much older than the newest.
+    Within,
+    /// By its own time it was not made yet.
+    Future,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Reason::Last => "last",
+            Reason::Hourly => "hourly",
+            Reason::Daily => "daily",
+            Reason::Weekly => "weekly",
+            Reason::Monthly => "monthly",
+            Reason::Yearly => "yearly",
+            Reason::Tag(tag) => return write!(f, "tag {tag}"),
+            Reason::Within => "within",
+            Reason::Future => "from the future",
+        })
+    }
+}
+
+/// Judges snapshots, each by why it stays; one without a reason goes. `now` is asked only to tell
+/// what is from the future; days begin `offset_seconds` east of UTC.
+pub fn judge(
+    policy: &Policy,
+    candidates: &[Candidate],
+    now: (i64, u32),
+    offset_seconds: i32,
+) -> Vec<Vec<Reason>> {
+    let mut reasons = vec![Vec::new(); candidates.len()];
+    for group in groups(candidates).into_values() {
+        let mut real = Vec::new();
+        for at in group {
+            if candidates[at].created > now {
+                reasons[at].push(Reason::Future);
+            } else {
+                real.push(at);
+            }
+        }
+        real.sort_by_key(|&at| std::cmp::Reverse((candidates[at].created, at)));
+        judge_group(policy, candidates, &real, offset_seconds, &mut reasons);
+    }
+    reasons
+}
+
+/// Snapshots, by their place in a list, of one host and the same sources.
+pub type Groups<'a> = BTreeMap<(&'a [u8], &'a [Vec<u8>]), Vec<usize>>;
+
+/// Snapshots by host and sources.
+pub fn groups(candidates: &[Candidate]) -> Groups<'_> {
+    let mut groups = Groups::new();
+    for (at, candidate) in candidates.iter().enumerate() {
+        groups.entry((&candidate.host, &candidate.sources)).or_default().push(at);
+    }
+    groups
+}
+
+/// Judges one group, newest first.
+fn judge_group(
+    policy: &Policy,
+    candidates: &[Candidate],
+    newest_first: &[usize],
+    offset_seconds: i32,
+    reasons: &mut [Vec<Reason>],
+) {
+    let Some(&newest) = newest_first.first() else { return };
+    let last = policy.last.unwrap_or(0);
+    for &at in newest_first.iter().take(usize::try_from(last).unwrap_or(usize::MAX)) {
+        reasons[at].push(Reason::Last);
+    }
+    type Rule = (Option<u64>, fn(Periods) -> i64, Reason);
+    let rules: [Rule; 5] = [
+        (policy.hourly, |it| it.hour, Reason::Hourly),
+        (policy.daily, |it| it.day, Reason::Daily),
+        (policy.weekly, |it| it.week, Reason::Weekly),
+        (policy.monthly, |it| it.month, Reason::Monthly),
+        (policy.yearly, |it| it.year, Reason::Yearly),
+    ];
+    for (count, period, reason) in rules {
+        let (mut left, mut last) = (count.unwrap_or(0), None);
+        for &at in newest_first {
+            let this = period(periods(candidates[at].created.0, offset_seconds));
+            if left > 0 && last != Some(this) {
+                last = Some(this);
+                left -= 1;
+                reasons[at].push(reason.clone());
+            }
+        }
+    }
+    let from = candidates[newest].created.0;
+    for &at in newest_first {
+        let tags = candidates[at].tags.iter().filter(|tag| policy.tags.contains(tag));
+        reasons[at].extend(tags.map(|tag| Reason::Tag(tag.clone())));
+        let age = from.abs_diff(candidates[at].created.0);
+        if policy.within_seconds.is_some_and(|within| age <= within) {
+            reasons[at].push(Reason::Within);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DAY: i64 = 86_400;
+    /// 2024-03-31 12:00 UTC, a Sunday.
+    const NOON: i64 = 1_711_886_400;
+
+    fn at(seconds: i64) -> Candidate {
+        let (host, sources) = (b"h".to_vec(), vec![b"etc".to_vec()]);
+        Candidate { created: (seconds, 0), host, sources, tags: Vec::new() }
+    }
+
+    fn tagged(seconds: i64, tag: &str) -> Candidate {
+        Candidate { tags: vec![tag.to_owned()], ..at(seconds) }
+    }
+
+    /// Which of the days before `NOON` stay.
+    fn kept(policy: &Policy, days: &[i64]) -> Vec<i64> {
+        let all: Vec<_> = days.iter().map(|day| at(NOON - day * DAY)).collect();
+        let judged = judge(policy, &all, (NOON, 0), 0);
+        days.iter().zip(judged).filter(|(_, why)| !why.is_empty()).map(|(day, _)| *day).collect()
+    }
+
+    #[test]
+    fn each_rule_keeps_the_newest_of_its_periods() {
+        let days: Vec<_> = (0..800).collect();
+        let none = Policy::default();
+        for (policy, wanted) in [
+            (Policy { last: Some(3), ..none.clone() }, vec![0, 1, 2]),
+            (Policy { daily: Some(2), ..none.clone() }, vec![0, 1]),
+            // Sundays end their weeks.
+            (Policy { weekly: Some(3), ..none.clone() }, vec![0, 7, 14]),
+            // The last of March, February (29 days) and January.
+            (Policy { monthly: Some(3), ..none.clone() }, vec![0, 31, 60]),
+            (Policy { yearly: Some(2), ..none.clone() }, vec![0, 91]),
+            (Policy { within_seconds: Some(2 * DAY as u64), ..none.clone() }, vec![0, 1, 2]),
+            (Policy { last: Some(0), ..none.clone() }, vec![]),
+            (none, vec![]),
+        ] {
+            assert_eq!(kept(&policy, &days), wanted, "{policy:?}");
+        }
+        let hours: Vec<_> = (0..10).map(|n| at(NOON - n * 1800)).collect();
+        let judged = judge(&Policy { hourly: Some(2), ..Policy::default() }, &hours, (NOON, 0), 0);
+        let kept: Vec<_> = (0..10).filter(|&n| !judged[n].is_empty()).collect();
+        assert_eq!(kept, [0, 1], "12:00 and 11:30: the newest of two hours");
+    }
+
+    #[test]
+    fn periods_without_a_snapshot_do_not_count() {
+        let policy = Policy { daily: Some(3), ..Policy::default() };
+        assert_eq!(kept(&policy, &[0, 10, 20, 30]), [0, 10, 20]);
+    }
+
+    #[test]
+    fn rules_add_up_and_every_reason_is_told() {
+        let all = [tagged(NOON, "x"), at(NOON - DAY), tagged(NOON - 400 * DAY, "keep")];
+        let policy = Policy {
+            last: Some(1),
+            yearly: Some(1),
+            tags: vec!["keep".to_owned()],
+            ..Policy::default()
+        };
+        let judged = judge(&policy, &all, (NOON, 0), 0);
+        assert_eq!(judged[0], [Reason::Last, Reason::Yearly]);
+        assert!(judged[1].is_empty());
+        assert_eq!(judged[2], [Reason::Tag("keep".to_owned())]);
+    }
+
+    #[test]
+    fn groups_are_judged_by_themselves() {
+        let other = Candidate { host: b"other".to_vec(), ..at(NOON - 9 * DAY) };
+        let paths = Candidate { sources: vec![b"home".to_vec()], ..at(NOON - 8 * DAY) };
+        let all = [at(NOON), at(NOON - DAY), other, paths];
+        let policy = Policy { last: Some(1), ..Policy::default() };
+        let judged = judge(&policy, &all, (NOON, 0), 0);
+        let kept: Vec<_> = judged.iter().map(|why| !why.is_empty()).collect();
+        assert_eq!(kept, [true, false, true, true]);
+    }
+
+    /// A host whose clock is a year ahead made some; one whose clock is a year behind judges.
+    #[test]
+    fn the_future_pushes_nothing_out() {
+        let policy = Policy {
+            last: Some(1),
+            daily: Some(2),
+            within_seconds: Some(DAY as u64),
+            ..Policy::default()
+        };
+        let real = [at(NOON), at(NOON - DAY), at(NOON - 5 * DAY)];
+        let alone = judge(&policy, &real, (NOON, 0), 0);
+        let mut all = real.to_vec();
+        all.extend((0..9).map(|n| at(NOON + 365 * DAY + n)));
+        let judged = judge(&policy, &all, (NOON, 0), 0);
+        assert_eq!(judged[..3], alone);
+        assert!(judged[3..].iter().all(|why| *why == [Reason::Future]));
+        // A clock a year behind: all is future, all stays.
+        let judged = judge(&policy, &real, (NOON - 365 * DAY, 0), 0);
+        assert!(judged.iter().all(|why| *why == [Reason::Future]));
+        // A clock a year ahead changes nothing.
+        assert_eq!(judge(&policy, &real, (NOON + 365 * DAY, 0), 0), alone);
+    }
+
+    proptest! {
+        #[test]
+        fn any_times_are_judged_and_more_rules_keep_no_less(
+            times in prop::collection::vec((any::<i64>(), 0u32..1_000_000_000), 0..30),
+            now: i64, offset in -86_400i32..86_400,
+            counts in prop::array::uniform6(prop::option::of(0u64..5)),
+            within in prop::option::of(any::<u64>()),
+        ) {
+            let all: Vec<_> =
+                times.into_iter().map(|created| Candidate { created, ..at(0) }).collect();
+            let [last, hourly, daily, weekly, monthly, yearly] = counts;
+            let policy = Policy {
+                last, hourly, daily, weekly, monthly, yearly,
+                tags: Vec::new(), within_seconds: within,
+            };
+            let judged = judge(&policy, &all, (now, 0), offset);
+            prop_assert_eq!(judged.len(), all.len());
+            let more = Policy { last: Some(last.unwrap_or(0) + 1), ..policy.clone() };
+            let with_more = judge(&more, &all, (now, 0), offset);
+            for (less, more) in judged.iter().zip(&with_more) {
+                prop_assert!(less.is_empty() || !more.is_empty());
+            }
+            let real = all.iter().filter(|it| it.created <= (now, 0)).count();
+            let last_kept = judged.iter().filter(|why| why.contains(&Reason::Last)).count() as u64;
+            prop_assert_eq!(last_kept, last.unwrap_or(0).min(real as u64));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What may be deleted: the decisions, on plain values.
+//!
+//! Everything that decides about deletion is here and pure, so that a model can step real
+//! decisions through every order of events (`model.rs`). What is read in which order, and what is
+//! put in between, makes the values mean what they say: that is `mod.rs` and the decision page.
+
+use std::collections::{BTreeSet, HashSet};
+use std::hash::BuildHasher;
+
+use crate::format::gc::Lists;
+use crate::format::session::{Session, Work};
+use crate::id::{SessionId, SetId, SnapshotId};
+use crate::store::forgotten::Marks;
+
+/// Whether a session is over although its object is there: what it was for has been put, and
+/// speaks for itself. Snapshots have to be read after the session.
+pub fn is_over(session: &Session, snapshots: &BTreeSet<SnapshotId>) -> bool {
+    session.work == Work::Backup && snapshots.contains(&SnapshotId(session.commit))
+}
+
+/// The snapshots that must stay: those wanted, and those that a session stands on. Read in this
+/// order: sessions, marks, sessions once more, snapshots; `sessions` are those of both times. A
+/// backup puts its session and then reads marks, so it is seen the second time; an undelete puts a
+/// mark and then ends its session, so it is seen the first time.
+pub fn roots(
+    marks: &Marks,
+    sessions: &[Session],
+    snapshots: &BTreeSet<SnapshotId>,
+) -> BTreeSet<SnapshotId> {
+    let parents: BTreeSet<_> = sessions.iter().flat_map(|session| &session.parents).collect();
+    let stays = |id: &&SnapshotId| !marks.is_forgotten(**id) || parents.contains(id);
+    snapshots.iter().filter(stays).copied().collect()
+}
+
+/// The snapshots that may go, with the marks that say so.
+pub fn doomed(
+    marks: &Marks,
+    roots: &BTreeSet<SnapshotId>,
+    snapshots: &BTreeSet<SnapshotId>,
+) -> Vec<(SnapshotId, u32)> {
+    snapshots.difference(roots).map(|&id| (id, marks.generation(id))).collect()
+}
+
+/// The sessions that still have to say what they rely on: backups, since only they take over
+/// chunks that they did not store. Whoever deletes is answered by the condemnations of others,
+/// and who undeletes by the last look before the first deletion.
+pub fn silent<'a>(
+    sessions: &'a [Session],
+    answered: &BTreeSet<SessionId>,
+    snapshots: &BTreeSet<SnapshotId>,
+) -> Vec<&'a Session> {
+    let is_silent = |session: &&Session| {
+        session.work == Work::Backup
+            && !answered.contains(&session.id)
+            && !is_over(session, snapshots)
+    };
+    sessions.iter().filter(is_silent).collect()
+}
+
+/// What a condemnation may do to one chunk that is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// It stands in a pack that nobody condemned.
+    Standing,
+    /// It stands in condemned packs only; this one of ours has to stay.
+    Rescue(SetId),
+    /// No pack of ours has it.
+    Elsewhere,
+    /// No pack at all has it.
+    Lost,
+}
+
+/// Which pack has to stay for a chunk with these places. Packs that others have condemned count
+/// as gone, and others count ours as gone: of two condemnations that each spare the other's copy,
+/// none may be left. So a pack that only we condemned is rescued before one that others did too.
+pub fn need<A: BuildHasher, B: BuildHasher>(
+    places: impl IntoIterator<Item = SetId>,
+    ours: &HashSet<SetId, A>,
+    others: &HashSet<SetId, B>,
+) -> Need {
+    let (mut only_ours, mut shared, mut elsewhere) = (None, None, false);
+    for set in places {
+        match (ours.contains(&set), others.contains(&set)) {
+            (false, false) => return Need::Standing,
+            (true, false) => only_ours = only_ours.or(Some(set)),
+            (true, true) => shared = shared.or(Some(set)),
+            (false, true) => elsewhere = true,
+        }
+    }
+    match only_ours.or(shared) {
+        Some(set) => Need::Rescue(set),
+        None if elsewhere => Need::Elsewhere,
+        None => Need::Lost,
+    }
+}
+
+/// What is left of a condemnation after all answers.
+pub fn remaining<S: BuildHasher>(
+    condemned: &Lists,
+    rescued: &HashSet<SetId, S>,
+    roots: &BTreeSet<SnapshotId>,
+) -> Lists {
+    let mut left = condemned.clone();
+    left.packs.retain(|set| !rescued.contains(set));
+    left.snapshots.retain(|(id, _)| !roots.contains(id));
+    left
+}
+
+/// Whether to go on, after the reaping object was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Go {
+    /// Nothing can come in between any more: delete.
+    Reap,
+    /// Somebody is about to take a mark back, or to find out that it is too late: not now.
+    Wait,
+    /// Somebody took a mark back before the reaping object stood: nothing was deleted, by nobody.
+    Withdraw,
+}
+
+/// The last look before anything is deleted, and before every resumption. Read in this order,
+/// after the reaping object is on the members: sessions, marks, the condemned object.
+pub fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, stands: bool) -> Go {
+    let changed = |(id, at): &(SnapshotId, u32)| marks.generation(*id) != *at;
+    if !stands || reaping.snapshots.iter().any(changed) {
+        return Go::Withdraw;
+    }
+    let wanted =
+        |(id, _): &(SnapshotId, u32)| sessions.iter().any(|session| session.parents.contains(id));
+    if reaping.snapshots.iter().any(wanted) { Go::Wait } else { Go::Reap }
+}
+
+/// Whether an undelete came too late: somebody may be deleting. Asked after its session was put.
+pub fn is_too_late<'a>(
+    snapshot: SnapshotId,
+    reaping: impl IntoIterator<Item = &'a Lists>,
+    tombstones: impl IntoIterator<Item = &'a Lists>,
+) -> bool {
+    let lists = |it: &Lists| it.snapshots.iter().any(|(id, _)| *id == snapshot);
+    reaping.into_iter().any(lists) || tombstones.into_iter().any(lists)
+}
+
+/// What to do about a condemnation that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Who put it is at work.
+    Leave,
+    /// It was done: what is left of its objects goes.
+    Clear,
+    /// It was past the point of no return: go on from there.
+    Resume,
+    /// It was before the point of no return: as if it had never been.
+    Withdraw,
+}
+
+/// Judges a condemnation by which of its objects there are. A reaping object without the
+/// condemned one is a leftover: whoever deletes keeps both until the tombstone stands.
+pub fn judge(condemned: bool, reaping: bool, tombstone: bool, is_owner_at_work: bool) -> Found {
+    match (condemned, reaping, tombstone) {
+        _ if is_owner_at_work => Found::Leave,
+        (_, _, true) => Found::Clear,
+        (true, true, false) => Found::Resume,
+        _ => Found::Withdraw,
+    }
+}
+
+/// One pack, as the planner sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// The pack.
+    pub set: SetId,
+    /// Bytes of its records, as stored.
+    pub bytes: u64,
+    /// Bytes of records, or shares of them, that something needs.
+    pub live_bytes: u64,
+}
+
+/// What to do about packs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// Nothing in them is needed.
+    pub dead: Vec<SetId>,
+    /// What is needed in them moves to new packs; worst first.
+    pub repack: Vec<SetId>,
+    /// Bytes that nothing needs, in what stays.
+    pub waste_bytes: u64,
+    /// Bytes in what stays.
+    pub kept_bytes: u64,
+}
+
+/// Picks the packs to condemn as they are and those to repack, so that at most `max_waste` (a
+/// share, 0 to 1) of what stays is needed by nothing.
+pub fn plan(packs: &[Usage], max_waste: f64) -> Plan {
+    let mut plan = Plan::default();
+    let mut kept = Vec::new();
+    for pack in packs {
+        if pack.live_bytes == 0 {
+            plan.dead.push(pack.set);
+        } else {
+            plan.kept_bytes += pack.bytes;
+            plan.waste_bytes += pack.bytes.saturating_sub(pack.live_bytes);
+            kept.push(pack);
+        }
+    }
+    let share = |pack: &Usage| pack.live_bytes as f64 / pack.bytes.max(1) as f64;
+    kept.sort_by(|left, right| share(left).total_cmp(&share(right)).then(left.set.cmp(&right.set)));
+    for pack in kept {
+        let waste = pack.bytes.saturating_sub(pack.live_bytes);
+        let is_enough = plan.waste_bytes as f64 <= max_waste * plan.kept_bytes as f64;
+        if is_enough || waste == 0 {
+            break;
+        }
+        plan.repack.push(pack.set);
+        plan.waste_bytes -= waste;
+        plan.kept_bytes -= waste;
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(n: u8) -> SetId {
+        SetId([n; 16])
+    }
+
+    #[test]
+    fn a_chunk_in_condemned_packs_only_rescues_one_of_ours() {
+        let ours = HashSet::from([set(1), set(2), set(3)]);
+        let others = HashSet::from([set(3), set(4)]);
+        for (places, wanted) in [
+            (&[1, 9][..], Need::Standing),
+            (&[9], Need::Standing),
+            (&[4, 1, 2], Need::Rescue(set(1))),
+            (&[3], Need::Rescue(set(3))),
+            (&[3, 2], Need::Rescue(set(2))),
+            (&[4], Need::Elsewhere),
+            (&[], Need::Lost),
+        ] {
+            let found = need(places.iter().map(|n| set(*n)), &ours, &others);
+            assert_eq!(found, wanted, "{places:?}");
+        }
+    }
+
+    #[test]
+    fn the_worst_packs_are_repacked_until_little_is_wasted() {
+        let pack = |n, bytes, live_bytes| Usage { set: set(n), bytes, live_bytes };
+        let packs =
+            [pack(1, 100, 0), pack(2, 100, 90), pack(3, 100, 10), pack(4, 100, 50), pack(5, 0, 0)];
+        for (max_waste, repack) in [
+            (1.0, &[][..]),
+            (0.5, &[]),
+            (0.4, &[3]),
+            (0.3, &[3]),
+            (0.2, &[3, 4]),
+            (0.05, &[3, 4, 2]),
+            (0.0, &[3, 4, 2]),
+        ] {
+            let plan = plan(&packs, max_waste);
+            assert_eq!(plan.dead, [set(1), set(5)]);
+            assert_eq!(plan.repack, repack.iter().map(|n| set(*n)).collect::<Vec<_>>());
+            assert!(plan.waste_bytes as f64 <= max_waste * plan.kept_bytes as f64);
+        }
+        assert_eq!(plan(&[], 0.0), Plan::default());
+        assert!(plan(&[pack(1, 100, 100)], 0.0).repack.is_empty(), "nothing to gain");
+    }
+
+    #[test]
+    fn only_who_is_past_the_point_of_no_return_is_resumed() {
+        assert_eq!(judge(true, true, false, false), Found::Resume);
+        assert_eq!(judge(true, true, false, true), Found::Leave);
+        assert_eq!(judge(true, false, false, false), Found::Withdraw);
+        assert_eq!(judge(false, true, false, false), Found::Withdraw);
+        assert_eq!(judge(false, false, false, false), Found::Withdraw);
+        assert_eq!(judge(true, true, true, false), Found::Clear);
+    }
+}

@@ -1,0 +1,244 @@
+//! Deletion beside writers: condemned, acknowledged, reaping, tombstone.
+//!
+//! ```text
+//! who deletes                                   who writes (backup)
+//! read marks, sessions, snapshots -> roots      put session
+//! mark what they need; choose packs             read marks: parent must not be forgotten
+//! put CONDEMNED                                 read condemned: those packs are unknown
+//! every session there is: ended, dead or ACK    now and then: flag what is condemned as unknown,
+//! read again what is needed -> what is left        then put ACK with what was used before
+//! put REAPING; sessions, marks, CONDEMNED again put snapshot; remove session
+//! delete; put TOMBSTONE
+//! remove CONDEMNED, REAPING, ACKs
+//! ```
+//! Invariants: objects are put once and never changed; whoever puts one then looks for what would
+//! forbid it, so of two that race at least one sees the other; no clock decides anything. Why this
+//! is safe, race by race: doc/decisions/0011-deletion.md.
+//!
+//! Never here: which packs to condemn (ops/), waiting (ops/), the extents of packs in use.
+
+pub mod decide;
+#[cfg(test)]
+mod model;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::error::{Error, Kind, Result};
+use crate::format::gc::{GcObject, Lists, Step, reaping_name};
+use crate::id::{CondemnationId, SessionId, SetId, SnapshotId};
+use crate::member::{ExtentName, Room};
+
+use super::Store;
+use super::objects::Reach;
+
+/// What there is of one condemnation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Case {
+    /// The session of whoever condemned.
+    pub by: Option<SessionId>,
+    /// What was condemned.
+    pub condemned: Option<Lists>,
+    /// Who answered, and what they rely on.
+    pub acks: BTreeMap<SessionId, Vec<SetId>>,
+    /// What is being deleted.
+    pub reaping: Option<Lists>,
+    /// What is deleted.
+    pub tombstone: Option<Lists>,
+}
+
+/// All condemnations.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Cases(pub BTreeMap<CondemnationId, Case>);
+
+impl Cases {
+    /// Takes note of one object. Voids say nothing here.
+    pub fn add(&mut self, object: GcObject) {
+        if let Step::Void { .. } = object.step {
+            return;
+        }
+        let case = self.0.entry(object.condemnation).or_default();
+        match object.step {
+            Step::Condemned(lists) => {
+                case.by = Some(object.by);
+                case.condemned = Some(lists);
+            }
+            Step::Ack { session, packs } => drop(case.acks.insert(session, packs)),
+            Step::Reaping(lists) => {
+                case.by = Some(object.by);
+                case.reaping = Some(lists);
+            }
+            Step::Tombstone(lists) => case.tombstone = Some(lists),
+            Step::Void { .. } => {}
+        }
+    }
+
+    /// Packs that nobody may begin to rely on: condemned and not yet deleted, but for those of
+    /// `except`.
+    pub fn condemned(&self, except: Option<CondemnationId>) -> HashSet<SetId> {
+        let open = self.0.iter().filter(|(id, _)| Some(**id) != except);
+        let lists = open.flat_map(|(_, case)| case.condemned.iter().chain(&case.reaping));
+        lists.flat_map(|lists| lists.packs.iter().copied()).collect()
+    }
+
+    /// What is deleted: nobody's, wherever it turns up again.
+    pub fn tombstones(&self) -> impl Iterator<Item = &Lists> {
+        self.0.values().filter_map(|case| case.tombstone.as_ref())
+    }
+
+    /// What is being deleted.
+    pub fn reaping(&self) -> impl Iterator<Item = &Lists> {
+        self.0.values().filter_map(|case| case.reaping.as_ref())
+    }
+
+    /// Packs that are deleted.
+    pub fn dead_packs(&self) -> HashSet<SetId> {
+        self.tombstones().flat_map(|lists| lists.packs.iter().copied()).collect()
+    }
+
+    /// Packs that are deleted or about to be: repair brings none of them back.
+    pub fn going_packs(&self) -> HashSet<SetId> {
+        let lists = self.tombstones().chain(self.reaping());
+        lists.flat_map(|lists| lists.packs.iter().copied()).collect()
+    }
+
+    /// Snapshots that are deleted, or that nobody ever finished.
+    pub fn dead_snapshots(&self) -> BTreeSet<SnapshotId> {
+        let dead = |lists: &Lists| {
+            let marked: Vec<_> = lists.snapshots.iter().map(|(id, _)| *id).collect();
+            marked.into_iter().chain(lists.abandoned.clone())
+        };
+        self.tombstones().flat_map(dead).collect()
+    }
+}
+
+/// Reads all condemnations. A damaged acknowledgement is as if it had not been put: it will be
+/// waited for. A damaged list that nobody has sound is an error.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn load(store: &Store, reach: Reach) -> Result<Cases> {
+    let found = store.objects(Room::Gc, reach, |name, bytes| read(store, name, bytes))?;
+    if let Some((name, error)) = found.unsound.into_iter().next() {
+        return Err(error.at(name.path()).advice(
+            "no member has a sound copy; if no gc is at work, remove this file from all members",
+        ));
+    }
+    let mut cases = Cases::default();
+    found.sound.into_values().for_each(|object| cases.add(object));
+    Ok(cases)
+}
+
+/// What of a room is deleted, as far as tombstones can be read.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
+    let found = store.objects(Room::Gc, Reach::Backup, |name, bytes| read(store, name, bytes))?;
+    let mut cases = Cases::default();
+    found.sound.into_values().for_each(|object| cases.add(object));
+    Ok(match room {
+        Room::Packs => cases.dead_packs().into_iter().map(|id| id.0).collect(),
+        Room::Snapshots => cases.dead_snapshots().into_iter().map(|id| id.0).collect(),
+        _ => HashSet::new(),
+    })
+}
+
+/// Reads one object of deletion.
+///
+/// # Errors
+/// [`Kind::Corrupt`] when it is none, or has another's name.
+pub fn read(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<GcObject> {
+    let object = GcObject::decode(bytes)?;
+    if object.name() != name || object.store != store.config.store {
+        return Err(Error::new(Kind::Corrupt, "this step of deletion has another name"));
+    }
+    Ok(object)
+}
+
+/// Puts a step on the members.
+///
+/// # Errors
+/// [`Kind::Exists`] when the name is taken by another object; those of the members.
+pub fn put(
+    store: &Store,
+    condemnation: CondemnationId,
+    by: SessionId,
+    step: Step,
+    reach: Reach,
+) -> Result<()> {
+    let object = GcObject { store: store.config.store, condemnation, by, step };
+    store.put_all(ExtentName::In(Room::Gc, object.name()), &object.encode(), reach)
+}
+
+/// The names of all tombstones: they are kept on every member.
+///
+/// # Errors
+/// As [`load`].
+pub fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
+    let cases = load(store, Reach::Backup)?.0.into_iter();
+    let dead = cases.filter(|(_, case)| case.tombstone.is_some());
+    Ok(dead.map(|(id, _)| step_name(id, Step::Tombstone)).collect())
+}
+
+/// Whether the condemned object still stands on every present member: where it is gone, somebody
+/// has ended this condemnation.
+///
+/// # Errors
+/// A member's own, when it cannot say.
+pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
+    let name = step_name(condemnation, Step::Condemned);
+    for (_, member) in store.present() {
+        match member.len(name) {
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Takes a condemnation back: as if it had never been. The condemned object goes last, so that a
+/// reaping object without it is a leftover wherever it is seen.
+///
+/// # Errors
+/// Those of the members.
+pub fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
+    store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
+    store.delete_all(step_name(condemnation, Step::Condemned))?;
+    remove_acks(store, condemnation, case)
+}
+
+/// Removes what is left of a condemnation that was carried out; its tombstone stays.
+///
+/// # Errors
+/// Those of the members.
+pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
+    store.delete_all(step_name(condemnation, Step::Condemned))?;
+    store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
+    remove_acks(store, condemnation, case)
+}
+
+/// Removes a tombstone: nothing anywhere speaks of what it lists.
+///
+/// # Errors
+/// Those of the members.
+pub fn remove_tombstone(store: &Store, condemnation: CondemnationId) -> Result<()> {
+    store.delete_all(step_name(condemnation, Step::Tombstone))
+}
+
+fn remove_acks(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
+    case.acks.keys().try_for_each(|&session| {
+        let ack = Step::Ack { session, packs: Vec::new() };
+        store.delete_all(object_name(condemnation, ack))
+    })
+}
+
+fn step_name(condemnation: CondemnationId, step: impl Fn(Lists) -> Step) -> ExtentName {
+    object_name(condemnation, step(Lists::default()))
+}
+
+fn object_name(condemnation: CondemnationId, step: Step) -> ExtentName {
+    let by = SessionId([0; 16]);
+    let object = GcObject { store: crate::id::StoreId([0; 16]), condemnation, by, step };
+    ExtentName::In(Room::Gc, object.name())
+}

@@ -1,0 +1,150 @@
+//! Writers at work: a session each, put before anything is looked at, removed after the commit.
+//!
+//! A session is no lock. It says what its writer stands on, so that deletion leaves that alone
+//! and asks before it takes anything else. A session that nobody removed is over when what it
+//! was for has been put, when its process surely runs no more, or when a void was put in the
+//! place of what it would have put ([`fence`]).
+
+use crate::error::{Error, Kind, Result};
+use crate::format::gc::{GcObject, Step};
+use crate::format::session::{Process, Session, Work};
+use crate::id::{CondemnationId, SessionId, SnapshotId, random};
+use crate::member::{ExtentName, Room};
+use crate::process;
+
+use super::Store;
+use super::objects::Reach;
+
+/// A session of this process. Dropping it removes it, as far as the members let it.
+pub struct OpenSession<'a> {
+    store: &'a Store,
+    /// What it says.
+    pub session: Session,
+    is_open: bool,
+}
+
+/// The name of a session's object.
+pub fn name_of(id: SessionId) -> ExtentName {
+    ExtentName::In(Room::Sessions, id.0)
+}
+
+/// Begins a session. From now on, whoever deletes asks it; so whatever is to be relied on is read
+/// afterwards. `commit` is the name of what will be put at the end.
+///
+/// # Errors
+/// Those of the members, when too few took it.
+pub fn begin<'a>(
+    store: &'a Store,
+    work: Work,
+    commit: [u8; 16],
+    parents: Vec<SnapshotId>,
+) -> Result<OpenSession<'a>> {
+    let session = Session {
+        store: store.config.store,
+        id: SessionId(random()?),
+        work,
+        commit,
+        parents,
+        process: store.process(),
+    };
+    let put = store.put_all(name_of(session.id), &session.encode(), Reach::Backup);
+    // Held from here on, so that what was put before a failure is removed again.
+    let open = OpenSession { store, session, is_open: true };
+    put.map(|()| open)
+}
+
+impl OpenSession<'_> {
+    /// Ends it.
+    ///
+    /// # Errors
+    /// A member's own; the session then looks open on that member until its process is gone.
+    pub fn end(mut self) -> Result<()> {
+        self.is_open = false;
+        self.store.delete_all(name_of(self.session.id))
+    }
+
+    /// Whether it still stands on some member; when it does not, somebody ended it from outside.
+    pub fn stands(&self) -> bool {
+        let name = name_of(self.session.id);
+        self.store.present().any(|(_, member)| member.len(name).is_ok())
+    }
+}
+
+impl Drop for OpenSession<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            // What cannot be removed now is over when this process is.
+            let _ = self.store.delete_all(name_of(self.session.id));
+        }
+    }
+}
+
+/// All sessions.
+///
+/// # Errors
+/// As [`Store::objects`]; [`Kind::Corrupt`] when no copy of one is sound: what it stands on is
+/// not known then.
+pub fn load(store: &Store, reach: Reach) -> Result<Vec<Session>> {
+    let found = store.objects(Room::Sessions, reach, |id, bytes| read(store, id, bytes))?;
+    if let Some((name, error)) = found.unsound.into_iter().next() {
+        return Err(error.at(name.path()).advice(
+            "nobody knows what this writer stands on; when none is at work, remove this file from \
+             all members",
+        ));
+    }
+    Ok(found.sound.into_values().collect())
+}
+
+/// Reads one session.
+///
+/// # Errors
+/// [`Kind::Corrupt`] when it is none, or that of another.
+pub fn read(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<Session> {
+    let session = Session::decode(bytes)?;
+    if session.id.0 != id || session.store != store.config.store {
+        return Err(Error::new(Kind::Corrupt, "this session has another name"));
+    }
+    Ok(session)
+}
+
+/// Whether a session's process surely runs no more.
+pub fn is_dead(session: &Session, own: &Process) -> bool {
+    process::is_gone(&session.process, own)
+}
+
+/// Ends a session from outside, whatever its process does: what it would have put last can be put
+/// no more. Nothing that was committed is touched.
+///
+/// # Errors
+/// [`Kind::Refused`] while a member is absent, since the writer might put it there;
+/// [`Kind::Busy`] when it was first: it is done, or has passed the point of no return.
+pub fn fence(store: &Store, session: &Session) -> Result<()> {
+    if store.absent().next().is_some() {
+        return Err(Error::new(
+            Kind::Refused,
+            "a session cannot be ended while a member is absent",
+        )
+        .advice("attach all members, then try again"));
+    }
+    let room = match session.work {
+        Work::Backup => Room::Snapshots,
+        Work::Undelete => Room::Forgotten,
+        Work::Collect | Work::Rebalance => Room::Gc,
+    };
+    let void = GcObject {
+        store: store.config.store,
+        condemnation: CondemnationId(session.commit),
+        by: session.id,
+        step: Step::Void { session: session.id },
+    };
+    let put = store.put_all(ExtentName::In(room, session.commit), &void.encode(), Reach::Deletion);
+    put.map_err(|error| match error.kind() {
+        Kind::Exists => Error::new(
+            Kind::Busy,
+            format!("session {} was first: what it was for is done", session.id.short()),
+        )
+        .advice("look again: it may be over by now"),
+        _ => error,
+    })?;
+    store.delete_all(name_of(session.id))
+}

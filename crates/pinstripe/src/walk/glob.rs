@@ -1,0 +1,65 @@
+//! One pattern that is looked for, with the same rules as the patterns of what to leave out.
+//!
+//! Pure: a name alone rules out nearly everything, so that an index of names can be gone through
+//! before any path is put together.
+
+use super::exclude::Pattern;
+use crate::error::Result;
+
+/// A pattern for names and paths.
+#[derive(Debug, Clone)]
+pub struct Glob(Pattern);
+
+impl Glob {
+    /// Reads a pattern: `*.o` or `Makefile` for a name at any depth, `/home/*/tmp` for a whole
+    /// path, `src/*.c` for any end of a path, `build/` for directories only.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for a pattern that could match nothing.
+    pub fn new(text: &[u8]) -> Result<Self> {
+        Pattern::parse("pattern", text).map(Glob)
+    }
+
+    /// Whether an entry of this name can match at all, as far as its name says.
+    pub fn admits_name(&self, name: &[u8]) -> bool {
+        self.0.admits_name(name)
+    }
+
+    /// Whether the name settles it, the rest of the path being of no matter.
+    pub fn is_about_names(&self) -> bool {
+        self.0.is_about_names()
+    }
+
+    /// Whether the entry with this path matches.
+    pub fn matches(&self, path: &[u8], is_directory: bool) -> bool {
+        (is_directory || !self.0.is_for_directories()) && self.0.matches(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_ends_of_paths_whole_paths_and_directories() {
+        for (pattern, path, is_directory, expected) in [
+            ("*.c", "src/a.c", false, true),
+            ("*.c", "src/a.h", false, false),
+            ("src/*.c", "home/me/src/a.c", false, true),
+            ("/src/*.c", "home/me/src/a.c", false, false),
+            ("/home/**/a.c", "home/me/src/a.c", false, true),
+            ("src/**", "home/src/x/y", false, true),
+            ("build/", "home/build", true, true),
+            ("build/", "home/build", false, false),
+        ] {
+            let glob = Glob::new(pattern.as_bytes()).unwrap();
+            let name = path.rsplit('/').next().unwrap().as_bytes();
+            assert_eq!(glob.matches(path.as_bytes(), is_directory), expected, "{pattern} {path}");
+            assert!(glob.admits_name(name) || !expected, "{pattern} {path}");
+        }
+        assert!(Glob::new(b"*.c").unwrap().is_about_names());
+        assert!(!Glob::new(b"a/*.c").unwrap().is_about_names());
+        let error = Glob::new(b"a//b").unwrap_err().to_string();
+        assert!(error.starts_with("pattern 'a//b'"), "{error}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Forgetting by rules and by name, and taking that back, on a real store.
+
+use pinstripe::error::Kind;
+use pinstripe::format::forgotten::Mark;
+use pinstripe::format::gc::{GcObject, Lists, Step};
+use pinstripe::format::session::Work;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::id::{CondemnationId, SessionId};
+use pinstripe::member::{ExtentName, Room};
+use pinstripe::ops::forget::{self, Choice, Options};
+use pinstripe::retention::{Policy, Reason};
+use pinstripe::store::{Store, sessions};
+
+use crate::look::look;
+use crate::support::{Ledger, Site, assert_whole, small_tree};
+
+fn site_with(snapshots: u64) -> (Site, Vec<Snapshot>) {
+    let site = Site::new(3, 1);
+    let saved = (0..snapshots).map(|seed| {
+        small_tree(&site.source(), seed);
+        site.save()
+    });
+    let saved = saved.collect();
+    (site, saved)
+}
+
+fn options(choice: Choice<'_>) -> Options<'_> {
+    Options { choice, dry_run: false, allow_empty: false }
+}
+
+fn by_rule(policy: &Policy) -> Choice<'_> {
+    Choice::Policy { policy, host: None, offset_seconds: 0, now: (i64::MAX, 0) }
+}
+
+fn shown(store: &Store) -> Vec<Snapshot> {
+    pinstripe::ops::snapshots::run(store, &Ledger::new().monitor).unwrap()
+}
+
+fn forget_one(store: &Store, snapshot: &Snapshot) {
+    let names = [snapshot.id.to_string()];
+    forget::run(store, &options(Choice::Named(&names)), &Ledger::new().monitor).unwrap();
+}
+
+#[test]
+fn what_is_forgotten_is_not_shown_and_comes_back() {
+    let (site, saved) = site_with(3);
+    let tree = look(&site.source());
+    let store = site.store();
+    let policy = Policy { last: Some(1), ..Policy::default() };
+    let verdicts = forget::run(&store, &options(by_rule(&policy)), &Ledger::new().monitor).unwrap();
+    let stays: Vec<_> = verdicts.iter().map(|it| it.reasons.clone()).collect();
+    assert_eq!(stays, [vec![], vec![], vec![Reason::Last]]);
+    assert_eq!(shown(&store), saved[2..]);
+    assert_whole(&store);
+    // Again: nothing is left to do.
+    let verdicts = forget::run(&store, &options(by_rule(&policy)), &Ledger::new().monitor).unwrap();
+    assert_eq!(verdicts.len(), 1);
+
+    let ledger = Ledger::new();
+    let back = forget::undelete(&store, &saved[1].id.to_string(), &ledger.monitor).unwrap();
+    assert_eq!(back, saved[1]);
+    assert_eq!(shown(&store), saved[1..]);
+    let again = forget::undelete(&store, &saved[1].id.to_string(), &ledger.monitor).unwrap_err();
+    assert_eq!(again.kind(), Kind::NotFound);
+    assert!(again.to_string().contains("is not forgotten"), "{again}");
+    let latest = forget::undelete(&store, "latest", &ledger.monitor).unwrap();
+    assert_eq!(latest, saved[0]);
+    // And forgotten once more: marks are counted up.
+    forget_one(&store, &saved[0]);
+    assert_eq!(shown(&store), saved[1..]);
+    for (_, member) in store.present() {
+        assert_eq!(member.list(Room::Sessions).unwrap(), []);
+        assert_eq!(member.list(Room::Forgotten).unwrap().len(), 2 + 3);
+    }
+    site.assert_restores(&store, &saved[2], &tree);
+}
+
+#[test]
+fn a_dry_run_marks_nothing() {
+    let (site, saved) = site_with(2);
+    let before = site.image();
+    let store = site.store();
+    let policy = Policy { last: Some(1), ..Policy::default() };
+    let dry = Options { dry_run: true, ..options(by_rule(&policy)) };
+    let verdicts = forget::run(&store, &dry, &Ledger::new().monitor).unwrap();
+    assert_eq!(verdicts.iter().filter(|it| it.stays()).count(), 1);
+    assert!(site.image() == before);
+    assert_eq!(shown(&store), saved);
+}
+
+#[test]
+fn nothing_left_is_refused() {
+    let (site, saved) = site_with(2);
+    let store = site.store();
+    let monitor = Ledger::new().monitor;
+    let tags = Policy { tags: vec!["nobody has this".to_owned()], ..Policy::default() };
+    let refused = forget::run(&store, &options(by_rule(&tags)), &monitor);
+    assert_eq!(refused.err().unwrap().kind(), Kind::Refused);
+    let names = saved.iter().map(|it| it.id.to_string()).collect::<Vec<_>>();
+    let refused = forget::run(&store, &options(Choice::Named(&names)), &monitor);
+    assert_eq!(refused.err().unwrap().kind(), Kind::Refused);
+    let none = Policy::default();
+    let usage = forget::run(&store, &options(by_rule(&none)), &monitor);
+    assert_eq!(usage.err().unwrap().kind(), Kind::Usage);
+    let unknown = ["0123456789".to_owned()];
+    let unknown = forget::run(&store, &options(Choice::Named(&unknown)), &monitor);
+    assert_eq!(unknown.err().unwrap().kind(), Kind::NotFound);
+    assert_eq!(shown(&store), saved);
+    let all = Options { allow_empty: true, ..options(by_rule(&tags)) };
+    forget::run(&store, &all, &monitor).unwrap();
+    assert_eq!(shown(&store), []);
+}
+
+#[test]
+fn a_forgotten_snapshot_is_no_parent() {
+    let (site, saved) = site_with(2);
+    forget_one(&site.store(), &saved[1]);
+    let next = site.save();
+    assert_eq!(next.parent, Some(saved[0].id));
+}
+
+#[test]
+fn a_member_that_was_away_brings_no_mark_back() {
+    let (site, saved) = site_with(2);
+    forget_one(&site.store(), &saved[0]);
+    let (here, away) = (site.members[1].clone(), site.path("away"));
+    std::fs::rename(&here, &away).unwrap();
+    let store = site.store();
+    forget::undelete(&store, &saved[0].id.to_string(), &Ledger::new().monitor).unwrap();
+    drop(store);
+    std::fs::rename(&away, &here).unwrap();
+    assert_eq!(shown(&site.store()), saved, "the older mark on that member says nothing new");
+}
+
+#[test]
+fn what_gc_is_deleting_does_not_come_back() {
+    let (site, saved) = site_with(2);
+    let store = site.store();
+    forget_one(&store, &saved[0]);
+    let lists = Lists { snapshots: vec![(saved[0].id, 1)], ..Lists::default() };
+    let put = |step| {
+        let object = GcObject {
+            store: store.config.store,
+            condemnation: CondemnationId([7; 16]),
+            by: SessionId([8; 16]),
+            step,
+        };
+        let name = ExtentName::In(Room::Gc, object.name());
+        for (_, member) in store.present() {
+            member.put(name, &object.encode()).unwrap();
+        }
+        name
+    };
+    let name = saved[0].id.to_string();
+    put(Step::Condemned(lists.clone()));
+    let reaping = put(Step::Reaping(lists.clone()));
+    let late = forget::undelete(&store, &name, &Ledger::new().monitor).unwrap_err();
+    assert_eq!(late.kind(), Kind::NotFound);
+    assert!(late.to_string().contains("being deleted"), "{late}");
+    for (_, member) in store.present() {
+        member.delete(reaping).unwrap();
+        assert_eq!(member.list(Room::Sessions).unwrap(), [], "a session that failed is gone");
+    }
+    forget::undelete(&store, &name, &Ledger::new().monitor).unwrap();
+    put(Step::Tombstone(lists));
+    assert_eq!(shown(&store), saved[1..], "what is deleted is not believed when it turns up");
+}
+
+#[test]
+fn a_session_that_was_ended_from_outside_commits_nothing() {
+    let (site, saved) = site_with(2);
+    let store = site.store();
+    forget_one(&store, &saved[0]);
+    let mark = Mark { store: store.config.store, snapshot: saved[0].id, generation: 2 };
+    let parents = vec![saved[0].id];
+    let open = sessions::begin(&store, Work::Undelete, mark.name(), parents).unwrap();
+    assert!(open.stands());
+    sessions::fence(&store, &open.session).unwrap();
+    assert!(!open.stands());
+    let late = pinstripe::store::forgotten::put(&store, &mark).unwrap_err();
+    assert_eq!(late.kind(), Kind::Exists);
+    drop(open);
+    // The next one goes on behind the void.
+    assert_eq!(shown(&store), saved[1..]);
+    forget::undelete(&store, &saved[0].id.to_string(), &Ledger::new().monitor).unwrap();
+    assert_eq!(shown(&store), saved);
+    assert_whole(&store);
+}
