@@ -143,6 +143,18 @@ fn a_removed_member_is_emptied_and_not_taken_when_it_is_seen_again() {
 }
 
 #[test]
+fn a_member_that_leaves_stays_when_it_is_added_again() {
+    let bench = Bench::with_room();
+    let power = Arc::new(PowerCut::new(20));
+    remove(&mut bench.site.open(0, "", power).unwrap(), 1).unwrap_err();
+    assert_eq!(bench.site.store().state(1), Some(MemberState::Leaving));
+    assert_eq!(bench.site.store().takers().iter().flatten().count(), 3);
+    assert_eq!(add(&mut bench.site.store(), &bench.site.members[1]).unwrap().data, 3);
+    assert_eq!(bench.site.store().state(1), Some(MemberState::Active));
+    bench.assert_sound();
+}
+
+#[test]
 fn without_a_place_for_every_extent_nothing_is_begun() {
     let bench = Bench::new(3, 1);
     let before = bench.site.image();
@@ -151,11 +163,6 @@ fn without_a_place_for_every_extent_nothing_is_begun() {
     assert!(error.advice_text().unwrap().contains("member add DIR"), "{error:?}");
     assert_eq!(remove(&mut bench.site.store(), 7).unwrap_err().kind(), Kind::Usage);
     assert!(bench.site.image() == before);
-    let few = Bench::new(2, 1);
-    fs::create_dir(few.site.path("aside")).unwrap();
-    let store = few.site.store();
-    assert_eq!(store.state(1), Some(MemberState::Active));
-    drop(store);
     let one = Bench::new(1, 0);
     assert_eq!(remove(&mut one.site.store(), 0).unwrap_err().kind(), Kind::TooManyLosses);
     // One that is absent is replaced, not removed.
@@ -188,29 +195,25 @@ fn a_member_is_replaced_whether_it_is_there_or_not() {
     }
 }
 
-#[test]
-fn damage_on_the_way_is_mended_and_what_nothing_can_mend_goes_as_it_is() {
-    let bench = Bench::with_room();
-    let hurt = |members: &[usize]| {
-        let set = bench.site.store().list(Room::Packs).unwrap().into_keys().next().unwrap();
-        for member in members {
-            let path = bench.site.members[*member].join(ExtentName::In(Room::Packs, set).path());
-            let mut bytes = fs::read(&path).unwrap();
-            bytes[4096..4200].fill(7);
-            fs::write(path, bytes).unwrap();
-        }
-    };
-    hurt(&[1]);
-    remove(&mut bench.site.store(), 1).unwrap();
-    bench.assert_sound();
-    let bench = Bench::with_room();
+/// Damages the same row of a pack on some members.
+fn hurt(bench: &Bench, members: &[usize]) {
     let set = bench.site.store().list(Room::Packs).unwrap().into_keys().next().unwrap();
-    for member in [0, 1] {
-        let path = bench.site.members[member].join(ExtentName::In(Room::Packs, set).path());
+    for member in members {
+        let path = bench.site.members[*member].join(ExtentName::In(Room::Packs, set).path());
         let mut bytes = fs::read(&path).unwrap();
         bytes[4096..4200].fill(7);
         fs::write(path, bytes).unwrap();
     }
+}
+
+#[test]
+fn damage_on_the_way_is_mended_and_what_nothing_can_mend_goes_as_it_is() {
+    let bench = Bench::with_room();
+    hurt(&bench, &[1]);
+    remove(&mut bench.site.store(), 1).unwrap();
+    bench.assert_sound();
+    let bench = Bench::with_room();
+    hurt(&bench, &[0, 1]);
     let ledger = Ledger::new();
     let before = check(&bench.site.store(), true, &Ledger::new()).lost;
     member::remove(&mut bench.site.store(), 1, &limits(), &ledger.monitor).unwrap();
