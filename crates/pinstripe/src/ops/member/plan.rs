@@ -81,16 +81,21 @@ pub fn empty(
 pub fn even_out(spreads: &[Spread], takers: &[usize]) -> Vec<Move> {
     let mut spreads = spreads.to_vec();
     let mut loads = loads(&spreads, takers);
+    let mean = loads.values().sum::<u64>() / loads.len().max(1) as u64;
     let mut moves = Vec::new();
-    // Each round looks at every extent once for each pair; another is needed only when a member
-    // lost an extent of a set that it could take from elsewhere.
+    // First only from those above the mean to those below it, so that nothing moves twice; then
+    // whatever still helps. Each round looks at every extent once for each pair of members.
+    let mut is_first = true;
     loop {
         let before = moves.len();
         for (from, to) in pairs(&loads) {
             for spread in &mut spreads {
                 let Some(&bytes) = spread.holders.get(&from) else { continue };
-                let is_worth_it = bytes > 0 && loads[&from] > loads[&to] + bytes + bytes / 2;
-                if !is_worth_it || spread.holders.contains_key(&to) {
+                let (most, least) = (loads[&from], loads[&to]);
+                let is_worth_it = bytes > 0 && most > least + bytes + bytes / 2;
+                let towards_mean = most >= mean + bytes / 2 && least + bytes / 2 <= mean;
+                let stays = spread.holders.contains_key(&to) || (is_first && !towards_mean);
+                if !is_worth_it || stays {
                     continue;
                 }
                 spread.holders.remove(&from);
@@ -100,8 +105,10 @@ pub fn even_out(spreads: &[Spread], takers: &[usize]) -> Vec<Move> {
                 moves.push(Move { name: spread.name, from, to, bytes });
             }
         }
-        if moves.len() == before {
-            return without_stops(moves);
+        match (moves.len() == before, is_first) {
+            (true, true) => is_first = false,
+            (true, false) => return without_stops(moves),
+            (false, _) => {}
         }
     }
 }
