@@ -69,6 +69,10 @@ counters! {
     RebuiltStrips => "rebuilt_strips",
     /// Extents written anew by repair.
     RepairedExtents => "repaired_extents",
+    /// Extents written on another member.
+    MovedExtents => "moved_extents",
+    /// Bytes in them.
+    MovedBytes => "moved_bytes",
     /// Packs examined by check or repair.
     CheckedPacks => "checked_packs",
     /// Bytes examined by check.

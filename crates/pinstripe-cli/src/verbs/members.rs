@@ -65,7 +65,7 @@ fn row(state: &MemberState, seat: &Seat) -> Vec<String> {
     }
     vec![
         state.member.to_string(),
-        "present".to_owned(),
+        if state.leaving { "leaving" } else { "present" }.to_owned(),
         format_count(state.packs),
         format_size(state.stored_bytes),
         state.free_bytes.map_or_else(unknown, format_size),
@@ -78,6 +78,7 @@ fn event(state: &MemberState) -> Event {
         .with("member", state.member)
         .with_path("place", &state.place)
         .with("present", state.present)
+        .with("leaving", state.leaving)
         .with_some("absence", state.absence.as_deref())
         .with("packs", state.packs)
         .with("stored_bytes", state.stored_bytes)

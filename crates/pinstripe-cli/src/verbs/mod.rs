@@ -16,6 +16,7 @@ mod init;
 mod key;
 mod ls;
 mod man;
+mod member;
 mod members;
 mod repair;
 mod restore;
@@ -49,6 +50,7 @@ pub enum Verb {
     Analyze(analyze::Args),
     Check(check::Args),
     Members(members::Args),
+    Member(member::Args),
     Repair(repair::Args),
     Config(config::Args),
     Scrub(scrub::Args),
@@ -78,6 +80,7 @@ impl Verb {
             Verb::Analyze(_) => "analyze",
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
+            Verb::Member(_) => "member",
             Verb::Repair(_) => "repair",
             Verb::Config(_) => "config",
             Verb::Scrub(_) => "scrub",
@@ -110,6 +113,7 @@ impl Verb {
             Verb::Analyze(args) => args.run(run),
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
+            Verb::Member(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
             Verb::Config(args) => args.run(run),
             Verb::Scrub(args) => args.run(run),

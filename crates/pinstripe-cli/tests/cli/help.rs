@@ -15,6 +15,7 @@ fn help_says_what_there_is() {
         "restore",
         "check",
         "members",
+        "member",
         "repair",
         "scrub",
         "key",

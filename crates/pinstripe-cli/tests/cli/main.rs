@@ -10,6 +10,7 @@ mod init;
 mod json;
 mod key;
 mod kill;
+mod member;
 mod places;
 mod scrub;
 mod search;

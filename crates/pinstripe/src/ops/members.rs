@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::Result;
+use crate::format::label::MemberState as State;
 use crate::member::Room;
 use crate::store::Store;
 
@@ -18,6 +19,8 @@ pub struct MemberState {
     pub present: bool,
     /// Why not; or, of one that was found, why it cannot be listed.
     pub absence: Option<String>,
+    /// Whether it is being emptied: it gets nothing new.
+    pub leaving: bool,
     /// Extents of packs.
     pub packs: u64,
     /// Bytes in all rooms.
@@ -39,6 +42,7 @@ pub fn run(store: &Store) -> Result<Vec<MemberState>> {
             place: seat.place.clone(),
             present: seat.member.is_some(),
             absence: seat.absence.as_ref().map(ToString::to_string),
+            leaving: store.state(number).is_some_and(|state| state != State::Active),
             packs: 0,
             stored_bytes: 0,
             free_bytes: None,

@@ -17,6 +17,7 @@ pub mod history;
 pub mod init;
 pub mod key;
 pub mod ls;
+pub mod member;
 pub mod members;
 pub mod preview;
 pub mod repair;

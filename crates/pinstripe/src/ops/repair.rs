@@ -90,7 +90,8 @@ fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -
     store.join(place)
 }
 
-fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+/// Copies small objects to members that lack them or have them damaged.
+pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
     for name in store.lasting_objects()? {
         let sound = |number: usize, member: &SharedMember| {
             let bytes = read_small(&**member, name)?;

@@ -61,6 +61,11 @@ pub struct Limits {
 const WORKER_BYTES: u64 = 12 * MIB;
 
 impl Limits {
+    /// The budget.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
     /// Strips of this length that may wait for one member's writer.
     pub fn strips_queued(&self, strip_bytes: u32) -> usize {
         (self.strip_queue_bytes / strip_bytes as usize).clamp(2, 1024)

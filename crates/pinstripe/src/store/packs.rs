@@ -92,6 +92,18 @@ impl<'a> PackReader<'a> {
     /// [`Kind::TooManyLosses`] when parity cannot give it, [`Kind::Corrupt`] when the strips are
     /// as written but the record is not.
     pub fn fetch(&self, set: SetId, offset: u64, bytes: u32) -> Result<FetchedRecord> {
+        match self.fetch_once(set, offset, bytes) {
+            // Members come and go: extents may have moved since the set was opened.
+            Err(error) if error.kind() == Kind::TooManyLosses => {
+                let poisoned = "no thread panics while it holds the list of readers";
+                self.open.lock().expect(poisoned).remove(&set);
+                self.fetch_once(set, offset, bytes)
+            }
+            fetched => fetched,
+        }
+    }
+
+    fn fetch_once(&self, set: SetId, offset: u64, bytes: u32) -> Result<FetchedRecord> {
         let reader = self.set(set)?;
         let range = offset..offset + u64::from(bytes);
         let mut buffer = Vec::with_capacity(bytes as usize);

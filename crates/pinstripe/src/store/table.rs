@@ -52,6 +52,8 @@ impl Store {
     /// Those of [`write_labels`](Self::write_labels); [`Kind::Busy`] when another process changed
     /// the table at the same time and its change stands.
     pub fn change_table(&mut self, change: impl FnOnce(&mut MemberTable)) -> Result<()> {
+        // What this is based on must be what stands.
+        self.confirm_table()?;
         let mut table = self.table_now();
         table.generation = self.table.generation + 1;
         change(&mut table);
@@ -75,6 +77,39 @@ impl Store {
                 )
                 .at(member.place())
                 .advice("let it finish, then run this again: it continues where it was"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that no member on which this process may have laid something has left since the
+    /// store was opened: to be asked when everything is durable, before it is committed. A member
+    /// that leaves is looked at again after it has left (ops/member), so one side sees the other.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when one has left.
+    pub fn confirm_takers(&self) -> Result<()> {
+        let mut newest = self.table.clone();
+        for (_, member) in self.present() {
+            let label =
+                read_small(&**member, ExtentName::Label).and_then(|bytes| Label::decode(&bytes));
+            match label {
+                Ok(label) if label.config.store != self.config.store => {}
+                Ok(label) if label.table.replaces(&newest) => newest = label.table,
+                _ => {}
+            }
+        }
+        let own = self.table.rows.iter().filter(|row| row.state == MemberState::Active);
+        for row in own.filter(|row| self.seats[usize::from(row.number)].member.is_some()) {
+            let now = newest.row(row.number.into());
+            let stays = |now: &MemberRow| now.id == row.id && now.state != MemberState::Left;
+            if !now.is_some_and(stays) {
+                return Err(Error::new(
+                    Kind::Busy,
+                    format!("member {} left the store while this ran", row.number),
+                )
+                .at(&self.seats[usize::from(row.number)].place)
+                .advice("run it again: what it has stored is kept where the others have it"));
             }
         }
         Ok(())

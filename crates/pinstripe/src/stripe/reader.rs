@@ -248,7 +248,8 @@ impl SetReader {
         &self.trailer
     }
 
-    pub(super) fn name(&self) -> ExtentName {
+    /// The name of its extents.
+    pub fn name(&self) -> ExtentName {
         self.name
     }
 

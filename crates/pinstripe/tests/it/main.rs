@@ -11,6 +11,7 @@ mod damage;
 mod faults;
 mod forget;
 mod in_place;
+mod member;
 mod members;
 mod model;
 mod resume;

@@ -148,6 +148,7 @@ pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<
         let Ingested { root, reach, checkpoint } =
             ingest(scope, &shared, plan, &publisher, describe)?;
         publisher.publish()?;
+        store.confirm_takers()?;
         let snapshot = describe(root, reach);
         let name = match reach {
             Reach::Whole => ExtentName::snapshot(snapshot.id),

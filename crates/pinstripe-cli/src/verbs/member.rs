@@ -1,0 +1,182 @@
+//! `pinstripe member`: members join, leave, are replaced, and share evenly.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueHint;
+use pinstripe::error::Result;
+use pinstripe::monitor::Counter;
+use pinstripe::ops::member::{self, Moved, Share};
+use pinstripe::units::format_size;
+
+use super::counted;
+use crate::escape;
+use crate::event::Event;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+use crate::table::{self, Side};
+use crate::time;
+
+/// Add, remove and replace members of the store, or spread what they hold evenly
+///
+/// The store stays usable meanwhile: backup, restore and check go on beside. No password is needed.
+/// Whatever is interrupted goes on where it was when it is run again.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe member add /mnt/e/store
+  pinstripe member remove 2
+  pinstripe member replace 2 --to /mnt/new/store
+  pinstripe member rebalance --dry-run")]
+pub struct Args {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(clap::Subcommand)]
+enum Act {
+    /// Make a directory, missing or empty, a member
+    ///
+    /// New packs lie over it at once; what is stored already stays where it is, until 'member
+    /// rebalance'. A member that is being removed stays when it is added again.
+    Add {
+        /// The directory
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        place: PathBuf,
+
+        /// Allow it on a disk that another member is on
+        #[arg(long)]
+        same_disk: bool,
+    },
+    /// Move all that a member holds to the others, and strike it out
+    ///
+    /// Every part goes to a member that has none of the same pack. When there is none, nothing is
+    /// begun: add a member first.
+    Remove {
+        /// Its number, as 'pinstripe members' shows it
+        #[arg(value_name = "N")]
+        member: usize,
+    },
+    /// Put a new member in the place of another, which may be absent
+    ///
+    /// What is there is copied, and verified on the way; what is not is rebuilt from parity.
+    Replace {
+        /// The number of the old one, as 'pinstripe members' shows it
+        #[arg(value_name = "N")]
+        member: usize,
+
+        /// The directory of the new one; missing or empty
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        to: PathBuf,
+    },
+    /// Move parts of packs from members with much to members with little
+    Rebalance {
+        /// Only show what would be moved
+        #[arg(long, short = 'n')]
+        dry_run: bool,
+    },
+}
+
+const GAUGE: Gauge =
+    Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::MovedBytes), passes: 1 };
+
+impl Args {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Those of [`member`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        match &self.act {
+            Act::Add { place, same_disk } => add(run, place, *same_disk),
+            Act::Remove { member } => remove(run, *member),
+            Act::Replace { member, to } => replace(run, *member, to),
+            Act::Rebalance { dry_run } => rebalance(run, *dry_run),
+        }
+    }
+}
+
+fn add(run: &Run, place: &Path, same_disk: bool) -> Result<Ending> {
+    let mut store = run.open_locked()?;
+    let added = member::add(&mut store, place, same_disk, &run.monitor)?;
+    let parity = store.config.parity;
+    run.screen.say(&format!("member {} is {}", added.member, escape::path(place)));
+    run.screen.say(&format!(
+        "new packs have {} for data and {parity} for parity in each row",
+        counted(added.data as u64, "strip")
+    ));
+    run.screen
+        .say("what is stored already stays where it is; to spread it: pinstripe member rebalance");
+    Ok(Ending::done(Event::default().with_fields(&added)))
+}
+
+fn remove(run: &Run, number: usize) -> Result<Ending> {
+    let mut store = run.open_locked()?;
+    let limits = run.limits(&store);
+    let ticker = run.ticker(GAUGE);
+    let removed = member::remove(&mut store, number, &limits, &run.monitor)?;
+    drop(ticker);
+    say_moved(run, &removed.moved, "moved");
+    let left = counted(removed.members as u64, "member");
+    run.screen.say(&format!("member {number} is none any more; {left} remain"));
+    Ok(Ending::done(Event::default().with("member", number).with_fields(&removed)))
+}
+
+fn replace(run: &Run, number: usize, place: &Path) -> Result<Ending> {
+    let mut store = run.open_locked()?;
+    let limits = run.limits(&store);
+    let ticker = run.ticker(GAUGE);
+    let replaced = member::replace(&mut store, number, place, &limits, &run.monitor)?;
+    drop(ticker);
+    say_moved(run, &replaced.moved, "moved");
+    if replaced.rebuilt_extents > 0 {
+        run.screen.say(&format!(
+            "rebuilt {} from parity in {}",
+            counted(replaced.rebuilt_extents, "extent"),
+            time::span(run.elapsed())
+        ));
+    }
+    if replaced.lost_extents == 0 {
+        let (new, place) = (replaced.replaced_by, escape::path(place));
+        run.screen.say(&format!("member {number} is replaced by member {new}, at {place}"));
+    }
+    Ok(Ending::done(Event::default().with("member", number).with_fields(&replaced)))
+}
+
+const HEAD: [(&str, Side); 3] =
+    [("member", Side::Right), ("before", Side::Right), ("after", Side::Right)];
+
+fn rebalance(run: &Run, dry_run: bool) -> Result<Ending> {
+    let mut store = run.open_locked()?;
+    let limits = run.limits(&store);
+    let ticker = run.ticker(GAUGE);
+    let done = member::rebalance(&mut store, dry_run, &limits, &run.monitor)?;
+    drop(ticker);
+    for share in &done.shares {
+        run.screen.event(&Event::new("share").with_fields(share))?;
+    }
+    let row = |share: &Share| {
+        let [before, after] = [share.before_bytes, share.after_bytes].map(format_size);
+        vec![share.member.to_string(), before, after]
+    };
+    let rows: Vec<_> = done.shares.iter().map(row).collect();
+    for line in table::lines(&HEAD, &rows) {
+        run.screen.row(&line)?;
+    }
+    say_moved(run, &done.moved, if dry_run { "would move" } else { "moved" });
+    if done.moved == Moved::default() {
+        run.screen.say("the members hold about the same: there is nothing to move");
+    }
+    Ok(Ending::done(Event::default().with("dry_run", dry_run).with_fields(&done.moved)))
+}
+
+fn say_moved(run: &Run, moved: &Moved, act: &str) {
+    if moved.moved_extents > 0 {
+        let (extents, bytes) =
+            (counted(moved.moved_extents, "extent"), format_size(moved.moved_bytes));
+        run.screen.say(&format!("{act} {extents}, {bytes}"));
+    }
+    if moved.removed_copies > 0 {
+        let act = if act == "moved" { "removed" } else { "would remove" };
+        let extents = counted(moved.removed_copies, "extent");
+        run.screen.say(&format!("{act} {extents} that stood twice"));
+    }
+}

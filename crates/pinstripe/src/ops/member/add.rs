@@ -1,0 +1,113 @@
+//! `member add`: a directory joins the store.
+
+use std::path::{Path, PathBuf};
+
+use super::super::{init, repair};
+use super::set_state;
+use crate::error::{Error, Kind, Result};
+use crate::format::label::{MEMBERS_MAX, MemberState};
+use crate::member::{ExtentName, Room};
+use crate::monitor::Monitor;
+use crate::store::{Store, geometry_over};
+
+/// What joined.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Added {
+    /// Its number.
+    pub member: usize,
+    /// Small objects copied to it.
+    pub copied_objects: u64,
+    /// Data strips of a row of new packs from now on.
+    pub data: usize,
+}
+
+/// Makes a directory, missing or empty, a member: it gets a label and all small objects, and only
+/// then the others name it. From there on new packs lie over it too. Cut off, running it again
+/// goes on. A member that is leaving stays when it is added.
+///
+/// # Errors
+/// [`Kind::Refused`] when it is not empty, or lies on the disk of another member and `same_disk`
+/// is not set; [`Kind::Busy`] when another process changes the members; those of the members.
+pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) -> Result<Added> {
+    if !same_disk {
+        refuse_disk(store, place)?;
+    }
+    let (number, copied_objects) = seat(store, place, monitor)?;
+    if store.state(number) != Some(MemberState::Active) {
+        set_state(store, number, MemberState::Active)?;
+    }
+    let data = store.geometry()?.data();
+    Ok(Added { member: number, copied_objects, data })
+}
+
+/// Seats a directory with all small objects, and has every label name it.
+pub(super) fn seat(store: &mut Store, place: &Path, monitor: &Monitor) -> Result<(usize, u64)> {
+    refuse_nesting(store, place)?;
+    let members = store.seats.iter().filter(|seat| seat.row.is_some()).count();
+    if members >= MEMBERS_MAX {
+        return Err(Error::new(Kind::Refused, "the store has as many members as it can")
+            .expected(format!("fewer than {MEMBERS_MAX}"), members));
+    }
+    // What would not do is refused before anything is written.
+    geometry_over(&store.config, members + 1)?;
+    store.confirm_table()?;
+    let number = store.join(place)?;
+    let mut outcome = repair::Outcome::default();
+    repair::small_objects(store, monitor, &mut outcome)?;
+    store.write_labels()?;
+    store.confirm_table()?;
+    // Whoever opened the store before that did not know the new member: what it took back from
+    // the others is taken back here too.
+    drop_marks(store, number)?;
+    Ok((number, outcome.repaired_objects))
+}
+
+/// Removes marks that no other member has, copied before one was taken back.
+fn drop_marks(store: &Store, new: usize) -> Result<()> {
+    let Some(member) = store.seats[new].member.as_ref() else { return Ok(()) };
+    for room in [Room::Forgotten, Room::Gc] {
+        for (id, holders) in store.list(room)? {
+            if holders == [new] {
+                member.delete(ExtentName::In(room, id))?;
+            }
+        }
+    }
+    member.sync()
+}
+
+/// Places of the members, but for the one that is at `place` itself.
+fn others(store: &Store, place: &Path) -> Vec<PathBuf> {
+    let seats = store.seats.iter().filter(|seat| seat.row.is_some() && seat.place != place);
+    seats.map(|seat| seat.place.clone()).collect()
+}
+
+fn refuse_nesting(store: &Store, place: &Path) -> Result<()> {
+    let place = init::absolute(place)?;
+    let mut places = others(store, &place);
+    places.push(place);
+    init::refuse_twins(&places)
+}
+
+fn refuse_disk(store: &Store, place: &Path) -> Result<()> {
+    let place = init::absolute(place)?;
+    for other in others(store, &place) {
+        init::refuse_one_disk(&[other, place.clone()])?;
+    }
+    Ok(())
+}
+
+/// Says it when a member is to lie on the disk of another that stays.
+pub(super) fn warn_of_disk(store: &Store, place: &Path, leaves: usize, monitor: &Monitor) {
+    let Ok(absolute) = init::absolute(place) else { return };
+    let seats = store.seats.iter().enumerate();
+    let stays = seats.filter(|(number, seat)| *number != leaves && seat.member.is_some());
+    for (_, seat) in stays.filter(|(_, seat)| seat.place != absolute) {
+        if let Err(error) = init::refuse_one_disk(&[seat.place.clone(), absolute.clone()]) {
+            return monitor.warning(
+                place,
+                Error::new(Kind::Refused, error.what().to_owned())
+                    .advice("one disk lost would be two members lost, and both share its speed"),
+            );
+        }
+    }
+}

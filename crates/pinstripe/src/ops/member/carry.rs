@@ -1,0 +1,205 @@
+//! Moving extents: several sets at a time, so that reading, computing, writing and syncing overlap.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Moved;
+use super::plan::Move;
+use crate::error::{Error, Kind, Result};
+use crate::id::SetId;
+use crate::member::{ExtentName, Replace, SharedMember};
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::each::each;
+use crate::pipeline::limits::Limits;
+use crate::store::Store;
+use crate::stripe::SetReader;
+use crate::units::MIB;
+
+/// Bytes copied at a time where strips cannot be told apart.
+const COPY_BYTES: u64 = MIB;
+
+/// How many sets are worked on at a time: enough that no disk waits while another syncs, as far
+/// as memory reaches for a row of each.
+pub(super) fn threads(store: &Store, limits: &Limits) -> usize {
+    let members = store.present().count().max(1);
+    let row_bytes = 2 * members as u64 * u64::from(store.config.strip_bytes);
+    let affordable = (limits.memory_bytes() / 2 / row_bytes).max(1) as usize;
+    limits.workers.max(members).min(affordable)
+}
+
+/// Does `work` for every item; after the first error nothing more is begun.
+///
+/// # Errors
+/// The first error.
+pub(super) fn each_until_error<T: Sync, R: Send + Default>(
+    threads: usize,
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let stopped = AtomicBool::new(false);
+    each(threads, items, |item| {
+        if stopped.load(Ordering::Relaxed) {
+            return Ok(R::default());
+        }
+        work(item).inspect_err(|_| stopped.store(true, Ordering::Relaxed))
+    })
+}
+
+/// Does all moves of a plan.
+///
+/// # Errors
+/// Those of the members; [`Kind::Busy`] when another process began to change the members.
+pub(super) fn moves(
+    store: &Store,
+    moves: &[Move],
+    limits: &Limits,
+    monitor: &Monitor,
+) -> Result<Moved> {
+    // Moves of one set in their order, one after the other.
+    let sets: Vec<&[Move]> = moves.chunk_by(|left, right| left.name == right.name).collect();
+    let done = each_until_error(threads(store, limits), &sets, |set| {
+        set.iter().try_fold(Moved::default(), |mut sum, one| {
+            sum += carry(store, one, monitor)?;
+            Ok(sum)
+        })
+    })?;
+    store.present().try_for_each(|(_, member)| member.sync())?;
+    let mut moved = Moved::default();
+    done.into_iter().for_each(|one| moved += one);
+    Ok(moved)
+}
+
+/// Moves one extent, or only removes it when another member has the same.
+fn carry(store: &Store, one: &Move, monitor: &Monitor) -> Result<Moved> {
+    let from = member(store, one.from)?;
+    match from.len(one.name) {
+        // Deletion or a merge was first.
+        Err(error) if error.kind() == Kind::NotFound => return Ok(Moved::default()),
+        other => other?,
+    };
+    let Some(reader) = open(store, one.name)? else {
+        return bring(store, one, None, monitor);
+    };
+    let moved = match slot_of(&reader, one.from) {
+        Some(slot) if twin(store, &reader, slot, one.from).is_some() => {
+            drop_copy(store, one.name, one.from)
+        }
+        slot => bring(store, one, slot.map(|slot| (&reader, slot)), monitor),
+    };
+    match moved {
+        // The same, but later.
+        Err(error) if error.kind() == Kind::NotFound => Ok(Moved::default()),
+        moved => moved,
+    }
+}
+
+/// Opens a set; `None` when no trailer of it is sound, or nobody has it any more.
+pub(super) fn open(store: &Store, name: ExtentName) -> Result<Option<SetReader>> {
+    let ExtentName::In(_, id) = name else { return Ok(None) };
+    match SetReader::open(&store.members(), name, store.config.store, SetId(id)) {
+        Ok(reader) => Ok(Some(reader)),
+        Err(error) if error.kind() == Kind::Unsupported => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The slot that a member holds, soundly or under a damaged header.
+fn slot_of(reader: &SetReader, number: usize) -> Option<usize> {
+    let mut slots = 0..reader.geometry().members();
+    let held = |slot: &usize| reader.holders_of(*slot).contains(&number);
+    slots.clone().find(held).or_else(|| slots.find(|slot| reader.member_of(*slot) == Some(number)))
+}
+
+/// Another member of which the extent of the same slot is sound to its last byte.
+fn twin(store: &Store, reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
+    let others = reader.holders_of(slot).iter().copied().filter(|other| *other != number);
+    let is_sound = |other: &usize| {
+        let mut alone = store.members();
+        let kept = alone[*other].take();
+        alone.iter_mut().for_each(|member| *member = None);
+        alone[*other] = kept;
+        let ExtentName::In(_, id) = reader.name() else { return false };
+        let Ok(own) = SetReader::open(&alone, reader.name(), store.config.store, SetId(id)) else {
+            return false;
+        };
+        let found = own.verify(&mut |_| {});
+        !found.damage.iter().any(|damage| damage.slot == slot)
+    };
+    others.into_iter().find(is_sound)
+}
+
+/// Whether a member's extent of a set stands soundly on another member too.
+///
+/// # Errors
+/// [`Kind::Unsupported`] for a set of a newer version.
+pub(super) fn has_twin(store: &Store, name: ExtentName, number: usize) -> Result<bool> {
+    let Some(reader) = open(store, name)? else { return Ok(false) };
+    Ok(slot_of(&reader, number).is_some_and(|slot| twin(store, &reader, slot, number).is_some()))
+}
+
+/// Removes an extent that another member has too.
+///
+/// # Errors
+/// [`Kind::Busy`] when another process began to change the members; those of the member.
+pub(super) fn drop_copy(store: &Store, name: ExtentName, number: usize) -> Result<Moved> {
+    store.confirm_table()?;
+    member(store, number)?.delete(name)?;
+    Ok(Moved { removed_copies: 1, ..Moved::default() })
+}
+
+/// Writes an extent on its new member, then removes it where it was. Its strips are held against
+/// their checksums, and rebuilt where they do not match. What nothing can bring back goes as it
+/// is: a move makes nothing worse.
+fn bring(
+    store: &Store,
+    one: &Move,
+    slot: Option<(&SetReader, usize)>,
+    monitor: &Monitor,
+) -> Result<Moved> {
+    let (from, to) = (member(store, one.from)?, member(store, one.to)?);
+    store.confirm_table()?;
+    let written = match slot {
+        Some((reader, slot)) => lay(reader, slot, to),
+        None => Err(Error::corrupt("nothing tells which part of its set it is", one.name.path())),
+    };
+    match written {
+        Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
+            let place = from.place().join(one.name.path());
+            monitor.warning(place, error.advice("it was moved as it is"));
+            copy_raw(from, to, one.name)?;
+        }
+        other => other?,
+    }
+    store.confirm_table()?;
+    from.delete(one.name)?;
+    monitor.add(Counter::MovedExtents, 1);
+    monitor.add(Counter::MovedBytes, one.bytes);
+    Ok(Moved { moved_extents: 1, moved_bytes: one.bytes, removed_copies: 0 })
+}
+
+/// Writes a slot's extent on a member that has none of the set.
+///
+/// # Errors
+/// [`Kind::TooManyLosses`] when strips of it are beyond repair; those of the member.
+pub(super) fn lay(reader: &SetReader, slot: usize, to: &SharedMember) -> Result<()> {
+    let mut writer = to.create(reader.name(), Replace::Never)?;
+    reader.rebuild_extent(slot, &mut *writer)?;
+    writer.seal()
+}
+
+fn copy_raw(from: &SharedMember, to: &SharedMember, name: ExtentName) -> Result<()> {
+    let mut writer = to.create(name, Replace::Never)?;
+    let bytes = from.len(name)?;
+    let (mut block, mut offset) = (Vec::new(), 0);
+    while offset < bytes {
+        block.resize((bytes - offset).min(COPY_BYTES) as usize, 0);
+        from.read_at(name, offset, &mut block)?;
+        writer.append(&block)?;
+        offset += block.len() as u64;
+    }
+    writer.seal()
+}
+
+fn member(store: &Store, number: usize) -> Result<&SharedMember> {
+    let seat = store.seats.get(number).and_then(|seat| seat.member.as_ref());
+    seat.ok_or_else(|| Error::new(Kind::NotFound, format!("member {number} is absent")))
+}

@@ -1,0 +1,99 @@
+//! `member`: members join, leave, are replaced, and share evenly.
+//!
+//! Order of a move: the extent is written on its new member from strips that match their
+//! checksums, made durable, and only then removed where it was. Cut off in between, it stands
+//! twice, which does no harm, and running the verb again goes on. Readers are not disturbed: they
+//! ask again where an extent is. Two that move at once cannot both go on: each changes the table
+//! of members when it begins, and looks before it removes anything whether that still stands.
+//!
+//! Never here: laying packs anew over fewer members. That is deletion's to do.
+
+mod add;
+mod carry;
+pub mod plan;
+mod rebalance;
+mod remove;
+mod replace;
+
+use std::collections::BTreeMap;
+
+pub use add::{Added, add};
+pub use rebalance::{Rebalanced, Share, rebalance};
+pub use remove::{Removed, remove};
+pub use replace::{Replaced, replace};
+
+use crate::error::{Error, Kind, Result};
+use crate::format::label::{MemberState, MemberTable};
+use crate::id::random;
+use crate::member::{ExtentName, Room};
+use crate::store::Store;
+use plan::Spread;
+
+/// What was moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Moved {
+    /// Extents written on another member.
+    pub moved_extents: u64,
+    /// Bytes in them.
+    pub moved_bytes: u64,
+    /// Extents removed because another member had the same.
+    pub removed_copies: u64,
+}
+
+impl std::ops::AddAssign for Moved {
+    fn add_assign(&mut self, other: Moved) {
+        self.moved_extents += other.moved_extents;
+        self.moved_bytes += other.moved_bytes;
+        self.removed_copies += other.removed_copies;
+    }
+}
+
+/// All sets and where their extents are, packs first.
+///
+/// # Errors
+/// When a present member cannot be listed: what it has cannot be told then.
+fn survey(store: &Store) -> Result<Vec<Spread>> {
+    let mut sets: BTreeMap<ExtentName, BTreeMap<usize, u64>> = BTreeMap::new();
+    for room in [Room::Packs, Room::Index] {
+        for (number, member) in store.present() {
+            for (id, bytes) in member.list(room)? {
+                sets.entry(ExtentName::In(room, id)).or_default().insert(number, bytes);
+            }
+        }
+    }
+    Ok(sets.into_iter().map(|(name, holders)| Spread { name, holders }).collect())
+}
+
+/// Numbers of the members that take new extents.
+fn takers(store: &Store) -> Vec<usize> {
+    let takers = store.takers();
+    (0..takers.len()).filter(|number| takers[*number].is_some()).collect()
+}
+
+/// A number that is no member's. When it was one, and not every label says yet that it has left,
+/// they are brought up to date: striking it out was cut off.
+fn finish_retiring(store: &Store, number: usize) -> Result<()> {
+    if number < store.seats.len() && store.write_labels()? > 0 {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Usage, format!("there is no member {number}"))
+        .advice("list the members with: pinstripe members"))
+}
+
+/// Changes the table of members, or only says that this process changes them now: whoever else
+/// does so stops. The generation grows by a random number, so that no two are the same.
+fn claim(store: &mut Store, change: impl FnOnce(&mut MemberTable)) -> Result<()> {
+    let step = u16::from_le_bytes(random()?);
+    store.change_table(|table| {
+        table.generation += u64::from(step);
+        change(table);
+    })
+}
+
+/// Changes how a member takes part.
+fn set_state(store: &mut Store, number: usize, state: MemberState) -> Result<()> {
+    claim(store, |table| {
+        let rows = table.rows.iter_mut();
+        rows.filter(|row| usize::from(row.number) == number).for_each(|row| row.state = state);
+    })
+}

@@ -1,0 +1,149 @@
+//! Which extent goes where, decided from lists alone.
+//!
+//! Invariants: nothing moves to a member that has an extent of the same set; the same lists give
+//! the same plan. Members are known by their numbers; bytes decide, not counts, because sets
+//! differ in length.
+
+use std::collections::BTreeMap;
+
+use crate::member::ExtentName;
+
+/// One stripe set: which present members have an extent of it, and how long each is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spread {
+    /// The name of its extents.
+    pub name: ExtentName,
+    /// Member number and bytes.
+    pub holders: BTreeMap<usize, u64>,
+}
+
+/// One extent that is to change its member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// Which.
+    pub name: ExtentName,
+    /// The member that has it.
+    pub from: usize,
+    /// A member that has none of the set.
+    pub to: usize,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// A plan: what moves, and what can not.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Emptied {
+    /// Moves, at most one of each set.
+    pub moves: Vec<Move>,
+    /// Sets of which every taker has an extent already.
+    pub homeless: Vec<ExtentName>,
+}
+
+/// Bytes of all sets by member, for these members.
+pub fn loads(spreads: &[Spread], members: &[usize]) -> BTreeMap<usize, u64> {
+    let mut loads: BTreeMap<usize, u64> = members.iter().map(|member| (*member, 0)).collect();
+    for (member, bytes) in spreads.iter().flat_map(|spread| &spread.holders) {
+        if let Some(load) = loads.get_mut(member) {
+            *load += bytes;
+        }
+    }
+    loads
+}
+
+/// Takes everything off a member: each extent to `preferred` where that has none of the set, else
+/// to the taker with the fewest bytes that has none.
+pub fn empty(
+    spreads: &[Spread],
+    from: usize,
+    takers: &[usize],
+    preferred: Option<usize>,
+) -> Emptied {
+    let mut loads = loads(spreads, takers);
+    let mut plan = Emptied::default();
+    for spread in spreads {
+        let Some(&bytes) = spread.holders.get(&from) else { continue };
+        let free = |member: &usize| *member != from && !spread.holders.contains_key(member);
+        let first = preferred.filter(|member| loads.contains_key(member) && free(member));
+        let least = || loads.keys().copied().filter(free).min_by_key(|member| loads[member]);
+        let Some(to) = first.or_else(least) else {
+            plan.homeless.push(spread.name);
+            continue;
+        };
+        *loads.entry(to).or_default() += bytes;
+        plan.moves.push(Move { name: spread.name, from, to, bytes });
+    }
+    plan
+}
+
+/// Moves extents from members with many bytes to members with few, until no single move brings
+/// two members closer together by more than half its length: of extents of one length, they
+/// differ by no more than one then.
+pub fn even_out(spreads: &[Spread], takers: &[usize]) -> Vec<Move> {
+    let mut spreads = spreads.to_vec();
+    let mut loads = loads(&spreads, takers);
+    let mean = loads.values().sum::<u64>() / loads.len().max(1) as u64;
+    let mut moves = Vec::new();
+    // First only from those above the mean to those below it, so that nothing moves twice; then
+    // whatever still helps. Each round looks at every extent once for each pair of members.
+    let mut is_first = true;
+    loop {
+        let before = moves.len();
+        for (from, to) in pairs(&loads) {
+            for spread in &mut spreads {
+                let Some(&bytes) = spread.holders.get(&from) else { continue };
+                let (most, least) = (loads[&from], loads[&to]);
+                let is_worth_it = bytes > 0 && most > least + bytes + bytes / 2;
+                let towards_mean = most >= mean + bytes / 2 && least + bytes / 2 <= mean;
+                let stays = spread.holders.contains_key(&to) || (is_first && !towards_mean);
+                if !is_worth_it || stays {
+                    continue;
+                }
+                spread.holders.remove(&from);
+                spread.holders.insert(to, bytes);
+                *loads.entry(from).or_default() -= bytes;
+                *loads.entry(to).or_default() += bytes;
+                moves.push(Move { name: spread.name, from, to, bytes });
+            }
+        }
+        match (moves.len() == before, is_first) {
+            (true, true) => is_first = false,
+            (true, false) => return without_stops(moves),
+            (false, _) => {}
+        }
+    }
+}
+
+/// Pairs of members, those that are furthest apart first.
+fn pairs(loads: &BTreeMap<usize, u64>) -> Vec<(usize, usize)> {
+    let mut pairs: Vec<_> = loads
+        .iter()
+        .flat_map(|(from, most)| {
+            loads.iter().filter(move |(_, least)| most > least).map(|(to, _)| (*from, *to))
+        })
+        .collect();
+    pairs.sort_by_key(|(from, to)| (std::cmp::Reverse(loads[from] - loads[to]), *from, *to));
+    pairs
+}
+
+/// The same without stops on the way: an extent that moves twice moves once, or not at all when it
+/// comes back. Moves of one set stand one behind the other, in an order in which each finds its
+/// place free.
+fn without_stops(moves: Vec<Move>) -> Vec<Move> {
+    let mut by_set: BTreeMap<ExtentName, Vec<Move>> = BTreeMap::new();
+    for next in moves {
+        let set = by_set.entry(next.name).or_default();
+        match set.last_mut() {
+            Some(last) if last.to == next.from => {
+                last.to = next.to;
+                if last.from == last.to {
+                    set.pop();
+                }
+            }
+            _ => set.push(next),
+        }
+    }
+    by_set.into_values().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::id::SetId;
+
+fn spread(set: u8, holders: &[(usize, u64)]) -> Spread {
+    let name = ExtentName::pack(SetId([set; 16]));
+    Spread { name, holders: holders.iter().copied().collect() }
+}
+
+fn told(moves: &[Move]) -> Vec<(u8, usize, usize)> {
+    let set = |name| match name {
+        ExtentName::In(_, id) => id[0],
+        ExtentName::Label => unreachable!("only extents of sets move"),
+    };
+    moves.iter().map(|it| (set(it.name), it.from, it.to)).collect()
+}
+
+#[test]
+fn emptying_goes_to_the_member_with_the_fewest_bytes_that_has_none() {
+    let spreads = [
+        spread(1, &[(0, 10), (1, 10)]),
+        spread(2, &[(0, 10), (2, 10)]),
+        spread(3, &[(1, 10), (3, 10)]),
+        spread(4, &[(0, 10), (3, 10)]),
+    ];
+    let plan = empty(&spreads, 0, &[1, 2, 3], None);
+    // Set 1 to 2 (10 bytes there), set 2 to 1 or 3 (20 both): the lower number. Set 4 to 2.
+    assert_eq!(told(&plan.moves), [(1, 0, 2), (2, 0, 1), (4, 0, 2)]);
+    assert!(plan.homeless.is_empty());
+}
+
+#[test]
+fn a_preferred_member_gets_all_that_it_has_none_of() {
+    let spreads = [spread(1, &[(0, 9), (1, 9)]), spread(2, &[(0, 9), (3, 9)])];
+    let plan = empty(&spreads, 0, &[1, 2, 3], Some(3));
+    assert_eq!(told(&plan.moves), [(1, 0, 3), (2, 0, 2)]);
+}
+
+#[test]
+fn what_every_taker_has_is_homeless() {
+    let spreads = [spread(1, &[(0, 9), (1, 9), (2, 9)]), spread(2, &[(0, 9), (1, 9)])];
+    let plan = empty(&spreads, 0, &[1, 2], None);
+    assert_eq!((told(&plan.moves), plan.homeless), (vec![(2, 0, 2)], vec![spreads[0].name]));
+    assert_eq!(empty(&spreads, 7, &[1, 2], None), Emptied::default());
+    // The member itself is no place to go, even if it is named.
+    assert_eq!(empty(&spreads[1..], 0, &[0, 1], None).homeless.len(), 1);
+}
+
+#[test]
+fn a_new_member_gets_its_share() {
+    let wide: Vec<_> = (0..40).map(|set| spread(set, &[(0, 8), (1, 8), (2, 8)])).collect();
+    let moves = even_out(&wide, &[0, 1, 2, 3]);
+    assert_eq!(moves.len(), 30, "120 extents over 4");
+    assert!(moves.iter().all(|it| it.to == 3));
+    for from in 0..3 {
+        assert_eq!(moves.iter().filter(|it| it.from == from).count(), 10);
+    }
+}
+
+#[test]
+fn what_is_even_stays() {
+    let even = [spread(1, &[(0, 8), (1, 8)]), spread(2, &[(2, 8), (0, 8)])];
+    assert_eq!(even_out(&even, &[0, 1, 2]), []);
+    assert_eq!(even_out(&[], &[0, 1]), []);
+    assert_eq!(even_out(&even, &[]), []);
+    // Those on their way out count as nothing.
+    assert_eq!(even_out(&even, &[1, 2]), []);
+}
+
+#[test]
+fn an_extent_that_would_only_change_sides_stays() {
+    assert_eq!(even_out(&[spread(1, &[(0, 100)])], &[0, 1]), []);
+    let two = [spread(1, &[(0, 100)]), spread(2, &[(0, 100)])];
+    assert_eq!(told(&even_out(&two, &[0, 1])), [(1, 0, 1)]);
+}
+
+proptest! {
+    #[test]
+    fn plans_are_sound_and_leave_nothing_to_do(
+        sets in prop::collection::vec(prop::collection::btree_map(0_usize..6, Just(16_u64), 1..5), 0..40),
+        takers in 1_usize..7,
+    ) {
+        let mut spreads: Vec<_> = (0..).zip(&sets)
+            .map(|(set, holders)| Spread { name: spread(set, &[]).name, holders: holders.clone() })
+            .collect();
+        let takers: Vec<_> = (0..takers).collect();
+        for it in even_out(&spreads, &takers) {
+            let spread = spreads.iter_mut().find(|spread| spread.name == it.name).unwrap();
+            prop_assert_eq!(spread.holders.remove(&it.from), Some(it.bytes));
+            prop_assert!(takers.contains(&it.to));
+            prop_assert_eq!(spread.holders.insert(it.to, it.bytes), None);
+        }
+        prop_assert_eq!(even_out(&spreads, &takers), vec![]);
+        // Whatever differs by more than an extent has nothing that could move.
+        let loads = loads(&spreads, &takers);
+        for (from, to) in pairs(&loads) {
+            let can_move = spreads.iter()
+                .any(|it| it.holders.contains_key(&from) && !it.holders.contains_key(&to));
+            prop_assert!(!can_move || loads[&from] <= loads[&to] + 16);
+        }
+    }
+}

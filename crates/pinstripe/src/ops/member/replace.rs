@@ -1,0 +1,154 @@
+//! `member replace`: a new member gets what another has or had, and that one is none any more.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::add::{seat, warn_of_disk};
+use super::{Moved, carry, claim, finish_retiring, remove, survey};
+use crate::error::{Error, Kind, Result};
+use crate::id::SetId;
+use crate::member::{ExtentName, Room};
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::limits::Limits;
+use crate::store::Store;
+use crate::store::index::indexed_sets;
+
+/// What became of the two.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Replaced {
+    /// The number of the new member.
+    pub replaced_by: usize,
+    /// What was copied from the old one.
+    #[serde(flatten)]
+    pub moved: Moved,
+    /// Extents made from parity, because the old one was absent.
+    pub rebuilt_extents: u64,
+    /// Small objects copied.
+    pub copied_objects: u64,
+    /// Extents that nothing can bring back; the old member stays in the table then.
+    pub lost_extents: u64,
+}
+
+/// Puts a new member, in a directory missing or empty, in the place of another: what is there is
+/// moved, what is not is rebuilt. Cut off, running it again with the same directory goes on.
+///
+/// # Errors
+/// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not
+/// empty; [`Kind::Busy`] when another process changes the members; those of the members.
+pub fn replace(
+    store: &mut Store,
+    number: usize,
+    place: &Path,
+    limits: &Limits,
+    monitor: &Monitor,
+) -> Result<Replaced> {
+    let Some(old) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
+        finish_retiring(store, number)?;
+        let replaced_by = store.join(place)?;
+        return Ok(Replaced { replaced_by, ..Replaced::default() });
+    };
+    let is_present = old.member.is_some();
+    if std::fs::canonicalize(place).is_ok_and(|place| place == old.place) && is_present {
+        return Err(Error::new(Kind::Usage, "a member cannot take its own place")
+            .at(place)
+            .advice("name an empty directory; 'pinstripe repair' mends what is damaged"));
+    }
+    warn_of_disk(store, place, number, monitor);
+    let (new, copied_objects) = seat(store, place, monitor)?;
+    let mut replaced = Replaced { replaced_by: new, copied_objects, ..Replaced::default() };
+    if is_present {
+        let (moves, _) = remove::plan_for(store, number, Some(new))?;
+        monitor.expect(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
+        replaced.moved = remove::empty(store, number, Some(new), limits, monitor)?;
+    } else {
+        // Whoever else changes the members stops.
+        claim(store, |_| ())?;
+        rebuild(store, number, new, limits, monitor, &mut replaced)?;
+    }
+    if replaced.lost_extents == 0 {
+        store.retire(number)?;
+    }
+    Ok(replaced)
+}
+
+/// What became of one set.
+#[derive(Default)]
+struct Rebuilt {
+    extents: u64,
+    lost: u64,
+}
+
+/// Makes the absent member's slots anew on the new one, several sets at a time. Every strip is
+/// read once and held against its checksum.
+fn rebuild(
+    store: &Store,
+    old: usize,
+    new: usize,
+    limits: &Limits,
+    monitor: &Monitor,
+    replaced: &mut Replaced,
+) -> Result<()> {
+    let spreads = survey(store)?;
+    let indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
+    let short: Vec<_> = spreads
+        .iter()
+        .filter(|spread| !spread.holders.contains_key(&new))
+        .map(|spread| (spread.name, spread.holders.values().copied().max().unwrap_or(0)))
+        .collect();
+    monitor.expect(short.iter().map(|(_, bytes)| bytes).sum(), short.len() as u64);
+    let rebuilt =
+        carry::each_until_error(carry::threads(store, limits), &short, |(name, bytes)| {
+            let done = rebuild_set(store, *name, old, new, &indexed, monitor)?;
+            monitor.add(Counter::MovedBytes, *bytes);
+            Ok(done)
+        })?;
+    for one in rebuilt {
+        replaced.rebuilt_extents += one.extents;
+        replaced.lost_extents += one.lost;
+    }
+    Ok(())
+}
+
+fn rebuild_set(
+    store: &Store,
+    name: ExtentName,
+    old: usize,
+    new: usize,
+    indexed: &BTreeSet<SetId>,
+    monitor: &Monitor,
+) -> Result<Rebuilt> {
+    let mut done = Rebuilt { extents: 0, lost: 0 };
+    let is_pack_of_snapshots =
+        matches!(name, ExtentName::In(Room::Packs, id) if indexed.contains(&SetId(id)));
+    let lost = |error: Error| {
+        // Leavings of a backup that was cut off, or an index run, which is derived.
+        if is_pack_of_snapshots {
+            monitor.loss(name.path(), error);
+        }
+        Ok(Rebuilt { extents: 0, lost: is_pack_of_snapshots.into() })
+    };
+    let Some(reader) = carry::open(store, name)? else {
+        return lost(Error::corrupt("no trailer of this stripe set is sound", name.path()));
+    };
+    // Slots that no present member has: most likely the one of its number was the old member's.
+    let free = reader.free_members();
+    let is_nowhere = |slot: &usize| reader.member_of(*slot).is_none_or(|it| free.contains(&it));
+    let slots = 0..reader.geometry().members();
+    let Some(slot) = Some(old)
+        .filter(|slot| slots.contains(slot) && is_nowhere(slot))
+        .or_else(|| slots.clone().find(is_nowhere))
+    else {
+        return Ok(done);
+    };
+    let Some(to) = store.seats[new].member.as_ref() else { return Ok(done) };
+    store.confirm_table()?;
+    match carry::lay(&reader, slot, to) {
+        Ok(()) => {
+            monitor.add(Counter::RepairedExtents, 1);
+            done.extents = 1;
+            Ok(done)
+        }
+        Err(error) if error.kind() == Kind::TooManyLosses => lost(error),
+        Err(error) => Err(error),
+    }
+}

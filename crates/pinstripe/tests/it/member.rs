@@ -1,0 +1,403 @@
+//! Members join, leave, are replaced and share evenly, also when the power goes off meanwhile.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pinstripe::error::{Kind, Result};
+use pinstripe::fault::PowerCut;
+use pinstripe::format::label::MemberState;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::member::{ExtentName, Room, Steps};
+use pinstripe::ops::member::{self, Added, Rebalanced, Removed, Replaced};
+use pinstripe::store::Store;
+
+use crate::look::{Tree, look};
+use crate::support::{
+    Image, Ledger, NoWait, Site, assert_whole, backup, check, limits, noise, small_tree,
+};
+
+fn add(store: &mut Store, place: &Path) -> Result<Added> {
+    member::add(store, place, true, &Ledger::new().monitor)
+}
+
+fn remove(store: &mut Store, number: usize) -> Result<Removed> {
+    member::remove(store, number, &limits(), &Ledger::new().monitor)
+}
+
+fn replace(store: &mut Store, number: usize, place: &Path) -> Result<Replaced> {
+    member::replace(store, number, place, &limits(), &Ledger::new().monitor)
+}
+
+fn rebalance(store: &mut Store, dry_run: bool) -> Result<Rebalanced> {
+    member::rebalance(store, dry_run, &limits(), &Ledger::new().monitor)
+}
+
+/// A store with a snapshot, and room for another member.
+struct Bench {
+    site: Site,
+    snapshot: Snapshot,
+    tree: Tree,
+    new: PathBuf,
+}
+
+impl Bench {
+    fn new(members: usize, parity: u8) -> Self {
+        let site = Site::new(members, parity);
+        small_tree(&site.source(), 1);
+        let (snapshot, tree, new) = (site.save(), look(&site.source()), site.path("new"));
+        Bench { site, snapshot, tree, new }
+    }
+
+    /// With a fourth member that has nothing of the packs yet.
+    fn with_room() -> Self {
+        let mut bench = Bench::new(3, 1);
+        add(&mut bench.site.store(), &bench.new).unwrap();
+        bench.site.members.push(bench.new.clone());
+        bench
+    }
+
+    fn assert_sound(&self) {
+        let store = self.site.store();
+        assert_whole(&store);
+        self.site.assert_restores(&store, &self.snapshot, &self.tree);
+    }
+}
+
+/// Names of all extents of a member's packs and runs.
+fn extents(store: &Store, number: usize) -> BTreeSet<ExtentName> {
+    let member = store.seats[number].member.as_ref().unwrap();
+    let list = |room| {
+        let listed = member.list(room).unwrap();
+        listed.into_iter().map(move |(id, _)| ExtentName::In(room, id))
+    };
+    [Room::Packs, Room::Index].into_iter().flat_map(list).collect()
+}
+
+fn numbers(store: &Store) -> Vec<usize> {
+    store.present().map(|(number, _)| number).collect()
+}
+
+#[test]
+fn a_new_member_is_written_to_at_once_and_carries_its_part() {
+    let bench = Bench::new(2, 1);
+    let added = add(&mut bench.site.store(), &bench.new).unwrap();
+    assert_eq!((added.member, added.data), (2, 2));
+    assert_eq!(added.copied_objects, 3, "a ring, a slot and a snapshot");
+    bench.assert_sound();
+    // Once more: nothing to do.
+    assert_eq!(add(&mut bench.site.store(), &bench.new).unwrap().copied_objects, 0);
+    small_tree(&bench.site.source(), 2);
+    let (second, tree) = (bench.site.save(), look(&bench.site.source()));
+    let mut store = bench.site.store();
+    assert!(!extents(&store, 2).is_empty());
+    // Packs of before and of now, whichever member is away.
+    let aside = bench.site.path("aside");
+    for number in 0..3 {
+        let place = store.seats[number].place.clone();
+        fs::rename(&place, &aside).unwrap();
+        store = bench.site.store_through(usize::from(number == 0));
+        bench.site.assert_restores(&store, &bench.snapshot, &bench.tree);
+        bench.site.assert_restores(&store, &second, &tree);
+        fs::rename(&aside, &place).unwrap();
+        store = bench.site.store();
+    }
+}
+
+#[test]
+fn a_directory_that_will_not_do_is_refused_and_nothing_changes() {
+    let bench = Bench::new(2, 1);
+    let before = bench.site.image();
+    let refused = |place: &Path, same_disk| {
+        let mut store = bench.site.store();
+        member::add(&mut store, place, same_disk, &Ledger::new().monitor).unwrap_err()
+    };
+    fs::create_dir(&bench.new).unwrap();
+    assert_eq!(refused(&bench.new, false).kind(), Kind::Refused, "a shared disk");
+    assert_eq!(refused(&bench.site.source(), true).kind(), Kind::Refused, "not empty");
+    assert_eq!(refused(&bench.site.members[0].join("packs"), true).kind(), Kind::Usage, "nested");
+    let other = Site::new(1, 0);
+    assert_eq!(refused(&other.members[0], true).kind(), Kind::Refused, "another store's");
+    assert!(bench.site.image() == before);
+}
+
+#[test]
+fn a_removed_member_is_emptied_and_not_taken_when_it_is_seen_again() {
+    let bench = Bench::with_room();
+    let held = extents(&bench.site.store(), 1);
+    let removed = remove(&mut bench.site.store(), 1).unwrap();
+    assert_eq!((removed.moved.moved_extents, removed.members), (held.len() as u64, 3));
+    for through in [0, 2, 3] {
+        let store = bench.site.store_through(through);
+        assert_eq!((numbers(&store), store.absent().count()), (vec![0, 2, 3], 0));
+        assert_eq!(extents(&store, 3), held);
+    }
+    bench.assert_sound();
+    let error = bench.site.open(1, "", Arc::new(NoWait)).err().unwrap();
+    assert_eq!(error.kind(), Kind::NotFound);
+    // What it was once may be emptied and join under a number of its own.
+    fs::remove_dir_all(&bench.site.members[1]).unwrap();
+    assert_eq!(add(&mut bench.site.store(), &bench.site.members[1]).unwrap().member, 4);
+    bench.assert_sound();
+}
+
+#[test]
+fn a_member_that_leaves_stays_when_it_is_added_again() {
+    let bench = Bench::with_room();
+    let power = Arc::new(PowerCut::new(20));
+    remove(&mut bench.site.open(0, "", power).unwrap(), 1).unwrap_err();
+    assert_eq!(bench.site.store().state(1), Some(MemberState::Leaving));
+    assert_eq!(bench.site.store().takers().iter().flatten().count(), 3);
+    assert_eq!(add(&mut bench.site.store(), &bench.site.members[1]).unwrap().data, 3);
+    assert_eq!(bench.site.store().state(1), Some(MemberState::Active));
+    bench.assert_sound();
+}
+
+#[test]
+fn without_a_place_for_every_extent_nothing_is_begun() {
+    let bench = Bench::new(3, 1);
+    let before = bench.site.image();
+    let error = remove(&mut bench.site.store(), 1).unwrap_err();
+    assert_eq!(error.kind(), Kind::Refused, "{error}");
+    assert!(error.advice_text().unwrap().contains("member add DIR"), "{error:?}");
+    assert_eq!(remove(&mut bench.site.store(), 7).unwrap_err().kind(), Kind::Usage);
+    assert!(bench.site.image() == before);
+    let one = Bench::new(1, 0);
+    assert_eq!(remove(&mut one.site.store(), 0).unwrap_err().kind(), Kind::TooManyLosses);
+    // One that is absent is replaced, not removed.
+    fs::rename(&bench.site.members[1], bench.site.path("aside")).unwrap();
+    let error = remove(&mut bench.site.store(), 1).unwrap_err();
+    assert_eq!(error.kind(), Kind::Refused);
+    assert!(error.advice_text().unwrap().contains("replace 1"), "{error:?}");
+}
+
+#[test]
+fn a_member_is_replaced_whether_it_is_there_or_not() {
+    for is_present in [true, false] {
+        let bench = Bench::new(3, 1);
+        let held = extents(&bench.site.store(), 1);
+        let aside = bench.site.path("aside");
+        if !is_present {
+            fs::rename(&bench.site.members[1], &aside).unwrap();
+        }
+        let done = replace(&mut bench.site.store(), 1, &bench.new).unwrap();
+        let count = held.len() as u64;
+        let (moved, rebuilt) = if is_present { (count, 0) } else { (0, count) };
+        assert_eq!((done.replaced_by, done.lost_extents), (3, 0));
+        assert_eq!((done.moved.moved_extents, done.rebuilt_extents), (moved, rebuilt));
+        if !is_present {
+            fs::rename(&aside, &bench.site.members[1]).unwrap();
+        }
+        let store = bench.site.store();
+        assert_eq!((numbers(&store), extents(&store, 3)), (vec![0, 2, 3], held));
+        bench.assert_sound();
+    }
+}
+
+/// Damages the same row of a pack on some members.
+fn hurt(bench: &Bench, members: &[usize]) {
+    let set = bench.site.store().list(Room::Packs).unwrap().into_keys().next().unwrap();
+    for member in members {
+        let path = bench.site.members[*member].join(ExtentName::In(Room::Packs, set).path());
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[4096..4200].fill(7);
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+#[test]
+fn damage_on_the_way_is_mended_and_what_nothing_can_mend_goes_as_it_is() {
+    let bench = Bench::with_room();
+    hurt(&bench, &[1]);
+    remove(&mut bench.site.store(), 1).unwrap();
+    bench.assert_sound();
+    let bench = Bench::with_room();
+    hurt(&bench, &[0, 1]);
+    let ledger = Ledger::new();
+    let before = check(&bench.site.store(), true, &Ledger::new()).lost;
+    member::remove(&mut bench.site.store(), 1, &limits(), &ledger.monitor).unwrap();
+    assert_eq!(ledger.warnings().len(), 1, "{:?}", ledger.seen());
+    assert_eq!(check(&bench.site.store(), true, &Ledger::new()).lost, before);
+}
+
+#[test]
+fn rebalance_spreads_what_is_there_and_a_dry_run_only_says_so() {
+    let mut bench = Bench::with_room();
+    for seed in 0..6 {
+        fs::write(bench.site.source().join(format!("more{seed}")), noise(seed + 9, 30_000))
+            .unwrap();
+        let aside = bench.site.path("aside");
+        // Packs over three of the four, so that sets have free members.
+        fs::rename(&bench.site.members[3], &aside).unwrap();
+        bench.snapshot = backup(&bench.site.store(), &bench.site.source(), &Ledger::new()).unwrap();
+        bench.tree = look(&bench.site.source());
+        fs::rename(&aside, &bench.site.members[3]).unwrap();
+    }
+    pinstripe::ops::repair::run(
+        &mut bench.site.store(),
+        &pinstripe::ops::repair::Options { replace: None, limits: limits() },
+        &Ledger::new().monitor,
+    )
+    .unwrap();
+    let before = bench.site.image();
+    let planned = rebalance(&mut bench.site.store(), true).unwrap();
+    assert!(planned.moved.moved_extents > 3, "{planned:?}");
+    assert!(bench.site.image() == before, "a dry run changes nothing");
+    let done = rebalance(&mut bench.site.store(), false).unwrap();
+    assert_eq!((done.moved, &done.shares), (planned.moved, &planned.shares));
+    bench.assert_sound();
+    let again = rebalance(&mut bench.site.store(), false).unwrap();
+    assert_eq!(again.moved.moved_extents, 0);
+    assert!(again.shares.iter().all(|share| share.after_bytes > 0));
+
+    // An extent that stands twice goes, once.
+    let set = bench.site.store().list(Room::Packs).unwrap().into_iter();
+    let (id, holders) = set.into_iter().find(|(_, holders)| holders.len() == 3).unwrap();
+    let free = (0..4).find(|number| !holders.contains(number)).unwrap();
+    let path =
+        |number: usize| bench.site.members[number].join(ExtentName::In(Room::Packs, id).path());
+    fs::create_dir_all(path(free).parent().unwrap()).unwrap();
+    fs::copy(path(holders[1]), path(free)).unwrap();
+    assert_eq!(rebalance(&mut bench.site.store(), false).unwrap().moved.removed_copies, 1);
+    assert_eq!(bench.site.store().list(Room::Packs).unwrap()[&id].len(), 3);
+    bench.assert_sound();
+}
+
+#[test]
+fn the_store_is_used_while_a_member_leaves() {
+    let bench = Bench::with_room();
+    let image = bench.site.image();
+    let steps = count_steps(|steps| {
+        remove(&mut bench.site.open(0, "", steps).unwrap(), 1).unwrap();
+    });
+    for cut in (0..steps).step_by(7) {
+        bench.site.put_image(&image);
+        // Who reads and writes has opened the store before any of it.
+        let (reader, writer) = (bench.site.store(), bench.site.store());
+        let power = Arc::new(PowerCut::new(cut));
+        remove(&mut bench.site.open(0, "", power).unwrap(), 1).unwrap_err();
+        bench.site.assert_restores(&reader, &bench.snapshot, &bench.tree);
+        fs::write(bench.site.source().join("later"), noise(cut + 50, 9000)).unwrap();
+        let saved = backup(&writer, &bench.site.source(), &Ledger::new());
+        let wanted = look(&bench.site.source());
+        fs::remove_file(bench.site.source().join("later")).unwrap();
+        // It may come too late, but then it says so.
+        let saved = match saved {
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Busy, "cut {cut}: {error}");
+                None
+            }
+            Ok(saved) => Some(saved),
+        };
+        remove_to_the_end(&bench, cut);
+        let store = bench.site.store();
+        if let Some(saved) = saved {
+            bench.site.assert_restores(&store, &saved, &wanted);
+            let ledger = Ledger::new();
+            assert_eq!(check(&store, true, &ledger).lost, 0, "cut {cut}");
+        }
+        // Whoever opened it before the member had gone does not commit any more.
+        let error = backup(&writer, &bench.site.source(), &Ledger::new()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Busy, "cut {cut}: {error}");
+        bench.site.assert_restores(&reader, &bench.snapshot, &bench.tree);
+    }
+}
+
+fn remove_to_the_end(bench: &Bench, cut: u64) {
+    let mut store = bench.site.store();
+    if store.state(1).is_none() {
+        return;
+    }
+    // A pack of four that was written meanwhile has no place but the member that leaves.
+    if let Err(error) = remove(&mut store, 1) {
+        assert_eq!(error.kind(), Kind::Refused, "cut {cut}: {error}");
+        let more = bench.site.path("more");
+        let _ = fs::remove_dir_all(&more);
+        let mut store = bench.site.store();
+        add(&mut store, &more).unwrap();
+        remove(&mut bench.site.store(), 1).unwrap();
+    }
+}
+
+fn count_steps(work: impl FnOnce(Arc<dyn Steps>)) -> u64 {
+    let counter = Arc::new(PowerCut::new(u64::MAX));
+    work(Arc::clone(&counter) as Arc<dyn Steps>);
+    counter.steps_done()
+}
+
+/// Cuts a verb off at every step; nothing is lost, and running it again ends it.
+fn survives(bench: &Bench, image: &Image, least: u64, verb: impl Fn(&mut Store) -> Result<()>) {
+    let run = |steps| verb(&mut bench.site.open(0, "", steps).unwrap());
+    bench.site.put_image(image);
+    let steps = count_steps(|steps| run(steps).unwrap());
+    assert!(steps > least, "{steps}");
+    for cut in 0..=steps {
+        bench.site.put_image(image);
+        let power = Arc::new(PowerCut::new(cut));
+        let done = run(Arc::clone(&power) as Arc<dyn Steps>);
+        power.after_power_cut(cut * 7919).unwrap();
+        let ledger = Ledger::new();
+        let found = check(&bench.site.store(), true, &ledger);
+        ledger.assert_no_losses();
+        assert_eq!((found.lost, found.hurt_paths), (0, 0), "cut {cut}");
+        if done.is_err() {
+            match run(Arc::new(NoWait)) {
+                Ok(()) => {}
+                // It was over but for what nobody needs.
+                Err(error) if error.kind() == Kind::Usage => {}
+                Err(error) => panic!("cut {cut}: {error}"),
+            }
+        }
+        let store = bench.site.store();
+        assert_eq!(store.absent().count(), 0, "cut {cut}");
+        assert_whole(&store);
+        if cut % 16 == 0 {
+            bench.site.assert_restores(&store, &bench.snapshot, &bench.tree);
+        }
+    }
+}
+
+#[test]
+fn an_add_cut_off_at_any_step_goes_on() {
+    let mut bench = Bench::new(2, 1);
+    bench.site.members.push(bench.new.clone());
+    let image = bench.site.image();
+    survives(&bench, &image, 10, |store| add(store, &bench.new).map(drop));
+    assert_eq!(numbers(&bench.site.store()), [0, 1, 2]);
+}
+
+#[test]
+fn a_remove_cut_off_at_any_step_goes_on() {
+    let bench = Bench::with_room();
+    let image = bench.site.image();
+    survives(&bench, &image, 20, |store| remove(store, 1).map(drop));
+    assert_eq!(numbers(&bench.site.store()), [0, 2, 3]);
+}
+
+#[test]
+fn a_replace_cut_off_at_any_step_goes_on() {
+    for is_present in [true, false] {
+        let mut bench = Bench::new(3, 1);
+        bench.site.members.push(bench.new.clone());
+        let mut image = bench.site.image();
+        if !is_present {
+            let gone = bench.site.members.remove(1);
+            image.0.retain(|path, _| !path.starts_with(&gone));
+            fs::remove_dir_all(gone).unwrap();
+        }
+        survives(&bench, &image, 20, |store| replace(store, 1, &bench.new).map(drop));
+        assert_eq!(numbers(&bench.site.store()), [0, 2, 3]);
+    }
+}
+
+#[test]
+fn of_two_that_change_the_members_the_first_stops() {
+    let bench = Bench::with_room();
+    let mut first = bench.site.store();
+    let mut second = bench.site.store();
+    second.change_table(|table| table.generation += 5).unwrap();
+    assert_eq!(remove(&mut first, 1).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(rebalance(&mut second, false).unwrap().moved.removed_copies, 0);
+    bench.assert_sound();
+}
