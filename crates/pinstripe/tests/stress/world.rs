@@ -175,7 +175,8 @@ impl World {
     ) {
         match done {
             Ok(snapshot) => {
-                if self.hurt_members() == 0 && !cut {
+                // While extents are lost, a member that was replaced stays in the table.
+                if self.hurt_members() == 0 && !cut && !self.untidy {
                     ledger.assert_no_losses();
                 }
                 self.kept.push(Kept { snapshot, source, tree, firm: !cut });
