@@ -144,7 +144,11 @@ const VOLATILE: &[(&str, &str)] = &[
     // Small trees have few strips: whether the lost ones held data is a matter of chance.
     (r"(?m)^rebuilt .* strips? from parity on the way\n", ""),
     (r"(\d|), [\d.]+ [KM]iB (in|read)", "$1, [SIZE] $2"),
+    // How much is free decides how wide the table is.
     (r"(?m)^( +\d+  present) .*  (\S+)$", "$1 [..] $2"),
+    (r"(?m)^( +\d+  absent)  .*?  (\[DIR\])", "$1 [..] $2"),
+    (r"(?m)^member  state .*  place$", "member  state [..] place"),
+    (r"(moved \d+ extents?), [\d.]+ [KM]iB", "$1, [SIZE]"),
     (r"the same disk \(.*?\) as", "the same disk ([DISK]) as"),
     (r"(?m)^(-|l)([rwxsStT-]{9}) +(\d+) +\d+ +\d+ +(\d+) ", "$1$2 $3 [OWNER] $4 "),
     (r"(?m)^d([rwxsStT-]{9}) +\d+ +\d+ +\d+ +\d+ ", "d$1 [OWNER] "),

@@ -67,9 +67,11 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     } else {
         index_runs(store, monitor, &mut outcome)?;
     }
-    outcome.repaired_objects += store.write_labels()?;
-    if let Some((number, _)) = options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
-        store.retire(*number)?;
+    match options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
+        // The others learn of the new member and of the old one's end by the same table: at no
+        // step does the store count both as missing.
+        Some((number, _)) => store.retire(*number)?,
+        None => outcome.repaired_objects += store.write_labels()?,
     }
     Ok(outcome)
 }
@@ -174,9 +176,28 @@ struct Repaired {
     homeless: u64,
 }
 
+/// Repairs one set, again as long as that makes room for a slot that had none: the second copy of
+/// a slot is given up for another one only when the first is sound.
+fn repair_set(
+    store: &Store,
+    name: ExtentName,
+    set: SetId,
+    replaced: Option<usize>,
+    monitor: &Monitor,
+) -> Result<Repaired> {
+    let mut done = repair_once(store, name, set, replaced, monitor)?;
+    let mut last = done.repaired;
+    while done.homeless > 0 && last > 0 {
+        let more = repair_once(store, name, set, replaced, monitor)?;
+        last = more.repaired;
+        done = Repaired { repaired: done.repaired + last, ..more };
+    }
+    Ok(done)
+}
+
 /// Rewrites the damaged extents of one set where they are, and lays missing ones on members that
 /// have none of the set.
-fn repair_set(
+fn repair_once(
     store: &Store,
     name: ExtentName,
     set: SetId,

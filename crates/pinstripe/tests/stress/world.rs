@@ -175,7 +175,8 @@ impl World {
     ) {
         match done {
             Ok(snapshot) => {
-                if self.hurt_members() == 0 && !cut {
+                // While extents are lost, a member that was replaced stays in the table.
+                if self.hurt_members() == 0 && !cut && !self.untidy {
                     ledger.assert_no_losses();
                 }
                 self.kept.push(Kept { snapshot, source, tree, firm: !cut });
@@ -347,7 +348,13 @@ impl World {
             Err(error) if !cut => panic!("member {member} could not be made anew: {error}"),
             // Whatever there is of it, it is thrown away, and the next attempt is at another place.
             _ => {
-                let _ = fs::remove_dir_all(place);
+                let _ = fs::remove_dir_all(&place);
+                // It may have been cut off when the store knew the new one already: that is the
+                // member that is gone now.
+                let mut seats = self.store().seats.into_iter();
+                if seats.any(|seat| seat.row.is_some() && seat.place == place) {
+                    self.site.members[member] = place;
+                }
             }
         }
     }
@@ -399,8 +406,12 @@ impl World {
         }
     }
 
-    /// A repair ended well: what is here is whole again.
+    /// A repair ended well: what is here is whole again, or is after one more: what one repair
+    /// has put in order can show the next one a slot that had no member.
     fn repaired(&mut self, lost_extents: u64) {
+        if lost_extents == 0 && check(&self.store(), true, &Ledger::new()).repairable > 0 {
+            repair(&mut self.store(), &Ledger::new());
+        }
         assert!(lost_extents == 0 || self.untidy, "{lost_extents} extents lost");
         for health in self.health.iter_mut().filter(|health| health.place == Where::Here) {
             health.hurt = false;
