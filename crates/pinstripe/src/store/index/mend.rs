@@ -63,6 +63,14 @@ impl Index<'_> {
         Ok(Mended { written, removed: bad.len() as u64 })
     }
 
+    /// Leaves out every run that has a page which cannot be read; its packs are asked themselves.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub fn leave_out_unreadable(&self) -> Result<()> {
+        self.read_to_the_end().map(drop)
+    }
+
     /// Reads every page; returns the runs that have one that cannot be read, which are left out.
     fn read_to_the_end(&self) -> Result<Vec<SetId>> {
         let mut bad = Vec::new();
