@@ -31,7 +31,7 @@ pub(super) fn stripe_sets(
     let indexed: HashSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let mut bad = Vec::new();
     for room in [Room::Packs, Room::Index] {
-        let mut sets = index::sets_in(store, room)?;
+        let mut sets = index::standing_sets(store, room)?;
         if room == Room::Packs {
             for set in &indexed {
                 sets.entry(*set).or_default();

@@ -10,6 +10,7 @@ use crate::id::SetId;
 use crate::member::{ExtentName, Replace, Room};
 use crate::monitor::Counter;
 use crate::store::Store;
+use crate::store::deletion;
 use crate::store::index::indexed_sets;
 use crate::stripe::{Damage, Part, SetReader, Verification};
 
@@ -56,6 +57,8 @@ pub(super) fn survey(store: &Store, ledger: &Ledger<'_>) -> Result<Survey> {
             }
         }
     }
+    let going = deletion::going_packs(store)?;
+    found.retain(|(set, room), _| *room != Room::Packs || !going.contains(set));
     let item = |((set, room), (bytes, extents))| Item { set, room, bytes, extents };
     Ok(Survey {
         sets: found.into_iter().map(item).collect(),

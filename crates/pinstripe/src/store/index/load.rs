@@ -14,7 +14,7 @@ use crate::format::pack_index::PackIndex;
 use crate::id::SetId;
 use crate::member::{ExtentName, Room};
 use crate::seal::Opener;
-use crate::store::Store;
+use crate::store::{Store, deletion};
 use crate::stripe::SetReader;
 
 use super::list::{Pack, Packs};
@@ -32,6 +32,19 @@ const LISTS_MAX: usize = 8;
 /// As [`Store::list`].
 pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
     Ok(store.list(room)?.into_iter().map(|(id, members)| (SetId(id), members)).collect())
+}
+
+/// The same without packs that are being deleted: what is to be kept whole.
+///
+/// # Errors
+/// As [`Store::list`].
+pub fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
+    let mut sets = sets_in(store, room)?;
+    if room == Room::Packs {
+        let going = deletion::going_packs(store)?;
+        sets.retain(|set, _| !going.contains(set));
+    }
+    Ok(sets)
 }
 
 /// What a run of either format says.
@@ -151,6 +164,7 @@ impl Index<'_> {
             }
             found_loose = self.take_packs(&mut view, &extents, &mut troubles);
         }
+        self.learn_reaped(&view)?;
         drop_redundant(&mut view);
         let present = self.store.present().count();
         for Trouble { name, set, extents, error } in troubles {
@@ -161,6 +175,18 @@ impl Index<'_> {
             }
         }
         Ok(view)
+    }
+
+    /// Asks which packs deletion took, when one is gone and nobody said so. Asked after packs were
+    /// looked for: what deletion takes is announced before it goes.
+    fn learn_reaped(&self, view: &View) -> Result<()> {
+        let gone = view.packs.iter().filter(|(_, pack)| !pack.is_readable()).map(|(_, p)| p.set);
+        let gone: Vec<SetId> = gone.chain(view.lost.iter().copied()).collect();
+        if self.marks(|marks| gone.iter().any(|set| !marks.reaped.contains(set))) {
+            let going = deletion::going_packs(self.store)?;
+            self.marks(|marks| marks.reaped.extend(going));
+        }
+        Ok(())
     }
 
     /// Runs that need not be looked at again.

@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 pub use cut::{geometry_of, has_enough};
 pub use find::{Place, Rows};
 pub use list::{Pack, Packs};
-pub use load::{read_pack_index, sets_in, sets_spoken_of};
+pub use load::{read_pack_index, sets_in, sets_spoken_of, standing_sets};
 pub use mend::{Mended, indexed_sets};
 pub use merge::Merge;
 pub use part::index_record;
@@ -179,15 +179,24 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Packs on which this process has relied for a chunk that it did not store itself.
-    pub fn used_packs(&self) -> Vec<SetId> {
+    /// Of some packs, those that this process needs: it has relied on them for a chunk that it did
+    /// not store itself, or writes them. What was condemned before this is asked is not relied upon
+    /// afterwards.
+    pub fn relied_on(&self, sets: &[SetId]) -> Vec<SetId> {
         let view = self.view();
-        view.packs.iter().filter(|(_, pack)| pack.is_used()).map(|(_, pack)| pack.set).collect()
+        let is_used = |set: &SetId| {
+            let pack = view.packs.find(set).and_then(|number| view.packs.get(number));
+            pack.is_some_and(Pack::is_used)
+        };
+        self.marks(|marks| {
+            let needs = |set: &&SetId| marks.own.contains(*set) || is_used(set);
+            sets.iter().filter(needs).copied().collect()
+        })
     }
 
-    /// Says which packs deletion has removed: that they are gone is no loss then.
-    pub fn set_reaped(&self, sets: &[SetId]) {
-        self.marks(|marks| marks.reaped.extend(sets));
+    /// Runs and packs that could not be read: what they would say is not known.
+    pub fn unreadable(&self) -> Vec<SetId> {
+        self.marks(|marks| marks.bad.iter().copied().collect())
     }
 
     /// Packs that were stored and are gone, or have too few extents; those that deletion removed
@@ -199,6 +208,11 @@ impl<'a> Index<'a> {
         let mut lost: BTreeSet<SetId> = view.lost.iter().copied().chain(unreadable).collect();
         self.marks(|marks| lost.retain(|set| !marks.reaped.contains(set)));
         lost.into_iter().collect()
+    }
+
+    #[cfg(test)]
+    fn set_reaped(&self, sets: &[SetId]) {
+        self.marks(|marks| marks.reaped.extend(sets));
     }
 
     /// A number that changes with what is lost: while it is the one that a snapshot was made
