@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use pinstripe::error::{Kind, Result};
 use pinstripe::fault::Plan;
 use pinstripe::format::key_ring::KdfCosts;
+use pinstripe::format::session::Process;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{Room, Step, Steps};
 use pinstripe::monitor::{Counter, Monitor, Observer, Problem, Severity};
@@ -236,6 +237,15 @@ impl Site {
         let mut store = Store::open_with(&self.members[member], options)?;
         store.unlock(&credential())?;
         Ok(store)
+    }
+
+    /// The store, as another process would open it.
+    pub fn store_of(&self, process: Process) -> Store {
+        let (steps, process) = (Some(Arc::new(NoWait) as Arc<dyn Steps>), Some(process));
+        let options = OpenOptions { steps, process, ..OpenOptions::default() };
+        let mut store = Store::open_with(&self.members[0], options).unwrap();
+        store.unlock(&credential()).unwrap();
+        store
     }
 
     /// The store, as who has no key opens it.

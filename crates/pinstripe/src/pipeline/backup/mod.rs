@@ -16,6 +16,7 @@ mod large;
 mod lay;
 mod previous;
 mod record;
+mod repack;
 mod shared;
 mod survey;
 mod tree;
@@ -38,6 +39,7 @@ use shared::Ingest;
 
 pub use join::Comparison;
 pub use previous::{Earlier, Previous};
+pub use repack::{Leaving, repack};
 pub use shared::cutting;
 pub use survey::{Wanted, survey};
 pub use tree::write_tree;

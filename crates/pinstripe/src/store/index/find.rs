@@ -218,6 +218,12 @@ impl Rows<'_> {
         runs + self.view.loose.iter().map(|loose| loose.len() as u64).sum::<u64>()
     }
 
+    /// Whether `index` still asks every run that these rows are read from: when another writer has
+    /// merged one away, they cannot be read any more.
+    pub fn are_current(&self, index: &Index<'_>) -> bool {
+        self.view.runs.iter().all(|run| index.has_run(run.set))
+    }
+
     /// Name and marks of the pack that a place names.
     pub fn pack(&self, number: u32) -> Option<&Pack> {
         self.view.packs.get(number)

@@ -125,6 +125,14 @@ impl<'a> Index<'a> {
         self.gather(turn.is_multiple_of(1 + self.view().packs.len() / LISTED))
     }
 
+    /// The same with all packs asked for their extents.
+    ///
+    /// # Errors
+    /// When a member that is present cannot be listed.
+    pub fn refresh_packs(&self) -> Result<()> {
+        self.gather(true)
+    }
+
     fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
     }
