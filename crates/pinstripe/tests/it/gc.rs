@@ -2,18 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pinstripe::error::Kind;
-use pinstripe::format::session::{Process, Work};
+use pinstripe::fault::PowerCut;
+use pinstripe::format::session::Work;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room};
+use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::forget::{self, Choice};
 use pinstripe::ops::gc::{self, Outcome};
 use pinstripe::store::{Store, sessions};
 
 use crate::look::{Tree, look};
-use crate::support::{Ledger, Site, assert_whole, backup, limits, noise, remove_tree, small_tree};
+use crate::support::{
+    Image, Ledger, NoWait, Site, assert_whole, backup, check, limits, noise, remove_tree,
+    small_tree,
+};
 
 fn options() -> gc::Options {
     let wait = Duration::from_millis(300);
@@ -144,10 +150,9 @@ fn nothing_is_written_anew_when_waste_is_allowed() {
     assert_whole(&site.store());
 }
 
-/// A session of a process that is no more.
-fn dead_session(store: &Store) -> sessions::OpenSession<'_> {
-    let session = sessions::begin(store, Work::Backup, [77; 16], Vec::new()).unwrap();
-    session
+/// A backup's session that never answers.
+fn silent_session(store: &Store) -> sessions::OpenSession<'_> {
+    sessions::begin(store, Work::Backup, [77; 16], Vec::new()).unwrap()
 }
 
 #[test]
@@ -156,7 +161,7 @@ fn a_writer_that_says_nothing_is_waited_for_and_can_be_ended() {
     let [(first, _), (second, tree2), _] = three(&site);
     let store = site.store();
     forget_one(&store, &first);
-    let silent = dead_session(&store);
+    let silent = silent_session(&store);
     let before = names(&store, Room::Packs);
     let error = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap_err();
     assert_eq!(error.kind(), Kind::Busy);
@@ -183,10 +188,8 @@ fn the_session_of_a_dead_process_is_in_nobodys_way() {
     let [(first, _), ..] = three(&site);
     let store = site.store();
     forget_one(&store, &first);
-    let own = store.process();
-    let dead = Process { started_ticks: own.started_ticks + 1, ..own };
-    let dead = site.store_of(dead);
-    std::mem::forget(dead_session(&dead));
+    let dead = site.store_of_the_dead(Arc::new(NoWait)).unwrap();
+    std::mem::forget(silent_session(&dead));
     let done = collect(&store);
     assert_eq!((done.deleted_snapshots, done.ended_sessions), (1, 1));
     assert!(names(&store, Room::Sessions).is_empty());
@@ -331,4 +334,162 @@ fn hide(site: &Site, packs: &BTreeSet<[u8; 16]>) -> Hidden {
 
 fn unhide(_: &Site, hidden: Hidden) {
     hidden.into_iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+}
+
+/// A store with a forgotten snapshot, to be put back for each cut.
+struct Bench {
+    site: Site,
+    image: Image,
+    forgotten: (Snapshot, Tree),
+    kept: Vec<(Snapshot, Tree)>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let site = Site::new(3, 1);
+        let source = site.source();
+        let save = |seed, len| {
+            fs::write(source.join("changes"), noise(seed, len)).unwrap();
+            (site.save(), look(&source))
+        };
+        fs::write(source.join("stays"), noise(1, 9000)).unwrap();
+        let forgotten = save(2, 40_000);
+        let kept = vec![save(3, 5000), save(4, 7000)];
+        forget_one(&site.store(), &forgotten.0);
+        let image = site.image();
+        Bench { site, image, forgotten, kept }
+    }
+
+    fn run(&self, steps: Arc<dyn Steps>) -> pinstripe::error::Result<Outcome> {
+        let store = self.site.store_of_the_dead(steps)?;
+        gc::run(&store, &options(), &Ledger::new().monitor)
+    }
+
+    #[track_caller]
+    fn assert_sound(&self, restore: bool, cut: u64) {
+        let ledger = Ledger::new();
+        let store = self.site.store();
+        let outcome = check(&store, true, &ledger);
+        ledger.assert_no_losses();
+        assert_eq!((outcome.lost, outcome.hurt_paths), (0, 0), "cut {cut}");
+        for (snapshot, tree) in self.kept.iter().filter(|_| restore) {
+            self.site.assert_restores(&store, snapshot, tree);
+        }
+    }
+
+    /// Every third time somebody wants the snapshot back after all; whether that was in time.
+    fn undelete(&self, cut: u64) -> Option<bool> {
+        if !cut.is_multiple_of(3) {
+            return None;
+        }
+        let name = self.forgotten.0.id.to_string();
+        match forget::undelete(&self.site.store(), &name, &Ledger::new().monitor) {
+            Ok(_) => Some(true),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::NotFound, "cut {cut}: {error}");
+                Some(false)
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gc_cut_off_at_any_step_goes_on() {
+    let bench = Bench::new();
+    let counter = Arc::new(PowerCut::new(u64::MAX));
+    let whole = bench.run(Arc::clone(&counter) as Arc<dyn Steps>).unwrap();
+    assert!(whole.deleted_packs > 0 && whole.repacked_packs > 0);
+    let steps = counter.steps_done();
+    assert!(steps > 100, "{steps}");
+    let (mut back, mut late) = (0, 0);
+    for cut in 0..steps {
+        bench.site.put_image(&bench.image);
+        let power = Arc::new(PowerCut::new(cut));
+        let _ = bench.run(Arc::clone(&power) as Arc<dyn Steps>);
+        power.after_power_cut(cut * 7919).unwrap();
+        bench.assert_sound(cut % 8 == 0, cut);
+        let undeleted = bench.undelete(cut);
+        let ledger = Ledger::new();
+        let done = gc::run(&bench.site.store(), &options(), &ledger.monitor).unwrap();
+        ledger.assert_no_losses();
+        let store = bench.site.store();
+        assert_eq!(done.kept_snapshots, 2 + u64::from(undeleted == Some(true)), "cut {cut}");
+        if undeleted == Some(true) {
+            back += 1;
+            let (snapshot, tree) = &bench.forgotten;
+            bench.site.assert_restores(&store, snapshot, tree);
+        } else {
+            late += u64::from(undeleted.is_some());
+            assert!(!names(&store, Room::Snapshots).contains(&bench.forgotten.0.id.0));
+        }
+        collect_with(&store);
+        let store = bench.site.store();
+        assert!(names(&store, Room::Sessions).is_empty(), "cut {cut}");
+        bench.assert_sound(cut % 8 == 0, cut);
+        assert_whole(&store);
+    }
+    assert!(back > 0 && late > 0, "{back} came back, {late} were late");
+}
+
+/// Backups, forgetting and two gcs on one store, each with a store object of its own, as separate
+/// processes have it.
+#[test]
+fn backups_and_gcs_at_once_lose_nothing() {
+    const WRITERS: u64 = 3;
+    const ROUNDS: u64 = 4;
+    let site = Site::new(3, 1);
+    let done = AtomicU64::new(0);
+    let write = |writer: u64| {
+        let source = site.path(&format!("source-{writer}"));
+        fs::create_dir_all(&source).unwrap();
+        let mut saved = Vec::new();
+        for round in 0..ROUNDS {
+            // Old content comes back in other rounds and from other writers: what is condemned is
+            // wanted again.
+            for file in 0..4 {
+                let seed = 100 + (writer + round * 2 + file) % 7;
+                fs::write(source.join(format!("f{file}")), noise(seed, 50_000)).unwrap();
+            }
+            let ledger = Ledger::new();
+            let snapshot = backup(&site.store(), &source, &ledger).unwrap();
+            ledger.assert_no_losses();
+            saved.push((snapshot, source.clone(), look(&source)));
+            if round % 2 == 1 {
+                forget_one(&site.store(), &saved.remove(0).0);
+            }
+        }
+        done.fetch_add(1, Ordering::SeqCst);
+        saved
+    };
+    let collect = || {
+        let (mut deleted, wait) = (0, Duration::from_secs(60));
+        while done.load(Ordering::SeqCst) < WRITERS {
+            let options = gc::Options { wait, ..options() };
+            match gc::run(&site.store(), &options, &Ledger::new().monitor) {
+                Ok(outcome) => deleted += outcome.deleted_packs,
+                Err(error) => assert_eq!(error.kind(), Kind::Busy, "{error}"),
+            }
+        }
+        deleted
+    };
+    let (saved, deleted) = std::thread::scope(|scope| {
+        let collectors = [scope.spawn(collect), scope.spawn(collect)];
+        let write = &write;
+        let writers: Vec<_> = (0..WRITERS).map(|n| scope.spawn(move || write(n))).collect();
+        let saved: Vec<_> = writers.into_iter().flat_map(|it| it.join().unwrap()).collect();
+        (saved, collectors.map(|it| it.join().unwrap()))
+    });
+    assert!(deleted.iter().sum::<u64>() > 0, "of no use when nothing is deleted");
+    assert_eq!(saved.len() as u64, WRITERS * (ROUNDS - ROUNDS / 2));
+    let store = site.store();
+    for (snapshot, source, tree) in &saved {
+        let (ledger, to) = (Ledger::new(), site.target());
+        let name = snapshot.id.to_string();
+        crate::support::restore(&store, &name, source, &to, &ledger).unwrap();
+        ledger.assert_no_losses();
+        crate::look::assert_same(tree, &look(&to));
+        remove_tree(&to);
+    }
+    collect_with(&store);
+    assert_whole(&site.store());
 }

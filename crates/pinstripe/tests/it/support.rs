@@ -239,13 +239,14 @@ impl Site {
         Ok(store)
     }
 
-    /// The store, as another process would open it.
-    pub fn store_of(&self, process: Process) -> Store {
-        let (steps, process) = (Some(Arc::new(NoWait) as Arc<dyn Steps>), Some(process));
-        let options = OpenOptions { steps, process, ..OpenOptions::default() };
-        let mut store = Store::open_with(&self.members[0], options).unwrap();
-        store.unlock(&credential()).unwrap();
-        store
+    /// The store, as a process opened it that is no more.
+    pub fn store_of_the_dead(&self, steps: Arc<dyn Steps>) -> Result<Store> {
+        let own = pinstripe::process::own();
+        let process = Some(Process { started_ticks: own.started_ticks + 1, ..own });
+        let options = OpenOptions { steps: Some(steps), process, ..OpenOptions::default() };
+        let mut store = Store::open_with(&self.members[0], options)?;
+        store.unlock(&credential())?;
+        Ok(store)
     }
 
     /// The store, as who has no key opens it.

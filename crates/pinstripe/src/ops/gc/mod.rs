@@ -215,13 +215,17 @@ impl<'a> Survey<'a> {
             Ok((plan, leaving, moved_bytes, marked.missing))
         })?;
         let mut packs: Vec<SetId> = plan.dead.iter().chain(&plan.repack).copied().collect();
-        let mut snapshots = Vec::new();
-        if let Pick::Waste(_) = pick {
-            if missing == 0 && store.absent().next().is_none() {
-                packs.extend(leftovers(store, &index)?);
-            }
-            snapshots = seen.doomed();
+        if missing == 0 && store.absent().next().is_none() {
+            let is_picked = |set: &SetId| match pick {
+                Pick::Waste(_) => true,
+                Pick::These(sets) => sets.contains(set),
+            };
+            packs.extend(leftovers(store, &index)?.into_iter().filter(is_picked));
         }
+        let mut snapshots = match pick {
+            Pick::Waste(_) => seen.doomed(),
+            Pick::These(_) => Vec::new(),
+        };
         snapshots.truncate(SNAPSHOTS_MAX);
         packs.truncate(PACKS_MAX);
         packs.sort_unstable();
