@@ -34,7 +34,7 @@ fn collect(store: &Store) -> Outcome {
     outcome
 }
 
-pub fn forget_one(store: &Store, snapshot: &Snapshot) {
+fn forget_one(store: &Store, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
     let options =
         forget::Options { choice: Choice::Named(&names), dry_run: false, allow_empty: true };
@@ -244,7 +244,7 @@ fn a_member_that_was_away_brings_nothing_back() {
 }
 
 /// As [`collect`], where warnings are in order.
-fn collect_with(store: &Store) -> Outcome {
+pub fn collect_with(store: &Store) -> Outcome {
     let ledger = Ledger::new();
     let outcome = gc::run(store, &options(), &ledger.monitor).unwrap();
     ledger.assert_no_losses();

@@ -167,7 +167,8 @@ struct Survey<'a> {
 /// Times that the index is read again because other writers merged it meanwhile.
 const INDEX_TRIES: usize = 8;
 
-/// Does `work` again as long as it failed because the index was merged meanwhile.
+/// Does `work` again as long as it failed because the index was merged meanwhile, or has a run that
+/// cannot be read and is done without from then on.
 fn with_rows<T>(
     index: &Index<'_>,
     mut work: impl FnMut(&crate::store::index::Rows<'_>) -> Result<T>,
@@ -180,6 +181,9 @@ fn with_rows<T>(
             Err(error) => error,
         };
         index.refresh_packs()?;
+        if rows.are_current(index) {
+            index.leave_out_unreadable()?;
+        }
         tries += 1;
         if rows.are_current(index) || tries == INDEX_TRIES {
             return Err(error);

@@ -65,7 +65,8 @@ fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
         index.mend()?;
     }
     for _ in 0..MERGE_TRIES {
-        let Some(merge) = index.plan_forgetting() else { return Ok(()) };
+        // Those that were cut off while they were written are made whole on the way.
+        let Some(merge) = index.plan_forgetting().or_else(|| index.plan_loose()) else { break };
         match index.merge(merge, &|| false) {
             Ok(_) => {}
             // Only what is derived was not made smaller.
@@ -74,7 +75,7 @@ fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
         }
         index.refresh_packs()?;
     }
-    Ok(())
+    index.remove_redundant()
 }
 
 fn has_unreadable_runs(store: &Store) -> Result<bool> {
