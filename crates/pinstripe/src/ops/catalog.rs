@@ -14,8 +14,8 @@ use crate::member::Room;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::fill;
 use crate::store::index::Index;
-use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::objects::Reach;
+use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeDiff;
 use crate::store::{Store, forgotten, snapshots};
 
