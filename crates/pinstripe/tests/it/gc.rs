@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use pinstripe::error::Kind;
 use pinstripe::fault::PowerCut;
+use pinstripe::format::entry::Content;
 use pinstripe::format::session::Work;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::forget::{self, Choice};
 use pinstripe::ops::gc::{self, Outcome};
+use pinstripe::store::index::Index;
+use pinstripe::store::packs::{ChunkReader, PackReader};
+use pinstripe::store::tree::TreeReader;
 use pinstripe::store::{Store, sessions};
 
 use crate::look::{Tree, look};
@@ -492,4 +496,32 @@ fn backups_and_gcs_at_once_lose_nothing() {
     }
     collect_with(&store);
     assert_whole(&site.store());
+}
+
+#[test]
+fn whoever_reads_while_gc_runs_finds_what_was_moved() {
+    let site = Site::new(3, 1);
+    let [(first, _), (second, _), _] = three(&site);
+    let (reading, ledger) = (site.store(), Ledger::new());
+    let index = Index::load(&reading, &ledger.monitor).unwrap();
+    let packs = PackReader::new(&reading, &ledger.monitor);
+    let before = names(&reading, Room::Packs);
+    // Some readers are open already.
+    ChunkReader::new(&packs, &index).read(&second.root.id).unwrap();
+    forget_one(&site.store(), &first);
+    let all = gc::Options { max_waste: 0.0, ..options() };
+    let done = gc::run(&site.store(), &all, &Ledger::new().monitor).unwrap();
+    assert!(done.repacked_packs > 1 && before.len() as u64 > done.repacked_packs);
+    let mut tree = TreeReader::new(ChunkReader::new(&packs, &index), &second.root, b"").unwrap();
+    let mut chunks = ChunkReader::new(&packs, &index);
+    let mut read = 0;
+    while let Some(entry) = tree.next_entry().unwrap() {
+        let Content::Chunks(rows) = &entry.content else { continue };
+        for row in rows {
+            assert_eq!(chunks.read(&row.id).unwrap().len(), row.raw_bytes as usize);
+            read += 1;
+        }
+    }
+    assert!(read > 50, "{read}");
+    ledger.assert_clean();
 }

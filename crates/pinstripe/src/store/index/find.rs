@@ -117,6 +117,13 @@ impl Index<'_> {
     /// # Errors
     /// When members that are present cannot be listed.
     pub fn find(&self, id: &ChunkId) -> Result<Option<Place>> {
+        match self.find_now(id)? {
+            None if self.follow_deletion()? => self.find_now(id),
+            found => Ok(found),
+        }
+    }
+
+    fn find_now(&self, id: &ChunkId) -> Result<Option<Place>> {
         self.ask(|view| {
             let mut place = None;
             view.rows_of(id, &self.pages(), &mut |_, row, pack| {

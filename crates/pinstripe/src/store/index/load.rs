@@ -6,7 +6,7 @@
 //! all of its extents are there, because it may stem from a backup that was cut off in sealing it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Kind, Result};
 use crate::format::index_run::RunPack;
@@ -133,6 +133,10 @@ pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
 impl Index<'_> {
     /// Makes a view of what is there now. `all` lists packs too, not only runs.
     pub(super) fn gather(&self, all: bool) -> Result<()> {
+        if all {
+            let steps = self.store.list(Room::Gc)?.into_keys().collect();
+            *self.deletions.lock().unwrap_or_else(PoisonError::into_inner) = steps;
+        }
         loop {
             let old = self.view();
             let new = self.gathered(View::clone(&old), all)?;

@@ -46,9 +46,11 @@ pub use write::{RunWriter, SealedPack, lay_run, write_run};
 
 use crate::error::Result;
 use crate::id::SetId;
+use crate::member::Room;
 use crate::monitor::Monitor;
 
 use super::Store;
+use super::objects::Reach;
 use loose::Loose;
 use run::{PageCache, Run};
 
@@ -87,6 +89,8 @@ pub struct Index<'a> {
     /// Runs and loose parts that came after loading are those that this one did not see.
     first: BTreeSet<SetId>,
     refreshes: AtomicU32,
+    /// Steps of deletion that there were before packs were last looked for.
+    deletions: Mutex<BTreeSet<[u8; 16]>>,
 }
 
 impl<'a> Index<'a> {
@@ -104,6 +108,7 @@ impl<'a> Index<'a> {
             marks: Mutex::default(),
             first: BTreeSet::new(),
             refreshes: AtomicU32::new(0),
+            deletions: Mutex::default(),
         };
         index.gather(true)?;
         let view = index.view();
@@ -131,6 +136,20 @@ impl<'a> Index<'a> {
     /// When a member that is present cannot be listed.
     pub fn refresh_packs(&self) -> Result<()> {
         self.gather(true)
+    }
+
+    /// Looks again where packs are if anybody has deleted since that was last done, and says
+    /// whether it was so: what was needed of a pack that is gone stands in another one then.
+    ///
+    /// # Errors
+    /// When too few members can be listed.
+    pub fn follow_deletion(&self) -> Result<bool> {
+        let now = self.store.names(Room::Gc, Reach::Backup)?;
+        let is_news = *self.deletions.lock().unwrap_or_else(PoisonError::into_inner) != now;
+        if is_news {
+            self.gather(true)?;
+        }
+        Ok(is_news)
     }
 
     fn view(&self) -> Arc<View> {
