@@ -522,6 +522,6 @@ fn whoever_reads_while_gc_runs_finds_what_was_moved() {
             read += 1;
         }
     }
-    assert!(read > 50, "{read}");
+    assert!(read > 10, "{read}");
     ledger.assert_clean();
 }
