@@ -41,7 +41,7 @@ fn gc_tells_what_it_does() {
     stand.tell("gc --store m0");
     stand.tell("gc --store m0 --max-waste 200%");
     stand.tell("gc --store m0 --fence 12345678");
-    stand.act("one of two members that hold the only copies is away", || {
+    stand.act("m1 is away", || {
         fs::rename(stand.path("m1"), stand.path("aside")).unwrap();
     });
     stand.tell("gc --store m0");

@@ -511,7 +511,7 @@ fn whoever_reads_while_gc_runs_finds_what_was_moved() {
     forget_one(&site.store(), &first);
     let all = gc::Options { max_waste: 0.0, ..options() };
     let done = gc::run(&site.store(), &all, &Ledger::new().monitor).unwrap();
-    assert!(done.repacked_packs > 1 && before.len() as u64 > done.repacked_packs);
+    assert!(done.repacked_packs > 0 && before.len() as u64 > done.repacked_packs);
     let mut tree = TreeReader::new(ChunkReader::new(&packs, &index), &second.root, b"").unwrap();
     let mut chunks = ChunkReader::new(&packs, &index);
     let mut read = 0;
