@@ -6,19 +6,20 @@
 //! label of a rebuilt member comes last: before that, the directory is no member.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::check::judge;
+use super::mender::{self, Done};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Encryption;
 use crate::id::SetId;
-use crate::member::{ExtentName, Replace, Room, SharedMember};
+use crate::member::{ExtentName, Room, SharedMember};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
 use crate::store::{Store, read_small, replace_small};
-use crate::stripe::{Damage, SetReader};
+use crate::stripe::SetReader;
 
 /// What to repair.
 pub struct Options {
@@ -77,7 +78,7 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
 }
 
 /// Puts a new, empty member on a seat.
-fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -> Result<usize> {
+fn seat_replacement(store: &mut Store, number: usize, place: &Path) -> Result<usize> {
     let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
         return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
             .advice("list the members with: pinstripe members"));
@@ -176,8 +177,8 @@ struct Repaired {
     homeless: u64,
 }
 
-/// Repairs one set, again as long as that makes room for a slot that had none: the second copy of
-/// a slot is given up for another one only when the first is sound.
+/// Rewrites the damaged extents of one set where they are, and lays missing ones on members that
+/// have none of the set, or what another member has too.
 fn repair_set(
     store: &Store,
     name: ExtentName,
@@ -185,76 +186,42 @@ fn repair_set(
     replaced: Option<usize>,
     monitor: &Monitor,
 ) -> Result<Repaired> {
-    let mut done = repair_once(store, name, set, replaced, monitor)?;
-    let mut last = done.repaired;
-    while done.homeless > 0 && last > 0 {
-        let more = repair_once(store, name, set, replaced, monitor)?;
-        last = more.repaired;
-        done = Repaired { repaired: done.repaired + last, ..more };
-    }
-    Ok(done)
-}
-
-/// Rewrites the damaged extents of one set where they are, and lays missing ones on members that
-/// have none of the set.
-fn repair_once(
-    store: &Store,
-    name: ExtentName,
-    set: SetId,
-    replaced: Option<usize>,
-    monitor: &Monitor,
-) -> Result<Repaired> {
+    let mut done = Repaired::default();
+    // An index run is derived: made anew later.
+    let lost = |done: &mut Repaired, place: PathBuf, error: Error| match name {
+        ExtentName::In(Room::Index, _) => {}
+        _ => {
+            monitor.loss(place, error);
+            done.lost += 1;
+        }
+    };
     let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
         Ok(reader) => reader,
         // Not damaged, and nothing to be written over.
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-        // An index run is made anew later.
-        Err(_) if matches!(name, ExtentName::In(Room::Index, _)) => return Ok(Repaired::default()),
         Err(error) => {
-            monitor.loss(name.path(), error);
-            return Ok(Repaired { lost: 1, ..Repaired::default() });
+            lost(&mut done, name.path().into(), error);
+            return Ok(done);
         }
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
     // A member to be replaced had most likely the slot of its own number: the new one gets that.
-    let rank = |damage: &Damage| (Some(damage.slot) != replaced, damage.slot, damage.member);
-    let damaged: BTreeSet<_> = verification.damage.iter().map(rank).collect();
-    let (mut done, takers) = (Repaired::default(), store.takers());
-    let mut free = reader.free_members();
-    // Then those that have what another member has too, unless that one is damaged.
-    if !damaged.iter().any(|(_, slot, _)| reader.holders_of(*slot).len() > 1) {
-        free.extend(reader.spare_members());
-    }
-    free.retain(|number| takers[*number].is_some());
-    for (_, slot, holder) in damaged {
-        let holder = holder.filter(|number| store.seats[*number].member.is_some());
-        let Some(number) = holder.or_else(|| free.first().copied()) else {
-            done.homeless += 1;
-            continue;
-        };
-        free.retain(|other| *other != number);
-        let Some(member) = &store.seats[number].member else { continue };
-        let mut writer = member.create(name, Replace::Allowed)?;
-        match reader.rebuild_extent(slot, &mut *writer) {
-            Ok(_) => {
-                writer.seal()?;
+    let jobs = mender::plan(store, &reader, verification.damage.iter(), replaced);
+    mender::mend(store, &reader, &jobs, &mut |job, became| {
+        match became {
+            Done::Written => {
                 monitor.add(Counter::RepairedExtents, 1);
                 done.repaired += 1;
             }
-            // Derived: made anew later.
-            Err(error)
-                if error.kind() == Kind::TooManyLosses
-                    && matches!(name, ExtentName::In(Room::Index, _)) =>
-            {
-                break;
+            Done::Homeless => done.homeless += 1,
+            Done::Failed(error) if error.kind() == Kind::TooManyLosses => {
+                let place = job.to.map(|number| store.seats[number].place.as_path());
+                lost(&mut done, place.unwrap_or(Path::new("")).join(name.path()), error);
             }
-            Err(error) if error.kind() == Kind::TooManyLosses => {
-                monitor.loss(member.place().join(name.path()), error);
-                done.lost += 1;
-            }
-            Err(error) => return Err(error),
+            Done::Failed(error) => return Err(error),
         }
-    }
+        Ok(())
+    })?;
     Ok(done)
 }
 

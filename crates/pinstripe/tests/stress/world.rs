@@ -406,12 +406,8 @@ impl World {
         }
     }
 
-    /// A repair ended well: what is here is whole again, or is after one more: what one repair
-    /// has put in order can show the next one a slot that had no member.
+    /// A repair ended well: what is here is whole again.
     fn repaired(&mut self, lost_extents: u64) {
-        if lost_extents == 0 && check(&self.store(), true, &Ledger::new()).repairable > 0 {
-            repair(&mut self.store(), &Ledger::new());
-        }
         assert!(lost_extents == 0 || self.untidy, "{lost_extents} extents lost");
         for health in self.health.iter_mut().filter(|health| health.place == Where::Here) {
             health.hurt = false;

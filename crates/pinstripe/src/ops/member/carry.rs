@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::mender::lay;
 use super::Moved;
 use super::plan::Move;
 use crate::error::{Error, Kind, Result};
@@ -80,7 +81,7 @@ fn carry(store: &Store, one: &Move, monitor: &Monitor) -> Result<Moved> {
         return bring(store, one, None, monitor);
     };
     let moved = match slot_of(&reader, one.from) {
-        Some(slot) if twin(store, &reader, slot, one.from).is_some() => {
+        Some(slot) if twin(&reader, slot, one.from).is_some() => {
             drop_copy(store, one.name, one.from)
         }
         slot => bring(store, one, slot.map(|slot| (&reader, slot)), monitor),
@@ -110,21 +111,9 @@ fn slot_of(reader: &SetReader, number: usize) -> Option<usize> {
 }
 
 /// Another member of which the extent of the same slot is sound to its last byte.
-fn twin(store: &Store, reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
-    let others = reader.holders_of(slot).iter().copied().filter(|other| *other != number);
-    let is_sound = |other: &usize| {
-        let mut alone = store.members();
-        let kept = alone[*other].take();
-        alone.iter_mut().for_each(|member| *member = None);
-        alone[*other] = kept;
-        let ExtentName::In(_, id) = reader.name() else { return false };
-        let Ok(own) = SetReader::open(&alone, reader.name(), store.config.store, SetId(id)) else {
-            return false;
-        };
-        let found = own.verify(&mut |_| {});
-        !found.damage.iter().any(|damage| damage.slot == slot)
-    };
-    others.into_iter().find(is_sound)
+fn twin(reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
+    let mut others = reader.holders_of(slot).iter().copied().filter(|other| *other != number);
+    others.find(|other| reader.is_sound_on(*other, slot))
 }
 
 /// Whether a member's extent of a set stands soundly on another member too.
@@ -133,7 +122,7 @@ fn twin(store: &Store, reader: &SetReader, slot: usize, number: usize) -> Option
 /// [`Kind::Unsupported`] for a set of a newer version.
 pub(super) fn has_twin(store: &Store, name: ExtentName, number: usize) -> Result<bool> {
     let Some(reader) = open(store, name)? else { return Ok(false) };
-    Ok(slot_of(&reader, number).is_some_and(|slot| twin(store, &reader, slot, number).is_some()))
+    Ok(slot_of(&reader, number).is_some_and(|slot| twin(&reader, slot, number).is_some()))
 }
 
 /// Removes an extent that another member has too.
@@ -158,7 +147,7 @@ fn bring(
     let (from, to) = (member(store, one.from)?, member(store, one.to)?);
     store.confirm_table()?;
     let written = match slot {
-        Some((reader, slot)) => lay(reader, slot, to),
+        Some((reader, slot)) => lay(reader, slot, to, Replace::Never),
         None => Err(Error::corrupt("nothing tells which part of its set it is", one.name.path())),
     };
     match written {
@@ -174,16 +163,6 @@ fn bring(
     monitor.add(Counter::MovedExtents, 1);
     monitor.add(Counter::MovedBytes, one.bytes);
     Ok(Moved { moved_extents: 1, moved_bytes: one.bytes, removed_copies: 0 })
-}
-
-/// Writes a slot's extent on a member that has none of the set.
-///
-/// # Errors
-/// [`Kind::TooManyLosses`] when strips of it are beyond repair; those of the member.
-pub(super) fn lay(reader: &SetReader, slot: usize, to: &SharedMember) -> Result<()> {
-    let mut writer = to.create(reader.name(), Replace::Never)?;
-    reader.rebuild_extent(slot, &mut *writer)?;
-    writer.seal()
 }
 
 fn copy_raw(from: &SharedMember, to: &SharedMember, name: ExtentName) -> Result<()> {

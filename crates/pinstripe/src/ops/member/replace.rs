@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::super::mender::{lay, open_slot};
 use super::add::{seat, warn_of_disk};
 use super::{Moved, carry, claim, finish_retiring, remove, survey};
 use crate::error::{Error, Kind, Result};
 use crate::id::SetId;
-use crate::member::{ExtentName, Room};
+use crate::member::{ExtentName, Replace, Room};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
 use crate::store::Store;
@@ -130,19 +131,11 @@ fn rebuild_set(
     let Some(reader) = carry::open(store, name)? else {
         return lost(Error::corrupt("no trailer of this stripe set is sound", name.path()));
     };
-    // Slots that no present member has: most likely the one of its number was the old member's.
-    let free = reader.free_members();
-    let is_nowhere = |slot: &usize| reader.member_of(*slot).is_none_or(|it| free.contains(&it));
-    let slots = 0..reader.geometry().members();
-    let Some(slot) = Some(old)
-        .filter(|slot| slots.contains(slot) && is_nowhere(slot))
-        .or_else(|| slots.clone().find(is_nowhere))
-    else {
-        return Ok(done);
-    };
+    // Most likely the slot of its number was the old member's.
+    let Some(slot) = open_slot(&reader, old) else { return Ok(done) };
     let Some(to) = store.seats[new].member.as_ref() else { return Ok(done) };
     store.confirm_table()?;
-    match carry::lay(&reader, slot, to) {
+    match lay(&reader, slot, to, Replace::Never) {
         Ok(()) => {
             monitor.add(Counter::RepairedExtents, 1);
             done.extents = 1;
