@@ -54,14 +54,16 @@ pub struct Outcome {
 ///
 /// # Errors
 /// What keeps it from running: a target that is not empty, a member number that does not exist, a
-/// member that cannot be written.
+/// member that cannot be written; [`Kind::Busy`] while another process moves extents or repairs.
 pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    let claim = store.claim()?;
     store.sweep(monitor);
     if let Some((number, place)) = &options.replace {
         outcome.replaced_by = Some(seat_replacement(store, *number, place)?);
     }
     small_objects(store, monitor, &mut outcome)?;
+    store.remove_stale_keys()?;
     stripe_sets(store, options, monitor, &mut outcome)?;
     if store.is_locked() {
         outcome.without_key = true;
@@ -71,8 +73,8 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     match options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
         // The others learn of the new member and of the old one's end by the same table: at no
         // step does the store count both as missing.
-        Some((number, _)) => store.retire(*number)?,
-        None => outcome.repaired_objects += store.write_labels()?,
+        Some((number, _)) => store.retire(&claim, *number)?,
+        None => outcome.repaired_objects += store.write_labels_with(&claim)?,
     }
     Ok(outcome)
 }

@@ -3,7 +3,9 @@
 //! Invariants: the ring of the highest generation that a slot speaks of is the current one, and
 //! only its slots open the store, so a member that comes back with slots of before a rotation
 //! revives none of them. Slots are put before the ring they speak of, which alone makes them
-//! count; a ring's name follows from its generation, so of two rotations at once one wins.
+//! count; a ring's name follows from its generation, so of two rotations at once one wins. A slot
+//! is removed by an object that says so, wherever the slot itself turns up again; the slot goes
+//! when that stands on every member.
 //! Nothing is sealed before the current ring and its slots stand on every present member.
 
 use std::collections::BTreeMap;
@@ -13,6 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeyRing, KeySlot};
 use crate::format::keys::Keys;
 use crate::format::label::Encryption;
+use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Member, Room};
 use crate::seal::{Credential, NewSlot, Opener, RootKey, locked, unwrap};
 
@@ -23,6 +26,8 @@ pub struct KeyRoom {
     rings: BTreeMap<u32, (KeyRing, Vec<u8>)>,
     /// Sound slots by name, with their bytes.
     slots: BTreeMap<[u8; 16], (KeySlot, Vec<u8>)>,
+    /// Sound objects that say that a slot was removed, by name, with their bytes.
+    removed: BTreeMap<[u8; 16], (RemovedSlot, Vec<u8>)>,
     /// Objects of which no present member has a sound copy.
     pub damaged: Vec<(ExtentName, Error)>,
 }
@@ -42,21 +47,48 @@ impl KeyRoom {
                 .map(|(slot, _)| slot)
                 .filter(|slot| slot.ring_commitment == ring.commitment)
                 .collect();
+            if slots.is_empty() {
+                return None;
+            }
+            slots.retain(|slot| !self.is_removed(slot));
             slots.sort_by_key(|slot| (slot.created_seconds, &slot.label, slot.id));
-            (!slots.is_empty()).then_some((ring, slots))
+            Some((ring, slots))
         })
     }
 
-    /// Names and bytes of what counts: what every member must have. The ring comes last.
+    fn is_removed(&self, slot: &KeySlot) -> bool {
+        let mut removed = self.removed.values();
+        removed.any(|(it, _)| (it.slot, it.generation) == (slot.id, slot.generation))
+    }
+
+    /// The first number of a removal from this ring that is not taken, without a slot yet.
+    fn next_removal(&self, ring: &KeyRing) -> RemovedSlot {
+        let is_damaged = |name| self.damaged.iter().any(|(damaged, _)| *damaged == name);
+        let is_taken =
+            |name| self.removed.contains_key(&name) || is_damaged(ExtentName::In(Room::Keys, name));
+        let KeyRing { store, generation, .. } = *ring;
+        let mut removal = RemovedSlot { store, generation, number: 0, slot: [0; 16] };
+        while is_taken(removal.own_name()) {
+            removal.number += 1;
+        }
+        removal
+    }
+
+    /// Names and bytes of what counts: what every member must have. What was removed comes first,
+    /// the ring last.
     pub fn wanted(&self) -> Vec<(ExtentName, &[u8])> {
         let Some((ring, slots)) = self.current() else { return Vec::new() };
+        let removed = self.removed.iter().filter(|(_, (it, _))| it.generation == ring.generation);
+        let removed =
+            removed.map(|(name, (_, bytes))| (ExtentName::In(Room::Keys, *name), bytes.as_slice()));
         let slots = slots.iter().map(|slot| {
             let (_, bytes) = &self.slots[&slot.id];
             (ExtentName::In(Room::Keys, slot.id), bytes.as_slice())
         });
         let (_, bytes) = &self.rings[&ring.generation];
         let name = KeyRing::name(ring.store, ring.generation);
-        slots.chain([(ExtentName::In(Room::Keys, name), bytes.as_slice())]).collect()
+        let ring = (ExtentName::In(Room::Keys, name), bytes.as_slice());
+        removed.chain(slots).chain([ring]).collect()
     }
 
     /// Names of what counts no more: other slots first, then the rings of earlier generations.
@@ -64,13 +96,17 @@ impl KeyRoom {
         let Some((ring, _)) = self.current() else { return Vec::new() };
         let slots = self.slots.values().map(|(slot, _)| slot);
         // Slots of the next generation may be those of a rotation that is going on.
-        let slots = slots.filter(|slot| {
-            slot.ring_commitment != ring.commitment && slot.generation <= ring.generation
+        let slots = slots.filter(|slot| match slot.ring_commitment == ring.commitment {
+            true => self.is_removed(slot),
+            false => slot.generation <= ring.generation,
         });
+        // Slots of an earlier ring open nothing, whether they were removed or not.
+        let removed = self.removed.iter().filter(|(_, (it, _))| it.generation < ring.generation);
         let rings = self.rings.values().map(|(ring, _)| ring);
         let rings = rings.filter(|other| other.generation < ring.generation);
         slots
             .map(|slot| slot.id)
+            .chain(removed.map(|(name, _)| *name))
             .chain(rings.map(|ring| KeyRing::name(ring.store, ring.generation)))
             .map(|id| ExtentName::In(Room::Keys, id))
             .collect()
@@ -89,13 +125,20 @@ pub fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()>
         let is_ours = store.keys.as_ref().is_none_or(|ours| *ours == keys);
         return if keys.store == config.store && is_ours { Ok(()) } else { wrong() };
     }
-    let (owner, name) = match KeySlot::decode(bytes) {
-        Ok(slot) => (slot.store, slot.id),
-        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-        Err(_) => {
-            let ring = KeyRing::decode(bytes)?;
-            (ring.store, KeyRing::name(ring.store, ring.generation))
-        }
+    let slot = KeySlot::decode(bytes).map(|slot| (slot.store, slot.id));
+    let removed = || RemovedSlot::decode(bytes).map(|it| (it.store, it.own_name()));
+    let ring = || {
+        let ring = KeyRing::decode(bytes)?;
+        Ok((ring.store, KeyRing::name(ring.store, ring.generation)))
+    };
+    // Of a newer version is of this kind.
+    let is_other = |error: &Error| error.kind() != Kind::Unsupported;
+    let (owner, name) = match slot {
+        Err(error) if is_other(&error) => match removed() {
+            Err(error) if is_other(&error) => ring()?,
+            removed => removed?,
+        },
+        slot => slot?,
     };
     if (owner, name) == (config.store, id) { Ok(()) } else { wrong() }
 }
@@ -235,7 +278,10 @@ impl Store {
         if self.config.encryption == Encryption::None {
             return Ok(());
         }
-        let room = self.key_room()?;
+        self.spread(&self.key_room()?)
+    }
+
+    fn spread(&self, room: &KeyRoom) -> Result<()> {
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (_, member) in self.present() {
             for (name, bytes) in room.wanted() {
@@ -268,7 +314,7 @@ impl Store {
         let (ring, _) = room.current().ok_or_else(locked)?;
         let slot = new.wrap(&unlocked.root, ring)?;
         self.put_everywhere(ExtentName::In(Room::Keys, slot.id), &slot.encode())?;
-        self.remove_stale()?;
+        self.remove_stale_keys()?;
         Ok(slot)
     }
 
@@ -279,9 +325,9 @@ impl Store {
     /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
     /// members are absent; those of the members.
     pub fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
-        self.refuse_absent("a slot removed now would come back with it")?;
+        self.refuse_absent("it would not hear that the slot was removed")?;
         let room = self.key_room()?;
-        let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
+        let (ring, slots) = room.current().ok_or_else(locked)?;
         if !slots.iter().any(|slot| slot.id == id) {
             return Err(Error::new(Kind::NotFound, "there is no such key slot")
                 .advice("list them with: pinstripe key list"));
@@ -290,11 +336,22 @@ impl Store {
             return Err(Error::new(Kind::Refused, "this is the last key slot")
                 .advice("nothing could ever be read again; add another first: pinstripe key add"));
         }
-        for (_, member) in self.present() {
-            member.delete(ExtentName::In(Room::Keys, id))?;
-            member.sync()?;
+        let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
+        let (name, bytes) = (ExtentName::In(Room::Keys, removed.own_name()), removed.encode());
+        let (_, first) = self.present().next().ok_or_else(locked)?;
+        first.put(name, &bytes).map_err(|error| match error.kind() {
+            Kind::Exists => Error::new(Kind::Busy, "another removal of a key slot was first")
+                .advice("nothing was changed; look with 'pinstripe key list' and run it again"),
+            _ => error,
+        })?;
+        for (_, member) in self.present().skip(1) {
+            match member.put(name, &bytes) {
+                // Somebody spreads keys already.
+                Err(error) if error.kind() == Kind::Exists => {}
+                put => put?,
+            }
         }
-        self.remove_stale()
+        self.remove_stale_keys()
     }
 
     /// Makes a further generation of seal keys under a new root key, with one slot. Slots of before
@@ -327,7 +384,7 @@ impl Store {
         self.opener = Opener::new(&keys);
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked { keys, root, generation: ring.generation });
-        self.remove_stale().map_err(|error| {
+        self.remove_stale_keys().map_err(|error| {
             error.advice("the new password or key file is in force; 'pinstripe repair' ends this")
         })?;
         Ok(slot)
@@ -368,10 +425,17 @@ impl Store {
         self.present().try_for_each(|(_, member)| member.put(name, bytes))
     }
 
-    /// Removes slots and rings that count no more, when the current ones stand everywhere.
-    fn remove_stale(&self) -> Result<()> {
-        self.spread_keys()?;
+    /// Removes slots and rings that count no more, when what counts stands everywhere.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub fn remove_stale_keys(&self) -> Result<()> {
+        if self.config.encryption == Encryption::None {
+            return Ok(());
+        }
+        // What goes is judged by what was spread: a rotation in between would make it wrong.
         let room = self.key_room()?;
+        self.spread(&room)?;
         for name in room.stale() {
             for (_, member) in self.present() {
                 member.delete(name)?;
@@ -386,6 +450,8 @@ impl KeyRoom {
     fn keep(&mut self, bytes: Vec<u8>) {
         if let Ok(slot) = KeySlot::decode(&bytes) {
             self.slots.insert(slot.id, (slot, bytes));
+        } else if let Ok(removed) = RemovedSlot::decode(&bytes) {
+            self.removed.insert(removed.own_name(), (removed, bytes));
         } else if let Ok(ring) = KeyRing::decode(&bytes) {
             self.rings.insert(ring.generation, (ring, bytes));
         }

@@ -139,7 +139,7 @@ impl World {
         let here = |health: &Health| health.place == Where::Here;
         let through = self.health.iter().position(sound);
         let through = through.or_else(|| self.health.iter().position(here)).expect("one is here");
-        self.site.open(through, faults, steps)
+        self.site.open_doomed(through, faults, steps)
     }
 
     /// The store's number of a member: a new one gets a number that no other ever had.
