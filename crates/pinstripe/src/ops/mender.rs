@@ -10,8 +10,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::error::{Error, Kind, Result};
 use crate::member::{Replace, SharedMember};
-use crate::store::Store;
+use crate::store::{Claim, Store};
 use crate::stripe::{Damage, Part, SetReader};
+
+/// What mends one set.
+pub(super) struct Mender<'a> {
+    pub(super) store: &'a Store,
+    pub(super) reader: &'a SetReader,
+    /// Without it no copy is given up: somebody may be moving the other one.
+    pub(super) claim: Option<&'a Claim>,
+}
 
 /// A slot that is to be written on one member.
 pub(super) struct Job<'a> {
@@ -42,96 +50,102 @@ pub(super) enum Done {
     Failed(Error),
 }
 
-/// Decides where every damaged slot is written: where it is, if it is anywhere; else on a member
-/// that has none of the set; else on one that has what another has too. Of slots that are on no
-/// member `first` is the first to be given one.
-pub(super) fn plan<'a>(
-    store: &Store,
-    reader: &SetReader,
-    damage: impl Iterator<Item = &'a Damage>,
-    first: Option<usize>,
-) -> Vec<Job<'a>> {
-    let mut by_place: BTreeMap<(usize, Option<usize>), Vec<&Damage>> = BTreeMap::new();
-    for one in damage {
-        by_place.entry((one.slot, one.member)).or_default().push(one);
+impl Mender<'_> {
+    /// Decides where every damaged slot is written: where it is, if it is anywhere; else on a
+    /// member that has none of the set; else on one that has what another has too. Of slots that
+    /// are on no member `first` is the first to be given one.
+    pub(super) fn plan<'d>(
+        &self,
+        damage: impl Iterator<Item = &'d Damage>,
+        first: Option<usize>,
+    ) -> Vec<Job<'d>> {
+        let mut by_place: BTreeMap<(usize, Option<usize>), Vec<&Damage>> = BTreeMap::new();
+        for one in damage {
+            by_place.entry((one.slot, one.member)).or_default().push(one);
+        }
+        let is_missing = |damage: &[&Damage]| damage.iter().any(|one| one.part == Part::Extent);
+        let (mut missing, hurt): (Vec<_>, Vec<_>) =
+            by_place.into_iter().partition(|(_, damage)| is_missing(damage));
+        missing.sort_by_key(|((slot, _), _)| Some(*slot) != first);
+
+        let takers = self.store.takers();
+        let takes = |number: &usize| takers.get(*number).is_some_and(Option::is_some);
+        // Nobody else gets the member that has lost a slot.
+        let homes: BTreeSet<usize> =
+            missing.iter().filter_map(|((_, home), _)| *home).filter(takes).collect();
+        let free = self.reader.free_members().into_iter();
+        let mut free: VecDeque<usize> =
+            free.filter(|number| takes(number) && !homes.contains(number)).collect();
+        let is_hurt = |number: usize| hurt.iter().any(|((_, member), _)| *member == Some(number));
+        let mut spare: VecDeque<usize> = self.spare(is_hurt).into_iter().filter(takes).collect();
+
+        let mut jobs = Vec::new();
+        for ((slot, home), damage) in missing {
+            let (to, onto) = match home.filter(takes).or_else(|| free.pop_front()) {
+                Some(number) => (Some(number), Onto::Nothing),
+                None => (spare.pop_front(), Onto::Twin),
+            };
+            jobs.push(Job { slot, to, damage, onto });
+        }
+        let given_up: BTreeSet<_> = jobs.iter().filter_map(|job| job.to).collect();
+        let stays = |number: usize| !given_up.contains(&number);
+        let hurt = hurt.into_iter().filter(|((_, member), _)| member.is_none_or(stays));
+        let in_place = |((slot, to), damage)| Job { slot, to, damage, onto: Onto::Itself };
+        // A copy that stays is mended before another one of it is given up.
+        hurt.map(in_place).chain(jobs).collect()
     }
-    let is_missing = |damage: &[&Damage]| damage.iter().any(|one| one.part == Part::Extent);
-    let (mut missing, hurt): (Vec<_>, Vec<_>) =
-        by_place.into_iter().partition(|(_, damage)| is_missing(damage));
-    missing.sort_by_key(|((slot, _), _)| Some(*slot) != first);
 
-    let takers = store.takers();
-    let takes = |number: &usize| takers.get(*number).is_some_and(Option::is_some);
-    // Nobody else gets the member that has lost a slot.
-    let homes: BTreeSet<usize> =
-        missing.iter().filter_map(|((_, home), _)| *home).filter(takes).collect();
-    let free = reader.free_members().into_iter().filter(|it| takes(it) && !homes.contains(it));
-    let mut free: VecDeque<usize> = free.collect();
-    let is_hurt = |number: usize| hurt.iter().any(|((_, member), _)| *member == Some(number));
-    let mut spare: VecDeque<usize> = spare(reader, is_hurt).into_iter().filter(takes).collect();
-
-    let mut jobs = Vec::new();
-    for ((slot, home), damage) in missing {
-        let nothing = home.filter(takes).or_else(|| free.pop_front());
-        let (to, onto) = match nothing {
-            Some(number) => (Some(number), Onto::Nothing),
-            None => (spare.pop_front(), Onto::Twin),
-        };
-        jobs.push(Job { slot, to, damage, onto });
+    /// Members of whose slot another one has a copy that stays: a sound one, if there is any.
+    fn spare(&self, is_hurt: impl Fn(usize) -> bool) -> Vec<usize> {
+        let mut spare = Vec::new();
+        if self.claim.is_none() {
+            return spare;
+        }
+        for slot in 0..self.reader.geometry().members() {
+            let holders = self.reader.holders_of(slot);
+            let stays = holders.iter().find(|number| !is_hurt(**number)).or(holders.first());
+            spare.extend(holders.iter().copied().filter(|number| Some(number) != stays));
+        }
+        spare
     }
-    let given_up: BTreeSet<_> = jobs.iter().map(|job: &Job<'_>| job.to).collect();
-    let stays = |member: &Option<usize>| !given_up.contains(member);
-    let hurt = hurt.into_iter().filter(|((_, member), _)| stays(member));
-    let in_place = |((slot, to), damage)| Job { slot, to, damage, onto: Onto::Itself };
-    // A copy that stays is mended before another one of it is given up.
-    hurt.map(in_place).chain(jobs).collect()
-}
 
-/// Members of whose slot another one has a copy that stays: a sound one, if there is any.
-fn spare(reader: &SetReader, is_hurt: impl Fn(usize) -> bool) -> Vec<usize> {
-    let mut spare = Vec::new();
-    for slot in 0..reader.geometry().members() {
-        let holders = reader.holders_of(slot);
-        let stays = holders.iter().find(|number| !is_hurt(**number)).or(holders.first());
-        spare.extend(holders.iter().copied().filter(|number| Some(number) != stays));
-    }
-    spare
-}
-
-/// Does the jobs of a plan in their order; `told` hears what became of each.
-///
-/// # Errors
-/// What `told` makes one.
-pub(super) fn mend(
-    store: &Store,
-    reader: &SetReader,
-    jobs: &[Job<'_>],
-    told: &mut dyn FnMut(&Job<'_>, Done) -> Result<()>,
-) -> Result<()> {
-    let mut is_all_well = true;
-    for job in jobs {
-        // What could not be mended may need the copy that would be given up.
-        let to = job.to.filter(|_| is_all_well || job.onto != Onto::Twin);
-        let member = to.and_then(|number| store.seats.get(number)?.member.as_ref());
-        let Some(member) = member else {
-            told(job, Done::Homeless)?;
-            continue;
-        };
-        let replace = match job.onto {
-            Onto::Nothing => Replace::Never,
-            Onto::Itself | Onto::Twin => Replace::Allowed,
-        };
-        match lay(reader, job.slot, member, replace) {
-            Ok(()) => told(job, Done::Written)?,
-            // Somebody else laid something there since this looked.
-            Err(error) if error.kind() == Kind::Exists => {}
-            Err(error) => {
-                is_all_well = false;
-                told(job, Done::Failed(error))?;
+    /// Does the jobs of a plan in their order; `told` hears what became of each.
+    ///
+    /// # Errors
+    /// What `told` makes one; [`Kind::Busy`] when the claim was ended.
+    pub(super) fn mend(
+        &self,
+        jobs: &[Job<'_>],
+        told: &mut dyn FnMut(&Job<'_>, Done) -> Result<()>,
+    ) -> Result<()> {
+        let mut is_all_well = true;
+        for job in jobs {
+            // What could not be mended may need the copy that would be given up.
+            let to = job.to.filter(|_| is_all_well || job.onto != Onto::Twin);
+            let member = to.and_then(|number| self.store.seats.get(number)?.member.as_ref());
+            let Some(member) = member else {
+                told(job, Done::Homeless)?;
+                continue;
+            };
+            let replace = match job.onto {
+                Onto::Nothing => Replace::Never,
+                Onto::Itself | Onto::Twin => Replace::Allowed,
+            };
+            if let (Onto::Twin, Some(claim)) = (job.onto, self.claim) {
+                claim.confirm()?;
+            }
+            match lay(self.reader, job.slot, member, replace) {
+                Ok(()) => told(job, Done::Written)?,
+                // Somebody else laid something there since this looked.
+                Err(error) if error.kind() == Kind::Exists => {}
+                Err(error) => {
+                    is_all_well = false;
+                    told(job, Done::Failed(error))?;
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Writes a slot's extent on a member, durably: its own strips where they match their checksums,

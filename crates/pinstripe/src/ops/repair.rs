@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::check::judge;
-use super::mender::{self, Done};
+use super::mender::{Done, Mender};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Encryption;
 use crate::id::SetId;
@@ -18,7 +18,7 @@ use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
-use crate::store::{Store, read_small, replace_small};
+use crate::store::{Claim, Store, read_small, replace_small};
 use crate::stripe::SetReader;
 
 /// What to repair.
@@ -64,7 +64,7 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     }
     small_objects(store, monitor, &mut outcome)?;
     store.remove_stale_keys()?;
-    stripe_sets(store, options, monitor, &mut outcome)?;
+    stripe_sets(store, &claim, options, monitor, &mut outcome)?;
     if store.is_locked() {
         outcome.without_key = true;
     } else {
@@ -136,6 +136,7 @@ pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outc
 
 fn stripe_sets(
     store: &Store,
+    claim: &Claim,
     options: &Options,
     monitor: &Monitor,
     outcome: &mut Outcome,
@@ -159,7 +160,7 @@ fn stripe_sets(
         let sets: Vec<_> = sets.into_iter().collect();
         let repaired = each(options.limits.workers, &sets, |set| {
             let replaced = options.replace.as_ref().map(|(number, _)| *number);
-            repair_set(store, ExtentName::In(room, set.0), *set, replaced, monitor)
+            repair_set(store, claim, ExtentName::In(room, set.0), replaced, monitor)
         })?;
         outcome.sets += sets.len() as u64;
         for set in repaired {
@@ -183,8 +184,8 @@ struct Repaired {
 /// have none of the set, or what another member has too.
 fn repair_set(
     store: &Store,
+    claim: &Claim,
     name: ExtentName,
-    set: SetId,
     replaced: Option<usize>,
     monitor: &Monitor,
 ) -> Result<Repaired> {
@@ -197,7 +198,8 @@ fn repair_set(
             done.lost += 1;
         }
     };
-    let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
+    let ExtentName::In(_, set) = name else { return Ok(done) };
+    let reader = match SetReader::open(&store.members(), name, store.config.store, SetId(set)) {
         Ok(reader) => reader,
         // Not damaged, and nothing to be written over.
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
@@ -208,8 +210,9 @@ fn repair_set(
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
     // A member to be replaced had most likely the slot of its own number: the new one gets that.
-    let jobs = mender::plan(store, &reader, verification.damage.iter(), replaced);
-    mender::mend(store, &reader, &jobs, &mut |job, became| {
+    let mender = Mender { store, reader: &reader, claim: Some(claim) };
+    let jobs = mender.plan(verification.damage.iter(), replaced);
+    mender.mend(&jobs, &mut |job, became| {
         match became {
             Done::Written => {
                 monitor.add(Counter::RepairedExtents, 1);

@@ -112,8 +112,14 @@ impl Store {
     }
 
     /// Makes sure that no member on which this process may have laid something has left since the
-    /// store was opened: to be asked when everything is durable, before it is committed. A member
-    /// that leaves is looked at again after it has left (ops/member), so one side sees the other.
+    /// store was opened: to be asked when packs are durable, before an index run or a snapshot
+    /// speaks of them. A member that leaves is looked at again after it has left (ops/member), so
+    /// one side sees the other.
+    ///
+    /// A checkpoint need not ask. It stands on whatever members took it, and one copy is enough,
+    /// since all below it is durable; but whoever goes on from it takes an entry over only when
+    /// the index has its chunks, and a pack without a run counts only when it is whole. One whose
+    /// own pages lie in packs that do not count is as good as none, and costs time.
     ///
     /// # Errors
     /// [`Kind::Busy`] when one has left.

@@ -497,3 +497,25 @@ fn a_new_member_on_the_disk_of_one_that_stays_is_refused() {
     let alone = Bench::new(1, 0);
     assert_eq!(replace(&alone, 0).unwrap().replaced_by, 1);
 }
+
+/// The index run of a backup that came too late to commit spoke of packs without the slot that it
+/// had laid on the member that left, and the next backup relied on them.
+#[test]
+fn a_backup_after_one_that_came_too_late_bears_the_loss_of_a_member() {
+    let bench = Bench::with_room();
+    let late = bench.site.store();
+    remove(&mut bench.site.store(), 1).unwrap();
+    fs::write(bench.site.source().join("later"), noise(77, 90_000)).unwrap();
+    let error = backup(&late, &bench.site.source(), &Ledger::new()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Busy);
+    let ledger = Ledger::new();
+    let saved = backup(&bench.site.store(), &bench.site.source(), &ledger).unwrap();
+    ledger.assert_no_losses();
+    let (tree, aside) = (look(&bench.site.source()), bench.site.path("aside"));
+    for member in [0, 2, 3] {
+        fs::rename(&bench.site.members[member], &aside).unwrap();
+        let store = bench.site.store_through(if member == 0 { 2 } else { 0 });
+        bench.site.assert_restores(&store, &saved, &tree);
+        fs::rename(&aside, &bench.site.members[member]).unwrap();
+    }
+}

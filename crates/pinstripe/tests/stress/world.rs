@@ -412,7 +412,8 @@ impl World {
         for health in self.health.iter_mut().filter(|health| health.place == Where::Here) {
             health.hurt = false;
         }
-        self.untidy = lost_extents > 0;
+        // What a cut-off left on a member that is away comes back with it.
+        self.untidy = lost_extents > 0 || (self.untidy && self.absent() > 0);
         let listed = self.listed(&self.store());
         for kept in &mut self.kept {
             kept.firm |= listed.contains(&kept.snapshot);

@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::SetId;
 use crate::member::{ExtentName, Room};
 use crate::monitor::Counter;
-use crate::ops::mender::{self, Done};
+use crate::ops::mender::{Done, Mender};
 use crate::store::Store;
 use crate::store::index::indexed_sets;
 use crate::stripe::{Damage, Part, SetReader, Verification};
@@ -129,8 +129,9 @@ fn mend(
         true => finished && (all_present || damage.member.is_some()),
         false => true,
     };
-    let jobs = mender::plan(store, reader, verification.damage.iter().filter(is_ours), None);
-    mender::mend(store, reader, &jobs, &mut |job, became| {
+    let mender = Mender { store, reader, claim: None };
+    let jobs = mender.plan(verification.damage.iter().filter(is_ours), None);
+    mender.mend(&jobs, &mut |job, became| {
         let fate = match became {
             Done::Written => Fate::Mended,
             Done::Homeless => Fate::Repairable,
