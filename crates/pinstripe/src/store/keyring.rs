@@ -2,7 +2,8 @@
 //!
 //! Invariants: slots are put before the ring they speak of, which alone makes them count; a ring's
 //! name follows from its generation, so of two rotations at once one wins. A slot is removed by an
-//! object that says so, and goes when that stands on every member. Nothing is sealed before the current ring and its slots stand on every present member.
+//! object that says so, and goes when that stands on every member. Nothing is sealed before the
+//! current ring and its slots stand on every present member.
 
 use std::collections::BTreeMap;
 
