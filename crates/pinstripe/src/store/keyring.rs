@@ -5,12 +5,16 @@
 //! object that says so, and goes when that stands on every member. Nothing is sealed before the
 //! current ring and its slots stand on every present member.
 
+mod room;
+
 use std::collections::BTreeMap;
 
-use super::{KeyRoom, Store, keys_name, read_small};
+pub use room::{KeyRoom, judge_key_object};
+
+use super::{Store, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeyRing, KeySlot};
-use crate::format::keys::Keys;
+use crate::format::keys::{GENERATIONS_MAX, Keys};
 use crate::format::label::Encryption;
 use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Member, Room};
@@ -21,36 +25,6 @@ pub(super) struct Unlocked {
     keys: Keys,
     root: RootKey,
     generation: u32,
-}
-
-/// Whether these bytes are a key object of the store under this name.
-///
-/// # Errors
-/// What is wrong with them.
-pub fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
-    let wrong = || Err(Error::new(Kind::Corrupt, "this key object belongs elsewhere"));
-    let config = &store.config;
-    if config.encryption == Encryption::None {
-        let keys = Keys::decode(bytes)?;
-        let is_ours = store.keys.as_ref().is_none_or(|ours| *ours == keys);
-        return if keys.store == config.store && is_ours { Ok(()) } else { wrong() };
-    }
-    let slot = KeySlot::decode(bytes).map(|slot| (slot.store, slot.id));
-    let removed = || RemovedSlot::decode(bytes).map(|it| (it.store, it.own_name()));
-    let ring = || {
-        let ring = KeyRing::decode(bytes)?;
-        Ok((ring.store, KeyRing::name(ring.store, ring.generation)))
-    };
-    // Of a newer version is of this kind.
-    let is_other = |error: &Error| error.kind() != Kind::Unsupported;
-    let (owner, name) = match slot {
-        Err(error) if is_other(&error) => match removed() {
-            Err(error) if is_other(&error) => ring()?,
-            removed => removed?,
-        },
-        slot => slot?,
-    };
-    if (owner, name) == (config.store, id) { Ok(()) } else { wrong() }
 }
 
 impl Store {
@@ -139,13 +113,17 @@ impl Store {
         }
         let room = self.key_room()?;
         let Some((ring, slots)) = room.current() else {
-            let mut damaged = room.damaged.into_iter().map(|(_, error)| error);
-            return Err(damaged.next().unwrap_or_else(|| {
-                Error::new(Kind::Corrupt, "no member has a key ring with a slot that opens it")
-                    .advice(
-                        "attach the members that are absent; without the keys nothing can be read",
-                    )
-            }));
+            let what = "no key ring with a slot that opens it is sound on any member";
+            let wrong = match room.damaged.first() {
+                Some((name, error)) => {
+                    Error::new(Kind::Corrupt, format!("{what}: {}", error.what())).at(name.path())
+                }
+                None => Error::new(Kind::Corrupt, what),
+            };
+            return Err(wrong.advice(
+                "attach the members that are absent, or put back a copy of what lies in a member's \
+                 keys/; without the keys nothing can be read",
+            ));
         };
         let mut unsound: Vec<Error> = Vec::new();
         for slot in slots {
@@ -228,21 +206,25 @@ impl Store {
         Ok(slot)
     }
 
-    /// Removes a slot of the current ring. Whoever knew its password may have kept the root key:
-    /// only a rotation shuts them out of what is written later.
+    /// Removes a slot of the current ring, or one that is damaged on all members. Whoever knew its
+    /// password may have kept the root key: only a rotation shuts them out of what is written later.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
-    /// members are absent; those of the members.
+    /// members are absent, [`Kind::Busy`] when another removal was first; those of the members.
     pub fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
         self.refuse_absent("it would not hear that the slot was removed")?;
         let room = self.key_room()?;
-        let (ring, slots) = room.current().ok_or_else(locked)?;
-        if !slots.iter().any(|slot| slot.id == id) {
+        let (ring, slots) = room.current().ok_or_else(|| {
+            Error::new(Kind::Refused, "no sound key slot would be left")
+                .advice("put back a copy of what lies in a member's keys/ first")
+        })?;
+        let is_damaged = room.damaged_slots(self.config.store).any(|damaged| damaged == id);
+        if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
             return Err(Error::new(Kind::NotFound, "there is no such key slot")
                 .advice("list them with: pinstripe key list"));
         }
-        if slots.len() == 1 {
+        if !is_damaged && slots.len() == 1 {
             return Err(Error::new(Kind::Refused, "this is the last key slot")
                 .advice("nothing could ever be read again; add another first: pinstripe key add"));
         }
@@ -261,6 +243,7 @@ impl Store {
                 put => put?,
             }
         }
+        self.delete_all(ExtentName::In(Room::Keys, id))?;
         self.remove_stale_keys()
     }
 
@@ -274,9 +257,9 @@ impl Store {
         self.refuse_absent("its old keys would not be replaced")?;
         let (unlocked, _) = self.current_ring()?;
         let mut keys = unlocked.keys.clone();
-        if keys.seals.len() >= crate::format::keys::GENERATIONS_MAX {
+        if keys.seals.len() >= GENERATIONS_MAX {
             return Err(Error::new(Kind::Refused, "the keys were rotated too often")
-                .expected(crate::format::keys::GENERATIONS_MAX, keys.seals.len() + 1));
+                .expected(GENERATIONS_MAX, keys.seals.len() + 1));
         }
         keys.seals.push(crate::id::random()?);
         let root = RootKey::generate()?;

@@ -11,7 +11,6 @@ mod claim;
 pub mod deletion;
 pub mod forgotten;
 pub mod index;
-mod key_room;
 mod keyring;
 pub mod objects;
 mod open;
@@ -25,8 +24,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use claim::Claim;
-pub use key_room::KeyRoom;
-pub use keyring::judge_key_object;
+pub use keyring::{KeyRoom, judge_key_object};
 use objects::Reach;
 pub use open::{OpenOptions, read_member};
 

@@ -1,5 +1,4 @@
-//! What the key rooms of the members hold together, and which of it counts: decided from the
-//! objects alone.
+//! What the key rooms of the members hold together, and which of it counts.
 //!
 //! Invariants: the ring of the highest generation that a slot speaks of is the current one, and
 //! only its slots open the store, so a member that comes back with slots of before a rotation
@@ -7,9 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::Error;
+use super::super::Store;
+use crate::error::{Error, Kind, Result};
+use crate::format::envelope::{self, Object};
 use crate::format::key_ring::{KeyRing, KeySlot};
+use crate::format::keys::{GENERATIONS_MAX, Keys};
+use crate::format::label::Encryption;
 use crate::format::removed_slot::RemovedSlot;
+use crate::id::StoreId;
 use crate::member::{ExtentName, Room};
 
 /// What the key rooms of the present members hold together.
@@ -98,6 +102,15 @@ impl KeyRoom {
             .collect()
     }
 
+    /// Slots of which no member has a sound copy, by their names.
+    pub fn damaged_slots(&self, store: StoreId) -> impl Iterator<Item = [u8; 16]> {
+        let ids = self.damaged.iter().filter_map(|(name, _)| match name {
+            ExtentName::In(_, id) => Some(*id),
+            ExtentName::Label => None,
+        });
+        ids.filter(move |&id| !is_ring(store, id))
+    }
+
     /// Keeps the bytes of a sound object.
     pub(super) fn keep(&mut self, bytes: Vec<u8>) {
         if let Ok(slot) = KeySlot::decode(&bytes) {
@@ -108,4 +121,35 @@ impl KeyRoom {
             self.rings.insert(ring.generation, (ring, bytes));
         }
     }
+}
+
+/// Whether these bytes are a key object of the store under this name.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
+    let wrong = || Err(Error::new(Kind::Corrupt, "this key object belongs elsewhere"));
+    let config = &store.config;
+    if config.encryption == Encryption::None {
+        let keys = Keys::decode(bytes)?;
+        let is_ours = store.keys.as_ref().is_none_or(|ours| *ours == keys);
+        return if keys.store == config.store && is_ours { Ok(()) } else { wrong() };
+    }
+    let (owner, name) = if envelope::is_of(Object::Keys, bytes) {
+        let ring = KeyRing::decode(bytes)?;
+        (ring.store, KeyRing::name(ring.store, ring.generation))
+    } else if envelope::is_of(Object::RemovedSlot, bytes) {
+        let removed = RemovedSlot::decode(bytes)?;
+        (removed.store, removed.own_name())
+    } else {
+        let slot = KeySlot::decode(bytes)?;
+        (slot.store, slot.id)
+    };
+    if (owner, name) == (config.store, id) { Ok(()) } else { wrong() }
+}
+
+/// Whether an object of this name is a ring. Names of slots are random.
+fn is_ring(store: StoreId, id: [u8; 16]) -> bool {
+    // As many generations as a ring may hold.
+    (0..GENERATIONS_MAX as u32).any(|generation| KeyRing::name(store, generation) == id)
 }
