@@ -192,7 +192,7 @@ fn the_session_of_a_dead_process_is_in_nobodys_way() {
     let [(first, _), ..] = three(&site);
     let store = site.store();
     forget_one(&store, &first);
-    let dead = site.store_of_the_dead(Arc::new(NoWait)).unwrap();
+    let dead = site.open_doomed(0, "", Arc::new(NoWait)).unwrap();
     std::mem::forget(silent_session(&dead));
     let done = collect(&store);
     assert_eq!((done.deleted_snapshots, done.ended_sessions), (1, 1));
@@ -365,7 +365,7 @@ impl Bench {
     }
 
     fn run(&self, steps: Arc<dyn Steps>) -> pinstripe::error::Result<Outcome> {
-        let store = self.site.store_of_the_dead(steps)?;
+        let store = self.site.open_doomed(0, "", steps)?;
         gc::run(&store, &options(), &Ledger::new().monitor)
     }
 
