@@ -1,5 +1,5 @@
-//! Makes the frozen stores of the present format version:
-//! `cargo run -p pinstripe --example freeze -- testdata`.
+//! Makes frozen stores of the present format version, all or those that are named:
+//! `cargo run -p pinstripe --example freeze -- testdata [STORE]...`.
 //!
 //! Only for a version that has not been released: what a released version wrote is never made
 //! anew. `testdata/README.md` says more.
@@ -14,10 +14,14 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::error::Result;
 use pinstripe::fault::Plan;
+use pinstripe::format::key_ring::KdfCosts;
+use pinstripe::format::label::{Chunker, Encryption, Padding};
+use pinstripe::format::session::Work;
 use pinstripe::monitor::{Counter, Monitor};
-use pinstripe::ops::{backup, init};
+use pinstripe::ops::{backup, forget, init, key, snapshots};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::Store;
+use pinstripe::seal::{Credential, NewSlot};
+use pinstripe::store::{Store, sessions};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 /// How one store is made.
@@ -29,14 +33,24 @@ struct Recipe {
     codec: &'static str,
     /// Many entries and a file of many chunks: nodes above the pages, and a content in lists.
     is_high: bool,
+    /// How it is encrypted, if it is.
+    seal: Option<(Encryption, Chunker, Padding)>,
 }
 
-const RECIPES: [Recipe; 5] = [
+const RECIPES: [Recipe; 7] = [
     recipe("store-v1-raw", 3, 1, "4K", "raw"),
     Recipe { is_high: true, ..recipe("store-v1-zstd", 3, 1, "fixed:4K", "zstd:3") },
     recipe("store-v1-lz4", 4, 2, "4K", "lz4"),
     recipe("store-v1-snappy", 3, 1, "fixed:4K", "snappy"),
     recipe("store-v1-lzo", 3, 1, "4K", "lzo"),
+    Recipe {
+        seal: Some((Encryption::Aes256Gcm, Chunker::Keyed, Padding::None)),
+        ..recipe("store-v2-aes", 3, 1, "4K", "zstd:3")
+    },
+    Recipe {
+        seal: Some((Encryption::ChaCha20Poly1305, Chunker::Plain, Padding::Padme)),
+        ..recipe("store-v2-chacha", 4, 2, "4K", "lz4")
+    },
 ];
 
 const fn recipe(
@@ -46,7 +60,7 @@ const fn recipe(
     chunking: &'static str,
     codec: &'static str,
 ) -> Recipe {
-    Recipe { name, members, parity, chunking, codec, is_high: false }
+    Recipe { name, members, parity, chunking, codec, is_high: false, seal: None }
 }
 
 /// A time of the past for everything in the trees.
@@ -55,14 +69,16 @@ const MTIME_SECONDS: i64 = 1_600_000_000;
 const LONG_BYTES: usize = (32 << 20) + 5;
 
 fn main() -> Result<()> {
-    let Some(to) = std::env::args_os().nth(1).map(PathBuf::from) else {
-        eprintln!("usage: freeze DIR: makes the frozen stores of this version in DIR");
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let Some((to, named)) = args.split_first().map(|(to, named)| (PathBuf::from(to), named)) else {
+        eprintln!("usage: freeze DIR [STORE]...: makes the frozen stores of this version in DIR");
         std::process::exit(2);
     };
     // Paths are part of a snapshot, so they are the same wherever this runs.
     let work = Path::new("/tmp/freeze");
     fs::create_dir(work).expect("this folder is for us and must not be there");
-    for recipe in RECIPES {
+    let is_asked = |recipe: &Recipe| named.is_empty() || named.iter().any(|it| it == recipe.name);
+    for recipe in RECIPES.into_iter().filter(is_asked) {
         freeze(&recipe, work, &to.join(recipe.name))?;
         println!("{}", recipe.name);
     }
@@ -81,19 +97,80 @@ fn freeze(recipe: &Recipe, work: &Path, to: &Path) -> Result<()> {
         strip_bytes: 4096,
         chunking: recipe.chunking.parse()?,
         codec: recipe.codec.parse()?,
-        seal: init::Seal::none(),
+        seal: recipe.seal.map_or(init::Seal::none(), |(encryption, chunker, padding)| init::Seal {
+            encryption,
+            chunker,
+            padding,
+            slot: Some(slot(key_file(), "the key file")),
+            store: None,
+        }),
         same_disk: true,
         now_seconds: MTIME_SECONDS,
     })?;
     plant(&tree, recipe.is_high);
     back_up(&members[0], &tree, recipe, &store.join("first.manifest"))?;
+    if recipe.seal.is_some() {
+        fs::write(store.join("key"), key_file().key_file_text().unwrap().as_bytes()).unwrap();
+        fs::write(store.join("password"), format!("{PASSWORD}\n")).unwrap();
+        // The first snapshot is sealed under an earlier generation of keys than the second.
+        let mut open = open(&members[0], recipe)?;
+        key::rotate(&mut open, &slot(key_file(), "the key file"))?;
+        key::add(&open, &slot(Credential::password(PASSWORD)?, "the password"))?;
+    }
     change(&tree);
     back_up(&members[0], &tree, recipe, &store.join("second.manifest"))?;
+    if recipe.seal.is_some() {
+        leave_traces(&members[0], &tree, recipe)?;
+    }
 
     let _ = fs::remove_dir_all(to);
     copy(&store, to);
     fs::write(to.with_extension("hashes"), manifest::hashes(to).join("\n") + "\n").unwrap();
     fs::remove_dir_all(&tree).unwrap();
+    Ok(())
+}
+
+/// Made up, and no secret: it opens nothing but frozen stores.
+fn key_file() -> Credential {
+    Credential::of_key_file(&b"0123456789abcdef".repeat(4)).unwrap()
+}
+
+/// The same.
+const PASSWORD: &str = "correct horse";
+
+fn slot(credential: Credential, label: &str) -> NewSlot {
+    // So cheap that tests may try it often.
+    let costs = KdfCosts { memory_kib: 64, passes: 1, lanes: 1 };
+    NewSlot { credential, costs, label: label.to_owned(), now_seconds: MTIME_SECONDS }
+}
+
+fn open(member: &Path, recipe: &Recipe) -> Result<Store> {
+    let mut store = Store::open(member, &Plan::default())?;
+    if recipe.seal.is_some() {
+        store.unlock(&key_file())?;
+    }
+    Ok(store)
+}
+
+/// What a store in use has besides: a snapshot that is forgotten, one that was forgotten and is
+/// not any more, and the session of a writer that came to no end.
+fn leave_traces(member: &Path, tree: &Path, recipe: &Recipe) -> Result<()> {
+    let store = open(member, recipe)?;
+    let monitor = Monitor::default();
+    let forget = |name: String| {
+        let choice = forget::Choice::Named(&[name]);
+        let options = forget::Options { choice, dry_run: false, allow_empty: false };
+        forget::run(&store, &options, &monitor).map(drop)
+    };
+    let second = snapshots::run(&store, &monitor)?.pop().expect("there are two").id.to_string();
+    forget(second.clone())?;
+    forget::undelete(&store, &second, &monitor)?;
+    fs::write(tree.join("regretted"), b"to be forgotten\n").unwrap();
+    let limits = Limits::new(2, recipe.members, MEMORY_DEFAULT_BYTES);
+    let options = backup::Options::new(vec![tree.to_path_buf()], b"frozen", limits);
+    forget(backup::run(&store, options, &monitor)?.id.to_string())?;
+    std::mem::forget(sessions::begin(&store, Work::Backup, [0x5e; 16], Vec::new())?);
+    assert_eq!(monitor.get(Counter::Losses), 0);
     Ok(())
 }
 
@@ -103,7 +180,7 @@ fn back_up(member: &Path, tree: &Path, recipe: &Recipe, manifest: &Path) -> Resu
     let monitor = Monitor::default();
     let limits = Limits::new(2, recipe.members, MEMORY_DEFAULT_BYTES);
     let options = backup::Options::new(vec![tree.to_path_buf()], b"frozen", limits);
-    let snapshot = backup::run(&Store::open(member, &Plan::default())?, options, &monitor)?;
+    let snapshot = backup::run(&open(member, recipe)?, options, &monitor)?;
     assert_eq!(monitor.get(Counter::Losses), 0, "the file system of {tree:?} lacks something");
     assert_eq!(snapshot.root.height > 0, recipe.is_high, "page ends lie elsewhere now");
     Ok(())

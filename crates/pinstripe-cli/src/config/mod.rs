@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe::retention::Policy;
 use serde::Serialize;
 
 use self::reader::{Source, Table, nearest};
@@ -109,7 +110,7 @@ pub struct Retention {
     /// The same of years.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_yearly: Option<u64>,
-    /// All that are younger than this, as `forget --keep-within` reads it.
+    /// All that are at most so much older than the newest, as `forget --keep-within` reads it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_within: Option<String>,
     /// All that carry one of these tags.
@@ -121,6 +122,21 @@ impl Retention {
     /// Whether nothing is said.
     pub fn is_empty(&self) -> bool {
         *self == Retention::default()
+    }
+
+    /// The same as rules. A span is read once more: what cannot be read was refused with its line.
+    pub fn policy(&self) -> Policy {
+        let within = self.keep_within.as_deref().map(crate::time::parse_span);
+        Policy {
+            last: self.keep_last,
+            hourly: self.keep_hourly,
+            daily: self.keep_daily,
+            weekly: self.keep_weekly,
+            monthly: self.keep_monthly,
+            yearly: self.keep_yearly,
+            tags: self.keep_tag.clone(),
+            within_seconds: within.and_then(Result::ok),
+        }
     }
 }
 
@@ -309,6 +325,12 @@ fn retention(mut table: Table<'_>) -> Result<Retention> {
         keep_within: table.string("keep-within")?,
         keep_tag: table.strings("keep-tag")?,
     };
+    if let Some(Err(what)) = retention.keep_within.as_deref().map(crate::time::parse_span) {
+        return Err(table.error("keep-within", what));
+    }
+    for tag in &retention.keep_tag {
+        crate::args::tag(tag).map_err(|what| table.error("keep-tag", what))?;
+    }
     table.finish()?;
     Ok(retention)
 }

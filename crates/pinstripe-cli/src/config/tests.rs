@@ -22,6 +22,8 @@ fn the_documented_example_says_what_it_says() {
     let work = &config.backups["documents"];
     assert_eq!(work.paths[0], Path::new("/home/me/Documents"));
     assert!(work.exclude_caches && !config.retention.is_empty());
+    let policy = config.retention.policy();
+    assert_eq!((policy.daily, policy.within_seconds), (Some(7), Some(2 * 24 * 3600)));
     // Every key that is known stands in the example, so none is left undocumented.
     let keys = "default-store member password-file password-command key-file store paths exclude \
                 exclude-file exclude-caches one-file-system tags host keep-last keep-hourly \
@@ -75,6 +77,8 @@ fn what_makes_no_sense_is_refused() {
         ("[backup.a]\npaths=[]", "needs its 'paths'"),
         ("[backup.a]\npaths=['/a']\ntags=['a b']", "one word"),
         ("[backup.a]\npaths=['/a']\nexclude=['[x']", "exclude pattern"),
+        ("[retention]\nkeep-last=1\nkeep-within='3'", "c.toml:3: '3' is no span"),
+        ("[retention]\nkeep-tag=['a b']", "one word"),
         ("default-store = 'a'", "no store is named 'a'"),
         ("[store.a\n", "no TOML"),
         ("[store.a]\nmember='/a'\nmember='/b'", "no TOML"),

@@ -71,14 +71,9 @@ impl Args {
             format_count(survey.by_content.items),
             format_size(survey.by_content.bytes)
         ));
-        for (method, count) in methods(&survey) {
-            run.screen.event(&event(&method, &count))?;
-        }
-        let rows: Vec<_> =
-            methods(&survey).iter().map(|(method, count)| row(method, count)).collect();
-        for line in table::lines(&HEAD, &rows) {
-            run.screen.row(&line)?;
-        }
+        let mut methods = of_files(survey.by_name, survey.by_content);
+        methods.extend(of_parts(&survey));
+        show(run, &methods)?;
         if survey.tried_bytes > 0 {
             run.screen.say(&format!(
                 "new chunks of 64 KiB compress to {:.1} % (tried on {})",
@@ -95,23 +90,28 @@ impl Args {
     }
 }
 
-fn methods(survey: &Survey) -> Vec<(String, Count)> {
-    let kib = |bytes: u32| format_size(u64::from(bytes));
-    let mut methods = vec![
-        ("whole files by name, size and content".to_owned(), survey.by_name),
-        ("whole files by content".to_owned(), survey.by_content),
-    ];
-    let fixed = survey.fixed.iter().zip(LENGTHS);
-    methods.extend(fixed.map(|(count, bytes)| (format!("fixed blocks of {}", kib(bytes)), *count)));
-    let defined = survey.defined.iter().zip(LENGTHS);
-    methods.extend(
-        defined.map(|(count, avg)| (format!("content-defined chunks around {}", kib(avg)), *count)),
-    );
-    methods
+/// A sort of dedup by its name, and what it finds.
+pub type Method = (String, Count);
+
+/// Whole files.
+pub fn of_files(by_name: Count, by_content: Count) -> Vec<Method> {
+    vec![
+        ("whole files by name, size and content".to_owned(), by_name),
+        ("whole files by content".to_owned(), by_content),
+    ]
 }
 
-/// The head of a table of methods.
-pub const HEAD: [(&str, Side); 6] = [
+/// Blocks and chunks of every length.
+pub fn of_parts(survey: &Survey) -> Vec<Method> {
+    let named = |what: &str, counts: &[Count]| -> Vec<Method> {
+        let name = |bytes: u32| format!("{what} {}", format_size(u64::from(bytes)));
+        counts.iter().zip(LENGTHS).map(|(count, bytes)| (name(bytes), *count)).collect()
+    };
+    let fixed = named("fixed blocks of", &survey.fixed);
+    [fixed, named("content-defined chunks around", &survey.defined)].concat()
+}
+
+const HEAD: [(&str, Side); 6] = [
     ("method", Side::Left),
     ("objects", Side::Right),
     ("distinct", Side::Right),
@@ -120,8 +120,19 @@ pub const HEAD: [(&str, Side); 6] = [
     ("saved", Side::Right),
 ];
 
-/// One line of it.
-pub fn row(method: &str, count: &Count) -> Vec<String> {
+/// Prints what several methods find, side by side.
+///
+/// # Errors
+/// When standard output takes no more.
+pub fn show(run: &Run, methods: &[Method]) -> Result<()> {
+    for (method, count) in methods {
+        run.screen.event(&event(method, count))?;
+    }
+    let rows: Vec<_> = methods.iter().map(|(method, count)| row(method, count)).collect();
+    table::lines(&HEAD, &rows).iter().try_for_each(|line| run.screen.row(line))
+}
+
+fn row(method: &str, count: &Count) -> Vec<String> {
     let mark = if count.sampled > 1 { "~" } else { "" };
     vec![
         method.to_owned(),
@@ -133,8 +144,7 @@ pub fn row(method: &str, count: &Count) -> Vec<String> {
     ]
 }
 
-/// The same as an event.
-pub fn event(method: &str, count: &Count) -> Event {
+fn event(method: &str, count: &Count) -> Event {
     Event::new("method")
         .with("method", method)
         .with("objects", count.items)

@@ -196,6 +196,8 @@ impl Args {
         let stream = backup::Stream { name, content, owner };
         let snapshot = backup::run_stream(&store, stream, &options, &run.monitor)?;
         drop(ticker);
+        // How long the new file is was known only at its end.
+        run.monitor.add(Counter::NewBytes, run.count(Counter::ReadBytes));
         say(run, &store, &snapshot);
         run.screen.event(&snapshots::event(&snapshot))?;
         Ok(Ending::done(snapshots::facts(&snapshot)))

@@ -19,7 +19,7 @@ use crate::time;
 /// Forget snapshots, by rules or by name
 ///
 /// Nothing is deleted: a forgotten snapshot is shown no more, and 'pinstripe undelete' brings it
-/// back. Rules are applied to the snapshots of each host and its
+/// back. Without a rule on the command line, those under [retention] in the config file hold. Rules are applied to the snapshots of each host and its
 /// paths by themselves, and a snapshot stays if any rule keeps it. A snapshot from the future, by
 /// its own time, stays and counts for no rule. Days and weeks are those of this machine's zone.
 #[derive(clap::Args)]
@@ -28,6 +28,7 @@ A rule of N days keeps the newest snapshot of each of the last N days that have 
 rules of hours, weeks (from Monday on), months and years.
 
 Examples:
+  pinstripe forget --dry-run
   pinstripe forget --keep-last 3 --keep-daily 14 --keep-monthly 12 --dry-run
   pinstripe forget --keep-within 30d --keep-tag release --host web1
   pinstripe forget 3f2a9c10")]
@@ -99,7 +100,7 @@ impl Args {
             run.screen.say(&format!("forgot snapshot {}, which cannot be read", id.short()));
             return Ok(Ending::done(Event::default().with("forgotten", 1).with("kept", 0)));
         }
-        let policy = self.policy();
+        let policy = self.policy(run)?;
         let now = clock::now();
         let choice = if self.snapshots.is_empty() {
             Choice::Policy {
@@ -117,16 +118,17 @@ impl Args {
         let goes = verdicts.iter().filter(|verdict| !verdict.stays()).count();
         let kept = verdicts.len() - goes;
         let verb = if self.dry_run { "would forget" } else { "forgot" };
-        run.screen.say(&format!(
-            "{verb} {}, kept {}",
-            counted(goes as u64, "snapshot"),
-            format_count(kept as u64)
-        ));
+        let mut told = format!("{verb} {}", counted(goes as u64, "snapshot"));
+        if self.snapshots.is_empty() {
+            told += &format!(", kept {}", format_count(kept as u64));
+        }
+        run.screen.say(&told);
         Ok(Ending::done(Event::default().with("forgotten", goes).with("kept", kept)))
     }
 
-    fn policy(&self) -> Policy {
-        Policy {
+    /// The rules: those of the command line, or without any those of the config file.
+    fn policy(&self, run: &Run) -> Result<Policy> {
+        let given = Policy {
             last: self.keep_last,
             hourly: self.keep_hourly,
             daily: self.keep_daily,
@@ -135,7 +137,15 @@ impl Args {
             yearly: self.keep_yearly,
             tags: self.keep_tag.clone(),
             within_seconds: self.keep_within,
+        };
+        if !given.is_empty() || !self.snapshots.is_empty() {
+            return Ok(given);
         }
+        let written = run.config()?.retention.policy();
+        if !written.is_empty() {
+            run.monitor.note("by the rules under [retention] in the config file");
+        }
+        Ok(written)
     }
 
     /// The one snapshot that was named by its whole id and of which no member has a sound object.

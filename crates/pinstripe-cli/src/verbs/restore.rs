@@ -226,10 +226,11 @@ fn preview(
     };
     let (snapshot, found) = preview::run(store, options, manner, &run.monitor, &mut show)?;
     let told = |Tally { entries, bytes }: Tally| {
-        format!("{} ({})", format_count(entries), format_size(bytes))
+        let plural = if entries == 1 { "entry" } else { "entries" };
+        format!("{} {plural} ({})", format_count(entries), format_size(bytes))
     };
     run.screen.say(&format!(
-        "would make {} entries, change {}, keep {}, remove {}; nothing was done",
+        "would make {}, change {}, keep {}, remove {}; nothing was done",
         told(found.make),
         told(found.change),
         told(found.keep),

@@ -16,19 +16,25 @@ use crate::table::{self, Side};
 ///
 /// For each snapshot and for all of them together: files, bytes, and what is left of them when the
 /// same whole files (by name, size and content; by content alone) or the same chunks are kept once.
-/// Told from the lists of chunks; no content is read. For blocks of fixed length see 'pinstripe
-/// analyze', which reads. In large stores distinct content is counted in a sample: those numbers
-/// are marked with '~'.
+/// Told from the lists of chunks: no content is read. With --read-data all content is read once, and
+/// the second table also has blocks of fixed length and content-defined chunks of other lengths, as
+/// 'pinstripe analyze' tells it of files that are not backed up. In large stores distinct content
+/// is counted in a sample: those numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe stats
   pinstripe stats latest
+  pinstripe stats --read-data
   pinstripe stats --json")]
 pub struct Args {
     /// Only this snapshot: 'latest' or the beginning of an id
     #[arg(value_name = "SNAPSHOT")]
     snapshot: Option<String>,
+
+    /// Also read all content, and show what blocks and chunks of other lengths would save
+    #[arg(long)]
+    read_data: bool,
 }
 
 const HEAD: [(&str, Side); 8] = [
@@ -55,8 +61,12 @@ impl Args {
             done_bytes: |monitor| monitor.get(Counter::FetchedBytes),
             passes: 1,
         });
-        let limits = run.limits(&store);
-        let found = stats::run(&store, self.snapshot.as_deref(), limits, &run.monitor)?;
+        let options = stats::Options {
+            snapshot: self.snapshot.as_deref(),
+            read_data: self.read_data,
+            limits: run.limits(&store),
+        };
+        let found = stats::run(&store, &options, &run.monitor)?;
         drop(ticker);
         let mut rows = Vec::new();
         for (snapshot, holds) in &found.snapshots {
@@ -71,19 +81,10 @@ impl Args {
             run.screen.row(&line)?;
         }
         run.screen.row("")?;
-        let methods = [
-            ("whole files by name, size and content", found.all.by_name),
-            ("whole files by content", found.all.by_content),
-            ("chunks", found.all.by_chunk),
-        ];
-        for (method, count) in &methods {
-            run.screen.event(&analyze::event(method, count))?;
-        }
-        let rows: Vec<_> =
-            methods.iter().map(|(method, count)| analyze::row(method, count)).collect();
-        for line in table::lines(&analyze::HEAD, &rows) {
-            run.screen.row(&line)?;
-        }
+        let mut methods = analyze::of_files(found.all.by_name, found.all.by_content);
+        methods.extend(found.survey.iter().flat_map(analyze::of_parts));
+        methods.push(("chunks as they are stored".to_owned(), found.all.by_chunk));
+        analyze::show(run, &methods)?;
         let stored = found.stored;
         run.screen.row("")?;
         run.screen.row(&format!(

@@ -105,9 +105,14 @@ fn what_dedup_saves_is_told_in_tables() {
     assert_eq!(summary["by_content_bytes"], 700_006);
     assert_eq!(summary["by_name_bytes"], 1_400_006);
     assert_eq!(stats.events_of("stats").len(), 1);
+    let read = stand.run("stats --read-data --store m0 --json");
+    let told = read.events_of("method");
+    assert_eq!(told.len(), 13, "{}", read.err);
     let analyzed = stand.run("analyze src --json");
     let methods = analyzed.events_of("method");
     assert_eq!(methods.len(), 12);
+    // The snapshot holds the directories above as well, but no other file.
+    assert_eq!(told[..12], methods[..]);
     assert_eq!(methods[1]["distinct_bytes"], 700_006);
     assert_eq!(analyzed.summary()["files"], 4);
     let table = stand.run("analyze src --exclude copy --quiet").out;

@@ -1,7 +1,7 @@
 //! Backups of every day: the config file, lists, a dry run, what is refused.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -104,11 +104,14 @@ fn standard_input_becomes_a_file() {
     let mut child = stand
         .command("backup --stdin dump.sql --store m0 --tag db --json")
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(&dump).unwrap();
-    assert!(child.wait().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success());
+    let told = String::from_utf8(ended.stdout).unwrap();
+    assert!(told.contains("\"new_files\":1,") && told.contains("\"new_bytes\":6000000,"), "{told}");
     let listed = stand.run("ls latest --store m0 --json").events_of("entry");
     assert_eq!(
         listed.iter().map(|it| it["path"].as_str().unwrap()).collect::<Vec<_>>(),
@@ -121,14 +124,27 @@ fn standard_input_becomes_a_file() {
     stand.assert("stdin");
 }
 
-/// Starts a slow backup and waits until it is at work.
+/// A source that is read no faster than the first member takes it: most of it still lies ahead when
+/// the first bytes are written.
+fn slow_source() -> Stand {
+    let stand = Stand::with_store();
+    for n in 0..60 {
+        fs::write(stand.path(&format!("src/{n}")), noise(n, 900_000)).unwrap();
+    }
+    stand
+}
+
+/// What a slow backup of it is called with; with so little memory, little is read ahead.
+const SLOW: &str = "backup src --store m0 --memory 64M --fault op=append,member=0,rate=4M";
+
+/// Starts it and waits until it is at work.
 fn slow_backup(stand: &Stand) -> Child {
-    let line = "backup src --store m0 --fault op=any,delay=20ms";
-    let mut command = stand.command(line);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = stand.command(SLOW);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let begun = || stand.path("m0/tmp").read_dir().is_ok_and(|mut it| it.next().is_some());
     while !begun() {
-        std::thread::sleep(Duration::from_millis(5));
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it began to write");
+        std::thread::sleep(Duration::from_millis(2));
     }
     child
 }
@@ -136,17 +152,11 @@ fn slow_backup(stand: &Stand) -> Child {
 #[test]
 fn a_signal_ends_a_backup_in_order_and_the_next_one_goes_on() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let stand = Stand::with_store();
-        for n in 0..40 {
-            fs::write(stand.path(&format!("src/{n}")), noise(n, 900_000)).unwrap();
-        }
+        let stand = slow_source();
         let child = slow_backup(&stand);
         kill_process(Pid::from_child(&child), signal).unwrap();
         let ended = child.wait_with_output().unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
-        if ended.status.code() == Some(0) {
-            continue; // The signal came too late.
-        }
         assert_eq!(ended.status.code(), Some(code), "{said}");
         assert!(said.contains("run the same command again"), "{said}");
         assert_eq!(fs::read_dir(stand.path("m0/tmp")).unwrap().count(), 0);
@@ -161,17 +171,45 @@ fn a_signal_ends_a_backup_in_order_and_the_next_one_goes_on() {
 
 #[test]
 fn a_second_signal_ends_at_once_with_the_same_code() {
-    let stand = Stand::with_store();
-    for n in 0..40 {
-        fs::write(stand.path(&format!("src/{n}")), noise(n, 900_000)).unwrap();
-    }
+    let stand = slow_source();
     let mut child = slow_backup(&stand);
-    for _ in 0..2 {
-        // The child may be gone already: that is what is asked for.
-        let _ = kill_process(Pid::from_child(&child), Signal::INT);
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert!([Some(130), Some(0)].contains(&child.wait().unwrap().code()));
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::INT).unwrap();
+    // What was read is still to be written: the end in order is not reached before the second one.
+    std::thread::sleep(Duration::from_millis(20));
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let mut told = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(!told.contains("run the same command again"), "it ended in order: {told}");
+    assert!(fs::read_dir(stand.path("m0/tmp")).unwrap().count() > 0, "nothing was under way");
     let ran = stand.run("backup src --store m0 -q");
     assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(fs::read_dir(stand.path("m0/tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_rules_of_the_config_file_are_those_of_forget() {
+    let stand = with_config(&format!("{CONFIG}[retention]\nkeep-last = 1\nkeep-tag = ['keep']\n"));
+    for tag in ["keep", "a", "b"] {
+        assert_eq!(stand.run(&format!("backup --named src --tag {tag} -q")).code, 0);
+    }
+    let stays = |line: &str| {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let verdicts = ran.events_of("verdict").into_iter();
+        verdicts.map(|verdict| verdict["why"].clone()).collect::<Vec<_>>()
+    };
+    let (none, last, tag) = (serde_json::json!([]), "last", "tag keep");
+    assert_eq!(stays("forget --dry-run --json"), [[tag].into(), none.clone(), [last].into()]);
+    // Rules on the command line stand alone.
+    assert_eq!(
+        stays("forget --keep-last 2 --dry-run --json"),
+        [none.clone(), [last].into(), [last].into()]
+    );
+    let told = stand.run("forget");
+    assert!(told.err.contains("by the rules under [retention]"), "{}", told.err);
+    assert!(told.out.contains("forgot 1 snapshot, kept 2"), "{}", told.out);
+    assert_eq!(stand.run("snapshots --json").events_of("snapshot").len(), 2);
+    assert_eq!(stand.run("config check").code, 0);
 }

@@ -39,6 +39,24 @@ fn every_verb_speaks_json_when_it_succeeds() {
     assert_eq!((&checked["snapshots"], &checked["lost"]), (&2.into(), &0.into()));
     assert_eq!(run("members").events_of("member").len(), 3);
     assert_eq!(run("repair").summary()["repaired_extents"], 0);
+    for line in ["stats", "stats --read-data", "catalog rebuild -q", "catalog status", "scrub"] {
+        run(line);
+    }
+    assert_eq!(run("diff latest latest").summary()["added"], 0);
+    assert!(!run("scrub --status").events_of("scrub_age").is_empty());
+    assert_eq!(run("restore latest --in-place --dry-run").summary()["dry_run"], true);
+    assert_eq!(run("forget --keep-last 1").events_of("verdict").len(), 2);
+}
+
+#[test]
+fn every_counter_is_documented() {
+    let page = include_str!("../../../../doc/json.md");
+    let (_, counters) = page.split_once("| counter | what |").unwrap();
+    let summary = Stand::new().run("snapshots --json").summary();
+    for key in summary.as_object().unwrap().keys() {
+        let is_own = ["event", "verb", "elapsed_seconds", "exit_code"].contains(&key.as_str());
+        assert!(is_own || counters.contains(&format!("`{key}`")), "{key}");
+    }
 }
 
 #[test]

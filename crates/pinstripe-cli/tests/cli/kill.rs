@@ -1,4 +1,5 @@
-//! The real command, killed at any moment: what was finished stays, what was not never shows.
+//! The real command, killed at any moment: what was finished stays, what was not never shows. That
+//! holds for snapshots in the store and for files in the target of a restore.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +7,7 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Instant;
 
-use crate::stand::{Stand, noise};
+use crate::stand::{Stand, assert_same_tree, noise};
 
 const ROUNDS: u64 = 15;
 /// One round in so many is left to finish, so that there are snapshots to lose.
@@ -110,5 +111,99 @@ fn a_killed_backup_leaves_every_finished_snapshot_whole() {
         assert!(left.is_empty(), "the next backup sweeps up: {left:?}");
     }
     assert_eq!(stand.run("repair --store m0 -q").code, 0);
+    assert_eq!(stand.run("check --read-data --store m0 -q").code, 0);
+}
+
+/// The files of a target by their names: those that are whole, and those that are not yet.
+fn restored(stand: &Stand) -> (Vec<String>, Vec<String>) {
+    let names = fs::read_dir(stand.path("out")).map(|found| {
+        found.map(|it| it.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+    });
+    names.unwrap_or_default().into_iter().partition(|name| !name.starts_with(".pinstripe-"))
+}
+
+#[test]
+fn a_killed_restore_leaves_no_half_file_under_its_name() {
+    let stand = Stand::with_store();
+    fs::remove_dir_all(stand.path("src/sub")).unwrap();
+    for file in 0..30 {
+        fs::write(stand.path(&format!("src/{file}")), noise(file, 300_000)).unwrap();
+    }
+    assert_eq!(stand.run("backup src --store m0 -q").code, 0);
+    // So slow that the last file comes long after the first.
+    let slow = "--fault op=read,room=packs,member=0,rate=2M";
+    let line = format!("restore latest:{{}}/src --to out --store m0 -q {slow}");
+    let (mut met_unfinished, mut met_finished) = (false, false);
+    for round in 0..ROUNDS {
+        let mut child =
+            (stand.command(&line).stdout(Stdio::null()).stderr(Stdio::null())).spawn().unwrap();
+        // Killed when so many files have begun: that is sooner or later in every round, and
+        // never behind the end, which has more.
+        let (mut whole, mut begun) = restored(&stand);
+        while whole.len() + begun.len() <= round as usize {
+            assert!(child.try_wait().unwrap().is_none(), "the restore ended by itself");
+            (whole, begun) = restored(&stand);
+        }
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().code(), None, "killed before its end");
+        (whole, begun) = restored(&stand);
+        met_finished |= !whole.is_empty();
+        met_unfinished |= !begun.is_empty();
+        for name in whole {
+            let there = fs::read(stand.path("out").join(&name)).unwrap();
+            assert!(there == fs::read(stand.path("src").join(&name)).unwrap(), "{name}");
+        }
+        if round % SPARED == 0 {
+            // The next one goes on in the same target; what was half done is the user's to remove.
+            for name in begun {
+                fs::remove_file(stand.path("out").join(name)).unwrap();
+            }
+            let again = stand.run("restore latest:{}/src --to out --in-place --store m0 -q");
+            assert_eq!(again.code, 0, "{}", again.err);
+            assert_eq!(stand.run("restore latest:{}/src --to new --store m0 -q").code, 0);
+            assert_same_tree(&stand.path("new"), &stand.path("out"));
+            fs::remove_dir_all(stand.path("new")).unwrap();
+        }
+        fs::remove_dir_all(stand.path("out")).unwrap();
+    }
+    assert!(met_unfinished, "no file was being written when a restore was killed");
+    assert!(met_finished, "no file was complete when a restore was killed");
+}
+
+#[test]
+fn a_killed_backup_is_gone_on_with() {
+    let stand = Stand::with_store();
+    for file in 0..60 {
+        fs::write(stand.path(&format!("src/{file}")), noise(file, 900_000)).unwrap();
+    }
+    // Ended in order, so that there is a checkpoint; then killed while it goes on from there.
+    let slow = "backup src --store m0 -q --memory 64M --fault op=append,member=0,rate=4M";
+    let started = |stand: &Stand| {
+        let mut child =
+            (stand.command(slow).stdout(Stdio::null()).stderr(Stdio::null())).spawn().unwrap();
+        let begun = || stand.path("m0/tmp").read_dir().is_ok_and(|mut it| it.next().is_some());
+        while !begun() {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it began to write");
+        }
+        child
+    };
+    let mut child = started(&stand);
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let mut child = started(&stand);
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().code(), None);
+    assert_nothing_lost(&stand);
+    let again = stand.run("backup src --store m0 --json");
+    assert_eq!(again.code, 0, "{}", again.err);
+    let notes = again.events_of("note");
+    assert!(notes.iter().any(|it| it["text"].as_str().unwrap().contains("going on")), "{notes:?}");
+    assert!(again.summary()["unchanged_files"].as_u64() > Some(0), "nothing was taken over");
+    assert_eq!(stand.run("restore latest:{}/src --to out --store m0 -q").code, 0);
+    assert_same_tree(&stand.path("src"), &stand.path("out"));
     assert_eq!(stand.run("check --read-data --store m0 -q").code, 0);
 }

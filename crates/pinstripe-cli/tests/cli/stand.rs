@@ -162,7 +162,7 @@ impl Ran {
     pub fn events(&self) -> Vec<Value> {
         let parse = |line| -> Value {
             let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
-            assert!(event["event"].is_string(), "{line}");
+            assert_documented(&event);
             event
         };
         let events: Vec<_> = self.out.lines().map(parse).collect();
@@ -181,6 +181,22 @@ impl Ran {
     /// The summary event.
     pub fn summary(&self) -> Value {
         self.events().pop().unwrap()
+    }
+}
+
+/// Every event and every key of it stands in doc/json.md, or for a config file in doc/config.md.
+fn assert_documented(event: &Value) {
+    const PAGES: [&str; 2] =
+        [include_str!("../../../../doc/json.md"), include_str!("../../../../doc/config.md")];
+    let stands = |word: &str| PAGES.iter().any(|page| page.contains(&format!("`{word}`")));
+    let name = event["event"].as_str().unwrap_or_else(|| panic!("no event: {event}"));
+    assert!(PAGES[0].contains(&format!("| `{name}` |")), "doc/json.md has no event '{name}'");
+    for key in event.as_object().unwrap().keys() {
+        let is_bare = stands(key)
+            || key.strip_suffix("_bytes").is_some_and(stands)
+            || ["old_", "new_"].iter().any(|it| key.strip_prefix(it).is_some_and(stands))
+            || name == "config" && PAGES[1].contains(&format!("[{key}"));
+        assert!(is_bare, "doc/json.md has no key '{key}' of {name}");
     }
 }
 

@@ -60,6 +60,12 @@ impl Distinct {
         true
     }
 
+    /// Counts things that were seen before, so many with so many bytes: nothing of them is new.
+    pub fn add_again(&mut self, items: u64, bytes: u64) {
+        self.items += items;
+        self.bytes += bytes;
+    }
+
     fn is_sampled(&self, key: u64) -> bool {
         key.leading_zeros() >= self.shift
     }

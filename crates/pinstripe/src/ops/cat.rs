@@ -1,8 +1,11 @@
 //! `cat`: the content of files of a snapshot, in order, without restoring them.
 
+use std::ops::Range;
+
 use super::select::{Selected, no_such_path, select};
 use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
@@ -51,24 +54,10 @@ pub fn run(
         let selected = select(store, snapshot, path, monitor)?;
         let mut tree = tree_of(&selected)?;
         let entry = tree.next_entry()?.ok_or_else(|| no_such_path(&selected.below))?;
-        let at = || shown_from_root(&selected.below);
-        if entry.path != selected.below || entry.meta.kind != FileKind::File {
-            let kind = if entry.path == selected.below {
-                entry.meta.kind
-            } else {
-                FileKind::Directory // What has entries below it, and none itself, is the top.
-            };
-            let error = Error::new(Kind::Usage, "has no content to show").at(at());
-            return Err(error.expected(FileKind::File.name(), kind.name()));
-        }
-        if options.offset > entry.size {
-            let error = Error::new(Kind::Usage, "the offset lies behind the end of the file");
-            return Err(error.at(at()).expected(format!("at most {}", entry.size), options.offset));
-        }
-        let left = entry.size - options.offset;
-        let end = options.offset + options.length.unwrap_or(left).min(left);
-        monitor.expect(monitor.expected().0 + end - options.offset, files.len() as u64 + 1);
-        files.push((tree, entry, options.offset..end));
+        let range = wanted(&entry, &selected.below, options)?;
+        let bytes = range.end - range.start;
+        monitor.expect(monitor.expected().0 + bytes, files.len() as u64 + 1);
+        files.push((tree, entry, range));
     }
     let origin =
         Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
@@ -107,4 +96,24 @@ pub fn run(
             Output::Lost(_, error) => Err(error.at(&names[current])),
         },
     )
+}
+
+/// Which bytes of an entry are to be shown, if it is a file at this very path.
+fn wanted(entry: &Entry, path: &[u8], options: &Options<'_>) -> Result<Range<u64>> {
+    let at = || shown_from_root(path);
+    if entry.path != path || entry.meta.kind != FileKind::File {
+        let kind = if entry.path == path {
+            entry.meta.kind
+        } else {
+            FileKind::Directory // What has entries below it, and none itself, is the top.
+        };
+        let error = Error::new(Kind::Usage, "has no content to show").at(at());
+        return Err(error.expected(FileKind::File.name(), kind.name()));
+    }
+    if options.offset > entry.size {
+        let error = Error::new(Kind::Usage, "the offset lies behind the end of the file");
+        return Err(error.at(at()).expected(format!("at most {}", entry.size), options.offset));
+    }
+    let left = entry.size - options.offset;
+    Ok(options.offset..options.offset + options.length.unwrap_or(left).min(left))
 }

@@ -14,9 +14,10 @@ use crate::member::Room;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::fill;
 use crate::store::index::Index;
+use crate::store::objects::Reach;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeDiff;
-use crate::store::{Store, snapshots};
+use crate::store::{Store, forgotten, snapshots};
 
 /// Versions after which what was taken in is made durable, so that a long filling that is cut off
 /// has not to be begun again.
@@ -111,11 +112,19 @@ fn is_damage(error: &Error, place: &Path) -> bool {
     error.kind() == Kind::Corrupt && error.place() == Some(place)
 }
 
-/// The snapshots that are there and not forgotten.
+/// The snapshots that are there and not forgotten. None of them is read, so that a search that has
+/// nothing to take in costs no more than a look at names.
 fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
-    let forgotten = store.list(Room::Forgotten)?;
-    let there = store.list(Room::Snapshots)?.into_keys();
-    Ok(there.filter(|id| !forgotten.contains_key(id)).map(SnapshotId).collect())
+    let there: Vec<_> = store.list(Room::Snapshots)?.into_keys().map(SnapshotId).collect();
+    // Read last: whoever deletes a snapshot removes its mark only afterwards.
+    let marks = forgotten::load(store, Reach::Backup)?;
+    Ok(there.into_iter().filter(|id| !marks.is_forgotten(*id)).collect())
+}
+
+/// Whether a snapshot is still wanted, asked again when it could not be taken in: it may have been
+/// deleted meanwhile, or nothing but the void of a session that was ended from outside.
+fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
+    Ok(listed(store)?.contains(&id) && !snapshots::is_void(store, id))
 }
 
 fn update(store: &Store, catalog: &Catalog, monitor: &Monitor) -> Result<()> {
@@ -159,7 +168,7 @@ fn take_in(
             Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
                 return Err(error);
             }
-            Err(error) => left_out(id, error, monitor),
+            Err(error) => left_out(store, id, error, monitor)?,
         }
     }
     if snapshots.is_empty() {
@@ -178,7 +187,7 @@ fn take_in(
                 monitor.add(Counter::CataloguedVersions, versions);
             }
             Err(error) if error.place() == Some(catalog.place()) => return Err(error),
-            Err(error) => left_out(snapshot.id, error, monitor),
+            Err(error) => left_out(store, snapshot.id, error, monitor)?,
         }
         if uncommitted >= COMMIT_VERSIONS {
             uncommitted = 0;
@@ -189,9 +198,13 @@ fn take_in(
     Ok(())
 }
 
-/// What cannot be read is not found: the answer has a hole, and that is a loss.
-fn left_out(id: SnapshotId, error: Error, monitor: &Monitor) {
-    monitor.loss(format!("snapshot {} is not in the catalog", id.short()), error);
+/// What cannot be read is not found: the answer has a hole, and that is a loss unless nobody wants
+/// what is missing.
+fn left_out(store: &Store, id: SnapshotId, error: Error, monitor: &Monitor) -> Result<()> {
+    if is_wanted(store, id)? {
+        monitor.loss(format!("snapshot {} is not in the catalog", id.short()), error);
+    }
+    Ok(())
 }
 
 /// Where the trees of snapshots are.

@@ -66,8 +66,10 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Ve
     let verdicts = match &options.choice {
         Choice::Policy { policy, host, offset_seconds, now } => {
             if policy.is_empty() {
-                return Err(Error::new(Kind::Usage, "no rule says what to keep")
-                    .advice("give at least one --keep-... option, or name the snapshots"));
+                return Err(Error::new(Kind::Usage, "no rule says what to keep").advice(
+                    "give at least one --keep-... option, write rules under [retention] in \
+                         the config file, or name the snapshots",
+                ));
             }
             let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
             let judged: Vec<_> = known.into_iter().filter(asked).collect();

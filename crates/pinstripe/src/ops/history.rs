@@ -26,7 +26,9 @@ pub fn run(
     if history.is_empty() {
         return Err(Error::new(Kind::NotFound, "no snapshot has this path")
             .at(shown_from_root(&path))
-            .advice("look for its name with: pinstripe find NAME"));
+            .advice(
+                "give a whole path, from the root on, or look for a name with: pinstripe find NAME",
+            ));
     }
     Ok(history)
 }

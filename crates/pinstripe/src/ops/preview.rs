@@ -1,10 +1,8 @@
 //! `restore --dry-run`: what a restore would make, change and remove. Writes nothing.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
 
-use super::restore::{Manner, Options, check};
+use super::restore::{Manner, Options, check, plan};
 use super::select::{Selected, no_such_path, select};
 use crate::beneath::shown;
 use crate::error::Result;
@@ -13,6 +11,7 @@ use crate::format::meta::FileKind;
 use crate::format::snapshot::Snapshot;
 use crate::monitor::Monitor;
 use crate::pipeline::restore::{self, ChosenReader, FirstNames, Plan, Reuse};
+use crate::pipeline::stream::Origin;
 use crate::sink::{Removal, Removed, Rules, TreeSink};
 use crate::store::Store;
 use crate::store::index::Index;
@@ -90,39 +89,10 @@ pub fn run(
         }
         return Ok((snapshot, preview));
     };
-    let plan = Plan {
-        packs: &packs,
-        index: &index,
-        keys: store.keys()?,
-        sink: &sink,
-        to: options.to,
-        strip: if manner.full_paths { b"" } else { &below },
-        reuse: manner.reuse,
-        limits: options.limits,
-        monitor,
-        disowned: AtomicU64::new(0),
-        lost: Mutex::default(),
-    };
-    let mut first_names = FirstNames::new();
-    let mut reader: ChosenReader<'_> = tree()?;
-    while let Some(entry) = next(&mut reader, monitor) {
-        let path = plan.target_path(&entry).to_vec();
-        if entry.meta.kind == FileKind::Directory && plan.below(&entry.path).is_empty() {
-            continue; // The target itself.
-        }
-        let (act, bytes) = judge(&plan, &mut reader, &entry, &path, &mut first_names);
-        match act {
-            Act::Make => add(&mut preview.make, bytes),
-            Act::Keep => add(&mut preview.keep, size_of(&entry)),
-            _ => {
-                add(&mut preview.change, bytes);
-                preview.keep.bytes += size_of(&entry).saturating_sub(bytes);
-            }
-        }
-        if act != Act::Keep {
-            show(act, plan.place(&path), bytes)?;
-        }
-    }
+    let origin =
+        Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
+    let plan = plan(origin, &sink, options, manner, &below, monitor);
+    look(&plan, &mut tree()?, &mut preview, show)?;
     if manner.delete.is_some() {
         let mut shown = Ok(());
         let mut tell = |path: &[u8], removed: Removed| {
@@ -136,6 +106,35 @@ pub fn run(
         shown?;
     }
     Ok((snapshot, preview))
+}
+
+/// What would become of every entry of the snapshot.
+fn look(
+    plan: &Plan<'_>,
+    reader: &mut ChosenReader<'_>,
+    preview: &mut Preview,
+    show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
+) -> Result<()> {
+    let mut first_names = FirstNames::new();
+    while let Some(entry) = next(reader, plan.monitor) {
+        let path = plan.target_path(&entry).to_vec();
+        if entry.meta.kind == FileKind::Directory && plan.below(&entry.path).is_empty() {
+            continue; // The target itself.
+        }
+        let (act, bytes) = judge(plan, reader, &entry, &path, &mut first_names);
+        match act {
+            Act::Make => add(&mut preview.make, bytes),
+            Act::Keep => add(&mut preview.keep, size_of(&entry)),
+            _ => {
+                add(&mut preview.change, bytes);
+                preview.keep.bytes += size_of(&entry).saturating_sub(bytes);
+            }
+        }
+        if act != Act::Keep {
+            show(act, plan.place(&path), bytes)?;
+        }
+    }
+    Ok(())
 }
 
 fn add(tally: &mut Tally, bytes: u64) {

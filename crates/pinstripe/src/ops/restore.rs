@@ -11,6 +11,7 @@ use crate::format::snapshot::Snapshot;
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::restore::{self, ChosenReader, Filter, Owners, Plan, Reuse};
+use crate::pipeline::stream::Origin;
 use crate::sink::{Removal, Rules, TreeSink};
 use crate::source;
 use crate::store::Store;
@@ -105,19 +106,9 @@ pub fn run_with(
         owners: !manner.owners.leave,
     };
     let sink = TreeSink::create(options.to, rules)?;
-    let plan = Plan {
-        packs: &packs,
-        index: &index,
-        keys: store.keys()?,
-        sink: &sink,
-        to: options.to,
-        strip: if manner.full_paths { b"" } else { &below },
-        reuse: manner.reuse,
-        limits: options.limits,
-        monitor,
-        disowned: AtomicU64::new(0),
-        lost: Mutex::default(),
-    };
+    let origin =
+        Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
+    let plan = plan(origin, &sink, options, manner, &below, monitor);
     if manner.full_paths {
         make_way(&sink, &below)?;
     }
@@ -151,6 +142,30 @@ pub(super) fn check(manner: &Manner) -> Result<()> {
             .advice("add --in-place, and leave --include and --exclude out; name a path instead"));
     }
     Ok(())
+}
+
+/// What is restored from where to where, for those that do it and for those that only look.
+pub(super) fn plan<'a>(
+    Origin { packs, index, keys, limits }: Origin<'a>,
+    sink: &'a TreeSink,
+    options: &Options<'a>,
+    manner: &Manner,
+    below: &'a [u8],
+    monitor: &'a Monitor,
+) -> Plan<'a> {
+    Plan {
+        packs,
+        index,
+        keys,
+        sink,
+        to: options.to,
+        strip: if manner.full_paths { b"" } else { below },
+        reuse: manner.reuse,
+        limits,
+        monitor,
+        disowned: AtomicU64::new(0),
+        lost: Mutex::default(),
+    }
 }
 
 /// Makes the directories above `below` that are missing.

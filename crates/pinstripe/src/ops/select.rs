@@ -34,5 +34,5 @@ pub fn clean(path: &[u8]) -> Vec<u8> {
 pub fn no_such_path(path: &[u8]) -> Error {
     Error::new(Kind::NotFound, "the snapshot has nothing under this path")
         .at(shown_from_root(path))
-        .advice("list what it has with: pinstripe ls SNAPSHOT")
+        .advice("list what it has with: pinstripe ls SNAPSHOT; paths in it begin at the root")
 }

@@ -1,6 +1,7 @@
 //! `stats`: what the store holds, what it takes, and what each sort of dedup contributes.
 //!
-//! Told from chunk lists alone: no content is read. Two files whose lists are equal are equal.
+//! Told from chunk lists alone: no content is read unless that is asked for, to hold what the store
+//! does against blocks and chunks of other lengths. Two files whose lists are equal are equal.
 
 use std::collections::HashSet;
 
@@ -8,10 +9,13 @@ use crate::dedup::distinct::{Count, Distinct, key_of};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
+use crate::format::record::ChunkRow;
 use crate::format::snapshot::Snapshot;
 use crate::member::Room;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
+use crate::pipeline::stream::Origin;
+use crate::pipeline::survey::{StoredFile, Survey, survey_stored};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
@@ -56,8 +60,20 @@ pub struct Stats {
     pub snapshots: Vec<(Snapshot, Holds)>,
     /// All of them together.
     pub all: Holds,
+    /// All content cut in every way, where it was read: blocks and chunks only.
+    pub survey: Option<Survey>,
     /// The store.
     pub stored: Stored,
+}
+
+/// What to look at.
+pub struct Options<'a> {
+    /// `latest` or the beginning of an id; all snapshots without it.
+    pub snapshot: Option<&'a str>,
+    /// Read all content, each once, and cut it in every way.
+    pub read_data: bool,
+    /// Threads and memory.
+    pub limits: Limits,
 }
 
 /// Bytes of one key in a count, with what the map needs around it.
@@ -109,24 +125,40 @@ struct FileKeys {
 /// # Errors
 /// [`Kind::NotFound`](crate::error::Kind::NotFound) for a snapshot that is not there; otherwise as
 /// the members say.
-pub fn run(
-    store: &Store,
-    snapshot: Option<&str>,
-    limits: Limits,
-    monitor: &Monitor,
-) -> Result<Stats> {
+pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Stats> {
     let mut known = snapshots::load(store, monitor)?;
-    if let Some(name) = snapshot {
+    if let Some(name) = options.snapshot {
         known = vec![snapshots::find(&known, name)?.clone()];
     }
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let most = (limits.ahead_bytes() / KEY_BYTES / 6) as usize;
+    let limits = options.limits;
+    let origin = Origin { packs: &packs, index: &index, keys: store.keys()?, limits };
+    let ((snapshots, all), survey) = if options.read_data {
+        let look = |read: &mut dyn FnMut(StoredFile)| look(known, origin, Some(read), monitor);
+        let (looked, survey) = survey_stored(origin, monitor, look)?;
+        (looked, Some(survey))
+    } else {
+        (look(known, origin, None, monitor)?, None)
+    };
+    Ok(Stats { snapshots, all, survey, stored: stored(store, &index, monitor)? })
+}
+
+type Looked = (Vec<(Snapshot, Holds)>, Holds);
+
+/// Goes through the trees, and hands on files whose content is to be read.
+fn look(
+    known: Vec<Snapshot>,
+    origin: Origin<'_>,
+    mut read: Option<&mut dyn FnMut(StoredFile)>,
+    monitor: &Monitor,
+) -> Result<Looked> {
+    let most = (origin.limits.ahead_bytes() / KEY_BYTES / 6) as usize;
     let mut all = Sum::new(most);
     let mut single = Vec::new();
     for snapshot in known {
         let mut sum = Sum::new(most);
-        let chunks = ChunkReader::new(&packs, &index);
+        let chunks = ChunkReader::new(origin.packs, origin.index);
         let mut tree = TreeReader::new(chunks, &snapshot.root, b"")?;
         let mut linked = HashSet::new();
         let place = format!("snapshot {}", snapshot.id.short());
@@ -145,17 +177,28 @@ pub fn run(
             if entry.meta.kind != FileKind::File || is_again {
                 continue;
             }
-            match keys_of(&entry, &mut tree) {
-                Ok(file) => {
-                    sum.add_file(&file);
-                    all.add_file(&file);
+            let rows = match tree.content(&entry.content) {
+                Ok(rows) => rows,
+                Err(error) => {
+                    monitor.loss(crate::beneath::shown_from_root(&entry.path), error);
+                    continue;
                 }
-                Err(error) => monitor.loss(crate::beneath::shown_from_root(&entry.path), error),
+            };
+            let file = keys_of(&entry, &rows);
+            sum.add_file(&file);
+            all.add_file(&file);
+            if let Some(read) = &mut read {
+                let (content, runs) = (file.content, entry.data_extents());
+                read(StoredFile { path: entry.path, content, runs, rows });
             }
         }
         all.holds.entries += sum.holds.entries;
         single.push((snapshot, sum.finish()));
     }
+    Ok((single, all.finish()))
+}
+
+fn stored(store: &Store, index: &Index<'_>, monitor: &Monitor) -> Result<Stored> {
     let mut stored = Stored::default();
     for (_, pack) in index.packs().iter() {
         stored.packs += 1;
@@ -176,22 +219,21 @@ pub fn run(
             }
         }
     }
-    Ok(Stats { snapshots: single, all: all.finish(), stored })
+    Ok(stored)
 }
 
-fn keys_of(entry: &Entry, tree: &mut TreeReader<'_>) -> Result<FileKeys> {
-    let rows = tree.content(&entry.content)?;
+fn keys_of(entry: &Entry, rows: &[ChunkRow]) -> FileKeys {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&entry.size.to_le_bytes());
     for run in entry.data_extents() {
         hasher.update(&run.start.to_le_bytes()).update(&run.end.to_le_bytes());
     }
-    for row in &rows {
+    for row in rows {
         hasher.update(&row.id.0);
     }
     let content = key_of(hasher.finalize().as_bytes());
     let name = entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path);
     let with_name = key_of(hasher.update(name).finalize().as_bytes());
     let chunks = rows.iter().map(|row| (key_of(&row.id.0), u64::from(row.raw_bytes))).collect();
-    Ok(FileKeys { size: entry.size, with_name, content, chunks })
+    FileKeys { size: entry.size, with_name, content, chunks }
 }

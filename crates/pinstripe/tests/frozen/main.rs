@@ -8,11 +8,15 @@ mod manifest;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use pinstripe::catalog::Query;
+use pinstripe::error::Kind;
 use pinstripe::fault::Plan;
 use pinstripe::monitor::{Counter, Monitor};
-use pinstripe::ops::{check, restore};
+use pinstripe::ops::{check, find, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
+use pinstripe::seal::Credential;
 use pinstripe::store::{Store, snapshots};
+use pinstripe::walk::Glob;
 
 /// A frozen store, and its members: of the last ones as many may be missing as it has parity.
 struct Frozen {
@@ -22,12 +26,14 @@ struct Frozen {
 }
 
 /// Every folder of `testdata/`.
-const FROZEN: [Frozen; 5] = [
+const FROZEN: [Frozen; 7] = [
     Frozen { name: "store-v1-lz4", members: 4, parity: 2 },
     Frozen { name: "store-v1-lzo", members: 3, parity: 1 },
     Frozen { name: "store-v1-raw", members: 3, parity: 1 },
     Frozen { name: "store-v1-snappy", members: 3, parity: 1 },
     Frozen { name: "store-v1-zstd", members: 3, parity: 1 },
+    Frozen { name: "store-v2-aes", members: 3, parity: 1 },
+    Frozen { name: "store-v2-chacha", members: 4, parity: 2 },
 ];
 
 /// The manifests beside the members, by the age of the snapshots that they describe.
@@ -58,11 +64,29 @@ fn has_xattrs(directory: &Path) -> bool {
     set.is_ok()
 }
 
+/// What lies beside the members of an encrypted store: a key file and the text of a password.
+fn credentials(place: &Path) -> Vec<Credential> {
+    let key = fs::read(place.join("key")).ok().map(|text| Credential::of_key_file(&text));
+    let password = fs::read_to_string(place.join("password")).ok();
+    let password = password.map(|text| Credential::password(text.trim_end()));
+    key.into_iter().chain(password).map(Result::unwrap).collect()
+}
+
+fn open(place: &Path, through: usize) -> Store {
+    let mut store = Store::open(&place.join(format!("m{through}")), &Plan::default()).unwrap();
+    let credentials = credentials(place);
+    if !credentials.is_empty() {
+        let unlocked = store.unlock(&credentials[through % credentials.len()]);
+        unlocked.unwrap();
+    }
+    store
+}
+
 /// Checks and restores the store at `place` through member `through` with `absent` members gone;
 /// returns how many strips had to be rebuilt.
 fn read(place: &Path, through: usize, absent: usize) -> u64 {
     let limits = Limits::new(2, 4, MEMORY_DEFAULT_BYTES);
-    let store = Store::open(&place.join(format!("m{through}")), &Plan::default()).unwrap();
+    let store = open(place, through);
     assert_eq!(store.absent().count(), absent);
     let monitor = Monitor::default();
     let options = check::Options { read_data: true, limits };
@@ -95,6 +119,15 @@ fn read(place: &Path, through: usize, absent: usize) -> u64 {
         let found: Vec<_> = manifest::describe(&to).iter().map(|line| bare(line)).collect();
         assert_eq!(found, wanted, "{name} through member {through}");
     }
+    let mut found = Vec::new();
+    let file = around.path().join("catalog");
+    let query = Query::new(Glob::new(b"dir/deep/small").unwrap());
+    find::run(&store, &file, &query, &monitor, &mut |version| {
+        found.push(version.snapshots.iter().map(|it| it.id).collect::<Vec<_>>());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(found.concat(), known.iter().map(|it| it.id).collect::<Vec<_>>());
     let losses = if has_xattrs { 0 } else { known.len() as u64 };
     assert_eq!(monitor.get(Counter::Losses), losses);
     monitor.get(Counter::RebuiltStrips)
@@ -146,6 +179,31 @@ fn snappy_of_version_1() {
 #[test]
 fn lzo_of_version_1() {
     read_whole_and_degraded(&FROZEN[1]);
+}
+
+#[test]
+fn sealed_with_aes_of_version_2() {
+    read_whole_and_degraded(&FROZEN[5]);
+}
+
+#[test]
+fn sealed_with_chacha_of_version_2() {
+    read_whole_and_degraded(&FROZEN[6]);
+}
+
+#[test]
+fn nothing_else_opens_what_is_sealed() {
+    for Frozen { name, .. } in &FROZEN[5..] {
+        let place = testdata().join(name);
+        assert_eq!(credentials(&place).len(), 2);
+        let mut store = Store::open(&place.join("m0"), &Plan::default()).unwrap();
+        let locked = snapshots::load(&store, &Monitor::default()).unwrap_err();
+        assert_eq!(locked.kind(), Kind::Locked);
+        for wrong in [Credential::password("correct house"), Credential::generate()] {
+            let refused = store.unlock(&wrong.unwrap()).unwrap_err();
+            assert_eq!(refused.kind(), Kind::WrongKey);
+        }
+    }
 }
 
 #[test]

@@ -11,10 +11,13 @@ use pinstripe::catalog::{Catalog, FILE_NAME, Found, Query};
 use pinstripe::error::{Kind, Result};
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::FileKind;
+use pinstripe::format::session::Work;
 use pinstripe::format::snapshot::Snapshot;
+use pinstripe::id::SnapshotId;
 use pinstripe::monitor::Counter;
 use pinstripe::ops;
 use pinstripe::ops::diff::{Sort, Totals};
+use pinstripe::store::{sessions, snapshots};
 use pinstripe::walk::Glob;
 
 use crate::support::{Ledger, Site, noise};
@@ -143,6 +146,42 @@ fn every_snapshot_is_told_as_its_tree_has_it_whatever_goes() {
     let size = Catalog::open_existing(&file(&site), site.store().config.store).unwrap();
     let size = size.size().unwrap();
     assert_eq!((size.versions, size.directories, size.series), (0, 0, 0));
+}
+
+#[test]
+fn what_is_forgotten_is_not_found_until_it_comes_back() {
+    let site = Site::new(3, 1);
+    many_files(&site);
+    let mut snapshots = Vec::new();
+    for round in 0..3 {
+        change(&site, round);
+        snapshots.push(site.save());
+    }
+    assert_true(&site, &snapshots);
+    let forgotten = snapshots.remove(1);
+    let name = forgotten.id.to_string();
+    let choice = ops::forget::Choice::Named(std::slice::from_ref(&name));
+    let options = ops::forget::Options { choice, dry_run: false, allow_empty: false };
+    ops::forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
+    assert_true(&site, &snapshots);
+    let status = ops::catalog::status(&site.store(), &file(&site)).unwrap();
+    assert_eq!((status.missing, status.gone, status.size.snapshots), (0, 0, 2));
+    ops::forget::undelete(&site.store(), &name, &Ledger::new().monitor).unwrap();
+    snapshots.push(forgotten);
+    assert_true(&site, &snapshots);
+}
+
+#[test]
+fn the_void_of_a_backup_that_was_ended_from_outside_is_no_hole() {
+    let site = Site::new(3, 1);
+    fs::write(site.source().join("a"), "a").unwrap();
+    let saved = site.save();
+    let store = site.store();
+    let begun = sessions::begin(&store, Work::Backup, [7; 16], Vec::new()).unwrap();
+    sessions::fence(&store, &begun.session).unwrap();
+    drop(begun);
+    assert!(snapshots::is_void(&store, SnapshotId([7; 16])));
+    assert_true(&site, &[saved]);
 }
 
 #[test]

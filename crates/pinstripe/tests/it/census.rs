@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use pinstripe::dedup::distinct::Count;
+use pinstripe::monitor::Counter;
 use pinstripe::ops::{analyze, stats};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::pipeline::survey::{LENGTHS, Survey};
@@ -117,7 +118,9 @@ fn stats_tell_what_snapshots_hold_and_what_the_store_keeps() {
     fs::write(site.source().join("new"), noise(9, 100_000)).unwrap();
     site.save();
     let ledger = Ledger::new();
-    let found = stats::run(&site.store(), None, limits(), &ledger.monitor).unwrap();
+    let ask = |snapshot| stats::Options { snapshot, read_data: false, limits: limits() };
+    let found = stats::run(&site.store(), &ask(None), &ledger.monitor).unwrap();
+    assert!(found.survey.is_none());
     ledger.assert_clean();
     let first = &found.snapshots[0].1;
     let size = |content: &[u8]| content.len() as u64;
@@ -134,8 +137,57 @@ fn stats_tell_what_snapshots_hold_and_what_the_store_keeps() {
     let stored = found.stored;
     assert!(stored.raw_bytes > both.by_chunk.distinct_bytes, "pages are stored too");
     assert!(stored.record_bytes < stored.raw_bytes && stored.member_bytes > stored.record_bytes);
-    let one = stats::run(&site.store(), Some("latest"), limits(), &ledger.monitor).unwrap();
+    let one = stats::run(&site.store(), &ask(Some("latest")), &ledger.monitor).unwrap();
     assert_eq!(one.snapshots.len(), 1);
     assert_eq!(one.all.files, first.files + 1);
-    assert!(stats::run(&site.store(), Some("none"), limits(), &ledger.monitor).is_err());
+    assert!(stats::run(&site.store(), &ask(Some("none")), &ledger.monitor).is_err());
+}
+
+#[test]
+fn stats_that_read_count_what_analyze_counts() {
+    let site = Site::new(4, 1);
+    tree(&site.source());
+    let sparse = fs::File::create(site.source().join("sparse")).unwrap();
+    sparse.write_all_at(&noise(6, 50_000), 1 << 20).unwrap();
+    drop(sparse);
+    site.save();
+    let first = survey(&site.source(), &[], limits());
+    fs::write(site.source().join("new"), noise(9, 100_000)).unwrap();
+    site.save();
+    let second = survey(&site.source(), &[], limits());
+    let ledger = Ledger::new();
+    let read = |snapshot| {
+        let options = stats::Options { snapshot, read_data: true, limits: limits() };
+        stats::run(&site.store(), &options, &ledger.monitor).unwrap().survey.unwrap()
+    };
+    let one = read(Some("latest"));
+    assert_eq!((&one.fixed, &one.defined), (&second.fixed, &second.defined));
+    let before = ledger.get(Counter::ReadBytes);
+    let both = read(None);
+    // What both snapshots hold is read once and counted twice.
+    assert_eq!(ledger.get(Counter::ReadBytes), 2 * before);
+    let ways = |survey: &Survey| [&survey.fixed[..], &survey.defined[..]].concat();
+    for ((both, first), second) in ways(&both).iter().zip(ways(&first)).zip(ways(&second)) {
+        assert_eq!(
+            (both.items, both.bytes),
+            (first.items + second.items, first.bytes + second.bytes)
+        );
+        assert_eq!(
+            (both.distinct_items, both.distinct_bytes),
+            (second.distinct_items, second.distinct_bytes)
+        );
+    }
+    ledger.assert_clean();
+}
+
+#[test]
+fn stats_name_content_that_cannot_be_read() {
+    let site = Site::new(2, 0);
+    fs::write(site.source().join("a"), noise(1, 200_000)).unwrap();
+    site.save();
+    let options = stats::Options { snapshot: None, read_data: true, limits: limits() };
+    let ledger = Ledger::new();
+    let store = site.store_with_faults("op=read,room=packs,after=6,error=EIO");
+    let found = stats::run(&store, &options, &ledger.monitor);
+    assert!(found.is_err() || !ledger.losses().is_empty(), "{:?}", ledger.seen());
 }

@@ -1,3 +1,4 @@
+use super::text::MAX_ERROR;
 use super::*;
 use proptest::prelude::*;
 

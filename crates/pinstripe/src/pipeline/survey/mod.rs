@@ -1,0 +1,155 @@
+//! What dedup of every sort would save: on a tree that is not backed up, or on the content of
+//! snapshots. Read by many threads, nothing stored.
+//!
+//! ```text
+//! caller (walks) -> jobs of files -> readers, which cut and hash in every way -> shared counts
+//! ```
+//! Invariants: each inode is counted once; memory is bounded whatever the tree holds, and where that
+//! makes a number an estimate, the number says so. Never writes anything.
+
+mod slicer;
+mod stored;
+
+use std::collections::HashSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crossbeam_channel::{Receiver, bounded};
+use rustix::io::Errno;
+
+pub use stored::{StoredFile, survey_stored};
+
+use slicer::{Counts, Slicer};
+
+use crate::dedup::distinct::{Count, key_of};
+use crate::error::{Error, Kind, Result};
+use crate::format::meta::FileKind;
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::limits::Limits;
+use crate::source::{SourceFile, open_directory};
+use crate::walk::{Item, Options, Walker};
+
+/// Lengths of blocks, and averages of content-defined chunks, that are held side by side.
+pub const LENGTHS: [u32; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+/// What was found. Every count is of the same content.
+#[derive(Debug, Clone, Default)]
+pub struct Survey {
+    /// Files with the same name, length and content are one.
+    pub by_name: Count,
+    /// Files with the same content are one.
+    pub by_content: Count,
+    /// Equal blocks are one, by [`LENGTHS`].
+    pub fixed: Vec<Count>,
+    /// Equal content-defined chunks are one, by [`LENGTHS`] as averages.
+    pub defined: Vec<Count>,
+    /// Bytes of distinct chunks of 64 KiB that were compressed to see how well that goes.
+    pub tried_bytes: u64,
+    /// What they became.
+    pub compressed_bytes: u64,
+}
+
+/// Reads everything at and below `path`. What cannot be read is a loss in the ledger.
+///
+/// # Errors
+/// When `path` cannot be looked at.
+pub fn survey(path: &Path, options: Options, limits: Limits, monitor: &Monitor) -> Result<Survey> {
+    let (root, name) = match (open_directory(path), path.parent(), path.file_name()) {
+        (Ok(root), ..) => (root, Vec::new()),
+        (Err(error), Some(parent), Some(name))
+            if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) =>
+        {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            (open_directory(parent)?, name.as_bytes().to_vec())
+        }
+        (Err(error), ..) => return Err(error),
+    };
+    let walker = Walker::new(path, path.as_os_str().as_bytes().to_vec(), options)?;
+    let counts = Counts::new(limits)?;
+    std::thread::scope(|scope| {
+        let (files, queue) = bounded::<Vec<u8>>(1024);
+        for _ in 0..limits.workers {
+            let (queue, counts, root) = (queue.clone(), &counts, &root);
+            scope.spawn(move || read_all(&queue, root.as_fd(), path, counts, monitor));
+        }
+        drop(queue);
+        let mut linked = HashSet::new();
+        for batch in walker.batches() {
+            for item in batch.iter() {
+                match item {
+                    Item::Trouble(trouble) => monitor.loss(path, trouble.error.duplicate()),
+                    Item::Found(found) => {
+                        monitor.add(Counter::WalkedEntries, 1);
+                        let stat = found.stat;
+                        let is_first = stat.links < 2 || linked.insert(stat.identity());
+                        if stat.kind == FileKind::File && is_first {
+                            let below = if found.path.is_empty() {
+                                name.clone()
+                            } else {
+                                found.path.to_vec()
+                            };
+                            // The readers are gone only when one panicked.
+                            let _ = files.send(below);
+                        }
+                    }
+                }
+            }
+        }
+    });
+    Ok(counts.into_survey())
+}
+
+fn read_all(
+    queue: &Receiver<Vec<u8>>,
+    root: BorrowedFd<'_>,
+    shown: &Path,
+    counts: &Counts,
+    monitor: &Monitor,
+) {
+    let mut slicer = match Slicer::new(counts) {
+        Ok(slicer) => slicer,
+        Err(error) => return monitor.loss(shown, error),
+    };
+    for path in queue {
+        if let Err(error) = read(&mut slicer, root, &path, monitor) {
+            monitor.loss(shown.join(crate::beneath::shown(&path)), error);
+        }
+    }
+}
+
+fn read(
+    slicer: &mut Slicer<'_>,
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    monitor: &Monitor,
+) -> Result<()> {
+    let file = SourceFile::open(root, path)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut data_bytes = 0;
+    for run in file.data_extents()? {
+        data_bytes += run.end - run.start;
+        hasher.update(&run.start.to_le_bytes());
+        let mut at = run.start;
+        slicer.begin(run);
+        while !slicer.is_done() {
+            let room = slicer.room();
+            let read = file.read_at(at, room)?;
+            if read < room.len() {
+                let error = Error::new(Kind::Changed, "became shorter while it was read");
+                return Err(error.expected(at + room.len() as u64, at + read as u64));
+            }
+            monitor.add(Counter::ReadBytes, read as u64);
+            hasher.update(room);
+            at += read as u64;
+            slicer.cut();
+        }
+    }
+    hasher.update(&file.stat().size_bytes.to_le_bytes());
+    let content = key_of(hasher.finalize().as_bytes());
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    hasher.update(name);
+    let with_name = key_of(hasher.finalize().as_bytes());
+    slicer.counts().add_file(with_name, content, data_bytes);
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! The content of snapshots, read back and cut in every way.
+//!
+//! Files with the same content are read once, however many snapshots hold them: what they add is
+//! remembered, as long as there is room for that, and added again. Files go to readers several at a
+//! time and in the order of the tree, since neighbours share records.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::Survey;
+use super::slicer::{Counts, Slicer, WAYS};
+use crate::error::{Error, Kind, Result};
+use crate::format::record::ChunkRow;
+use crate::monitor::{Counter, Monitor};
+use crate::pipeline::stream::Origin;
+use crate::store::packs::ChunkReader;
+
+/// Chunks and files of one job at most.
+const JOB_CHUNKS: usize = 1024;
+const JOB_FILES: usize = 64;
+/// Bytes of what is remembered of one content, with what the map needs around it.
+const TALLY_BYTES: u64 = 160;
+
+/// A regular file of a snapshot.
+pub struct StoredFile {
+    /// What it is called, for messages.
+    pub path: Vec<u8>,
+    /// What tells its content from others.
+    pub content: u64,
+    /// Where it has data.
+    pub runs: Vec<Range<u64>>,
+    /// The chunks of that data, in order.
+    pub rows: Vec<ChunkRow>,
+}
+
+/// What one content adds, and how often it was met.
+#[derive(Default)]
+struct Tally {
+    items: [u64; WAYS],
+    bytes: u64,
+    times: u64,
+}
+
+type Tallies = Mutex<HashMap<u64, Tally>>;
+
+/// Reads every file that `produce` gives, on threads of its own. Returns what `produce` does, and
+/// the counts of blocks and chunks; whole files are counted by whoever knows their names. What
+/// cannot be read is a loss in the ledger, and counts for nothing.
+///
+/// # Errors
+/// Those of `produce`.
+pub fn survey_stored<R>(
+    origin: Origin<'_>,
+    monitor: &Monitor,
+    produce: impl FnOnce(&mut dyn FnMut(StoredFile)) -> Result<R>,
+) -> Result<(R, Survey)> {
+    let counts = Counts::new(origin.limits)?;
+    let tallies = Tallies::default();
+    let most = (origin.limits.ahead_bytes() / TALLY_BYTES) as usize;
+    let produced = std::thread::scope(|scope| {
+        let (jobs, queue) = bounded::<Vec<StoredFile>>(2 * origin.limits.workers);
+        for _ in 0..origin.limits.workers {
+            let (queue, counts, tallies) = (queue.clone(), &counts, &tallies);
+            scope.spawn(move || read_all(&queue, origin, counts, tallies, monitor));
+        }
+        drop(queue);
+        let (mut job, mut chunks) = (Vec::new(), 0);
+        let produced = produce(&mut |file| {
+            {
+                let mut tallies = lock(&tallies);
+                if let Some(tally) = tallies.get_mut(&file.content) {
+                    tally.times += 1;
+                    return;
+                }
+                if tallies.len() < most {
+                    tallies.insert(file.content, Tally::default());
+                }
+            }
+            chunks += file.rows.len();
+            job.push(file);
+            if job.len() >= JOB_FILES || chunks >= JOB_CHUNKS {
+                chunks = 0;
+                send(&jobs, std::mem::take(&mut job));
+            }
+        });
+        send(&jobs, job);
+        produced
+    })?;
+    for tally in lock(&tallies).values().filter(|tally| tally.times > 0) {
+        for (way, items) in tally.items.iter().enumerate() {
+            counts.add_again(way, tally.times * items, tally.times * tally.bytes);
+        }
+    }
+    Ok((produced, counts.into_survey()))
+}
+
+fn send(jobs: &Sender<Vec<StoredFile>>, job: Vec<StoredFile>) {
+    // The readers are gone only when one panicked.
+    let _ = jobs.send(job);
+}
+
+fn read_all(
+    queue: &Receiver<Vec<StoredFile>>,
+    origin: Origin<'_>,
+    counts: &Counts,
+    tallies: &Tallies,
+    monitor: &Monitor,
+) {
+    let mut chunks = ChunkReader::new(origin.packs, origin.index);
+    let mut slicer = match Slicer::new(counts) {
+        Ok(slicer) => slicer,
+        Err(error) => return monitor.loss("snapshots", error),
+    };
+    for file in queue.iter().flatten() {
+        slicer.take_items();
+        match read(&file, &mut chunks, &mut slicer, monitor) {
+            Ok(bytes) => {
+                if let Some(tally) = lock(tallies).get_mut(&file.content) {
+                    (tally.items, tally.bytes) = (slicer.take_items(), bytes);
+                }
+            }
+            Err(error) => monitor.loss(crate::beneath::shown_from_root(&file.path), error),
+        }
+    }
+}
+
+/// Cuts one file; returns how many bytes of data it has.
+fn read(
+    file: &StoredFile,
+    chunks: &mut ChunkReader<'_>,
+    slicer: &mut Slicer<'_>,
+    monitor: &Monitor,
+) -> Result<u64> {
+    let mut bytes = 0;
+    let mut rows = file.rows.iter();
+    let mut chunk = Vec::new();
+    let mut given = 0;
+    for run in &file.runs {
+        bytes += run.end - run.start;
+        slicer.begin(run.clone());
+        while !slicer.is_done() {
+            let mut room = slicer.room();
+            while !room.is_empty() {
+                if given == chunk.len() {
+                    let row = rows.next().ok_or_else(|| {
+                        Error::new(Kind::Corrupt, "a file's chunks do not add up")
+                    })?;
+                    (chunk, given) = (chunks.read(&row.id)?, 0);
+                    continue;
+                }
+                let part = room.len().min(chunk.len() - given);
+                room[..part].copy_from_slice(&chunk[given..given + part]);
+                room = &mut room[part..];
+                given += part;
+                monitor.add(Counter::ReadBytes, part as u64);
+            }
+            slicer.cut();
+        }
+    }
+    Ok(bytes)
+}
+
+fn lock(tallies: &Tallies) -> MutexGuard<'_, HashMap<u64, Tally>> {
+    tallies.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
