@@ -161,12 +161,26 @@ impl Pinstripe {
     /// # Errors
     /// When there is none.
     pub fn told(&self, name: &str, key: &str) -> Result<f64> {
+        let value = self.summary(name, key)?;
+        value.as_f64().ok_or_else(|| format!("{name}: '{key}' is no number: {value}"))
+    }
+
+    /// The same of a text.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn told_text(&self, name: &str, key: &str) -> Result<String> {
+        let value = self.summary(name, key)?;
+        value.as_str().map(str::to_owned).ok_or_else(|| format!("{name}: '{key}' is no text"))
+    }
+
+    fn summary(&self, name: &str, key: &str) -> Result<serde_json::Value> {
         let path = self.logs.join(format!("{name}.out"));
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let summary: Option<serde_json::Value> =
             text.lines().next_back().and_then(|line| serde_json::from_str(line).ok());
-        let number = summary.as_ref().and_then(|summary| summary[key].as_f64());
-        number.ok_or_else(|| format!("{}: its last line has no number '{key}'", path.display()))
+        let value = summary.and_then(|mut summary| Some(summary.get_mut(key)?.take()));
+        value.ok_or_else(|| format!("{}: its last line has no '{key}'", path.display()))
     }
 
     /// Moves one member's directory away, another one in each round; never the one that names the

@@ -6,6 +6,7 @@
 //! encrypted; against restic both are opened by a password, else pinstripe by a key file, as the
 //! store that it makes when it is told nothing. Making stores and data is not measured.
 
+mod collect;
 mod crowd;
 mod rebuild;
 mod seal;
@@ -23,8 +24,8 @@ use crate::table::Table;
 use crate::tools::{Pinstripe, Restic};
 
 /// What it measures, and its arguments.
-pub const ABOUT: &str = "many writers, small files, sealing, a lost member: --work DIR (20 GB free), \
-                         --only crowd|small|seal|rebuild, --rounds N, --files N, --size SIZE, \
+pub const ABOUT: &str = "many writers, small files, sealing, a lost member, gc: --work DIR (20 GB free), \
+                         --only crowd|small|seal|rebuild|gc, --rounds N, --files N, --size SIZE, \
                          --restic FILE, --pinstripe FILE";
 
 /// One table.
@@ -38,6 +39,7 @@ const PARTS: &[Part] = &[
     Part { name: "small", measure: small::measure },
     Part { name: "seal", measure: seal::measure },
     Part { name: "rebuild", measure: rebuild::measure },
+    Part { name: "gc", measure: collect::measure },
 ];
 
 /// Measures all, or what `--only` names.
