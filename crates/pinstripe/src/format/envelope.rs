@@ -91,6 +91,11 @@ pub fn close_version(object: Object, version: u16, body: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Whether bytes say that they are an object of this kind, sound or not.
+pub fn is_of(object: Object, bytes: &[u8]) -> bool {
+    bytes.get(MAGIC.len()) == Some(&(object as u8))
+}
+
 /// Takes the body out of its frame, of an object that has had one version only.
 ///
 /// # Errors

@@ -6,98 +6,25 @@
 //! count; a ring's name follows from its generation, so of two rotations at once one wins.
 //! Nothing is sealed before the current ring and its slots stand on every present member.
 
+mod room;
+
 use std::collections::BTreeMap;
+
+pub use room::{KeyRoom, judge_key_object};
 
 use super::{Store, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeyRing, KeySlot};
-use crate::format::keys::Keys;
+use crate::format::keys::{GENERATIONS_MAX, Keys};
 use crate::format::label::Encryption;
 use crate::member::{ExtentName, Member, Room};
 use crate::seal::{Credential, NewSlot, Opener, RootKey, locked, unwrap};
-
-/// What the key rooms of the present members hold together.
-#[derive(Debug, Default)]
-pub struct KeyRoom {
-    /// Sound rings by generation, with their bytes.
-    rings: BTreeMap<u32, (KeyRing, Vec<u8>)>,
-    /// Sound slots by name, with their bytes.
-    slots: BTreeMap<[u8; 16], (KeySlot, Vec<u8>)>,
-    /// Objects of which no present member has a sound copy.
-    pub damaged: Vec<(ExtentName, Error)>,
-}
 
 /// How a store was unlocked; kept to add slots and to rotate.
 pub(super) struct Unlocked {
     keys: Keys,
     root: RootKey,
     generation: u32,
-}
-
-impl KeyRoom {
-    /// The ring that counts and its slots, oldest first. `None` when there is no pair of both.
-    pub fn current(&self) -> Option<(&KeyRing, Vec<&KeySlot>)> {
-        self.rings.values().rev().find_map(|(ring, _)| {
-            let mut slots: Vec<_> = (self.slots.values())
-                .map(|(slot, _)| slot)
-                .filter(|slot| slot.ring_commitment == ring.commitment)
-                .collect();
-            slots.sort_by_key(|slot| (slot.created_seconds, &slot.label, slot.id));
-            (!slots.is_empty()).then_some((ring, slots))
-        })
-    }
-
-    /// Names and bytes of what counts: what every member must have. The ring comes last.
-    pub fn wanted(&self) -> Vec<(ExtentName, &[u8])> {
-        let Some((ring, slots)) = self.current() else { return Vec::new() };
-        let slots = slots.iter().map(|slot| {
-            let (_, bytes) = &self.slots[&slot.id];
-            (ExtentName::In(Room::Keys, slot.id), bytes.as_slice())
-        });
-        let (_, bytes) = &self.rings[&ring.generation];
-        let name = KeyRing::name(ring.store, ring.generation);
-        slots.chain([(ExtentName::In(Room::Keys, name), bytes.as_slice())]).collect()
-    }
-
-    /// Names of what counts no more: other slots first, then the rings of earlier generations.
-    fn stale(&self) -> Vec<ExtentName> {
-        let Some((ring, _)) = self.current() else { return Vec::new() };
-        let slots = self.slots.values().map(|(slot, _)| slot);
-        // Slots of the next generation may be those of a rotation that is going on.
-        let slots = slots.filter(|slot| {
-            slot.ring_commitment != ring.commitment && slot.generation <= ring.generation
-        });
-        let rings = self.rings.values().map(|(ring, _)| ring);
-        let rings = rings.filter(|other| other.generation < ring.generation);
-        slots
-            .map(|slot| slot.id)
-            .chain(rings.map(|ring| KeyRing::name(ring.store, ring.generation)))
-            .map(|id| ExtentName::In(Room::Keys, id))
-            .collect()
-    }
-}
-
-/// Whether these bytes are a key object of the store under this name.
-///
-/// # Errors
-/// What is wrong with them.
-pub fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
-    let wrong = || Err(Error::new(Kind::Corrupt, "this key object belongs elsewhere"));
-    let config = &store.config;
-    if config.encryption == Encryption::None {
-        let keys = Keys::decode(bytes)?;
-        let is_ours = store.keys.as_ref().is_none_or(|ours| *ours == keys);
-        return if keys.store == config.store && is_ours { Ok(()) } else { wrong() };
-    }
-    let (owner, name) = match KeySlot::decode(bytes) {
-        Ok(slot) => (slot.store, slot.id),
-        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-        Err(_) => {
-            let ring = KeyRing::decode(bytes)?;
-            (ring.store, KeyRing::name(ring.store, ring.generation))
-        }
-    };
-    if (owner, name) == (config.store, id) { Ok(()) } else { wrong() }
 }
 
 impl Store {
@@ -186,13 +113,17 @@ impl Store {
         }
         let room = self.key_room()?;
         let Some((ring, slots)) = room.current() else {
-            let mut damaged = room.damaged.into_iter().map(|(_, error)| error);
-            return Err(damaged.next().unwrap_or_else(|| {
-                Error::new(Kind::Corrupt, "no member has a key ring with a slot that opens it")
-                    .advice(
-                        "attach the members that are absent; without the keys nothing can be read",
-                    )
-            }));
+            let what = "no key ring with a slot that opens it is sound on any member";
+            let wrong = match room.damaged.first() {
+                Some((name, error)) => {
+                    Error::new(Kind::Corrupt, format!("{what}: {}", error.what())).at(name.path())
+                }
+                None => Error::new(Kind::Corrupt, what),
+            };
+            return Err(wrong.advice(
+                "attach the members that are absent, or put back a copy of what lies in a member's \
+                 keys/; without the keys nothing can be read",
+            ));
         };
         let mut unsound: Vec<Error> = Vec::new();
         for slot in slots {
@@ -272,7 +203,7 @@ impl Store {
         Ok(slot)
     }
 
-    /// Removes a slot of the current ring. Whoever knew its password may have kept the root key:
+    /// Removes a slot of the current ring, or one that is damaged on all members. Whoever knew its password may have kept the root key:
     /// only a rotation shuts them out of what is written later.
     ///
     /// # Errors
@@ -282,11 +213,12 @@ impl Store {
         self.refuse_absent("a slot removed now would come back with it")?;
         let room = self.key_room()?;
         let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
-        if !slots.iter().any(|slot| slot.id == id) {
+        let is_damaged = room.damaged_slots(self.config.store).any(|damaged| damaged == id);
+        if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
             return Err(Error::new(Kind::NotFound, "there is no such key slot")
                 .advice("list them with: pinstripe key list"));
         }
-        if slots.len() == 1 {
+        if !is_damaged && slots.len() == 1 {
             return Err(Error::new(Kind::Refused, "this is the last key slot")
                 .advice("nothing could ever be read again; add another first: pinstripe key add"));
         }
@@ -307,9 +239,9 @@ impl Store {
         self.refuse_absent("its old keys would not be replaced")?;
         let (unlocked, _) = self.current_ring()?;
         let mut keys = unlocked.keys.clone();
-        if keys.seals.len() >= crate::format::keys::GENERATIONS_MAX {
+        if keys.seals.len() >= GENERATIONS_MAX {
             return Err(Error::new(Kind::Refused, "the keys were rotated too often")
-                .expected(crate::format::keys::GENERATIONS_MAX, keys.seals.len() + 1));
+                .expected(GENERATIONS_MAX, keys.seals.len() + 1));
         }
         keys.seals.push(crate::id::random()?);
         let root = RootKey::generate()?;
@@ -378,16 +310,5 @@ impl Store {
             }
         }
         self.present().try_for_each(|(_, member)| member.sync())
-    }
-}
-
-impl KeyRoom {
-    /// Keeps the bytes of a sound object.
-    fn keep(&mut self, bytes: Vec<u8>) {
-        if let Ok(slot) = KeySlot::decode(&bytes) {
-            self.slots.insert(slot.id, (slot, bytes));
-        } else if let Ok(ring) = KeyRing::decode(&bytes) {
-            self.rings.insert(ring.generation, (ring, bytes));
-        }
     }
 }

@@ -181,6 +181,40 @@ fn a_damaged_slot_is_told_and_the_others_still_open() {
     let ledger = Ledger::new();
     assert_eq!(ops::key::list(&site.locked_store(), &ledger.monitor).unwrap().len(), 1);
     assert_eq!(ledger.warnings().len(), 1);
+    assert!(ledger.warnings()[0].text.contains("key slot"), "{:?}", ledger.warnings());
+    // Nothing can mend it: check says so until it is removed.
+    let ledger = Ledger::new();
+    let found = check(&site.store(), false, &ledger);
+    assert_eq!((found.repairable, found.lost, ledger.losses().len()), (0, 1, 1));
+    assert!(ledger.losses()[0].text.contains("the checksum does not match"), "{:?}", ledger.seen());
+    let (removed, sound) = ops::key::remove(&site.store(), &added.slot[..8]).unwrap();
+    assert_eq!((removed, sound), (added.slot, None));
+    assert_whole(&site.store());
+    let ring = fs::read_dir(site.members[0].join("keys")).unwrap().map(|it| it.unwrap().path());
+    let ring = ring.filter(|it| fs::read(it).unwrap()[8] == 2).collect::<Vec<_>>();
+    let ring = ring[0].file_name().unwrap().to_str().unwrap();
+    let refused = ops::key::remove(&site.store(), ring).unwrap_err();
+    assert_eq!(refused.kind(), Kind::NotFound, "a ring is no slot");
+}
+
+#[test]
+fn without_any_sound_slot_it_is_said_why_nothing_opens() {
+    let site = Site::new(2, 1);
+    for member in &site.members {
+        for file in fs::read_dir(member.join("keys")).unwrap().map(|it| it.unwrap().path()) {
+            let mut bytes = fs::read(&file).unwrap();
+            if bytes[8] == 4 {
+                bytes[60] ^= 1;
+                fs::write(file, bytes).unwrap();
+            }
+        }
+    }
+    for credential in [credential(), password("any")] {
+        let error = site.locked_store().unlock(&credential).err().unwrap();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.to_string().contains("the checksum does not match"), "{error}");
+        assert!(error.advice_text().unwrap().contains("put back a copy"), "{error:?}");
+    }
 }
 
 #[test]
