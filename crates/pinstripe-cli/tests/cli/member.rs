@@ -15,10 +15,11 @@ fn a_member_joins_and_others_leave() {
     assert_eq!(stand.run("member rebalance --dry-run --store m0").code, 0);
     assert_eq!(stand.tell("member remove 1 --store m0").code, 0);
     assert_eq!(stand.tell("members --store m0").code, 0);
-    assert_eq!(stand.tell("member replace 2 --to m5 --store m0").code, 0);
+    assert_eq!(stand.tell("member replace 2 --to m5 --store m0").code, 14);
+    assert_eq!(stand.tell("member replace 2 --to m5 --same-disk --store m0").code, 0);
     stand.act("rm -r m3", || fs::remove_dir_all(stand.path("m3")).unwrap());
     assert_eq!(stand.tell("member remove 3 --store m0").code, 14);
-    assert_eq!(stand.tell("member replace 3 --to m6 --store m0").code, 0);
+    assert_eq!(stand.tell("member replace 3 --to m6 --same-disk --store m0").code, 0);
     assert_eq!(stand.tell("member replace 3 --to m7 --store m0").code, 2);
     assert_eq!(stand.tell("check --read-data --store m6").code, 0);
     assert_eq!(stand.run("restore latest:{}/src --to out --store m4").code, 0);

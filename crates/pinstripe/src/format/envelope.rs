@@ -43,6 +43,8 @@ pub enum Object {
     Forgotten = 7,
     /// What scrub verified when.
     Scrub = 8,
+    /// A key slot that opens nothing any more.
+    RemovedSlot = 9,
 }
 
 impl Object {
@@ -65,6 +67,7 @@ impl Object {
             Object::Gc => "gc object",
             Object::Forgotten => "mark of a forgotten snapshot",
             Object::Scrub => "scrub state",
+            Object::RemovedSlot => "removed key slot",
         }
     }
 }

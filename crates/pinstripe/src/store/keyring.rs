@@ -1,10 +1,9 @@
-//! Key rings and slots on the members: which count, opening them, and changing them.
+//! Key rings and slots on the members: opening them, and changing them.
 //!
-//! Invariants: the ring of the highest generation that a slot speaks of is the current one, and
-//! only its slots open the store, so a member that comes back with slots of before a rotation
-//! revives none of them. Slots are put before the ring they speak of, which alone makes them
-//! count; a ring's name follows from its generation, so of two rotations at once one wins.
-//! Nothing is sealed before the current ring and its slots stand on every present member.
+//! Invariants: slots are put before the ring they speak of, which alone makes them count; a ring's
+//! name follows from its generation, so of two rotations at once one wins. A slot is removed by an
+//! object that says so, and goes when that stands on every member. Nothing is sealed before the
+//! current ring and its slots stand on every present member.
 
 mod room;
 
@@ -17,6 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeyRing, KeySlot};
 use crate::format::keys::{GENERATIONS_MAX, Keys};
 use crate::format::label::Encryption;
+use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Member, Room};
 use crate::seal::{Credential, NewSlot, Opener, RootKey, locked, unwrap};
 
@@ -166,7 +166,10 @@ impl Store {
         if self.config.encryption == Encryption::None {
             return Ok(());
         }
-        let room = self.key_room()?;
+        self.spread(&self.key_room()?)
+    }
+
+    fn spread(&self, room: &KeyRoom) -> Result<()> {
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (_, member) in self.present() {
             for (name, bytes) in room.wanted() {
@@ -199,20 +202,23 @@ impl Store {
         let (ring, _) = room.current().ok_or_else(locked)?;
         let slot = new.wrap(&unlocked.root, ring)?;
         self.put_everywhere(ExtentName::In(Room::Keys, slot.id), &slot.encode())?;
-        self.remove_stale()?;
+        self.remove_stale_keys()?;
         Ok(slot)
     }
 
-    /// Removes a slot of the current ring, or one that is damaged on all members. Whoever knew its password may have kept the root key:
-    /// only a rotation shuts them out of what is written later.
+    /// Removes a slot of the current ring, or one that is damaged on all members. Whoever knew its
+    /// password may have kept the root key: only a rotation shuts them out of what is written later.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
-    /// members are absent; those of the members.
+    /// members are absent, [`Kind::Busy`] when another removal was first; those of the members.
     pub fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
-        self.refuse_absent("a slot removed now would come back with it")?;
+        self.refuse_absent("it would not hear that the slot was removed")?;
         let room = self.key_room()?;
-        let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
+        let (ring, slots) = room.current().ok_or_else(|| {
+            Error::new(Kind::Refused, "no sound key slot would be left")
+                .advice("put back a copy of what lies in a member's keys/ first")
+        })?;
         let is_damaged = room.damaged_slots(self.config.store).any(|damaged| damaged == id);
         if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
             return Err(Error::new(Kind::NotFound, "there is no such key slot")
@@ -222,11 +228,23 @@ impl Store {
             return Err(Error::new(Kind::Refused, "this is the last key slot")
                 .advice("nothing could ever be read again; add another first: pinstripe key add"));
         }
-        for (_, member) in self.present() {
-            member.delete(ExtentName::In(Room::Keys, id))?;
-            member.sync()?;
+        let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
+        let (name, bytes) = (ExtentName::In(Room::Keys, removed.own_name()), removed.encode());
+        let (_, first) = self.present().next().ok_or_else(locked)?;
+        first.put(name, &bytes).map_err(|error| match error.kind() {
+            Kind::Exists => Error::new(Kind::Busy, "another removal of a key slot was first")
+                .advice("nothing was changed; look with 'pinstripe key list' and run it again"),
+            _ => error,
+        })?;
+        for (_, member) in self.present().skip(1) {
+            match member.put(name, &bytes) {
+                // Somebody spreads keys already.
+                Err(error) if error.kind() == Kind::Exists => {}
+                put => put?,
+            }
         }
-        self.remove_stale()
+        self.delete_all(ExtentName::In(Room::Keys, id))?;
+        self.remove_stale_keys()
     }
 
     /// Makes a further generation of seal keys under a new root key, with one slot. Slots of before
@@ -259,7 +277,7 @@ impl Store {
         self.opener = Opener::new(&keys);
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked { keys, root, generation: ring.generation });
-        self.remove_stale().map_err(|error| {
+        self.remove_stale_keys().map_err(|error| {
             error.advice("the new password or key file is in force; 'pinstripe repair' ends this")
         })?;
         Ok(slot)
@@ -300,10 +318,17 @@ impl Store {
         self.present().try_for_each(|(_, member)| member.put(name, bytes))
     }
 
-    /// Removes slots and rings that count no more, when the current ones stand everywhere.
-    fn remove_stale(&self) -> Result<()> {
-        self.spread_keys()?;
+    /// Removes slots and rings that count no more, when what counts stands everywhere.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub fn remove_stale_keys(&self) -> Result<()> {
+        if self.config.encryption == Encryption::None {
+            return Ok(());
+        }
+        // What goes is judged by what was spread: a rotation in between would make it wrong.
         let room = self.key_room()?;
+        self.spread(&room)?;
         for name in room.stale() {
             for (_, member) in self.present() {
                 member.delete(name)?;

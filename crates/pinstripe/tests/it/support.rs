@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use pinstripe::error::{Kind, Result};
 use pinstripe::fault::Plan;
 use pinstripe::format::key_ring::KdfCosts;
+use pinstripe::format::session::Process;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{Room, Step, Steps};
 use pinstripe::monitor::{Counter, Monitor, Observer, Problem, Severity};
@@ -37,6 +38,34 @@ impl Steps for NoWait {
             Step::SyncFile(_) | Step::SyncDirectory(_) => Ok(()),
             _ => act(),
         }
+    }
+}
+
+/// Does something once, before a file first gets its name in a directory of this name.
+pub struct Meanwhile<'a> {
+    directory: &'a str,
+    act: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
+}
+
+impl<'a> Meanwhile<'a> {
+    pub fn new(directory: &'a str, act: impl FnOnce() + Send + 'a) -> Arc<Self> {
+        Arc::new(Meanwhile { directory, act: Mutex::new(Some(Box::new(act))) })
+    }
+}
+
+impl Steps for Meanwhile<'_> {
+    fn take(
+        &self,
+        step: &Step<'_>,
+        act: &mut dyn FnMut() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        if let Step::Rename { to, .. } = step
+            && to.components().any(|part| part.as_os_str() == self.directory)
+            && let Some(meanwhile) = self.act.lock().unwrap().take()
+        {
+            meanwhile();
+        }
+        NoWait.take(step, act)
     }
 }
 
@@ -185,17 +214,25 @@ impl Site {
     }
 
     pub fn init(&self, parity: u8, chunking: &str, steps: Arc<dyn Steps>) -> Result<()> {
+        let seal =
+            if self.sealed { ops::init::Seal::with(new_slot()) } else { ops::init::Seal::none() };
+        self.init_sealed(parity, chunking, seal, steps)
+    }
+
+    pub fn init_sealed(
+        &self,
+        parity: u8,
+        chunking: &str,
+        seal: ops::init::Seal,
+        steps: Arc<dyn Steps>,
+    ) -> Result<()> {
         let options = ops::init::Options {
             members: self.members.clone(),
             parity,
             strip_bytes: STRIP_BYTES,
             chunking: chunking.parse().unwrap(),
             codec: "zstd:1".parse().unwrap(),
-            seal: if self.sealed {
-                ops::init::Seal::with(new_slot())
-            } else {
-                ops::init::Seal::none()
-            },
+            seal,
             same_disk: true,
             now_seconds: 0,
         };
@@ -231,8 +268,25 @@ impl Site {
     }
 
     pub fn open(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
+        self.open_as(member, faults, steps, None)
+    }
+
+    /// As a process that all others take for dead, as it is once it was cut off.
+    pub fn open_doomed(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
+        let own = pinstripe::process::own();
+        let doomed = Process { started_ticks: own.started_ticks + 1, ..own };
+        self.open_as(member, faults, steps, Some(doomed))
+    }
+
+    fn open_as(
+        &self,
+        member: usize,
+        faults: &str,
+        steps: Arc<dyn Steps>,
+        process: Option<Process>,
+    ) -> Result<Store> {
         let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
-        let options = OpenOptions { faults, steps: Some(steps), ..OpenOptions::default() };
+        let options = OpenOptions { faults, steps: Some(steps), process };
         let mut store = Store::open_with(&self.members[member], options)?;
         store.unlock(&credential())?;
         Ok(store)

@@ -139,7 +139,7 @@ impl World {
         let here = |health: &Health| health.place == Where::Here;
         let through = self.health.iter().position(sound);
         let through = through.or_else(|| self.health.iter().position(here)).expect("one is here");
-        self.site.open(through, faults, steps)
+        self.site.open_doomed(through, faults, steps)
     }
 
     /// The store's number of a member: a new one gets a number that no other ever had.
@@ -406,17 +406,14 @@ impl World {
         }
     }
 
-    /// A repair ended well: what is here is whole again, or is after one more: what one repair
-    /// has put in order can show the next one a slot that had no member.
+    /// A repair ended well: what is here is whole again.
     fn repaired(&mut self, lost_extents: u64) {
-        if lost_extents == 0 && check(&self.store(), true, &Ledger::new()).repairable > 0 {
-            repair(&mut self.store(), &Ledger::new());
-        }
         assert!(lost_extents == 0 || self.untidy, "{lost_extents} extents lost");
         for health in self.health.iter_mut().filter(|health| health.place == Where::Here) {
             health.hurt = false;
         }
-        self.untidy = lost_extents > 0;
+        // What a cut-off left on a member that is away comes back with it.
+        self.untidy = lost_extents > 0 || (self.untidy && self.absent() > 0);
         let listed = self.listed(&self.store());
         for kept in &mut self.kept {
             kept.firm |= listed.contains(&kept.snapshot);

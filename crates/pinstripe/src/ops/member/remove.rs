@@ -7,7 +7,7 @@ use crate::format::label::MemberState;
 use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
-use crate::store::{Store, geometry_over};
+use crate::store::{Claim, Store, geometry_over};
 
 /// Times that the member is looked at again for what others laid there meanwhile.
 const PASSES: usize = 16;
@@ -36,8 +36,9 @@ pub fn remove(
     limits: &Limits,
     monitor: &Monitor,
 ) -> Result<Removed> {
+    let claim = store.claim()?;
     let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
-        finish_retiring(store, number)?;
+        finish_retiring(store, &claim, number)?;
         return Ok(Removed { members: takers(store).len(), ..Removed::default() });
     };
     if seat.member.is_none() {
@@ -51,8 +52,8 @@ pub fn remove(
     geometry_over(&store.config, members)?;
     let (moves, _) = plan_for(store, number, None)?;
     monitor.expect(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
-    let moved = empty(store, number, None, limits, monitor)?;
-    store.retire(number)?;
+    let moved = empty(store, &claim, number, None, limits, monitor)?;
+    store.retire(&claim, number)?;
     Ok(Removed { moved, members })
 }
 
@@ -98,6 +99,7 @@ pub(super) fn plan_for(
 /// that the member has left and does not commit.
 pub(super) fn empty(
     store: &mut Store,
+    claim: &Claim,
     number: usize,
     preferred: Option<usize>,
     limits: &Limits,
@@ -105,7 +107,7 @@ pub(super) fn empty(
 ) -> Result<Moved> {
     let mut moved = Moved::default();
     for state in [MemberState::Leaving, MemberState::Left] {
-        set_state(store, number, state)?;
+        set_state(store, claim, number, state)?;
         for pass in 0.. {
             let (moves, twins) = plan_for(store, number, preferred)?;
             if moves.is_empty() && twins.is_empty() {
@@ -115,9 +117,9 @@ pub(super) fn empty(
                 return Err(Error::new(Kind::Busy, "other processes keep writing to the member")
                     .advice("let the backups end that began before, then run this again"));
             }
-            moved += carry::moves(store, &moves, limits, monitor)?;
+            moved += carry::moves(store, claim, &moves, limits, monitor)?;
             for name in twins {
-                moved += carry::drop_copy(store, name, number)?;
+                moved += carry::drop_copy(store, claim, name, number)?;
             }
         }
     }

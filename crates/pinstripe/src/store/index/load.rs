@@ -286,11 +286,15 @@ impl Index<'_> {
 
     /// What a pack says of itself, unless an extent of it is missing on a member that is there.
     fn ask_if_whole(&self, set: SetId, extents: usize) -> Result<Option<SealedPack>> {
-        if extents < self.store.present().count() {
+        // A set on every member that the store ever had cannot need more.
+        if extents < self.store.seats.len() {
             let reader = open_set(self.store, ExtentName::pack(set), set);
-            // Sets over fewer members than there are now are whole with fewer extents.
-            let absent = self.store.absent().count();
-            if reader.map_or(true, |reader| extents + absent < reader.geometry().members()) {
+            // Sets over fewer members than there are now are whole with fewer extents, and those
+            // that were laid over more, one of which left too early, with no fewer than they had.
+            let needed = reader.map_or(self.store.present().count(), |reader| {
+                reader.geometry().members().saturating_sub(self.store.absent().count())
+            });
+            if extents < needed {
                 return Ok(None);
             }
         }
