@@ -156,6 +156,12 @@ impl Pinstripe {
         command
     }
 
+    /// Whether it has a verb.
+    pub fn knows(&self, verb: &str) -> bool {
+        let asked = Command::new(&self.program).args([verb, "--help"]).output();
+        asked.is_ok_and(|output| output.status.success())
+    }
+
     /// A number from the summary that the run of this name left in the logs.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use crate::targets::{Target, figure_row, figures};
 use crate::tools::Tool;
 use crate::trees;
 
+const TITLE: &str = "Deletion beside a backup";
 /// The backup may take so many times as long as alone.
 const RATIO: f64 = 1.1;
 /// What becomes garbage is so much of what is backed up beside.
@@ -36,6 +37,9 @@ struct Sources {
 }
 
 pub fn measure(settings: &Settings) -> Result<Table> {
+    if !settings.pinstripe()?.knows("gc") {
+        return Ok(figures(TITLE, "This pinstripe has no verb gc.".to_owned()));
+    }
     let tree = |seed, bytes, shared_eighths| {
         make_tree(&settings.work, Recipe { seed, bytes, shared_eighths })
     };
@@ -57,7 +61,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
         format_size(settings.bytes),
         settings.rounds,
     );
-    let mut table = figures("Deletion beside a backup", note);
+    let mut table = figures(TITLE, note);
     let mut row = |what: &str, value: &dyn Fn(&Round) -> f64, decimals, target| {
         let samples: Vec<f64> = rounds.iter().map(value).collect();
         figure_row(&mut table, what, &samples, decimals, target);
