@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::reader::SetReader;
 use super::report::{Damage, Part, ReadReport, Reason, Verification};
-use super::row::{Row, push_range};
+use super::row::{Buffers, Row, push_range};
 use crate::error::{Error, Result};
 use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 use crate::member::ExtentWriter;
@@ -28,9 +28,12 @@ impl SetReader {
 
         // Of each slot, whether some strip of it is beyond repair.
         let mut hopeless = vec![false; slots];
+        let mut buffers = Buffers::default();
         for row in 0..self.layout().rows() {
             let mut report = ReadReport::default();
-            self.verify_row(row, &mut report, &mut hopeless, &mut found);
+            let mut strips = Row::whole(self, row).with(buffers);
+            self.verify_row(row, &mut strips, &mut report, &mut hopeless, &mut found);
+            buffers = strips.into_buffers();
             found.fetched_bytes += report.fetched_bytes;
             progress(report.fetched_bytes);
         }
@@ -60,12 +63,14 @@ impl SetReader {
     /// beyond repair; those of the writer.
     pub fn rebuild_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<ReadReport> {
         let mut report = ReadReport::default();
+        let mut buffers = Buffers::default();
         writer.append(&self.expected_header(slot).encode())?;
         for row in 0..self.layout().rows() {
-            let mut strips = Row::whole(self, row);
+            let mut strips = Row::whole(self, row).with(buffers);
             let position = strips.position(slot);
             strips.heal(&[position], &mut report)?;
             writer.append(strips.bytes(position))?;
+            buffers = strips.into_buffers();
         }
         writer.append(&self.trailer().encode())?;
         Ok(report)
@@ -74,11 +79,11 @@ impl SetReader {
     fn verify_row(
         &self,
         row: u64,
+        strips: &mut Row<'_>,
         report: &mut ReadReport,
         hopeless: &mut [bool],
         found: &mut Verification,
     ) {
-        let strips = Row::whole(self, row);
         let lost = strips.survey(report);
         let repairable = lost.len() <= self.geometry().parity();
         if !repairable {
