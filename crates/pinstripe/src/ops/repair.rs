@@ -18,7 +18,7 @@ use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
-use crate::store::{Claim, Store, read_small, replace_small};
+use crate::store::{Claim, Store, deletion, read_small, replace_small};
 use crate::stripe::SetReader;
 
 /// What to repair.
@@ -203,12 +203,16 @@ fn repair_set(
         Ok(reader) => reader,
         // Not damaged, and nothing to be written over.
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+        Err(_) if deletion::is_going(store, name)? => return Ok(done),
         Err(error) => {
             lost(&mut done, name.path().into(), error);
             return Ok(done);
         }
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
+    if !verification.damage.is_empty() && deletion::is_going(store, name)? {
+        return Ok(done);
+    }
     // A member to be replaced had most likely the slot of its own number: the new one gets that.
     let mender = Mender { store, reader: &reader, claim: Some(claim) };
     let jobs = mender.plan(verification.damage.iter(), replaced);

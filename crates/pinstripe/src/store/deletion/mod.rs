@@ -157,6 +157,16 @@ pub fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     Ok(readable(store)?.going_packs())
 }
 
+/// Whether this is a pack that goes, maybe since somebody began to look at it: then what it lacks is
+/// no damage, and nothing of it is to be written again.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
+    let ExtentName::In(Room::Packs, id) = name else { return Ok(false) };
+    Ok(going_packs(store)?.contains(&SetId(id)))
+}
+
 /// Reads one object of deletion.
 ///
 /// # Errors
