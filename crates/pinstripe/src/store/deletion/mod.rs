@@ -232,14 +232,16 @@ pub fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Res
     remove_acks(store, condemnation, case)
 }
 
-/// Removes what is left of a condemnation that was carried out; its tombstone stays.
+/// Removes what is left of a condemnation that was carried out; its tombstone stays. In whatever
+/// order the rest goes, and should any of it come back: beside a tombstone it says nothing.
 ///
 /// # Errors
 /// Those of the members.
 pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
-    store.delete_all(step_name(condemnation, Step::Condemned))?;
-    store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
-    remove_acks(store, condemnation, case)
+    store.drop_all(step_name(condemnation, Step::Condemned))?;
+    store.drop_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
+    remove_acks(store, condemnation, case)?;
+    store.present().try_for_each(|(_, member)| member.sync())
 }
 
 /// Removes a tombstone: nothing anywhere speaks of what it lists.
@@ -253,7 +255,7 @@ pub fn remove_tombstone(store: &Store, condemnation: CondemnationId) -> Result<(
 fn remove_acks(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     case.acks.keys().try_for_each(|&session| {
         let ack = Step::Ack { session, packs: Vec::new() };
-        store.delete_all(object_name(condemnation, ack))
+        store.drop_all(object_name(condemnation, ack))
     })
 }
 
