@@ -73,6 +73,8 @@ counters! {
     MovedExtents => "moved_extents",
     /// Bytes in them.
     MovedBytes => "moved_bytes",
+    /// Bytes of records that gc moved to new packs.
+    RepackedBytes => "repacked_bytes",
     /// Packs examined by check or repair.
     CheckedPacks => "checked_packs",
     /// Bytes examined by check.

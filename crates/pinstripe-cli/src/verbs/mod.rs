@@ -11,6 +11,7 @@ mod diff;
 mod dump;
 mod find;
 mod forget;
+mod gc;
 mod history;
 mod init;
 mod key;
@@ -46,6 +47,7 @@ pub enum Verb {
     Restore(restore::Args),
     Forget(forget::Args),
     Undelete(undelete::Args),
+    Gc(gc::Args),
     Stats(stats::Args),
     Analyze(analyze::Args),
     Check(check::Args),
@@ -76,6 +78,7 @@ impl Verb {
             Verb::Restore(_) => "restore",
             Verb::Forget(_) => "forget",
             Verb::Undelete(_) => "undelete",
+            Verb::Gc(_) => "gc",
             Verb::Stats(_) => "stats",
             Verb::Analyze(_) => "analyze",
             Verb::Check(_) => "check",
@@ -109,6 +112,7 @@ impl Verb {
             Verb::Restore(args) => args.run(run),
             Verb::Forget(args) => args.run(run),
             Verb::Undelete(args) => args.run(run),
+            Verb::Gc(args) => args.run(run),
             Verb::Stats(args) => args.run(run),
             Verb::Analyze(args) => args.run(run),
             Verb::Check(args) => args.run(run),

@@ -13,6 +13,7 @@ pub mod diff;
 pub mod dump;
 pub mod find;
 pub mod forget;
+pub mod gc;
 pub mod history;
 pub mod init;
 pub mod key;

@@ -143,7 +143,7 @@ fn stripe_sets(
 ) -> Result<()> {
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     for room in [Room::Packs, Room::Index] {
-        let there = index::sets_in(store, room)?;
+        let there = index::standing_sets(store, room)?;
         // A short index run may be read from fewer: it is tried, and made anew when it is not.
         let is_readable = |(set, members): &(&SetId, &Vec<usize>)| {
             let name = ExtentName::In(room, set.0);

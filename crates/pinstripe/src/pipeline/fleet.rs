@@ -143,6 +143,29 @@ impl<'a> Fleet<'a> {
             .for_each(|member| self.send(member, Command::Put(name, Arc::clone(&bytes))));
     }
 
+    /// Puts the object that says that a run is done, on one member after the other, so that of two
+    /// processes that put different objects under this name the first member decides. Durable on
+    /// return. To be called behind a barrier.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when another object has the name: this run was ended from outside. The run's
+    /// fatal error.
+    pub fn commit(&self, store: &Store, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        for (number, member) in store.present().filter(|(n, _)| !self.shared.has_failed(*n)) {
+            match member.put(name, bytes) {
+                Ok(()) => self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64),
+                Err(error) if error.kind() == Kind::Exists => {
+                    return Err(Error::new(Kind::Busy, "this backup was ended from outside")
+                        .at(member.place().join(name.path()))
+                        .advice("it made no snapshot; run it again"));
+                }
+                Err(error) => self.shared.fail(number, member, error),
+            }
+            self.shared.abort.check()?;
+        }
+        Ok(())
+    }
+
     /// Removes a small object from every member. One that cannot be removed is in nobody's way.
     pub fn delete(&self, name: ExtentName) {
         (0..self.queues.len()).for_each(|member| self.send(member, Command::Delete(name)));

@@ -104,6 +104,31 @@ impl Store {
         Ok(names)
     }
 
+    /// The names of all objects of a room, sound or not.
+    ///
+    /// # Errors
+    /// A member's own when too few can be listed.
+    pub fn names(&self, room: Room, reach: Reach) -> Result<BTreeSet<[u8; 16]>> {
+        let mut names = BTreeSet::new();
+        let (mut listed, mut failed) = (0, None);
+        for (_, member) in self.present() {
+            match member.list(room) {
+                Ok(found) => {
+                    names.extend(found.into_iter().map(|(id, _)| id));
+                    listed += 1;
+                }
+                Err(error) => failed = Some(failed.unwrap_or(error)),
+            }
+        }
+        if listed >= self.least_members(reach) {
+            return Ok(names);
+        }
+        Err(failed.unwrap_or_else(|| {
+            Error::new(Kind::TooManyLosses, format!("too few members to list {}", room.dir()))
+                .expected(self.least_members(reach), listed)
+        }))
+    }
+
     /// Reads every object of a room, each from whichever member has it sound. What vanishes
     /// meanwhile counts as gone.
     ///
@@ -116,23 +141,7 @@ impl Store {
         reach: Reach,
         decode: impl Fn([u8; 16], &[u8]) -> Result<T>,
     ) -> Result<Found<T>> {
-        let mut names = BTreeSet::new();
-        let (mut listed, mut failed) = (0, None);
-        for (_, member) in self.present() {
-            match member.list(room) {
-                Ok(found) => {
-                    names.extend(found.into_iter().map(|(id, _)| id));
-                    listed += 1;
-                }
-                Err(error) => failed = Some(failed.unwrap_or(error)),
-            }
-        }
-        if listed < self.least_members(reach) {
-            return Err(failed.unwrap_or_else(|| {
-                Error::new(Kind::TooManyLosses, format!("too few members to list {}", room.dir()))
-                    .expected(self.least_members(reach), listed)
-            }));
-        }
+        let names = self.names(room, reach)?;
         let mut found = Found { sound: BTreeMap::new(), unsound: Vec::new() };
         for id in names {
             let name = ExtentName::In(room, id);

@@ -165,11 +165,21 @@ impl<'a> ChunkReader<'a> {
     /// [`Kind::NotFound`] when no pack has it, and those of [`PackReader::fetch`].
     pub fn read(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
         let place = self.index.find(id)?.ok_or_else(|| missing_chunk(id))?;
-        self.read_at(id, &place).or_else(|error| {
-            let others = self.index.places(id)?;
-            let mut others = others.into_iter().filter(|other| *other != place);
-            others.find_map(|other| self.read_at(id, &other).ok()).ok_or(error)
-        })
+        self.read_at(id, &place).or_else(|error| self.read_elsewhere(id, place.record).ok_or(error))
+    }
+
+    /// Reads a chunk from any other record than the one that was tried, also from one that it was
+    /// moved to since.
+    pub fn read_elsewhere(&mut self, id: &ChunkId, tried: RecordPlace) -> Option<Vec<u8>> {
+        loop {
+            let places = self.index.places(id).ok()?;
+            let mut others = places.iter().filter(|place| place.record != tried);
+            let found = others.find_map(|place| self.read_at(id, place).ok());
+            // While somebody deletes, it is looked at again after each step.
+            if found.is_some() || !self.index.follow_deletion().unwrap_or(false) {
+                return found;
+            }
+        }
     }
 
     /// Reads a chunk from one place and checks its id.

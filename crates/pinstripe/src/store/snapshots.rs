@@ -8,7 +8,7 @@ use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 
 use super::objects::Reach;
-use super::{Store, forgotten};
+use super::{Store, deletion, forgotten};
 
 /// A snapshot, and whether somebody wants it no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +62,23 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
         (snapshot.created_seconds, snapshot.created_nanos, snapshot.id)
     });
     Ok(known)
+}
+
+/// Whether a snapshot is there and not forgotten, at this moment.
+///
+/// # Errors
+/// As [`Store::objects`]; that of reading it, when it is there.
+pub fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
+    if forgotten::load(store, Reach::Backup)?.is_forgotten(id)
+        || deletion::dead(store, Room::Snapshots)?.contains(&id.0)
+    {
+        return Ok(false);
+    }
+    match read(store, id) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == Kind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a void stands where a session that was ended from outside would have put its snapshot.

@@ -10,6 +10,7 @@ mod daily;
 mod damage;
 mod faults;
 mod forget;
+mod gc;
 mod in_place;
 mod member;
 mod members;

@@ -23,7 +23,8 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use crate::hostile::{Forge, entry, symlink as link_entry};
 use crate::look::{assert_same, look};
 use crate::support::{
-    Ledger, NoWait, Site, assert_whole, backup, is_root, limits, noise, restore, skipped,
+    Ledger, NoWait, STRIP_BYTES, Site, assert_whole, backup, is_root, limits, noise, restore,
+    skipped,
 };
 
 /// Does `work` as a user without rights, on a thread of its own: identity is each thread's own
@@ -81,13 +82,13 @@ fn what_cannot_be_read_is_named_and_the_rest_is_saved() {
     });
 }
 
-/// Does something to the source at the first write to a member: when the backup has begun to
-/// read, and while most is still unread.
+/// Does something to the source at the first write of a strip to a member: when the backup has
+/// begun to read, and while most is still unread.
 struct AtFirstWrite(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Steps for AtFirstWrite {
     fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
-        if matches!(step, Step::Write { .. })
+        if matches!(step, Step::Write { len, .. } if *len as u64 >= STRIP_BYTES)
             && let Some(work) = self.0.lock().unwrap().take()
         {
             work();

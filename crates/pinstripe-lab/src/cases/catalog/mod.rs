@@ -14,14 +14,16 @@ use std::time::Instant;
 
 use pinstripe::error::Error;
 use pinstripe::fault::Plan;
+use pinstripe::format::session::Work;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::id::{SnapshotId, random};
 use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops;
-use pinstripe::pipeline::backup::run_stream;
+use pinstripe::pipeline::backup::write_tree;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::Store;
+use pinstripe::store::deletion::answer::Answers;
 use pinstripe::store::index::Index;
+use pinstripe::store::{Store, sessions};
 use pinstripe::units::format_count;
 
 use super::pairs;
@@ -233,7 +235,10 @@ fn commit_stream(
         counts: Vec::new(),
         tags: Vec::new(),
     };
-    run_stream(store, index, limits, monitor, fill, header).map(drop).map_err(said)
+    let session = sessions::begin(store, Work::Backup, id.0, Vec::new()).map_err(said)?;
+    let mut answers = Answers::new(session.session.id);
+    write_tree(store, index, &mut answers, limits, monitor, fill, header).map_err(said)?;
+    session.end().map_err(said)
 }
 
 /// An empty store in the place of whatever is there.

@@ -3,6 +3,7 @@
 mod ancestry;
 mod sources;
 mod stream;
+mod writer;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -12,10 +13,9 @@ use std::time::Duration;
 use ancestry::Ancestry;
 use sources::{exclude_members, refuse_members, sources};
 pub use stream::{Stream, run_stream};
+use writer::Writer;
 
-use crate::chunk::{Chunking, Cutter};
 use crate::clock;
-use crate::codec::Codec;
 use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::id::{ChunkId, SnapshotId, random};
@@ -25,6 +25,7 @@ use crate::pipeline::backup::{Comparison, Input, Previous, Reach, Wanted};
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::sessions::OpenSession;
 use crate::store::{Store, checkpoints};
 use crate::walk::Exclude;
 
@@ -116,15 +117,13 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let (began_seconds, began_nanos) = clock::now();
     let sources = sources(&options, monitor)?;
     refuse_members(store, &sources)?;
-    report_absent(store, monitor);
-    store.sweep(monitor);
-    keep_labels_true(store, monitor);
+    prepare(store, monitor);
     let exclude = exclude_members(store, options.exclude.clone(), &sources, monitor);
-    let chunking: Chunking = store.config.chunking.parse()?;
-    let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
-    let codec: Codec = store.config.codec.parse()?;
-    let index = Index::load(store, monitor)?;
-    let earlier = Ancestry::find(store, &options.host, &sources, monitor)?;
+    let (cutter, codec) = pipeline::backup::cutting(store)?;
+    let id = SnapshotId(random()?);
+    let find = || Ancestry::find(store, &options.host, &sources, monitor);
+    let (Writer { session, mut answers, index }, earlier) =
+        Writer::begin_after(store, id, monitor, find)?;
     let packs = PackReader::new(store, monitor);
     let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
     let comparison =
@@ -145,25 +144,42 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let began = (began_seconds, began_nanos);
     let parent = earlier.parent.map(|parent| parent.id);
     let losses_mark = index.losses_mark();
-    let begun = begun(store, began, &options, sources.clone(), parent)?;
-    pipeline::backup::run(plan, monitor, &|root, reach| {
+    let begun = begun(store, id, began, &options, sources.clone(), parent);
+    let snapshot = pipeline::backup::run(plan, &mut answers, monitor, &|root, reach| {
         let mark = (reach == Reach::Part).then(|| (checkpoints::MARK.to_owned(), 1));
         let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
         Snapshot { root, counts, ..begun.clone() }
-    })
+    })?;
+    end(session, monitor);
+    Ok(snapshot)
+}
+
+/// What is done to every store before it is written to.
+fn prepare(store: &Store, monitor: &Monitor) {
+    report_absent(store, monitor);
+    store.sweep(monitor);
+    keep_labels_true(store, monitor);
+}
+
+/// Ends the session of a backup that is done. One that cannot be removed says nothing any more.
+fn end(session: OpenSession<'_>, monitor: &Monitor) {
+    if let Err(error) = session.end() {
+        monitor.warning("the session of this backup", error.advice("the next gc removes it"));
+    }
 }
 
 /// The snapshot as far as it is known at the beginning: all but tree and counts.
 fn begun(
     store: &Store,
+    id: SnapshotId,
     began: (i64, u32),
     options: &Options,
     sources: Vec<Vec<u8>>,
     parent: Option<SnapshotId>,
-) -> Result<Snapshot> {
-    Ok(Snapshot {
+) -> Snapshot {
+    Snapshot {
         store: store.config.store,
-        id: SnapshotId(random()?),
+        id,
         created_seconds: began.0,
         created_nanos: began.1,
         host: options.host.clone(),
@@ -173,7 +189,7 @@ fn begun(
         root: TreeRoot { id: ChunkId([0; ChunkId::LEN]), height: 0, entries: 0 },
         counts: Vec::new(),
         tags: options.tags.clone(),
-    })
+    }
 }
 
 /// Says whether a checkpoint is due, and takes it that one is then made. Where nothing was read,

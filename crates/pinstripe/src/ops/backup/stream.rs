@@ -2,18 +2,18 @@
 
 use std::io::Read;
 
-use super::{Options, begun, counts, keep_labels_true, report_absent};
-use crate::chunk::{Chunking, Cutter};
+use super::writer::Writer;
+use super::{Options, begun, counts, end, prepare};
 use crate::clock;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Metadata, Time};
 use crate::format::snapshot::Snapshot;
+use crate::id::{SnapshotId, random};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline;
 use crate::pipeline::backup::Input;
 use crate::store::Store;
-use crate::store::index::Index;
 
 /// The longest name that file systems have.
 const NAME_MAX_BYTES: usize = 255;
@@ -48,29 +48,27 @@ pub fn run_stream(
         return Err(Error::new(Kind::Usage, "a stream needs the name of a file")
             .expected(format!("1 to {NAME_MAX_BYTES} bytes without a slash"), shown));
     }
-    report_absent(store, monitor);
-    store.sweep(monitor);
-    keep_labels_true(store, monitor);
-    let chunking: Chunking = store.config.chunking.parse()?;
-    let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
-    let index = Index::load(store, monitor)?;
+    prepare(store, monitor);
+    let (cutter, codec) = pipeline::backup::cutting(store)?;
+    let id = SnapshotId(random()?);
+    let Writer { session, mut answers, index } = Writer::begin(store, id, monitor)?;
     let losses_mark = index.losses_mark();
     let plan = pipeline::backup::Plan {
         store,
         index: &index,
         input: Input::Stream(content, Box::new(stream_entry(&name, owner, began))),
         cutter: &cutter,
-        codec: store.config.codec.parse()?,
+        codec,
         limits: options.limits.for_chunks(cutter.max_bytes()),
         checkpoint_due: None,
         checkpoint_waits: false,
         stop: &options.stop,
         superseded: Vec::new(),
     };
-    let begun = begun(store, began, options, vec![name], None)?;
+    let begun = begun(store, id, began, options, vec![name], None);
     monitor.add(Counter::WalkedEntries, 1);
     monitor.add(Counter::NewFiles, 1);
-    pipeline::backup::run(plan, monitor, &|root, _| {
+    let snapshot = pipeline::backup::run(plan, &mut answers, monitor, &|root, _| {
         // Its length is known now.
         let counts =
             counts(monitor, losses_mark).into_iter().map(|(name, count)| match name.as_str() {
@@ -78,7 +76,9 @@ pub fn run_stream(
                 _ => (name, count),
             });
         Snapshot { root, counts: counts.collect(), ..begun.clone() }
-    })
+    })?;
+    end(session, monitor);
+    Ok(snapshot)
 }
 
 fn stream_entry(name: &[u8], owner: (u32, u32), began: (i64, u32)) -> Entry {

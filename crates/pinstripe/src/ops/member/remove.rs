@@ -1,12 +1,17 @@
 //! `member remove`: a member's extents go to the others, then it is none any more.
 
+use std::collections::HashSet;
+
 use super::plan::{self, Emptied};
 use super::{Moved, carry, finish_retiring, set_state, survey, takers};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::MemberState;
-use crate::member::ExtentName;
+use crate::id::SetId;
+use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
+use crate::ops::gc;
 use crate::pipeline::limits::Limits;
+use crate::store::index::Index;
 use crate::store::{Claim, Store, geometry_over};
 
 /// Times that the member is looked at again for what others laid there meanwhile.
@@ -22,12 +27,13 @@ pub struct Removed {
     pub members: usize,
 }
 
-/// Takes everything off a member and strikes it out. Nothing is begun unless every extent has a
-/// place to go. Cut off, running it again goes on; until then the member is read as before, and
+/// Takes everything off a member and strikes it out. Extents go as they are to members that have
+/// none of their set; sets that lie over all members are laid anew over the rest. Cut off, running it again goes on; until then the member is read as before, and
 /// gets nothing new.
 ///
 /// # Errors
-/// [`Kind::Refused`] when it is absent, or when some sets lie over all members;
+/// [`Kind::Refused`] when it is absent, or when sets lie over all members and some are absent;
+/// [`Kind::Locked`] when sets have to be laid anew and the key is not at hand;
 /// [`Kind::TooManyLosses`] when too few would remain for the parity; [`Kind::Busy`] when another
 /// process changes the members; those of the members.
 pub fn remove(
@@ -50,44 +56,86 @@ pub fn remove(
     }
     let members = takers(store).into_iter().filter(|taker| *taker != number).count();
     geometry_over(&store.config, members)?;
-    let (moves, _) = plan_for(store, number, None)?;
+    let Leaving { moves, stuck, .. } = plan_for(store, number, None)?;
+    refuse_stuck(store, &stuck)?;
     monitor.expect(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
     let moved = empty(store, &claim, number, None, limits, monitor)?;
     store.retire(&claim, number)?;
     Ok(Removed { moved, members })
 }
 
-type Twins = Vec<ExtentName>;
+/// What a member has, by what becomes of it.
+pub(super) struct Leaving {
+    /// Goes to another member.
+    pub moves: Vec<plan::Move>,
+    /// Stands elsewhere too.
+    twins: Vec<ExtentName>,
+    /// Sets that lie over all other members, too: they are laid anew.
+    stuck: Vec<ExtentName>,
+}
 
-/// What is to move, and what needs only be removed because it stands elsewhere too.
+/// Looks what there is on a member.
 ///
 /// # Errors
-/// [`Kind::Refused`] when anything has no place to go.
-pub(super) fn plan_for(
-    store: &Store,
-    number: usize,
-    preferred: Option<usize>,
-) -> Result<(Vec<plan::Move>, Twins)> {
+/// When a member cannot be listed.
+pub(super) fn plan_for(store: &Store, number: usize, preferred: Option<usize>) -> Result<Leaving> {
     let mut takers = takers(store);
     takers.retain(|taker| *taker != number);
     let Emptied { moves, homeless } = plan::empty(&survey(store)?, number, &takers, preferred);
-    let (mut twins, mut stuck) = (Vec::new(), 0_u64);
+    let (mut twins, mut stuck) = (Vec::new(), Vec::new());
     for name in homeless {
         match carry::has_twin(store, name, number)? {
             true => twins.push(name),
-            false => stuck += 1,
+            false => stuck.push(name),
         }
     }
-    if stuck == 0 {
-        return Ok((moves, twins));
+    Ok(Leaving { moves, twins, stuck })
+}
+
+/// Sets are laid anew as gc does it, which takes the key and all members.
+fn refuse_stuck(store: &Store, stuck: &[ExtentName]) -> Result<()> {
+    if stuck.is_empty() {
+        return Ok(());
     }
-    let sets = if stuck == 1 { "stripe set lies" } else { "stripe sets lie" };
+    store.keys()?;
+    if store.absent().next().is_none() {
+        return Ok(());
+    }
+    let sets = if stuck.len() == 1 { "stripe set lies" } else { "stripe sets lie" };
     Err(Error::new(
         Kind::Refused,
-        format!("{stuck} {sets} over all members that would remain, too"),
+        format!("{} {sets} over all members that would remain, too", stuck.len()),
     )
-    .expected("a member without a part of each", "none")
-    .advice("nothing was changed; add a member first: pinstripe member add DIR"))
+    .expected("all members, to lay them anew", "some are absent")
+    .advice("nothing was changed; attach the absent members, or replace them first"))
+}
+
+fn cannot_be_laid_anew(stuck: &[ExtentName]) -> Error {
+    Error::new(Kind::Refused, format!("{} stripe sets cannot be laid anew", stuck.len()))
+        .at(stuck[0].path())
+        .advice("run 'pinstripe check', then 'pinstripe repair', and try again")
+}
+
+/// Lays sets anew over the members that remain, and deletes the old ones.
+fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Monitor) -> Result<()> {
+    let in_room = |wanted| {
+        stuck.iter().filter_map(move |name| match name {
+            ExtentName::In(room, id) if *room == wanted => Some(SetId(*id)),
+            _ => None,
+        })
+    };
+    let packs: HashSet<SetId> = in_room(Room::Packs).collect();
+    if !packs.is_empty() {
+        gc::retire(store, packs, *limits, monitor)?;
+    }
+    if in_room(Room::Index).next().is_some() {
+        let index = Index::load(store, monitor)?;
+        if let Some(merge) = index.plan_full_merge() {
+            index.merge(merge, &|| false)?;
+        }
+        index.remove_redundant()?;
+    }
+    Ok(())
 }
 
 /// Moves everything off a member that gets nothing new any more, until nothing is left and
@@ -105,12 +153,15 @@ pub(super) fn empty(
     limits: &Limits,
     monitor: &Monitor,
 ) -> Result<Moved> {
-    let mut moved = Moved::default();
+    let (mut moved, mut last_stuck) = (Moved::default(), Vec::new());
     for state in [MemberState::Leaving, MemberState::Left] {
         set_state(store, claim, number, state)?;
         for pass in 0.. {
-            let (moves, twins) = plan_for(store, number, preferred)?;
-            if moves.is_empty() && twins.is_empty() {
+            let Leaving { moves, twins, stuck } = plan_for(store, number, preferred)?;
+            if !stuck.is_empty() && stuck == last_stuck {
+                return Err(cannot_be_laid_anew(&stuck));
+            }
+            if moves.is_empty() && twins.is_empty() && stuck.is_empty() {
                 break;
             }
             if pass == PASSES {
@@ -118,6 +169,8 @@ pub(super) fn empty(
                     .advice("let the backups end that began before, then run this again"));
             }
             moved += carry::moves(store, claim, &moves, limits, monitor)?;
+            lay_anew(store, &stuck, limits, monitor)?;
+            last_stuck = stuck;
             for name in twins {
                 moved += carry::drop_copy(store, claim, name, number)?;
             }

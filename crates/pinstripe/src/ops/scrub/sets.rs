@@ -12,6 +12,7 @@ use crate::member::{ExtentName, Room};
 use crate::monitor::Counter;
 use crate::ops::mender::{Done, Mender};
 use crate::store::Store;
+use crate::store::deletion;
 use crate::store::index::indexed_sets;
 use crate::stripe::{Damage, Part, SetReader, Verification};
 
@@ -58,6 +59,8 @@ pub(super) fn survey(store: &Store, ledger: &Ledger<'_>) -> Result<Survey> {
             }
         }
     }
+    let going = deletion::going_packs(store)?;
+    found.retain(|(set, room), _| *room != Room::Packs || !going.contains(set));
     let item = |((set, room), (bytes, extents))| Item { set, room, bytes, extents };
     Ok(Survey {
         sets: found.into_iter().map(item).collect(),

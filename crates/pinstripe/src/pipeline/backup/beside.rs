@@ -8,12 +8,17 @@ use crate::error::Kind;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{MERGE_ROWS, WATCH_INTERVAL};
+use crate::store::Store;
+use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
 
-/// Looks every second at what other writers have finished, until `end` closes.
-pub fn watch(index: &Index<'_>, end: &Receiver<()>) {
+/// Looks every second at what other writers have finished and at what is to be deleted, until `end`
+/// closes.
+pub fn watch(store: &Store, index: &Index<'_>, answers: &mut Answers, end: &Receiver<()>) {
     while end.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        // A member that cannot be listed now is for those to report who need it.
+        // A member that cannot be listed now is for those to report who need it. Whoever deletes
+        // waits for an answer meanwhile.
+        let _ = answers.look(store, index);
         let _ = index.refresh();
     }
 }

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 
-use super::previous::Previous;
+use super::previous::{Previous, Sight};
 use crate::beneath::shown_from_root;
 use crate::dedup::Claims;
 use crate::error::{Error, Result};
 use crate::format::entry::{Content, Entry};
-use crate::format::meta::{FileKind, Stat, Time};
+use crate::format::meta::{FileKind, Stat};
 use crate::format::record::ChunkRow;
 use crate::format::tree::compare_paths;
 use crate::id::ChunkId;
@@ -211,8 +211,8 @@ impl<'env, T: Taker> Join<'env, T> {
         let previous = self.comparison.previous.entry(&path, self.monitor);
         let was_there =
             previous.as_ref().is_some_and(|(entry, _)| entry.meta.kind == FileKind::File);
-        if let Some((entry, began)) = previous
-            && self.is_unchanged(&entry, began, &stat)
+        if let Some((entry, sight)) = previous
+            && self.is_unchanged(&entry, sight, &stat)
         {
             if is_file {
                 self.monitor.add(Counter::UnchangedFiles, 1);
@@ -241,21 +241,22 @@ impl<'env, T: Taker> Join<'env, T> {
     /// Whether content and metadata can be taken over unread. ctime moves with every change of
     /// either and cannot be set back; one that is not older than the previous backup itself may
     /// hide a change within the same clock tick.
-    fn is_unchanged(&mut self, previous: &Entry, began: Time, stat: &Stat) -> bool {
+    fn is_unchanged(&mut self, previous: &Entry, sight: Sight, stat: &Stat) -> bool {
         previous.meta.kind == stat.kind
             && previous.ctime == stat.ctime
             && previous.meta.mtime == stat.mtime
             && previous.inode == stat.inode
             && previous.size == stat.size_bytes
-            && stat.ctime < began
-            && self.store_has(&previous.content)
+            && stat.ctime < sight.began
+            && self.store_has(&previous.content, sight.is_whole)
     }
 
     /// Whether the store still has all of a content: a chunk that it lost is stored again from a
-    /// file that still has it.
-    fn store_has(&mut self, content: &Content) -> bool {
+    /// file that still has it. What an interrupted backup left is nobody's, and may be deleted
+    /// unless every chunk is relied upon.
+    fn store_has(&mut self, content: &Content, is_kept: bool) -> bool {
         let Comparison { index, is_doubtful, previous, .. } = &mut self.comparison;
-        let (is_doubtful, claims) = (*is_doubtful, self.claims);
+        let (is_doubtful, claims) = (*is_doubtful || !is_kept, self.claims);
         let has = |id: &ChunkId| {
             let known = match is_doubtful {
                 true => index.rely_on(id).is_ok_and(|known| known),

@@ -13,11 +13,13 @@ mod handout;
 mod ingest;
 mod join;
 mod large;
+mod lay;
 mod previous;
 mod record;
+mod repack;
 mod shared;
-mod stream;
 mod survey;
+mod tree;
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -37,8 +39,10 @@ use shared::Ingest;
 
 pub use join::Comparison;
 pub use previous::{Earlier, Previous};
-pub use stream::run_stream;
+pub use repack::{Leaving, repack};
+pub use shared::cutting;
 pub use survey::{Wanted, survey};
+pub use tree::write_tree;
 
 use crate::chunk::Cutter;
 use crate::codec::Codec;
@@ -55,6 +59,7 @@ use crate::pipeline::pack::{self, ToPacker};
 use crate::pipeline::publish::Publisher;
 use crate::pipeline::spare::Spare;
 use crate::source;
+use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
 use crate::store::{Store, checkpoints};
 
@@ -104,20 +109,27 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Reach) -> Snapshot + Sync);
 
 /// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
 /// those of checkpoints on the way; the former is put on every member after all that it names is
-/// durable. A run that was stopped puts a last checkpoint.
+/// durable. A run that was stopped puts a last checkpoint. `answers` speaks for the session that was
+/// begun for this run.
 ///
 /// # Errors
 /// Whatever ends the run: a full member, more members lost than parity replaces, a walk that
-/// cannot begin; [`Kind::Interrupted`] when it was stopped. What single entries met is in the
+/// cannot begin; [`Kind::Interrupted`] when it was stopped, [`Kind::Busy`] when its session was
+/// ended from outside. What single entries met is in the
 /// ledger.
-pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<Snapshot> {
+pub fn run(
+    mut plan: Plan<'_>,
+    answers: &mut Answers,
+    monitor: &Monitor,
+    describe: Describe<'_>,
+) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
     let records = Spare::new(2 * plan.limits.records_queued);
     let sealer = plan.store.sealer()?;
     let segments = Arc::new(Spare::new(plan.limits.segments));
     let seal_call = SealCall::new(plan.limits.workers);
-    let superseded = plan.superseded.clone();
+    let superseded = std::mem::take(&mut plan.superseded);
     let claims = Claims::default();
     let has_ended = AtomicBool::new(false);
     let shared = Ingest {
@@ -139,7 +151,7 @@ pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<
         let (store, index) = (plan.store, plan.index);
         let _ended = Ended(&has_ended);
         let (_end, end) = bounded(0);
-        scope.spawn(move || beside::watch(index, &end));
+        scope.spawn(move || beside::watch(store, index, answers, &end));
         scope.spawn(|| beside::merge(index, &has_ended, &abort, monitor));
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
         let fleet = Fleet::start(scope, store, queued, &abort, monitor);
@@ -150,11 +162,11 @@ pub fn run(plan: Plan<'_>, monitor: &Monitor, describe: Describe<'_>) -> Result<
         publisher.publish()?;
         store.confirm_takers()?;
         let snapshot = describe(root, reach);
-        let name = match reach {
-            Reach::Whole => ExtentName::snapshot(snapshot.id),
-            Reach::Part => checkpoints::new_name()?,
-        };
-        fleet.put(name, sealer.snapshot(&snapshot)?);
+        let object = sealer.snapshot(&snapshot)?;
+        match reach {
+            Reach::Whole => fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?,
+            Reach::Part => fleet.put(checkpoints::new_name()?, object),
+        }
         fleet.barrier()?;
         // Only now is what they name in another object too.
         checkpoint.into_iter().for_each(|name| fleet.delete(name));

@@ -26,6 +26,15 @@ pub struct Earlier<'a> {
     pub is_whole: bool,
 }
 
+/// Who saw an entry.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight {
+    /// When the backup began.
+    pub began: Time,
+    /// Whether it came to its end. Only then does anything keep its chunks from being deleted.
+    pub is_whole: bool,
+}
+
 /// All earlier trees, newest first.
 pub struct Previous<'a> {
     trees: Vec<Earlier<'a>>,
@@ -42,9 +51,8 @@ impl<'a> Previous<'a> {
         Previous { trees, at: 0, ahead: None, reached: None }
     }
 
-    /// The entry at `path`, and when the backup began that saw it. Paths are asked for in path
-    /// order.
-    pub fn entry(&mut self, path: &[u8], monitor: &Monitor) -> Option<(Entry, Time)> {
+    /// The entry at `path`, and what is known of it. Paths are asked for in path order.
+    pub fn entry(&mut self, path: &[u8], monitor: &Monitor) -> Option<(Entry, Sight)> {
         loop {
             let Some(ahead) = &self.ahead else {
                 self.advance(monitor)?;
@@ -52,7 +60,10 @@ impl<'a> Previous<'a> {
             };
             match compare_paths(&ahead.path, path) {
                 Ordering::Less => self.ahead = None,
-                Ordering::Equal => return Some((self.ahead.take()?, self.trees[self.at].began)),
+                Ordering::Equal => {
+                    let Earlier { began, is_whole, .. } = self.trees[self.at];
+                    return Some((self.ahead.take()?, Sight { began, is_whole }));
+                }
                 Ordering::Greater => return None,
             }
         }

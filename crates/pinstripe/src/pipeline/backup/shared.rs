@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::checkpoint::SealCall;
-use crate::chunk::Cutter;
+use crate::chunk::{Chunking, Cutter};
 use crate::codec::Codec;
 use crate::dedup::Claims;
 use crate::error::Result;
@@ -15,7 +15,19 @@ use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::spare::Spare;
 use crate::seal::Sealer;
+use crate::store::Store;
 use crate::store::index::Index;
+
+/// What cuts content and what compresses it, as the store was made.
+///
+/// # Errors
+/// [`Kind::Locked`](crate::error::Kind::Locked) without keys; settings that this version does not
+/// know.
+pub fn cutting(store: &Store) -> Result<(Cutter, Codec)> {
+    let chunking: Chunking = store.config.chunking.parse()?;
+    let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
+    Ok((cutter, store.config.codec.parse()?))
+}
 
 /// What the workers of one backup share.
 pub struct Ingest<'a> {

@@ -226,19 +226,15 @@ impl Plan<'_> {
         if !is_source {
             return Err(error);
         }
-        let places = self.index.places(&piece.row.id)?;
-        let others = places
-            .iter()
-            .filter(|place| place.record != piece.record && place.raw_bytes == piece.row.raw_bytes);
         let mut reader = ChunkReader::new(self.packs, self.index);
-        for place in others {
-            if let Ok(chunk) = reader.read_at(&piece.row.id, place) {
+        match reader.read_elsewhere(&piece.row.id, piece.record) {
+            Some(chunk) if chunk.len() == piece.row.raw_bytes as usize => {
                 piece.target.sink(self.sink)?.write_at(piece.file_offset, &chunk)?;
                 self.monitor.add(Counter::RestoredBytes, chunk.len() as u64);
-                return Ok(());
+                Ok(())
             }
+            _ => Err(error),
         }
-        Err(error)
     }
 
     fn write(&self, piece: &Piece, raw: &[u8], verified: &mut Option<ChunkId>) -> Result<()> {

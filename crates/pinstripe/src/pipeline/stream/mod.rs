@@ -128,11 +128,9 @@ fn hand_out<T>(
 
 /// The chunk from another pack, for one that cannot be read where the index found it first.
 fn elsewhere(origin: Origin<'_>, tried: &Ahead, row: &ChunkRow) -> Option<Vec<u8>> {
-    let places = origin.index.places(&row.id).ok()?;
     let mut reader = ChunkReader::new(origin.packs, origin.index);
-    let others = places.iter().filter(|place| place.record != tried.place);
-    let mut read = others.filter_map(|place| reader.read_at(&row.id, place).ok());
-    read.find(|chunk| chunk.len() == row.raw_bytes as usize)
+    let chunk = reader.read_elsewhere(&row.id, tried.place)?;
+    (chunk.len() == row.raw_bytes as usize).then_some(chunk)
 }
 
 /// The records named last: neighbours in a tree share them.

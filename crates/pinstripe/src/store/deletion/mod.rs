@@ -17,6 +17,7 @@
 //!
 //! Never here: which packs to condemn (ops/), waiting (ops/), the extents of packs in use.
 
+pub mod answer;
 pub mod decide;
 #[cfg(test)]
 mod model;
@@ -128,19 +129,32 @@ pub fn load(store: &Store, reach: Reach) -> Result<Cases> {
     Ok(cases)
 }
 
+fn readable(store: &Store) -> Result<Cases> {
+    let found = store.objects(Room::Gc, Reach::Backup, |name, bytes| read(store, name, bytes))?;
+    let mut cases = Cases::default();
+    found.sound.into_values().for_each(|object| cases.add(object));
+    Ok(cases)
+}
+
 /// What of a room is deleted, as far as tombstones can be read.
 ///
 /// # Errors
 /// As [`Store::objects`].
 pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
-    let found = store.objects(Room::Gc, Reach::Backup, |name, bytes| read(store, name, bytes))?;
-    let mut cases = Cases::default();
-    found.sound.into_values().for_each(|object| cases.add(object));
+    let cases = readable(store)?;
     Ok(match room {
         Room::Packs => cases.dead_packs().into_iter().map(|id| id.0).collect(),
         Room::Snapshots => cases.dead_snapshots().into_iter().map(|id| id.0).collect(),
         _ => HashSet::new(),
     })
+}
+
+/// Packs that are deleted or being deleted, as far as can be read: that they are gone is no loss.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
+    Ok(readable(store)?.going_packs())
 }
 
 /// Reads one object of deletion.

@@ -122,6 +122,13 @@ impl Index<'_> {
     /// # Errors
     /// When members that are present cannot be listed.
     pub fn find(&self, id: &ChunkId) -> Result<Option<Place>> {
+        match self.find_now(id)? {
+            None if self.follow_deletion()? => self.find_now(id),
+            found => Ok(found),
+        }
+    }
+
+    fn find_now(&self, id: &ChunkId) -> Result<Option<Place>> {
         self.ask(|view| {
             let mut place = None;
             view.rows_of(id, &self.pages(), &mut |_, row, pack| {
@@ -221,6 +228,12 @@ impl Rows<'_> {
     pub fn count(&self) -> u64 {
         let runs: u64 = self.view.runs.iter().map(|run| run.rows).sum();
         runs + self.view.loose.iter().map(|loose| loose.len() as u64).sum::<u64>()
+    }
+
+    /// Whether `index` still asks every run that these rows are read from: when another writer has
+    /// merged one away, they cannot be read any more.
+    pub fn are_current(&self, index: &Index<'_>) -> bool {
+        self.view.runs.iter().all(|run| index.has_run(run.set))
     }
 
     /// Name and marks of the pack that a place names.

@@ -6,7 +6,7 @@
 //! all of its extents are there, because it may stem from a backup that was cut off in sealing it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Kind, Result};
 use crate::format::index_run::RunPack;
@@ -14,7 +14,7 @@ use crate::format::pack_index::PackIndex;
 use crate::id::SetId;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::seal::Opener;
-use crate::store::Store;
+use crate::store::{Store, deletion};
 use crate::stripe::SetReader;
 
 use super::cut::has_enough;
@@ -33,6 +33,19 @@ const LISTS_MAX: usize = 8;
 /// As [`Store::list`].
 pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
     Ok(store.list(room)?.into_iter().map(|(id, members)| (SetId(id), members)).collect())
+}
+
+/// The same without packs that are being deleted: what is to be kept whole.
+///
+/// # Errors
+/// As [`Store::list`].
+pub fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
+    let mut sets = sets_in(store, room)?;
+    if room == Room::Packs {
+        let going = deletion::going_packs(store)?;
+        sets.retain(|set, _| !going.contains(set));
+    }
+    Ok(sets)
 }
 
 /// What a run of either format says.
@@ -121,6 +134,10 @@ pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
 impl Index<'_> {
     /// Makes a view of what is there now. `all` lists packs too, not only runs.
     pub(super) fn gather(&self, all: bool) -> Result<()> {
+        if all {
+            let steps = self.store.list(Room::Gc)?.into_keys().collect();
+            *self.deletions.lock().unwrap_or_else(PoisonError::into_inner) = steps;
+        }
         loop {
             let old = self.view();
             let new = self.gathered(View::clone(&old), all)?;
@@ -151,6 +168,7 @@ impl Index<'_> {
             }
             self.take_packs(&mut view, &extents, &mut troubles);
         }
+        self.learn_reaped(&view)?;
         drop_redundant(&mut view);
         for Trouble { name, set, error } in troubles {
             if self.marks(|marks| marks.bad.insert(set)) {
@@ -158,6 +176,18 @@ impl Index<'_> {
             }
         }
         Ok(view)
+    }
+
+    /// Asks which packs deletion took, when one is gone and nobody said so. Asked after packs were
+    /// looked for: what deletion takes is announced before it goes.
+    fn learn_reaped(&self, view: &View) -> Result<()> {
+        let gone = view.packs.iter().filter(|(_, pack)| !pack.is_readable()).map(|(_, p)| p.set);
+        let gone: Vec<SetId> = gone.chain(view.lost.iter().copied()).collect();
+        if self.marks(|marks| gone.iter().any(|set| !marks.reaped.contains(set))) {
+            let going = deletion::going_packs(self.store)?;
+            self.marks(|marks| marks.reaped.extend(going));
+        }
+        Ok(())
     }
 
     /// Runs that need not be looked at again.

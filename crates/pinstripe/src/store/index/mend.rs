@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Kind, Result};
 use crate::format::index_run::RunPack;
 use crate::id::{SetId, random};
-use crate::store::Store;
+use crate::store::{Store, deletion};
 
 use super::Index;
 use super::load::sets_spoken_of;
@@ -20,13 +20,17 @@ pub struct Mended {
     pub removed: u64,
 }
 
-/// Packs that sound runs speak of; those that are remembered as gone are not among them.
+/// Packs that sound runs speak of; those that are remembered as gone, deleted or being deleted are
+/// not among them.
 ///
 /// # Errors
 /// When a member that is present cannot be listed.
 pub fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
     let packs = sets_spoken_of(store)?.into_iter().filter_map(|(_, packs)| packs.ok()).flatten();
-    Ok(packs.filter(|pack: &RunPack| !pack.is_lost).map(|pack| pack.set).collect())
+    let packs = packs.filter(|pack: &RunPack| !pack.is_lost).map(|pack| pack.set);
+    let packs: Vec<SetId> = packs.collect();
+    let going = deletion::going_packs(store)?;
+    Ok(packs.into_iter().filter(|set| !going.contains(set)).collect())
 }
 
 impl Index<'_> {

@@ -92,6 +92,22 @@ impl Index<'_> {
         (!runs.is_empty()).then_some(Merge { loose: Vec::new(), runs, remember: Vec::new() })
     }
 
+    /// Runs that speak of packs which deletion took: merged, they speak of them no more.
+    pub fn plan_forgetting(&self) -> Option<Merge> {
+        let view = self.view();
+        let all_present = self.store.absent().next().is_none();
+        let reaped = self.marks(|marks| marks.reaped.clone());
+        let is_gone = |number: u32| {
+            view.packs.get(number).is_some_and(|p| p.extents() == 0 && reaped.contains(&p.set))
+        };
+        let speaks = |run: &&Arc<Run>| {
+            run.lost().iter().any(|set| reaped.contains(set)) || run.numbers().any(is_gone)
+        };
+        let runs: Vec<_> =
+            view.runs.iter().filter(|_| all_present).filter(speaks).map(Arc::clone).collect();
+        (!runs.is_empty()).then_some(Merge { loose: Vec::new(), runs, remember: Vec::new() })
+    }
+
     /// All parts, to be merged into one run: forgets all packs that are gone.
     pub fn plan_full_merge(&self) -> Option<Merge> {
         let view = self.view();
@@ -99,16 +115,23 @@ impl Index<'_> {
         (loose.len() + runs.len() > 0).then_some(Merge { loose, runs, remember: Vec::new() })
     }
 
-    /// Merges; `None` when it was not wanted any more or another writer was first.
+    /// Merges; `None` when it was not wanted any more or another writer was first, and when
+    /// nothing was left to be written.
     ///
     /// # Errors
     /// Those of the members.
     pub fn merge(&self, merge: Merge, is_over: &dyn Fn() -> bool) -> Result<Option<SetId>> {
         let view = self.view();
-        let written =
-            write_run(self.store, |set, sink| self.lay_merged(&view, &merge, set, sink, is_over));
+        let packs = self.packs_of(&view, &merge);
+        let written = if packs.1.is_empty() {
+            Ok(None) // Nothing is left to be said.
+        } else {
+            let lay =
+                |set, sink: &mut dyn StripSink| self.lay_merged(&packs, &merge, set, sink, is_over);
+            write_run(self.store, lay).map(|(set, ())| Some(set))
+        };
         let set = match written {
-            Ok((set, ())) => set,
+            Ok(set) => set,
             Err(_) if is_over() => return Ok(None),
             // Another writer merged one of these runs and removes it, member by member: what is
             // left of it meanwhile reads as one that lost too much.
@@ -121,18 +144,17 @@ impl Index<'_> {
         let replaced = merge.runs.iter().map(|run| run.set);
         self.remove_runs(replaced.chain(merge.loose.iter().filter_map(|loose| loose.run)))?;
         self.gather(false)?;
-        Ok(Some(set))
+        Ok(set)
     }
 
     fn lay_merged(
         &self,
-        view: &View,
+        (numbers, packs): &(Vec<u32>, Vec<RunPack>),
         merge: &Merge,
         set: SetId,
         sink: &mut dyn StripSink,
         is_over: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let (numbers, packs) = self.packs_of(view, merge);
         let loose: Vec<&Loose> = merge.loose.iter().map(|loose| &**loose).collect();
         let runs: Vec<&Run> = merge.runs.iter().map(|run| &**run).collect();
         let mut merged = Merged::new(&loose, &runs, self.store.opener())?;
@@ -158,7 +180,7 @@ impl Index<'_> {
                 return Err(crate::error::Error::new(Kind::Busy, "the merge is not wanted now"));
             }
         }
-        writer.finish(&packs).map(drop)
+        writer.finish(packs).map(drop)
     }
 
     /// The packs of a merge, and the number that each pack of the index has among them.

@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 pub use cut::{geometry_of, has_enough};
 pub use find::{Place, Rows};
 pub use list::{Pack, Packs};
-pub use load::{read_pack_index, sets_in, sets_spoken_of};
+pub use load::{read_pack_index, sets_in, sets_spoken_of, standing_sets};
 pub use mend::{Mended, indexed_sets};
 pub use merge::Merge;
 pub use part::index_record;
@@ -46,9 +46,11 @@ pub use write::{RunWriter, SealedPack, lay_run, write_run};
 
 use crate::error::Result;
 use crate::id::SetId;
+use crate::member::Room;
 use crate::monitor::Monitor;
 
 use super::Store;
+use super::objects::Reach;
 use loose::Loose;
 use run::{PageCache, Run};
 
@@ -87,6 +89,8 @@ pub struct Index<'a> {
     /// Runs and loose parts that came after loading are those that this one did not see.
     first: BTreeSet<SetId>,
     refreshes: AtomicU32,
+    /// Steps of deletion that there were before packs were last looked for.
+    deletions: Mutex<BTreeSet<[u8; 16]>>,
 }
 
 impl<'a> Index<'a> {
@@ -104,6 +108,7 @@ impl<'a> Index<'a> {
             marks: Mutex::default(),
             first: BTreeSet::new(),
             refreshes: AtomicU32::new(0),
+            deletions: Mutex::default(),
         };
         index.gather(true)?;
         let view = index.view();
@@ -123,6 +128,28 @@ impl<'a> Index<'a> {
         const LISTED: usize = 4096;
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed) as usize;
         self.gather(turn.is_multiple_of(1 + self.view().packs.len() / LISTED))
+    }
+
+    /// The same with all packs asked for their extents.
+    ///
+    /// # Errors
+    /// When a member that is present cannot be listed.
+    pub fn refresh_packs(&self) -> Result<()> {
+        self.gather(true)
+    }
+
+    /// Looks again where packs are if anybody has deleted since that was last done, and says
+    /// whether it was so: what was needed of a pack that is gone stands in another one then.
+    ///
+    /// # Errors
+    /// When too few members can be listed.
+    pub fn follow_deletion(&self) -> Result<bool> {
+        let now = self.store.names(Room::Gc, Reach::Backup)?;
+        let is_news = *self.deletions.lock().unwrap_or_else(PoisonError::into_inner) != now;
+        if is_news {
+            self.gather(true)?;
+        }
+        Ok(is_news)
     }
 
     fn view(&self) -> Arc<View> {
@@ -179,15 +206,24 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Packs on which this process has relied for a chunk that it did not store itself.
-    pub fn used_packs(&self) -> Vec<SetId> {
+    /// Of some packs, those that this process needs: it has relied on them for a chunk that it did
+    /// not store itself, or writes them. What was condemned before this is asked is not relied upon
+    /// afterwards.
+    pub fn relied_on(&self, sets: &[SetId]) -> Vec<SetId> {
         let view = self.view();
-        view.packs.iter().filter(|(_, pack)| pack.is_used()).map(|(_, pack)| pack.set).collect()
+        let is_used = |set: &SetId| {
+            let pack = view.packs.find(set).and_then(|number| view.packs.get(number));
+            pack.is_some_and(Pack::is_used)
+        };
+        self.marks(|marks| {
+            let needs = |set: &&SetId| marks.own.contains(*set) || is_used(set);
+            sets.iter().filter(needs).copied().collect()
+        })
     }
 
-    /// Says which packs deletion has removed: that they are gone is no loss then.
-    pub fn set_reaped(&self, sets: &[SetId]) {
-        self.marks(|marks| marks.reaped.extend(sets));
+    /// Runs and packs that could not be read: what they would say is not known.
+    pub fn unreadable(&self) -> Vec<SetId> {
+        self.marks(|marks| marks.bad.iter().copied().collect())
     }
 
     /// Packs that were stored and are gone, or have too few extents; those that deletion removed
@@ -199,6 +235,11 @@ impl<'a> Index<'a> {
         let mut lost: BTreeSet<SetId> = view.lost.iter().copied().chain(unreadable).collect();
         self.marks(|marks| lost.retain(|set| !marks.reaped.contains(set)));
         lost.into_iter().collect()
+    }
+
+    #[cfg(test)]
+    fn set_reaped(&self, sets: &[SetId]) {
+        self.marks(|marks| marks.reaped.extend(sets));
     }
 
     /// A number that changes with what is lost: while it is the one that a snapshot was made

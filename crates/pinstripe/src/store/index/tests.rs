@@ -306,10 +306,12 @@ fn a_condemned_pack_is_read_but_not_relied_upon() {
     index.refresh().unwrap();
     assert_finds(&index, 0..200);
     assert!([5, 105].iter().all(|n| !index.rely_on(&id(*n)).unwrap()));
-    assert!(index.used_packs().is_empty());
+    assert!(index.relied_on(&[set(1), set(2)]).is_empty());
     index.set_condemned(&[set(2)], false);
     assert!(index.rely_on(&id(105)).unwrap() && !index.rely_on(&id(5)).unwrap());
-    assert_eq!(index.used_packs(), [set(2)]);
+    assert_eq!(index.relied_on(&[set(1), set(2), set(3)]), [set(2)]);
+    index.expect_own(set(3));
+    assert_eq!(index.relied_on(&[set(1), set(2), set(3)]), [set(2), set(3)]);
     assert!(!index.rely_on(&id(900)).unwrap());
 }
 

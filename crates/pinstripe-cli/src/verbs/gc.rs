@@ -1,0 +1,145 @@
+//! `pinstripe gc`: delete what no snapshot needs.
+
+use std::time::Duration;
+
+use pinstripe::error::Result;
+use pinstripe::monitor::Counter;
+use pinstripe::ops::gc::{self, Options, Outcome};
+use pinstripe::units::{format_count, format_size};
+
+use super::counted;
+use crate::event::Event;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+use crate::system;
+
+/// Delete what no snapshot needs, beside any number of backups
+///
+/// Packs that nothing needs are deleted, together with the snapshots that were forgotten; packs
+/// of which little is needed are written anew until no more than --max-waste of the store is
+/// waste. Backups go on meanwhile: each is asked what it relies on, and that stays. Cut off at any
+/// point, nothing is lost, and the next gc goes on from there.
+///
+/// A backup answers within seconds. If one does not, gc deletes nothing and names it. What a
+/// machine that is gone left behind is ended by --fence: whatever was begun there can make no
+/// snapshot any more.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe forget --keep-daily 14 && pinstripe gc
+  pinstripe gc --dry-run
+  pinstripe gc --max-waste 0%
+  pinstripe gc --fence 3f2a9c10")]
+pub struct Args {
+    /// How much of what stays may be needed by nothing; 0% writes every pack with any waste anew,
+    /// 100% none
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
+    max_waste: f64,
+
+    /// Say what would be deleted, and delete nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+
+    /// How many seconds to wait for other writers to say what they rely on
+    #[arg(long, value_name = "SECONDS", default_value_t = gc::WAIT.as_secs())]
+    wait: u64,
+
+    /// End the session of a writer that surely runs no more, by the beginning of its id
+    #[arg(long, value_name = "SESSION", conflicts_with_all = ["max_waste", "dry_run", "wait"])]
+    fence: Option<String>,
+}
+
+/// Reads `10%` or `10` as a share of 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    match number.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err(format!("'{text}' is no share; write 0% to 100%, as in 10%")),
+    }
+}
+
+const GAUGE: Gauge =
+    Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::RepackedBytes), passes: 1 };
+
+impl Args {
+    /// Deletes, or ends a session.
+    ///
+    /// # Errors
+    /// Those of [`gc::run`] and [`gc::fence`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let store = run.open_store()?;
+        run.warn_of_absent(&store);
+        if let Some(name) = &self.fence {
+            let session = gc::fence(&store, name)?;
+            let (id, work) = (session.id.short(), session.work.name());
+            run.screen.say(&format!("ended session {id}; its {work} can finish nothing any more"));
+            return Ok(Ending::done(Event::default().with("ended_sessions", 1)));
+        }
+        system::be_patient();
+        let options = Options {
+            max_waste: self.max_waste,
+            dry_run: self.dry_run,
+            wait: Duration::from_secs(self.wait),
+            limits: run.limits(&store),
+        };
+        let ticker = run.ticker(GAUGE);
+        let ended = gc::run(&store, &options, &run.monitor);
+        drop(ticker);
+        let outcome = ended?;
+        say(run, self.dry_run, &outcome);
+        Ok(Ending::done(Event::default().with_fields(&outcome).with("dry_run", self.dry_run)))
+    }
+}
+
+fn say(run: &Run, dry_run: bool, outcome: &Outcome) {
+    let say = |line: String| run.screen.say(&line);
+    let verb = if dry_run { "would delete" } else { "deleted" };
+    if outcome.deleted_snapshots + outcome.deleted_packs == 0 {
+        say("nothing to delete".to_owned());
+    } else {
+        say(format!(
+            "{verb} {} and {}: {} on the members",
+            counted(outcome.deleted_snapshots, "forgotten snapshot"),
+            counted(outcome.deleted_packs, "pack"),
+            format_size(outcome.deleted_bytes)
+        ));
+    }
+    if outcome.repacked_packs > 0 {
+        let verb = if dry_run { "would be" } else { "was" };
+        let packs = counted(outcome.repacked_packs, "pack");
+        say(format!("what is needed of {packs} of them {verb} written anew"));
+    }
+    if outcome.revived_packs > 0 {
+        let packs = counted(outcome.revived_packs, "pack");
+        say(format!("{packs} stayed: a backup began to rely on them meanwhile"));
+    }
+    let waste = outcome.waste_bytes as f64 / outcome.kept_bytes.max(1) as f64;
+    say(format!(
+        "kept {} with {} of data, {:.1}% of it waste",
+        counted(outcome.kept_snapshots, "snapshot"),
+        format_size(outcome.kept_bytes),
+        100.0 * waste
+    ));
+    if outcome.stale_objects + outcome.ended_sessions > 0 {
+        say(format!(
+            "removed {} stale objects that a member brought back, and the sessions of {}",
+            format_count(outcome.stale_objects),
+            counted(outcome.ended_sessions, "dead writer")
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percent() {
+        assert_eq!(share("10%").unwrap(), 0.1);
+        assert_eq!(share("0").unwrap(), 0.0);
+        assert_eq!(share("100%").unwrap(), 1.0);
+        for bad in ["", "%", "-1%", "101%", "NaN", "ten"] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+}

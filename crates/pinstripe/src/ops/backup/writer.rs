@@ -1,0 +1,68 @@
+//! What every backup begins with: a session, then an index that does without what is condemned.
+
+use super::ancestry::Ancestry;
+use crate::error::{Error, Kind, Result};
+use crate::format::session::Work;
+use crate::id::SnapshotId;
+use crate::monitor::Monitor;
+use crate::store::deletion::answer::Answers;
+use crate::store::index::Index;
+use crate::store::sessions::{self, OpenSession};
+use crate::store::{Store, snapshots};
+
+/// Times that another parent is looked for because the one chosen was just forgotten.
+const PARENTS_TRIED: usize = 16;
+
+/// A writer at work.
+pub(super) struct Writer<'a> {
+    pub session: OpenSession<'a>,
+    pub answers: Answers,
+    pub index: Index<'a>,
+}
+
+impl<'a> Writer<'a> {
+    /// Begins a session that stands on nothing but what its writer stores or asks for.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub fn begin(store: &'a Store, snapshot: SnapshotId, monitor: &'a Monitor) -> Result<Self> {
+        let session = sessions::begin(store, Work::Backup, snapshot.0, Vec::new())?;
+        Self::with(store, session, monitor)
+    }
+
+    /// Begins a session that stands on an earlier snapshot, and says on which. The session is put,
+    /// then it is looked whether the parent is wanted: whoever forgets and deletes looks the other
+    /// way round, so one of the two sees the other.
+    ///
+    /// # Errors
+    /// Those of the members, and of `find`; [`Kind::Busy`] when each parent was forgotten at once.
+    pub fn begin_after(
+        store: &'a Store,
+        snapshot: SnapshotId,
+        monitor: &'a Monitor,
+        find: impl Fn() -> Result<Ancestry>,
+    ) -> Result<(Self, Ancestry)> {
+        for _ in 0..PARENTS_TRIED {
+            let earlier = find()?;
+            let parents = earlier.parent.iter().map(|parent| parent.id).collect();
+            let session = sessions::begin(store, Work::Backup, snapshot.0, parents)?;
+            let is_wanted = match &earlier.parent {
+                Some(parent) => snapshots::is_wanted(store, parent.id)?,
+                None => true,
+            };
+            if is_wanted {
+                return Ok((Self::with(store, session, monitor)?, earlier));
+            }
+            session.end()?;
+        }
+        Err(Error::new(Kind::Busy, "snapshots are forgotten faster than a backup can begin")
+            .advice("run it again"))
+    }
+
+    fn with(store: &'a Store, session: OpenSession<'a>, monitor: &'a Monitor) -> Result<Self> {
+        let index = Index::load(store, monitor)?;
+        let mut answers = Answers::new(session.session.id);
+        answers.look(store, &index)?;
+        Ok(Writer { session, answers, index })
+    }
+}

@@ -1,0 +1,170 @@
+//! Marking: which rows of the index some snapshots need.
+//!
+//! Trees are followed from their roots; a page that was entered is not entered again, so snapshots
+//! that share most of their trees cost little more than one. Content chunks are looked up in large
+//! sorted batches, which costs one read per page of the index and batch. Memory: two bits per row
+//! and one batch per thread.
+//!
+//! Invariants: a page that cannot be read ends it, because nobody knows what is below; roots that
+//! may fail are marked after all that may not, or a subtree that was entered and given up would
+//! count as marked.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Result;
+use crate::format::entry::{Content, decode_page, read_chunks};
+use crate::format::record::ChunkRow;
+use crate::format::snapshot::TreeRoot;
+use crate::format::tree::decode_node;
+use crate::format::wire::Reader;
+use crate::id::ChunkId;
+use crate::monitor::Monitor;
+use crate::pipeline::each::each;
+use crate::store::Store;
+use crate::store::index::{Index, Pack, Rows};
+use crate::store::packs::{ChunkReader, PackReader, missing_chunk};
+
+/// Content chunks looked up together: 8 MiB of ids.
+const BATCH_IDS: usize = 256 << 10;
+
+/// A tree, and whose it is, for messages.
+#[derive(Debug, Clone)]
+pub(super) struct Root {
+    pub whose: String,
+    pub tree: TreeRoot,
+}
+
+/// One bit per row, set by many threads.
+pub(super) struct Bits(Box<[AtomicU64]>);
+
+impl Bits {
+    fn new(count: u64) -> Self {
+        Bits((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Sets a bit; `true` when it was not set.
+    fn set(&self, at: u64) -> bool {
+        let mask = 1 << (at % 64);
+        self.0[(at / 64) as usize].fetch_or(mask, Ordering::Relaxed) & mask == 0
+    }
+
+    pub fn has(&self, at: u64) -> bool {
+        self.0[(at / 64) as usize].load(Ordering::Relaxed) >> (at % 64) & 1 == 1
+    }
+}
+
+/// What was marked.
+pub(super) struct Marked {
+    /// Rows of needed chunks, every place of each.
+    pub needed: Bits,
+    /// Content chunks that no pack has which can be read.
+    pub missing: u64,
+}
+
+/// Marks what `roots` need, and then what `hopes` need as far as they can be read.
+///
+/// # Errors
+/// When a tree of `roots` or a page of the index cannot be read.
+pub(super) fn mark(
+    store: &Store,
+    index: &Index<'_>,
+    rows: &Rows<'_>,
+    roots: &[Root],
+    hopes: &[Root],
+    threads: usize,
+    monitor: &Monitor,
+) -> Result<Marked> {
+    let shared = Shared {
+        rows,
+        needed: Bits::new(rows.count()),
+        entered: Bits::new(rows.count()),
+        missing: AtomicU64::new(0),
+    };
+    let packs = PackReader::new(store, monitor);
+    let walk = |root: &Root| {
+        let chunks = ChunkReader::new(&packs, index);
+        let mut walk = Walk { shared: &shared, chunks, content: Vec::new() };
+        let TreeRoot { id, height, .. } = root.tree;
+        let entered = walk.node(&id, height);
+        walk.look_up()?;
+        entered.map_err(|error| error.at(&root.whose))
+    };
+    each(threads, roots, walk)?;
+    for hope in hopes {
+        // Nobody needs it, somebody could have used it.
+        let _ = walk(hope);
+    }
+    Ok(Marked { needed: shared.needed, missing: shared.missing.into_inner() })
+}
+
+struct Shared<'r> {
+    rows: &'r Rows<'r>,
+    needed: Bits,
+    entered: Bits,
+    missing: AtomicU64,
+}
+
+struct Walk<'r> {
+    shared: &'r Shared<'r>,
+    chunks: ChunkReader<'r>,
+    content: Vec<ChunkId>,
+}
+
+impl Walk<'_> {
+    fn node(&mut self, id: &ChunkId, height: u8) -> Result<()> {
+        if !self.enter(id)? {
+            return Ok(());
+        }
+        let bytes = self.chunks.read(id)?;
+        if height > 0 {
+            let children = decode_node(&bytes)?;
+            return children.iter().try_for_each(|child| self.node(&child.id, height - 1));
+        }
+        for entry in decode_page(&bytes)? {
+            match &entry.content {
+                Content::Chunks(rows) => self.content(rows)?,
+                Content::Lists(lists) => {
+                    for list in lists {
+                        if self.enter(&list.id)? {
+                            let bytes = self.chunks.read(&list.id)?;
+                            let rows = read_chunks(&mut Reader::new(&bytes, "content list"))?;
+                            self.content(&rows)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a page; whether it is to be read now.
+    fn enter(&self, id: &ChunkId) -> Result<bool> {
+        let (mut is_known, mut is_first) = (false, false);
+        self.shared.rows.find_many(std::slice::from_ref(id), &mut |_, row, _| {
+            self.shared.needed.set(row);
+            is_first |= !is_known && self.shared.entered.set(row);
+            is_known = true;
+        })?;
+        if is_known { Ok(is_first) } else { Err(missing_chunk(id)) }
+    }
+
+    fn content(&mut self, rows: &[ChunkRow]) -> Result<()> {
+        self.content.extend(rows.iter().map(|row| row.id));
+        if self.content.len() >= BATCH_IDS { self.look_up() } else { Ok(()) }
+    }
+
+    fn look_up(&mut self) -> Result<()> {
+        self.content.sort_unstable();
+        self.content.dedup();
+        let mut known = vec![false; self.content.len()];
+        let rows = self.shared.rows;
+        rows.find_many(&self.content, &mut |at, row, place| {
+            self.shared.needed.set(row);
+            known[at] |= rows.pack(place.record.pack).is_some_and(Pack::is_readable);
+        })?;
+        let missing = known.iter().filter(|known| !**known).count();
+        self.shared.missing.fetch_add(missing as u64, Ordering::Relaxed);
+        self.content.clear();
+        Ok(())
+    }
+}

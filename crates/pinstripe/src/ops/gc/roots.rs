@@ -1,0 +1,119 @@
+//! What must stay: read in the order that lets nobody slip through between two looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::mark::Root;
+use crate::error::{Error, Kind, Result};
+use crate::format::session::Session;
+use crate::format::snapshot::TreeRoot;
+use crate::id::{SessionId, SnapshotId};
+use crate::member::Room;
+use crate::monitor::Monitor;
+use crate::store::deletion::decide;
+use crate::store::forgotten::{self, Marks};
+use crate::store::objects::Reach;
+use crate::store::{Store, checkpoints, deletion, sessions, snapshots};
+
+/// Sessions of others whose process may run.
+///
+/// # Errors
+/// As [`sessions::load`].
+pub(super) fn at_work(store: &Store, own: Option<SessionId>) -> Result<Vec<Session>> {
+    let process = store.process();
+    let runs = |it: &Session| Some(it.id) != own && !sessions::is_dead(it, &process);
+    Ok(sessions::load(store, Reach::Deletion)?.into_iter().filter(runs).collect())
+}
+
+/// The names of all snapshots that there are or were: whatever a backup was for is done when its
+/// name is among them, or can be done no more.
+///
+/// # Errors
+/// As [`Store::names`].
+pub(super) fn names(store: &Store) -> Result<BTreeSet<SnapshotId>> {
+    let names = store.names(Room::Snapshots, Reach::Deletion)?;
+    let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
+    names.extend(deletion::load(store, Reach::Deletion)?.dead_snapshots());
+    Ok(names)
+}
+
+/// What there is, at about one moment.
+pub(super) struct Seen {
+    marks: Marks,
+    /// Every snapshot that is not deleted; those that cannot be read without a tree.
+    snapshots: BTreeMap<SnapshotId, Option<TreeRoot>>,
+    /// Snapshots that must stay.
+    pub roots: BTreeSet<SnapshotId>,
+}
+
+impl Seen {
+    /// Looks: sessions, marks, sessions once more, snapshots.
+    ///
+    /// # Errors
+    /// As [`Store::objects`]; [`Kind::Locked`] without the key.
+    pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
+        let mut sessions = at_work(store, own)?;
+        let marks = forgotten::load(store, Reach::Deletion)?;
+        sessions.extend(at_work(store, own)?);
+        let snapshots = snapshots(store)?;
+        let ids = snapshots.keys().copied().collect();
+        let roots = decide::roots(&marks, &sessions, &ids);
+        Ok(Seen { marks, snapshots, roots })
+    }
+
+    /// The trees of the roots.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when one cannot be read: nobody knows what it needs.
+    pub fn trees(&self) -> Result<Vec<Root>> {
+        let tree = |id: &SnapshotId| {
+            let whose = format!("snapshot {}", id.short());
+            let tree = self.snapshots.get(id).cloned().flatten().ok_or_else(|| {
+                Error::new(
+                    Kind::Refused,
+                    "no member has a sound copy, so nobody knows what it needs",
+                )
+                .at(&whose)
+                .advice(format!("run 'pinstripe repair', or give it up: pinstripe forget {id}"))
+            })?;
+            Ok(Root { whose, tree })
+        };
+        self.roots.iter().map(tree).collect()
+    }
+
+    /// The snapshots that may go, with the marks that say so.
+    pub fn doomed(&self) -> Vec<(SnapshotId, u32)> {
+        let ids = self.snapshots.keys().copied().collect();
+        decide::doomed(&self.marks, &self.roots, &ids)
+    }
+}
+
+fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
+    let found = store.objects(Room::Snapshots, Reach::Deletion, |name, bytes| {
+        let snapshot = store.opener().snapshot(bytes)?;
+        if snapshot.id.0 != name || snapshot.store != store.config.store {
+            return Err(Error::new(Kind::Corrupt, "this snapshot has another name"));
+        }
+        Ok(snapshot.root)
+    })?;
+    let mut snapshots: BTreeMap<_, _> =
+        found.sound.into_iter().map(|(id, tree)| (SnapshotId(id), Some(tree))).collect();
+    for (name, error) in found.unsound {
+        let crate::member::ExtentName::In(_, id) = name else { continue };
+        if error.kind() == Kind::Locked {
+            return Err(error);
+        }
+        if !snapshots::is_void(store, SnapshotId(id)) {
+            snapshots.insert(SnapshotId(id), None);
+        }
+    }
+    let dead = deletion::load(store, Reach::Deletion)?.dead_snapshots();
+    snapshots.retain(|id, _| !dead.contains(id));
+    Ok(snapshots)
+}
+
+/// What interrupted backups left: kept so that they can be gone on with, believed by nobody.
+pub(super) fn interrupted(store: &Store, monitor: &Monitor) -> Vec<Root> {
+    let found = checkpoints::load(store, monitor).unwrap_or_default();
+    let root = |tree| Root { whose: "an interrupted backup".to_owned(), tree };
+    found.into_iter().map(|(_, checkpoint)| root(checkpoint.root)).collect()
+}

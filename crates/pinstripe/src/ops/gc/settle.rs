@@ -1,0 +1,188 @@
+//! What others left: condemnations of dead gcs are finished or taken back, sessions of dead
+//! writers end; and the deletion itself, which is the same whoever began it.
+
+use std::collections::BTreeSet;
+
+use super::roots::{at_work, names};
+use super::{Collector, bytes_of};
+use crate::error::{Error, Kind, Result};
+use crate::format::gc::{Lists, Step};
+use crate::format::session::{Session, Work};
+use crate::id::{CondemnationId, SessionId, SnapshotId};
+use crate::member::{ExtentName, SharedMember};
+use crate::pipeline::each::each;
+use crate::process;
+use crate::store::deletion::decide::{self, Found, Go};
+use crate::store::objects::Reach;
+use crate::store::{Store, deletion, forgotten, sessions};
+
+/// Settles what dead gcs left. Returns the condemnations that were carried out before.
+///
+/// # Errors
+/// [`Kind::Busy`] when somebody is about to bring back what one of them was deleting; those of the
+/// members.
+pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
+    end_those_of_earlier_boots(gc.store)?;
+    let own = gc.session.session.id;
+    let cases = deletion::load(gc.store, Reach::Deletion)?;
+    let working: BTreeSet<SessionId> =
+        at_work(gc.store, Some(own))?.into_iter().map(|session| session.id).collect();
+    let mut done = BTreeSet::new();
+    for (id, case) in cases.0 {
+        let is_left = case.condemned.is_some() || case.reaping.is_some() || !case.acks.is_empty();
+        if case.tombstone.is_some() {
+            done.insert(id);
+        }
+        if !is_left {
+            continue;
+        }
+        let is_at_work = case.by.is_some_and(|by| working.contains(&by));
+        let has = (case.condemned.is_some(), case.reaping.is_some(), case.tombstone.is_some());
+        match decide::judge(has.0, has.1, has.2, is_at_work) {
+            Found::Leave => {}
+            Found::Clear => deletion::clear(gc.store, id, &case)?,
+            Found::Withdraw => deletion::withdraw(gc.store, id, &case)?,
+            Found::Resume => {
+                let lists = case.reaping.clone().unwrap_or_default();
+                if may_reap(gc, id, &lists)? {
+                    carry_out(gc, id, case.by.unwrap_or(own), &lists)?;
+                    done.insert(id);
+                } else {
+                    deletion::withdraw(gc.store, id, &case)?;
+                }
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// The last look, after REAPING: `false` when somebody was in time to take back what was to go.
+///
+/// # Errors
+/// [`Kind::Busy`] when somebody is about to, for longer than it is waited for.
+pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) -> Result<bool> {
+    let mut go = Go::Wait;
+    gc.wait(|| {
+        // In this order: sessions, marks, the condemnation.
+        let sessions = at_work(gc.store, Some(gc.session.session.id))?;
+        let marks = forgotten::load(gc.store, Reach::Deletion)?;
+        let stands = deletion::stands(gc.store, id)?;
+        go = decide::last_look(lists, &sessions, &marks, stands);
+        let wants = |it: &Session| lists.snapshots.iter().any(|(id, _)| it.parents.contains(id));
+        Ok(match go {
+            Go::Wait => sessions.into_iter().filter(wants).collect(),
+            _ => Vec::new(),
+        })
+    })?;
+    Ok(go == Go::Reap)
+}
+
+/// Deletes, says that it is deleted, and clears up; `by` began it. Returns the bytes that were
+/// freed. Of several who do this at once all do the same.
+///
+/// # Errors
+/// Those of the members; whoever runs next goes on.
+pub(super) fn carry_out(
+    gc: &Collector<'_>,
+    id: CondemnationId,
+    by: SessionId,
+    lists: &Lists,
+) -> Result<u64> {
+    let bytes = bytes_of(gc.store, &lists.packs);
+    let members: Vec<&SharedMember> = gc.store.present().map(|(_, member)| member).collect();
+    each(members.len(), &members, |member| {
+        let packs = lists.packs.iter().map(|set| ExtentName::pack(*set));
+        let snapshots = lists.snapshots.iter().map(|(id, _)| *id).chain(lists.abandoned.clone());
+        let mut names = packs.chain(snapshots.map(ExtentName::snapshot));
+        names.try_for_each(|name| member.delete(name))?;
+        member.sync()
+    })?;
+    deletion::put(gc.store, id, by, Step::Tombstone(lists.clone()), Reach::Deletion)?;
+    let cases = deletion::load(gc.store, Reach::Deletion)?;
+    let case = cases.0.get(&id).cloned().unwrap_or_default();
+    deletion::clear(gc.store, id, &case)?;
+    Ok(bytes)
+}
+
+/// Sessions whose process surely runs no more, or that are over.
+fn ended(store: &Store) -> Result<Vec<Session>> {
+    let process = store.process();
+    let sessions = sessions::load(store, Reach::Deletion)?;
+    let names = names(store)?;
+    let is_ended = |it: &Session| {
+        // What this process began itself it ends itself.
+        let is_dead = it.process != process && sessions::is_dead(it, &process);
+        is_dead || decide::is_over(it, &names)
+    };
+    Ok(sessions.into_iter().filter(is_ended).collect())
+}
+
+/// Snapshots that dead writers would have made, and that nobody here has: an absent member may.
+///
+/// # Errors
+/// As [`sessions::load`].
+pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
+    if store.absent().next().is_none() {
+        return Ok(Vec::new());
+    }
+    let names = names(store)?;
+    let commits = ended(store)?.into_iter().filter(|session| session.work == Work::Backup);
+    let unseen = commits.map(|it| SnapshotId(it.commit)).filter(|id| !names.contains(id));
+    Ok(unseen.collect::<BTreeSet<_>>().into_iter().collect())
+}
+
+/// Removes sessions that say nothing any more; how many.
+///
+/// # Errors
+/// Those of the members.
+pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
+    let mut removed = 0;
+    for session in ended(gc.store)? {
+        if session.id != gc.session.session.id {
+            gc.store.delete_all(sessions::name_of(session.id))?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// A process of before this machine was started runs no more, if the machine is what it says it
+/// is; so its session is ended as from outside, which harms nobody who runs after all.
+fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
+    let own = store.process();
+    for session in sessions::load(store, Reach::Deletion)? {
+        let is_old = process::is_of_an_earlier_boot(&session.process, &own);
+        if is_old && store.absent().next().is_none() {
+            match sessions::fence(store, &session) {
+                // It was done before it died, or another one ends it now.
+                Err(error) if error.kind() == Kind::Busy => {}
+                fenced => fenced?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ends the session whose id begins so, whatever its process does.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so; those of
+/// [`sessions::fence`].
+pub fn fence(store: &Store, name: &str) -> Result<Session> {
+    let list = sessions::load(store, Reach::Deletion)?;
+    let begins = |it: &&Session| it.id.to_string().starts_with(name);
+    let mut matching = list.iter().filter(begins);
+    let session = match (matching.next(), matching.next()) {
+        (Some(session), None) if name.len() >= 4 => session,
+        (Some(_), _) => {
+            return Err(Error::new(Kind::Usage, format!("'{name}' is too short for one session"))
+                .advice("give more of its id"));
+        }
+        (None, _) => {
+            return Err(Error::new(Kind::NotFound, format!("no session '{name}'"))
+                .advice("it has ended; run gc again"));
+        }
+    };
+    sessions::fence(store, session)?;
+    Ok(session.clone())
+}

@@ -1,0 +1,122 @@
+//! What deletion leaves: index runs that speak of packs that are gone, what members that were away
+//! bring back, and in the end the tombstones themselves.
+//!
+//! Invariant: a tombstone goes only when all members are there, nothing on them is listed in it,
+//! no run speaks of its packs, and no writer is at work that might write such a run.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::roots::at_work;
+use super::settle::remove_ended;
+use super::{Collector, Outcome};
+use crate::error::{Kind, Result};
+use crate::format::forgotten::Mark;
+use crate::format::gc::Lists;
+use crate::id::{CondemnationId, SetId};
+use crate::member::{ExtentName, Room};
+use crate::store::index::{Index, sets_spoken_of};
+use crate::store::objects::Reach;
+use crate::store::{Store, deletion};
+
+/// Times that merging is tried while other writers are first.
+const MERGE_TRIES: usize = 4;
+
+/// Tidies up. `earlier` are the condemnations that were carried out before this gc began.
+///
+/// # Errors
+/// Those of the members; all of it is tried again by the next gc.
+pub(super) fn run(
+    gc: &Collector<'_>,
+    earlier: &BTreeSet<CondemnationId>,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    outcome.ended_sessions += remove_ended(gc)?;
+    outcome.stale_objects += remove_stale(gc)?;
+    forget_in_index(gc)?;
+    remove_tombstones(gc, earlier)
+}
+
+/// Removes what tombstones list and members still have, or have again.
+fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
+    let cases = deletion::load(gc.store, Reach::Deletion)?;
+    let packs: HashSet<[u8; 16]> = cases.dead_packs().into_iter().map(|set| set.0).collect();
+    let snapshots: HashSet<[u8; 16]> = cases.dead_snapshots().into_iter().map(|id| id.0).collect();
+    let mut removed = 0;
+    for (room, dead) in [(Room::Packs, packs), (Room::Snapshots, snapshots)] {
+        for (_, member) in gc.store.present().filter(|_| !dead.is_empty()) {
+            let before = removed;
+            for (id, _) in member.list(room)?.into_iter().filter(|(id, _)| dead.contains(id)) {
+                member.delete(ExtentName::In(room, id))?;
+                removed += 1;
+            }
+            if removed > before {
+                member.sync()?;
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// Merges runs that speak of deleted packs, so that they speak of them no more.
+fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
+    let index = Index::load(gc.store, gc.monitor)?;
+    if gc.store.absent().next().is_none() && has_unreadable_runs(gc.store)? {
+        // What a member that was away brought back of runs that were merged meanwhile.
+        index.mend()?;
+    }
+    for _ in 0..MERGE_TRIES {
+        // Those that were cut off while they were written are made whole on the way.
+        let Some(merge) = index.plan_forgetting().or_else(|| index.plan_loose()) else { break };
+        match index.merge(merge, &|| false) {
+            Ok(_) => {}
+            // Only what is derived was not made smaller.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        index.refresh_packs()?;
+    }
+    index.remove_redundant()
+}
+
+fn has_unreadable_runs(store: &Store) -> Result<bool> {
+    Ok(sets_spoken_of(store)?.iter().any(|(_, packs)| packs.is_err()))
+}
+
+fn remove_tombstones(gc: &Collector<'_>, earlier: &BTreeSet<CondemnationId>) -> Result<()> {
+    let store = gc.store;
+    let is_quiet = at_work(store, Some(gc.session.session.id))?.is_empty();
+    if earlier.is_empty() || !is_quiet || store.absent().next().is_some() {
+        return Ok(());
+    }
+    let mut named: HashSet<SetId> = HashSet::new();
+    for (_, packs) in sets_spoken_of(store)? {
+        match packs {
+            Ok(packs) => named.extend(packs.iter().map(|pack| pack.set)),
+            // Nobody knows what it speaks of.
+            Err(_) => return Ok(()),
+        }
+    }
+    for (_, member) in store.present() {
+        named.extend(member.list(Room::Packs)?.into_iter().map(|(id, _)| SetId(id)));
+    }
+    for (id, case) in deletion::load(store, Reach::Deletion)?.0 {
+        let Some(lists) = case.tombstone.filter(|_| earlier.contains(&id)) else { continue };
+        if lists.packs.iter().any(|set| named.contains(set)) {
+            continue;
+        }
+        remove_marks(gc, &lists)?;
+        deletion::remove_tombstone(store, id)?;
+    }
+    Ok(())
+}
+
+/// Marks of snapshots that are nowhere any more.
+fn remove_marks(gc: &Collector<'_>, lists: &Lists) -> Result<()> {
+    for &(snapshot, last) in &lists.snapshots {
+        for generation in 1..=last {
+            let mark = Mark { store: gc.store.config.store, snapshot, generation };
+            gc.store.delete_all(ExtentName::In(Room::Forgotten, mark.name()))?;
+        }
+    }
+    Ok(())
+}

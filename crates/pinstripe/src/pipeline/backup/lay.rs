@@ -1,0 +1,98 @@
+//! What a writer needs that walks nothing: its chunks come as they are.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::{Scope, ScopedJoinHandle};
+
+use crossbeam_channel::{Sender, bounded};
+
+use super::checkpoint::SealCall;
+use super::record::RecordBuilder;
+use super::shared::{Ingest, cutting};
+use crate::dedup::Claims;
+use crate::error::Result;
+use crate::format::record::RecordKind;
+use crate::format::tree::PAGE_MAX_BYTES;
+use crate::monitor::Monitor;
+use crate::pipeline::abort::Abort;
+use crate::pipeline::fleet::Fleet;
+use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, RECORD_RAW_BYTES, TREE_RECORD_RAW_BYTES};
+use crate::pipeline::pack::{self, ToPacker};
+use crate::pipeline::publish::Publisher;
+use crate::pipeline::spare::Spare;
+use crate::source;
+use crate::store::Store;
+use crate::store::index::Index;
+
+/// Sets up members, claims and buffers for `work`, which lays records and publishes them.
+///
+/// # Errors
+/// Whatever ends a backup: a full member, more members lost than parity replaces.
+pub(super) fn lay<T>(
+    store: &Store,
+    index: &Index<'_>,
+    limits: Limits,
+    monitor: &Monitor,
+    work: impl for<'w> FnOnce(&'w Ingest<'w>, &'w Publisher<'w>) -> Result<T>,
+) -> Result<T> {
+    let root = source::open_root()?;
+    let abort = Abort::default();
+    let claims = Claims::default();
+    let records = Spare::new(2 * limits.records_queued);
+    let sealer = store.sealer()?;
+    let keys = store.keys()?;
+    let (cutter, codec) = cutting(store)?;
+    let shared = Ingest {
+        root: root.as_fd(),
+        keys,
+        cutter: &cutter,
+        codec,
+        index,
+        claims: &claims,
+        monitor,
+        abort: &abort,
+        stop: &AtomicBool::new(false),
+        seal_call: &SealCall::new(0),
+        sealer: &sealer,
+        records: &records,
+        segments: &Arc::default(),
+    };
+    std::thread::scope(|scope| {
+        let queued = limits.strips_queued(store.config.strip_bytes);
+        let fleet = Fleet::start(scope, store, queued, &abort, monitor);
+        let publisher =
+            Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
+        work(&shared, &publisher)
+    })
+}
+
+/// A packer thread that is to be joined for its result, and its queue.
+pub(super) fn packer<'scope>(
+    stages: &'scope Scope<'scope, '_>,
+    shared: &'scope Ingest<'_>,
+    publisher: &'scope Publisher<'_>,
+    limits: Limits,
+) -> (Sender<ToPacker>, ScopedJoinHandle<'scope, Result<()>>) {
+    let (records, queue) = bounded::<ToPacker>(limits.records_queued);
+    let packer = stages.spawn(move || {
+        let packed = pack::run(&queue, publisher, shared.records);
+        // A packer that stops early must not stop those who feed it.
+        queue.iter().for_each(drop);
+        packed
+    });
+    (records, packer)
+}
+
+/// A builder of records of one kind, as long as they are in every backup.
+pub(super) fn builder<'w>(
+    shared: &'w Ingest<'w>,
+    kind: RecordKind,
+    records: Sender<ToPacker>,
+) -> Result<RecordBuilder<'w>> {
+    let full = match kind {
+        RecordKind::Tree => TREE_RECORD_RAW_BYTES,
+        _ => RECORD_RAW_BYTES,
+    };
+    RecordBuilder::new(shared, kind, full, full + 2 * PAGE_MAX_BYTES, records)
+}

@@ -1,0 +1,78 @@
+//! One snapshot out of entries that come as they are: no walk, no content, only the tree.
+//!
+//! For whatever has the entries already and their content under its names: any number of such
+//! writers may work on one store at once, each with packs of its own. The order of the end is that
+//! of every backup: packs, index run, snapshot object, each durable before the next.
+
+use crossbeam_channel::bounded;
+
+use super::beside;
+use super::lay::{builder, lay, packer};
+use super::shared::Ingest;
+use crate::error::Result;
+use crate::format::entry::Entry;
+use crate::format::record::RecordKind;
+use crate::format::snapshot::{Snapshot, TreeRoot};
+use crate::member::ExtentName;
+use crate::monitor::Monitor;
+use crate::pipeline::limits::Limits;
+use crate::pipeline::publish::Publisher;
+use crate::store::Store;
+use crate::store::deletion::answer::Answers;
+use crate::store::index::Index;
+use crate::store::tree::TreeWriter;
+
+/// Writes the tree of the entries that `fill` gives, in path order, and commits it. `fill` changes
+/// the entry that it is handed into the next one, and says whether there is one. `answers` speaks
+/// for the session that was begun for this.
+///
+/// # Errors
+/// Whatever ends a backup: a full member, more members lost than parity replaces.
+pub fn write_tree(
+    store: &Store,
+    index: &Index<'_>,
+    answers: &mut Answers,
+    limits: Limits,
+    monitor: &Monitor,
+    fill: &mut dyn FnMut(&mut Entry) -> bool,
+    commit: impl FnOnce(TreeRoot) -> Snapshot,
+) -> Result<Snapshot> {
+    std::thread::scope(|scope| {
+        let (_end, end) = bounded(0);
+        scope.spawn(move || beside::watch(store, index, answers, &end));
+        lay(store, index, limits, monitor, |shared, publisher| {
+            let tree = pages(shared, limits, publisher, fill)?;
+            publisher.publish()?;
+            store.confirm_takers()?;
+            let snapshot = commit(tree);
+            let object = publisher.sealer.snapshot(&snapshot)?;
+            publisher.fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+            publisher.fleet.barrier()?;
+            Ok(snapshot)
+        })
+    })
+}
+
+/// From entries to sealed packs.
+fn pages(
+    shared: &Ingest<'_>,
+    limits: Limits,
+    publisher: &Publisher<'_>,
+    fill: &mut dyn FnMut(&mut Entry) -> bool,
+) -> Result<TreeRoot> {
+    std::thread::scope(|stages| {
+        let (records, packer) = packer(stages, shared, publisher, limits);
+        let mut record = builder(shared, RecordKind::Tree, records)?;
+        let mut tree = TreeWriter::new();
+        let mut entry = Entry::default();
+        while !shared.abort.is_raised() && fill(&mut entry) {
+            tree.push(&entry, &mut |bytes| Ok(record.add(&bytes)?.id))?;
+        }
+        let root = tree.finish(&mut |bytes| Ok(record.add(&bytes)?.id))?;
+        record.flush()?;
+        drop(record);
+        shared.abort.check()?;
+        packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(root)
+    })
+}

@@ -1,0 +1,527 @@
+//! gc on a real store: what goes, what stays, and that writers, the dead and the absent are safe.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pinstripe::error::Kind;
+use pinstripe::fault::PowerCut;
+use pinstripe::format::entry::Content;
+use pinstripe::format::session::Work;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::member::{ExtentName, Room, Steps};
+use pinstripe::ops::forget::{self, Choice};
+use pinstripe::ops::gc::{self, Outcome};
+use pinstripe::store::index::Index;
+use pinstripe::store::packs::{ChunkReader, PackReader};
+use pinstripe::store::tree::TreeReader;
+use pinstripe::store::{Store, sessions};
+
+use crate::look::{Tree, look};
+use crate::support::{
+    Image, Ledger, NoWait, Site, assert_whole, backup, check, limits, noise, remove_tree,
+    small_tree,
+};
+
+fn options() -> gc::Options {
+    let wait = Duration::from_millis(300);
+    gc::Options { max_waste: 0.1, dry_run: false, wait, limits: limits() }
+}
+
+#[track_caller]
+fn collect(store: &Store) -> Outcome {
+    let ledger = Ledger::new();
+    let outcome = gc::run(store, &options(), &ledger.monitor).unwrap();
+    ledger.assert_clean();
+    outcome
+}
+
+fn forget_one(store: &Store, snapshot: &Snapshot) {
+    let names = [snapshot.id.to_string()];
+    let options =
+        forget::Options { choice: Choice::Named(&names), dry_run: false, allow_empty: true };
+    forget::run(store, &options, &Ledger::new().monitor).unwrap();
+}
+
+fn names(store: &Store, room: Room) -> BTreeSet<[u8; 16]> {
+    store.list(room).unwrap().into_keys().collect()
+}
+
+/// Two snapshots of different content, and a third that shares a part of each.
+fn three(site: &Site) -> [(Snapshot, Tree); 3] {
+    let source = site.source();
+    let save = || (site.save(), look(&source));
+    small_tree(&source, 1);
+    fs::write(source.join("one"), noise(91, 300_000)).unwrap();
+    let first = save();
+    fs::remove_file(source.join("one")).unwrap();
+    fs::write(source.join("two"), noise(92, 300_000)).unwrap();
+    let second = save();
+    small_tree(&source, 3);
+    let third = save();
+    [first, second, third]
+}
+
+#[test]
+fn a_store_in_which_nothing_was_forgotten_stays_as_it_is() {
+    let site = Site::new(4, 1);
+    let [_, _, (last, tree)] = three(&site);
+    let before = names(&site.store(), Room::Packs);
+    let dry = gc::Options { dry_run: true, max_waste: 1.0, ..options() };
+    let image = site.image();
+    let would = gc::run(&site.store(), &dry, &Ledger::new().monitor).unwrap();
+    assert!(site.image() == image);
+    assert_eq!((would.kept_snapshots, would.deleted_packs), (3, 0));
+    assert_eq!(collect(&site.store()).deleted_packs, 0);
+    assert_eq!(names(&site.store(), Room::Packs), before);
+    for room in [Room::Sessions, Room::Gc] {
+        assert!(names(&site.store(), room).is_empty());
+    }
+    assert_whole(&site.store());
+    site.assert_restores(&site.store(), &last, &tree);
+}
+
+#[test]
+fn what_only_forgotten_snapshots_need_is_deleted() {
+    for sealed in [true, false] {
+        let site = if sealed { Site::new(4, 1) } else { Site::clear(4, 1) };
+        let [(first, _), (second, tree2), (third, tree3)] = three(&site);
+        let store = site.store();
+        forget_one(&store, &first);
+        let before = bytes(&store);
+        let dry = gc::Options { dry_run: true, ..options() };
+        let would = gc::run(&store, &dry, &Ledger::new().monitor).unwrap();
+        let done = collect(&store);
+        assert_eq!(done.deleted_snapshots, 1);
+        assert_eq!(
+            (would.deleted_packs, would.repacked_packs, would.deleted_bytes),
+            (done.deleted_packs, done.repacked_packs, done.deleted_bytes)
+        );
+        assert!(done.deleted_packs >= done.repacked_packs && done.repacked_packs >= 1);
+        assert!(done.waste_bytes * 10 <= done.kept_bytes);
+        let after = bytes(&store);
+        assert!(after + 250_000 < before, "{before} to {after}");
+        let store = site.store();
+        assert_whole(&store);
+        site.assert_restores(&store, &second, &tree2);
+        site.assert_restores(&store, &third, &tree3);
+        assert!(!names(&store, Room::Snapshots).contains(&first.id.0));
+        let late = forget::undelete(&store, &first.id.to_string(), &Ledger::new().monitor);
+        assert_eq!(late.unwrap_err().kind(), Kind::NotFound);
+        // The index speaks of nothing that is gone: a backup takes everything over unread.
+        let ledger = Ledger::new();
+        backup(&store, &site.source(), &ledger).unwrap();
+        ledger.assert_clean();
+        // The next gc removes the tombstone.
+        assert_eq!(names(&store, Room::Gc).len(), 1);
+        collect(&site.store());
+        assert!(names(&store, Room::Gc).is_empty());
+        assert!(names(&store, Room::Forgotten).is_empty());
+        assert_whole(&site.store());
+    }
+}
+
+fn bytes(store: &Store) -> u64 {
+    let listed = store.present().flat_map(|(_, member)| member.list(Room::Packs).unwrap());
+    listed.map(|(_, bytes)| bytes).sum()
+}
+
+#[test]
+fn a_store_whose_every_snapshot_was_forgotten_becomes_empty_and_can_be_used_again() {
+    let site = Site::new(3, 1);
+    let all = three(&site);
+    let store = site.store();
+    all.iter().for_each(|(snapshot, _)| forget_one(&store, snapshot));
+    let done = collect(&store);
+    assert_eq!((done.deleted_snapshots, done.kept_snapshots), (3, 0));
+    assert!(names(&site.store(), Room::Packs).is_empty());
+    assert_whole(&site.store());
+    let (again, tree) = (site.save(), look(&site.source()));
+    site.assert_restores(&site.store(), &again, &tree);
+}
+
+#[test]
+fn nothing_is_written_anew_when_waste_is_allowed() {
+    let site = Site::new(3, 1);
+    let [(first, _), ..] = three(&site);
+    forget_one(&site.store(), &first);
+    let waste = gc::Options { max_waste: 1.0, ..options() };
+    let done = gc::run(&site.store(), &waste, &Ledger::new().monitor).unwrap();
+    assert_eq!((done.repacked_packs, done.deleted_snapshots), (0, 1));
+    assert!(done.waste_bytes > 0);
+    assert_whole(&site.store());
+}
+
+/// A backup's session that never answers.
+fn silent_session(store: &Store) -> sessions::OpenSession<'_> {
+    sessions::begin(store, Work::Backup, [77; 16], Vec::new()).unwrap()
+}
+
+#[test]
+fn a_writer_that_says_nothing_is_waited_for_and_can_be_ended() {
+    let site = Site::new(3, 1);
+    let [(first, _), (second, tree2), _] = three(&site);
+    let store = site.store();
+    forget_one(&store, &first);
+    let silent = silent_session(&store);
+    let before = names(&store, Room::Packs);
+    let error = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap_err();
+    assert_eq!(error.kind(), Kind::Busy);
+    let id = silent.session.id.to_string();
+    let advice = error.advice_text().unwrap();
+    assert!(advice.contains(&format!("--fence {}", silent.session.id.short())), "{advice}");
+    assert!(before.is_subset(&names(&store, Room::Packs)), "nothing was deleted");
+    // What it put was taken back.
+    assert!(names(&store, Room::Gc).is_empty());
+    assert_eq!(gc::fence(&store, "ffff").unwrap_err().kind(), Kind::NotFound);
+    gc::fence(&store, &id[..8]).unwrap();
+    assert_eq!(collect(&site.store()).deleted_snapshots, 1);
+    // Whoever was ended commits nothing.
+    let name = ExtentName::In(Room::Snapshots, [77; 16]);
+    assert!(store.present().all(|(_, member)| member.put(name, b"x").is_err()));
+    drop(silent);
+    assert_whole(&site.store());
+    site.assert_restores(&site.store(), &second, &tree2);
+}
+
+#[test]
+fn the_session_of_a_dead_process_is_in_nobodys_way() {
+    let site = Site::new(3, 1);
+    let [(first, _), ..] = three(&site);
+    let store = site.store();
+    forget_one(&store, &first);
+    let dead = site.open_doomed(0, "", Arc::new(NoWait)).unwrap();
+    std::mem::forget(silent_session(&dead));
+    let done = collect(&store);
+    assert_eq!((done.deleted_snapshots, done.ended_sessions), (1, 1));
+    assert!(names(&store, Room::Sessions).is_empty());
+}
+
+#[test]
+fn a_parent_of_somebody_at_work_stays() {
+    let site = Site::new(3, 1);
+    let [(first, tree1), ..] = three(&site);
+    let store = site.store();
+    let session = sessions::begin(&store, Work::Undelete, [5; 16], vec![first.id]).unwrap();
+    forget_one(&store, &first);
+    assert_eq!(collect(&store).deleted_snapshots, 0);
+    session.end().unwrap();
+    forget::undelete(&store, &first.id.to_string(), &Ledger::new().monitor).unwrap();
+    assert_eq!(collect(&store).deleted_snapshots, 0);
+    site.assert_restores(&site.store(), &first, &tree1);
+}
+
+#[test]
+fn a_member_that_was_away_brings_nothing_back() {
+    let site = Site::new(4, 1);
+    let [(first, _), (second, tree2), (third, tree3)] = three(&site);
+    let (member, aside) = (&site.members[3], site.path("aside"));
+    fs::rename(member, &aside).unwrap();
+    forget_one(&site.store(), &first);
+    let ledger = Ledger::new();
+    let done = gc::run(&site.store(), &options(), &ledger.monitor).unwrap();
+    ledger.assert_no_losses();
+    assert_eq!(done.deleted_snapshots, 1);
+    assert_eq!(names(&site.store(), Room::Gc).len(), 1, "the tombstone waits for the member");
+    collect_with(&site.store());
+    assert_eq!(names(&site.store(), Room::Gc).len(), 1);
+    fs::rename(&aside, member).unwrap();
+    // It is not believed, wherever one looks from.
+    for through in [0, 3] {
+        let store = site.store_through(through);
+        assert!(!names(&store, Room::Snapshots).contains(&first.id.0));
+        let shown = pinstripe::ops::snapshots::run(&store, &Ledger::new().monitor).unwrap();
+        assert_eq!(shown.len(), 2);
+        site.assert_restores(&store, &second, &tree2);
+    }
+    let mut store = site.store();
+    let repaired = crate::support::repair(&mut store, &Ledger::new());
+    assert_eq!(repaired.lost_extents, 0);
+    let done = collect_with(&site.store());
+    assert!(done.stale_objects > 0, "{done:?}");
+    collect_with(&site.store());
+    assert!(names(&site.store(), Room::Gc).is_empty());
+    assert_whole(&site.store());
+    site.assert_restores(&site.store_through(3), &third, &tree3);
+}
+
+/// As [`collect`], where warnings are in order.
+pub fn collect_with(store: &Store) -> Outcome {
+    let ledger = Ledger::new();
+    let outcome = gc::run(store, &options(), &ledger.monitor).unwrap();
+    ledger.assert_no_losses();
+    outcome
+}
+
+#[test]
+fn too_few_members_are_refused() {
+    let site = Site::new(2, 1);
+    small_tree(&site.source(), 1);
+    let snapshot = site.save();
+    remove_tree(&site.members[1]);
+    let store = site.store();
+    let error = gc::run(&store, &options(), &Ledger::new().monitor).unwrap_err();
+    assert_eq!(error.kind(), Kind::Refused);
+    let tree = look(&site.source());
+    site.assert_restores(&store, &snapshot, &tree);
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_stops_everything() {
+    let site = Site::new(3, 1);
+    let [(first, _), (second, _), _] = three(&site);
+    forget_one(&site.store(), &first);
+    for member in &site.members {
+        fs::write(member.join(ExtentName::snapshot(second.id).path()), b"not this").unwrap();
+    }
+    let image = names(&site.store(), Room::Packs);
+    let error = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap_err();
+    assert_eq!(error.kind(), Kind::Refused);
+    assert!(error.advice_text().unwrap().contains(&second.id.to_string()));
+    assert_eq!(names(&site.store(), Room::Packs), image);
+}
+
+#[test]
+fn the_copy_that_stays_is_read_before_the_other_one_goes() {
+    // One chunk in two packs, and the copy in the better one is damaged beyond parity.
+    let site = Site::new(3, 1);
+    let source = site.source();
+    fs::write(source.join("shared"), noise(7, 100_000)).unwrap();
+    let first = site.save();
+    let tree = look(&source);
+    let old = names(&site.store(), Room::Packs);
+    // Stored once more, as when two writers race: the index knows nothing of the first copy.
+    let hidden = hide(&site, &old);
+    fs::write(source.join("more"), noise(8, 900_000)).unwrap();
+    let second = site.save();
+    unhide(&site, hidden);
+    let new: Vec<_> = names(&site.store(), Room::Packs).difference(&old).copied().collect();
+    // All of the new packs' strips but the headers and trailers are noise now on two of three.
+    for set in new {
+        for member in &site.members[..2] {
+            let path = member.join(ExtentName::In(Room::Packs, set).path());
+            let mut bytes = fs::read(&path).unwrap();
+            let end = bytes.len().min(150_000);
+            bytes[4096..end].iter_mut().for_each(|byte| *byte ^= 0x5a);
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    forget_one(&site.store(), &second);
+    let _ = gc::run(&site.store(), &options(), &Ledger::new().monitor);
+    site.assert_restores(&site.store(), &first, &tree);
+}
+
+type Hidden = Vec<(std::path::PathBuf, Vec<u8>)>;
+
+/// Takes packs, and every index run, off the members.
+fn hide(site: &Site, packs: &BTreeSet<[u8; 16]>) -> Hidden {
+    let mut hidden = Vec::new();
+    let mut take = |path: std::path::PathBuf| {
+        hidden.push((path.clone(), fs::read(&path).unwrap()));
+        fs::remove_file(&path).unwrap();
+    };
+    let runs = names(&site.store(), Room::Index);
+    for member in &site.members {
+        packs.iter().for_each(|id| take(member.join(ExtentName::In(Room::Packs, *id).path())));
+        runs.iter().for_each(|id| take(member.join(ExtentName::In(Room::Index, *id).path())));
+    }
+    // Nothing of the first snapshot is to be taken over.
+    for member in &site.members {
+        for entry in fs::read_dir(member.join(Room::Snapshots.dir())).unwrap() {
+            take(entry.unwrap().path());
+        }
+    }
+    hidden
+}
+
+fn unhide(_: &Site, hidden: Hidden) {
+    hidden.into_iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+}
+
+/// A store with a forgotten snapshot, to be put back for each cut.
+struct Bench {
+    site: Site,
+    image: Image,
+    forgotten: (Snapshot, Tree),
+    kept: Vec<(Snapshot, Tree)>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let site = Site::new(3, 1);
+        let source = site.source();
+        let save = |seed, len| {
+            fs::write(source.join("changes"), noise(seed, len)).unwrap();
+            (site.save(), look(&source))
+        };
+        fs::write(source.join("stays"), noise(1, 9000)).unwrap();
+        let forgotten = save(2, 40_000);
+        let kept = vec![save(3, 5000), save(4, 7000)];
+        forget_one(&site.store(), &forgotten.0);
+        let image = site.image();
+        Bench { site, image, forgotten, kept }
+    }
+
+    fn run(&self, steps: Arc<dyn Steps>) -> pinstripe::error::Result<Outcome> {
+        let store = self.site.open_doomed(0, "", steps)?;
+        gc::run(&store, &options(), &Ledger::new().monitor)
+    }
+
+    #[track_caller]
+    fn assert_sound(&self, restore: bool, cut: u64) {
+        let ledger = Ledger::new();
+        let store = self.site.store();
+        let outcome = check(&store, true, &ledger);
+        ledger.assert_no_losses();
+        assert_eq!((outcome.lost, outcome.hurt_paths), (0, 0), "cut {cut}");
+        for (snapshot, tree) in self.kept.iter().filter(|_| restore) {
+            self.site.assert_restores(&store, snapshot, tree);
+        }
+    }
+
+    /// Every third time somebody wants the snapshot back after all; whether that was in time.
+    fn undelete(&self, cut: u64) -> Option<bool> {
+        if !cut.is_multiple_of(3) {
+            return None;
+        }
+        let name = self.forgotten.0.id.to_string();
+        match forget::undelete(&self.site.store(), &name, &Ledger::new().monitor) {
+            Ok(_) => Some(true),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::NotFound, "cut {cut}: {error}");
+                Some(false)
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gc_cut_off_at_any_step_goes_on() {
+    let bench = Bench::new();
+    let counter = Arc::new(PowerCut::new(u64::MAX));
+    let whole = bench.run(Arc::clone(&counter) as Arc<dyn Steps>).unwrap();
+    assert!(whole.deleted_packs > 0 && whole.repacked_packs > 0);
+    let steps = counter.steps_done();
+    assert!(steps > 100, "{steps}");
+    let (mut back, mut late) = (0, 0);
+    for cut in 0..steps {
+        bench.site.put_image(&bench.image);
+        let power = Arc::new(PowerCut::new(cut));
+        let _ = bench.run(Arc::clone(&power) as Arc<dyn Steps>);
+        power.after_power_cut(cut * 7919).unwrap();
+        bench.assert_sound(cut % 8 == 0, cut);
+        let undeleted = bench.undelete(cut);
+        let ledger = Ledger::new();
+        let done = gc::run(&bench.site.store(), &options(), &ledger.monitor).unwrap();
+        ledger.assert_no_losses();
+        let store = bench.site.store();
+        assert_eq!(done.kept_snapshots, 2 + u64::from(undeleted == Some(true)), "cut {cut}");
+        if undeleted == Some(true) {
+            back += 1;
+            let (snapshot, tree) = &bench.forgotten;
+            bench.site.assert_restores(&store, snapshot, tree);
+        } else {
+            late += u64::from(undeleted.is_some());
+            assert!(!names(&store, Room::Snapshots).contains(&bench.forgotten.0.id.0));
+        }
+        collect_with(&store);
+        let store = bench.site.store();
+        assert!(names(&store, Room::Sessions).is_empty(), "cut {cut}");
+        bench.assert_sound(cut % 8 == 0, cut);
+        assert_whole(&store);
+    }
+    assert!(back > 0 && late > 0, "{back} came back, {late} were late");
+}
+
+/// Backups, forgetting and two gcs on one store, each with a store object of its own, as separate
+/// processes have it.
+#[test]
+fn backups_and_gcs_at_once_lose_nothing() {
+    const WRITERS: u64 = 3;
+    const ROUNDS: u64 = 4;
+    let site = Site::new(3, 1);
+    let done = AtomicU64::new(0);
+    let write = |writer: u64| {
+        let source = site.path(&format!("source-{writer}"));
+        fs::create_dir_all(&source).unwrap();
+        let mut saved = Vec::new();
+        for round in 0..ROUNDS {
+            // Old content comes back in other rounds and from other writers: what is condemned is
+            // wanted again.
+            for file in 0..4 {
+                let seed = 100 + (writer + round * 2 + file) % 7;
+                fs::write(source.join(format!("f{file}")), noise(seed, 50_000)).unwrap();
+            }
+            let ledger = Ledger::new();
+            let snapshot = backup(&site.store(), &source, &ledger).unwrap();
+            ledger.assert_no_losses();
+            saved.push((snapshot, source.clone(), look(&source)));
+            if round % 2 == 1 {
+                forget_one(&site.store(), &saved.remove(0).0);
+            }
+        }
+        done.fetch_add(1, Ordering::SeqCst);
+        saved
+    };
+    let collect = || {
+        let (mut deleted, wait) = (0, Duration::from_secs(60));
+        while done.load(Ordering::SeqCst) < WRITERS {
+            let options = gc::Options { wait, ..options() };
+            match gc::run(&site.store(), &options, &Ledger::new().monitor) {
+                Ok(outcome) => deleted += outcome.deleted_packs,
+                Err(error) => assert_eq!(error.kind(), Kind::Busy, "{error}"),
+            }
+        }
+        deleted
+    };
+    let (saved, deleted) = std::thread::scope(|scope| {
+        let collectors = [scope.spawn(collect), scope.spawn(collect)];
+        let write = &write;
+        let writers: Vec<_> = (0..WRITERS).map(|n| scope.spawn(move || write(n))).collect();
+        let saved: Vec<_> = writers.into_iter().flat_map(|it| it.join().unwrap()).collect();
+        (saved, collectors.map(|it| it.join().unwrap()))
+    });
+    assert!(deleted.iter().sum::<u64>() > 0, "of no use when nothing is deleted");
+    assert_eq!(saved.len() as u64, WRITERS * (ROUNDS - ROUNDS / 2));
+    let store = site.store();
+    for (snapshot, source, tree) in &saved {
+        let (ledger, to) = (Ledger::new(), site.target());
+        let name = snapshot.id.to_string();
+        crate::support::restore(&store, &name, source, &to, &ledger).unwrap();
+        ledger.assert_no_losses();
+        crate::look::assert_same(tree, &look(&to));
+        remove_tree(&to);
+    }
+    collect_with(&store);
+    assert_whole(&site.store());
+}
+
+#[test]
+fn whoever_reads_while_gc_runs_finds_what_was_moved() {
+    let site = Site::new(3, 1);
+    let [(first, _), (second, _), _] = three(&site);
+    let (reading, ledger) = (site.store(), Ledger::new());
+    let index = Index::load(&reading, &ledger.monitor).unwrap();
+    let packs = PackReader::new(&reading, &ledger.monitor);
+    let before = names(&reading, Room::Packs);
+    // Some readers are open already.
+    ChunkReader::new(&packs, &index).read(&second.root.id).unwrap();
+    forget_one(&site.store(), &first);
+    let all = gc::Options { max_waste: 0.0, ..options() };
+    let done = gc::run(&site.store(), &all, &Ledger::new().monitor).unwrap();
+    assert!(done.repacked_packs > 0 && before.len() as u64 > done.repacked_packs);
+    let mut tree = TreeReader::new(ChunkReader::new(&packs, &index), &second.root, b"").unwrap();
+    let mut chunks = ChunkReader::new(&packs, &index);
+    let mut read = 0;
+    while let Some(entry) = tree.next_entry().unwrap() {
+        let Content::Chunks(rows) = &entry.content else { continue };
+        for row in rows {
+            assert_eq!(chunks.read(&row.id).unwrap().len(), row.raw_bytes as usize);
+            read += 1;
+        }
+    }
+    assert!(read > 10, "{read}");
+    ledger.assert_clean();
+}
