@@ -42,17 +42,11 @@ impl Marks {
 /// # Errors
 /// As [`Store::objects`].
 pub fn load(store: &Store, reach: Reach) -> Result<Marks> {
-    let found = store.objects(Room::Forgotten, reach, |name, bytes| {
-        Ok(read_mark(store, name, bytes).map_or_else(|error| (None, Some(error)), |m| (m, None)))
-    })?;
+    let found =
+        store.objects(Room::Forgotten, reach, |name, bytes| read_mark(store, name, bytes))?;
     let mut marks = Marks::default();
-    for (mark, error) in found.sound.into_values() {
-        if let Some(error) = error.filter(|error| error.kind() == Kind::Unsupported) {
-            return Err(error);
-        }
-        if let Some(Mark { snapshot, generation, .. }) = mark {
-            marks.add(snapshot, generation);
-        }
+    for Mark { snapshot, generation, .. } in found.sound.into_values().flatten() {
+        marks.add(snapshot, generation);
     }
     Ok(marks)
 }

@@ -93,7 +93,10 @@ impl World {
         let goes: BTreeSet<SnapshotId> = groups
             .into_values()
             .flat_map(|mut group| {
-                group.sort_by_key(|it| std::cmp::Reverse((it.created_seconds, it.created_nanos)));
+                // Two may begin in one tick of the clock.
+                group.sort_by_key(|it| {
+                    std::cmp::Reverse((it.created_seconds, it.created_nanos, it.id))
+                });
                 group.into_iter().skip(last as usize).map(|it| it.id)
             })
             .collect();

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pinstripe::error::Error;
+use pinstripe::member::Room;
 use pinstripe::ops;
 use pinstripe::store::Store;
 
@@ -82,12 +83,22 @@ impl World {
         let mut dice = Dice::new(seed);
         let mut files = std::collections::BTreeMap::new();
         read_files(&self.site.members[member], &mut files);
-        let is_label = |path: &PathBuf| path.ends_with("pinstripe.member");
-        let files: Vec<_> = files.into_iter().filter(|(path, _)| !is_label(path)).collect();
+        let is_label = |path: &Path| path.ends_with("pinstripe.member");
+        let is_spared = |path: &Path| is_label(path) || self.is_lone_step(member, path);
+        let files: Vec<_> = files.into_iter().filter(|(path, _)| !is_spared(path)).collect();
         for _ in 0..files.len().min(dice.below(6) + 1) {
             let (path, bytes) = dice.pick(&files);
             hurt(path, bytes, &mut dice);
         }
+    }
+
+    /// Whether this is the only copy of what a killed process left of a session or deletion. Nobody
+    /// knows what it said when it is damaged, so every writer stops until somebody removes it.
+    fn is_lone_step(&self, member: usize, path: &Path) -> bool {
+        let name = path.strip_prefix(&self.site.members[member]).unwrap();
+        let is_step = [Room::Sessions, Room::Gc].iter().any(|it| name.starts_with(it.dir()));
+        let others = self.site.members.iter().enumerate().filter(|(other, _)| *other != member);
+        is_step && !others.into_iter().any(|(_, other)| other.join(name).exists())
     }
 
     pub fn repair(&mut self, end: End) {

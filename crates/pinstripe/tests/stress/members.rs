@@ -26,18 +26,18 @@ impl World {
         }
         self.written();
         let place = self.new_place();
-        let add = |who: &Who| {
-            let mut store = self.open("", who)?;
+        let add = |world: &World, who: &Who| {
+            let mut store = world.open("", who)?;
             member::add(&mut store, &place, true, &Ledger::new().monitor).map(drop)
         };
-        let (done, cut) = under(end, add);
+        let (done, cut) = under(end, |who| add(self, who));
+        self.untidy |= cut;
         if cut {
             self.check();
-            add(&Who::own()).unwrap();
+            add(self, &Who::own()).unwrap();
         } else {
             done.unwrap();
         }
-        self.untidy |= cut;
         self.site.members.push(place);
         self.health.push(Health::sound());
     }
@@ -96,14 +96,15 @@ impl World {
         let number = self.number(&self.store(), member);
         self.written();
         let place = self.new_place();
-        let swap = |who: &Who| -> Result<Replaced, Error> {
-            let mut store = self.open("", who)?;
+        let swap = |world: &World, who: &Who| -> Result<Replaced, Error> {
+            let mut store = world.open("", who)?;
             member::replace(&mut store, number, &place, &limits(), &Ledger::new().monitor)
         };
-        let (mut done, cut) = under(end, swap);
+        let (mut done, cut) = under(end, |who| swap(self, who));
+        self.untidy |= cut;
         if cut {
             self.check();
-            done = swap(&Who::own());
+            done = swap(self, &Who::own());
         }
         match done {
             Ok(replaced) => assert_eq!(replaced.lost_extents, 0),
@@ -111,7 +112,6 @@ impl World {
             Err(error) if cut && error.kind() == Kind::Usage => {}
             Err(error) => panic!("member {member} could not be replaced: {error}"),
         }
-        self.untidy |= cut;
         let old = std::mem::replace(&mut self.site.members[member], place);
         let _ = fs::remove_dir_all(if was_here { old } else { crate::health::away(&old) });
         // What it lacked before, it may lack now.

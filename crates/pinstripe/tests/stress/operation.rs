@@ -209,8 +209,8 @@ const PARTNERS: [Partner; 8] = [
 const WASTE: &[u64] = &[0, 0, 10, 50, 100];
 
 /// Operations of one list.
-const FEWEST: usize = 24;
-const MORE: usize = 24;
+const FEWEST: usize = 40;
+const MORE: usize = 60;
 /// Steps after which the longest operations of these stores have ended.
 const STEPS: usize = 200;
 /// Numbers of members and parity that are tried.
