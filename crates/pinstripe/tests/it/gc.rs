@@ -38,7 +38,7 @@ fn collect(store: &Store) -> Outcome {
     outcome
 }
 
-fn forget_one(store: &Store, snapshot: &Snapshot) {
+pub fn forget_one(store: &Store, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
     let options =
         forget::Options { choice: Choice::Named(&names), dry_run: false, allow_empty: true };

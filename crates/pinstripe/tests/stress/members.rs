@@ -35,8 +35,8 @@ impl World {
         if cut {
             self.check();
             add(self, &Who::own()).unwrap();
-        } else {
-            done.unwrap();
+        } else if let Err(error) = done {
+            panic!("a member could not join: {error}");
         }
         self.site.members.push(place);
         self.health.push(Health::sound());
@@ -46,7 +46,9 @@ impl World {
     pub fn remove_member(&mut self, member: usize, end: End) {
         let member = self.leaving().unwrap_or(member);
         let members = self.health.len() - usize::from(self.leaving().is_some());
-        if self.health[member].place != Where::Here
+        // What a hurt one lacks, nobody would have when it has left, until the next repair.
+        if self.health[member].hurt
+            || self.health[member].place != Where::Here
             || self.leaving().is_none() && members <= self.parity + 1
         {
             return;
