@@ -312,9 +312,9 @@ impl World {
         while self.health.iter().any(|health| health.place == Where::Destroyed) {
             self.replace(End::Whole);
         }
+        self.keep_member();
         let outcome = repair(&mut self.store(), &Ledger::new());
         self.repaired(outcome.lost_extents);
-        self.keep_member();
         for source in 0..self.sources.len() {
             self.backup(source, End::Whole);
         }

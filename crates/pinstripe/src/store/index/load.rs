@@ -308,7 +308,8 @@ impl Index<'_> {
 
     /// What a pack says of itself, unless an extent of it is missing on a member that is there.
     fn ask_if_whole(&self, set: SetId, extents: usize) -> Result<Option<SealedPack>> {
-        if extents < self.store.present().count() {
+        // A set with an extent for every member that there ever was cannot have more of them.
+        if extents < self.store.seats.len() {
             let reader = open_set(self.store, ExtentName::pack(set), set);
             // Sets over fewer members than there are now are whole with fewer extents.
             let absent = self.store.absent().count();
