@@ -1,10 +1,11 @@
 //! Exclude patterns: any bytes give a pattern or an error and can be matched against any path; a
-//! pattern that takes every byte of a path literally matches it.
+//! pattern that takes every byte of a path literally matches it. The same patterns as searches take
+//! them: what a name rules out is no match.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe::beneath::check_relative;
-use pinstripe::walk::Exclude;
+use pinstripe::walk::{Exclude, Glob};
 
 fuzz_target!(|input: (&[u8], bool, &[u8])| {
     let (pattern, is_directory, path) = input;
@@ -12,6 +13,14 @@ fuzz_target!(|input: (&[u8], bool, &[u8])| {
     if let Ok(exclude) = Exclude::new([pattern]) {
         let file_too = exclude.leaves_out(&absolute, false);
         assert!(!file_too || exclude.leaves_out(&absolute, true));
+    }
+    if let Ok(glob) = Glob::new(pattern) {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let is_match = glob.matches(path, is_directory);
+        assert!(!is_match || glob.admits_name(name));
+        if glob.is_about_names() && glob.matches(path, true) {
+            assert!(glob.matches(name, true));
+        }
     }
     if check_relative(path).is_ok() {
         let escape = |&byte: &u8| if byte == b'/' { vec![byte] } else { vec![b'\\', byte] };

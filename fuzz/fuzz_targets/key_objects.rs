@@ -1,4 +1,4 @@
-//! Key rings, key slots and what stands inside a ring's seal: any bytes, and any body in a sound
+//! Key rings, key slots, removed ones and what stands inside a ring's seal: any bytes, and any body in a sound
 //! frame. What is read is written again as it was.
 #![no_main]
 
@@ -6,10 +6,11 @@ use libfuzzer_sys::fuzz_target;
 use pinstripe::format::envelope::{self, Object};
 use pinstripe::format::key_ring::{KeyRing, KeySlot};
 use pinstripe::format::keys::Keys;
+use pinstripe::format::removed_slot::RemovedSlot;
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (kind, bytes) = input;
-    match kind % 5 {
+    match kind % 6 {
         0 => drop((KeySlot::decode(bytes), KeyRing::decode(bytes))),
         1 => {
             let framed = envelope::close(Object::KeySlot, bytes);
@@ -23,7 +24,13 @@ fuzz_target!(|input: (u8, &[u8])| {
                 assert_eq!(ring.encode(), framed);
             }
         }
-        3 => drop(Keys::decode_ring(bytes)),
+        3 => {
+            let framed = envelope::close(Object::RemovedSlot, bytes);
+            if let Ok(removed) = RemovedSlot::decode(&framed) {
+                assert_eq!(removed.encode(), framed);
+            }
+        }
+        4 => drop(Keys::decode_ring(bytes)),
         _ => {
             let framed = envelope::close_version(Object::Keys, 1, bytes);
             if let Ok(keys) = Keys::decode(&framed) {

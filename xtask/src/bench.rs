@@ -6,7 +6,8 @@ use std::process::Command;
 
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
-const CASES: &[&str] = &["codec", "walk", "parity", "seal", "settings", "backup", "catalog"];
+const CASES: &[&str] =
+    &["codec", "walk", "parity", "seal", "settings", "backup", "catalog", "store"];
 
 /// Runs one case, or all of them; false when one of them failed.
 pub fn run(args: &[String]) -> Result<bool> {

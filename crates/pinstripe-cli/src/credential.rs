@@ -172,7 +172,8 @@ pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credent
 fn tell(run: &Run, damaged: Vec<Error>) {
     for error in damaged {
         let place = error.place().map(Path::to_path_buf).unwrap_or_default();
-        run.monitor.warning(place, error.advice("make another: pinstripe key add"));
+        let advice = "make another: pinstripe key add; remove this one: pinstripe key remove";
+        run.monitor.warning(place, error.advice(advice));
     }
 }
 

@@ -19,30 +19,35 @@ const VARIABLE: &str = "PINSTRIPE_STORE";
 /// name in the config file), in the environment, or in the config file as the default.
 ///
 /// # Errors
-/// When the config file does not have the name that was preferred.
+/// When the config file does not have the name that was given or preferred.
 pub fn named(
     common: &Common,
     preferred: Option<&str>,
     config: &Config,
 ) -> Result<Option<StoreEntry>> {
     if let Some(given) = &common.store {
-        return Ok(Some(resolved(given, config)));
+        return resolved(given, config).map(Some);
     }
     if let Some(name) = preferred {
         return config.store(name).cloned().map(Some);
     }
     if let Some(given) = set(VARIABLE) {
-        return Ok(Some(resolved(Path::new(&given), config)));
+        return resolved(Path::new(&given), config).map(Some);
     }
     config.default_store.as_deref().map(|name| config.store(name).cloned()).transpose()
 }
 
-/// A word without a slash is a name where the config file has it; anything else is a directory.
-fn resolved(given: &Path, config: &Config) -> StoreEntry {
+/// A word without a slash is a name where the config file has it; anything else is a directory. A
+/// word that is neither was meant to be a name, if the config file has any.
+fn resolved(given: &Path, config: &Config) -> Result<StoreEntry> {
     let name = given.to_str().filter(|text| !text.contains('/'));
-    match name.and_then(|name| config.stores.get(name)) {
-        Some(entry) => entry.clone(),
-        None => StoreEntry { member: given.to_owned(), ..StoreEntry::default() },
+    match name {
+        Some(name)
+            if config.stores.contains_key(name) || !config.stores.is_empty() && !given.exists() =>
+        {
+            config.store(name).cloned()
+        }
+        _ => Ok(StoreEntry { member: given.to_owned(), ..StoreEntry::default() }),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::mem::MaybeUninit;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
@@ -29,6 +29,24 @@ pub struct Cost {
 /// When it cannot be started or ends with anything but exit code 0; the message has the end of
 /// its standard error.
 pub fn run(command: &mut Command, logs: &Path, name: &str) -> Result<Cost> {
+    start(command, logs, name)?.finish()
+}
+
+/// A program that runs.
+#[must_use]
+pub struct Running {
+    child: Child,
+    start: Instant,
+    program: String,
+    name: String,
+    stderr: PathBuf,
+}
+
+/// Starts a command as [`run`] does.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start(command: &mut Command, logs: &Path, name: &str) -> Result<Running> {
     let stdout = logs.join(format!("{name}.out"));
     let stderr = logs.join(format!("{name}.err"));
     let program = command.get_program().to_string_lossy().into_owned();
@@ -38,19 +56,30 @@ pub fn run(command: &mut Command, logs: &Path, name: &str) -> Result<Cost> {
     command.stdin(Stdio::null()).stdout(create(&stdout)?).stderr(create(&stderr)?);
     let start = Instant::now();
     let child = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
-    let (status, usage) = wait(child).map_err(|error| format!("{program} is lost: {error}"))?;
-    let wall_s = start.elapsed().as_secs_f64();
-    if !status.success() {
-        let told = fs::read(&stderr).unwrap_or_default();
-        let told = String::from_utf8_lossy(&told[told.len().saturating_sub(2000)..]).into_owned();
-        return Err(format!("{program} ({name}) ended with {status}:\n{told}"));
+    Ok(Running { child, start, program, name: name.to_owned(), stderr })
+}
+
+impl Running {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When that is anything but exit code 0; the message has the end of its standard error.
+    pub fn finish(self) -> Result<Cost> {
+        let Running { child, start, program, name, stderr } = self;
+        let (status, usage) = wait(child).map_err(|error| format!("{program} is lost: {error}"))?;
+        let wall_s = start.elapsed().as_secs_f64();
+        if !status.success() {
+            let told = fs::read(&stderr).unwrap_or_default();
+            let told = String::from_utf8_lossy(&told[told.len().saturating_sub(2000)..]);
+            return Err(format!("{program} ({name}) ended with {status}:\n{told}"));
+        }
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Ok(Cost {
+            wall_s,
+            cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            memory_bytes: usage.ru_maxrss as u64 * 1024,
+        })
     }
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    Ok(Cost {
-        wall_s,
-        cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        memory_bytes: usage.ru_maxrss as u64 * 1024,
-    })
 }
 
 /// Waits for one child and takes its resource usage, which std does not give.

@@ -5,9 +5,13 @@
 
 mod cases;
 mod child;
+mod content;
 mod machine;
 mod stats;
 mod table;
+mod targets;
+mod tools;
+mod trees;
 
 use std::fs;
 use std::path::{Path, PathBuf};

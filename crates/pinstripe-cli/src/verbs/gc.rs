@@ -94,12 +94,16 @@ impl Args {
 fn say(run: &Run, dry_run: bool, outcome: &Outcome) {
     let say = |line: String| run.screen.say(&line);
     let verb = if dry_run { "would delete" } else { "deleted" };
-    say(format!(
-        "{verb} {} and {}: {} on the members",
-        counted(outcome.deleted_snapshots, "forgotten snapshot"),
-        counted(outcome.deleted_packs, "pack"),
-        format_size(outcome.deleted_bytes)
-    ));
+    if outcome.deleted_snapshots + outcome.deleted_packs == 0 {
+        say("nothing to delete".to_owned());
+    } else {
+        say(format!(
+            "{verb} {} and {}: {} on the members",
+            counted(outcome.deleted_snapshots, "forgotten snapshot"),
+            counted(outcome.deleted_packs, "pack"),
+            format_size(outcome.deleted_bytes)
+        ));
+    }
     if outcome.repacked_packs > 0 {
         let verb = if dry_run { "would be" } else { "was" };
         let packs = counted(outcome.repacked_packs, "pack");

@@ -156,11 +156,13 @@ impl Args {
             }
             Act::Remove { slot } => {
                 let store = run.open_store()?;
-                let removed = key::remove(&store, slot)?;
-                run.screen.say(&format!("removed key slot {}", &removed.slot[..8]));
+                let (removed, sound) = key::remove(&store, slot)?;
+                run.screen.say(&format!("removed key slot {}", &removed[..8]));
                 run.screen.say("to shut out who knew it from later backups: pinstripe key rotate");
-                run.screen.event(&event(&removed))?;
-                Ok(Ending::done(Event::default().with("slot", removed.slot)))
+                if let Some(slot) = sound {
+                    run.screen.event(&event(&slot))?;
+                }
+                Ok(Ending::done(Event::default().with("slot", removed)))
             }
             Act::Rotate(new) => rotate(run, new),
         }

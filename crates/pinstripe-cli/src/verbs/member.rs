@@ -67,6 +67,10 @@ enum Act {
         /// The directory of the new one; missing or empty
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         to: PathBuf,
+
+        /// Allow it on a disk that a member which stays is on
+        #[arg(long)]
+        same_disk: bool,
     },
     /// Move parts of packs from members with much to members with little
     Rebalance {
@@ -88,7 +92,7 @@ impl Args {
         match &self.act {
             Act::Add { place, same_disk } => add(run, place, *same_disk),
             Act::Remove { member } => remove(run, *member),
-            Act::Replace { member, to } => replace(run, *member, to),
+            Act::Replace { member, to, same_disk } => replace(run, *member, to, *same_disk),
             Act::Rebalance { dry_run } => rebalance(run, *dry_run),
         }
     }
@@ -120,11 +124,11 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
     Ok(Ending::done(Event::default().with("member", number).with_fields(&removed)))
 }
 
-fn replace(run: &Run, number: usize, place: &Path) -> Result<Ending> {
+fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
     let mut store = run.open_locked()?;
     let limits = run.limits(&store);
     let ticker = run.ticker(GAUGE);
-    let replaced = member::replace(&mut store, number, place, &limits, &run.monitor)?;
+    let replaced = member::replace(&mut store, number, place, same_disk, &limits, &run.monitor)?;
     drop(ticker);
     say_moved(run, &replaced.moved, "moved");
     if replaced.rebuilt_extents > 0 {
@@ -145,10 +149,10 @@ const HEAD: [(&str, Side); 3] =
     [("member", Side::Right), ("before", Side::Right), ("after", Side::Right)];
 
 fn rebalance(run: &Run, dry_run: bool) -> Result<Ending> {
-    let mut store = run.open_locked()?;
+    let store = run.open_locked()?;
     let limits = run.limits(&store);
     let ticker = run.ticker(GAUGE);
-    let done = member::rebalance(&mut store, dry_run, &limits, &run.monitor)?;
+    let done = member::rebalance(&store, dry_run, &limits, &run.monitor)?;
     drop(ticker);
     for share in &done.shares {
         run.screen.event(&Event::new("share").with_fields(share))?;

@@ -141,8 +141,7 @@ const SLOW: &str = "backup src --store m0 --memory 64M --fault op=append,member=
 fn slow_backup(stand: &Stand) -> Child {
     let mut command = stand.command(SLOW);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let begun = || stand.path("m0/tmp").read_dir().is_ok_and(|mut it| it.next().is_some());
-    while !begun() {
+    while !stand.is_being_filled("m0") {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it began to write");
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -139,6 +139,29 @@ fn a_store_without_encryption_takes_no_key() {
 }
 
 #[test]
+fn key_files_and_passwords_of_before_open_what_they_opened() {
+    let frozen = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let stand = Stand::new();
+    for name in ["store-v2-aes", "store-v2-chacha"] {
+        let copied = std::process::Command::new("cp")
+            .arg("-R")
+            .arg(frozen.join(name))
+            .arg(stand.path(name))
+            .status();
+        assert!(copied.unwrap().success());
+        for given in ["--key-file {}/NAME/key", "--password-file {}/NAME/password"] {
+            let with = format!("--store NAME/m0 {given}").replace("NAME", name);
+            let listed = stand.run(&format!("snapshots --json {with}"));
+            assert_eq!(listed.events_of("snapshot").len(), 2, "{}", listed.err);
+            let found = stand.run(&format!("find small --json {with}")).events_of("found");
+            assert_eq!(found[0]["path"], "/tmp/freeze/tree/dir/deep/small");
+            let content = stand.run(&format!("cat latest:/tmp/freeze/tree/new {with}"));
+            assert_eq!((content.code, content.out.as_str()), (0, "new\n"));
+        }
+    }
+}
+
+#[test]
 fn damage_is_found_and_mended_without_a_key() {
     let stand = with_key_file();
     assert_eq!(stand.run("backup src --store m0 --key-file key -q").code, 0);

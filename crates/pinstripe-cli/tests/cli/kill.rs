@@ -181,8 +181,7 @@ fn a_killed_backup_is_gone_on_with() {
     let started = |stand: &Stand| {
         let mut child =
             (stand.command(slow).stdout(Stdio::null()).stderr(Stdio::null())).spawn().unwrap();
-        let begun = || stand.path("m0/tmp").read_dir().is_ok_and(|mut it| it.next().is_some());
-        while !begun() {
+        while !stand.is_being_filled("m0") {
             assert!(child.try_wait().unwrap().is_none(), "it ended before it began to write");
         }
         child

@@ -5,6 +5,7 @@ mod daily;
 mod faults;
 mod flow;
 mod forget;
+mod gc;
 mod help;
 mod init;
 mod json;

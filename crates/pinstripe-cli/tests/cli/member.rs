@@ -8,18 +8,21 @@ use crate::stand::{Stand, assert_same_tree};
 fn a_member_joins_and_others_leave() {
     let stand = Stand::with_store();
     assert_eq!(stand.run("backup src --store m0 -q").code, 0);
-    assert_eq!(stand.tell("member remove 1 --store m0").code, 14);
+    assert_eq!(stand.tell("member remove 3 --store m0").code, 0);
+    fs::remove_dir_all(stand.path("m3")).unwrap();
+    assert_eq!(stand.tell("member add m3 --same-disk --store m0").code, 0);
     assert_eq!(stand.tell("member add m4 --store m0").code, 14);
     assert_eq!(stand.tell("member add src --same-disk --store m0").code, 14);
     assert_eq!(stand.tell("member add m4 --same-disk --store m0").code, 0);
     assert_eq!(stand.run("member rebalance --dry-run --store m0").code, 0);
     assert_eq!(stand.tell("member remove 1 --store m0").code, 0);
     assert_eq!(stand.tell("members --store m0").code, 0);
-    assert_eq!(stand.tell("member replace 2 --to m5 --store m0").code, 0);
+    assert_eq!(stand.tell("member replace 2 --to m5 --store m0").code, 14);
+    assert_eq!(stand.tell("member replace 2 --to m5 --same-disk --store m0").code, 0);
     stand.act("rm -r m3", || fs::remove_dir_all(stand.path("m3")).unwrap());
-    assert_eq!(stand.tell("member remove 3 --store m0").code, 14);
-    assert_eq!(stand.tell("member replace 3 --to m6 --store m0").code, 0);
-    assert_eq!(stand.tell("member replace 3 --to m7 --store m0").code, 2);
+    assert_eq!(stand.tell("member remove 4 --store m0").code, 14);
+    assert_eq!(stand.tell("member replace 4 --to m6 --same-disk --store m0").code, 0);
+    assert_eq!(stand.tell("member replace 4 --to m7 --store m0").code, 2);
     assert_eq!(stand.tell("check --read-data --store m6").code, 0);
     assert_eq!(stand.run("restore latest:{}/src --to out --store m4").code, 0);
     assert_same_tree(&stand.path("src"), &stand.path("out"));
@@ -43,6 +46,7 @@ fn what_it_did_is_told_as_json() {
     assert!(
         removed["moved_extents"].as_u64() > Some(0) && removed["moved_bytes"].as_u64() > Some(0)
     );
-    let refused = stand.run("member remove 1 --json --store m1");
+    fs::remove_dir_all(stand.path("m2")).unwrap();
+    let refused = stand.run("member remove 2 --json --store m1");
     assert_eq!((refused.code, &refused.events_of("error")[0]["kind"]), (14, &"refused".into()));
 }

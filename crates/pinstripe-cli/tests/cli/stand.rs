@@ -54,6 +54,12 @@ impl Stand {
         self.dir.path().join(name)
     }
 
+    /// Whether strips are being written on a member: anything smaller is a session.
+    pub fn is_being_filled(&self, member: &str) -> bool {
+        let files = fs::read_dir(self.path(member).join("tmp")).into_iter().flatten().flatten();
+        files.flat_map(|file| file.metadata()).any(|file| file.len() >= 4096)
+    }
+
     /// The command with nothing in its environment but a home. `{}` in the line is the stand's
     /// directory.
     pub fn command(&self, line: &str) -> Command {

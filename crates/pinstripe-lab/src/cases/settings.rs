@@ -37,9 +37,9 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
     let source = PathBuf::from(value("--source").unwrap_or("/usr/share"));
     let work = value("--work").map_or_else(std::env::temp_dir, PathBuf::from).join("settings");
     let edits = value("--edits").unwrap_or("300").parse().map_err(|_| "--edits needs a number")?;
-    super::backup::trees::warm(&source)?;
+    crate::trees::warm(&source)?;
     let tables = vec![checksums(), strips(&source, &work)?, chunks(&source, &work, edits)?];
-    super::backup::trees::remove(&work)?;
+    crate::trees::remove(&work)?;
     Ok(tables)
 }
 
@@ -90,7 +90,7 @@ fn strips(source: &Path, work: &Path) -> Result<Table> {
             Cell::Number(whole, 2),
             Cell::Number(degraded, 2),
         ]);
-        super::backup::trees::remove(&trial.root)?;
+        crate::trees::remove(&trial.root)?;
     }
     Ok(table)
 }
@@ -123,7 +123,7 @@ fn chunks(source: &Path, work: &Path, edits: u64) -> Result<Table> {
             Cell::Number(second.written_bytes as f64 / MIB as f64, 1),
             second.new_chunks.into(),
         ]);
-        super::backup::trees::remove(&trial.root)?;
+        crate::trees::remove(&trial.root)?;
     }
     Ok(table)
 }
@@ -146,7 +146,7 @@ fn told(error: Error) -> String {
 
 impl Trial {
     fn begin(root: &Path, strip_bytes: u64, chunking: &str) -> Result<Trial> {
-        super::backup::trees::remove(root)?;
+        crate::trees::remove(root)?;
         fs::create_dir_all(root).map_err(|error| format!("{}: {error}", root.display()))?;
         let members: Vec<_> = (0..4).map(|number| root.join(format!("member-{number}"))).collect();
         init::run(&init::Options {
@@ -207,7 +207,7 @@ impl Trial {
 /// All regular files of a tree in path order, one after the other.
 fn join_files(source: &Path, image: &Path) -> Result<()> {
     let mut out = BufWriter::new(File::create(image).map_err(|error| error.to_string())?);
-    super::backup::trees::visit(source, &mut |path, metadata| {
+    crate::trees::visit(source, &mut |path, metadata| {
         if metadata.is_file() {
             std::io::copy(&mut File::open(path)?, &mut out)?;
         }

@@ -43,6 +43,8 @@ pub enum Object {
     Forgotten = 7,
     /// What scrub verified when.
     Scrub = 8,
+    /// A key slot that opens nothing any more.
+    RemovedSlot = 9,
 }
 
 impl Object {
@@ -65,6 +67,7 @@ impl Object {
             Object::Gc => "gc object",
             Object::Forgotten => "mark of a forgotten snapshot",
             Object::Scrub => "scrub state",
+            Object::RemovedSlot => "removed key slot",
         }
     }
 }
@@ -89,6 +92,11 @@ pub fn close_version(object: Object, version: u16, body: &[u8]) -> Vec<u8> {
     let sum = blake3::hash(&out);
     out.extend_from_slice(sum.as_bytes());
     out
+}
+
+/// Whether bytes say that they are an object of this kind, sound or not.
+pub fn is_of(object: Object, bytes: &[u8]) -> bool {
+    bytes.get(MAGIC.len()) == Some(&(object as u8))
 }
 
 /// Takes the body out of its frame, of an object that has had one version only.

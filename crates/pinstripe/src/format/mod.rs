@@ -16,6 +16,7 @@ pub mod label;
 pub mod meta;
 pub mod pack_index;
 pub mod record;
+pub mod removed_slot;
 pub mod scrub;
 pub mod session;
 pub mod snapshot;

@@ -63,7 +63,10 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
     let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
     let slots = slots.into_iter().map(Slot::of).collect();
     for (name, error) in room.damaged {
-        let error = error.advice("no member has a sound copy of it; the other slots still open");
+        let error = error.advice(
+            "no member has a sound copy of it; the other slots still open. Make another with \
+             'pinstripe key add', and remove this one by its id: pinstripe key remove",
+        );
         monitor.warning(name.path(), error);
     }
     Ok(slots)
@@ -77,23 +80,25 @@ pub fn add(store: &Store, new: &NewSlot) -> Result<Slot> {
     store.add_slot(new).map(|slot| Slot::of(&slot))
 }
 
-/// Removes the slot of this name: the beginning of its id, or its label.
+/// Removes the slot of this name: the beginning of its id, or its label. One that is damaged on all
+/// members has only its id. Returns the id, and the slot where it was sound.
 ///
 /// # Errors
 /// [`Kind::NotFound`] and [`Kind::Usage`] when none or several have the name; those of
 /// [`Store::remove_slot`].
-pub fn remove(store: &Store, name: &str) -> Result<Slot> {
+pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
     store.keys()?;
     let room = store.key_room()?;
     let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
-    let is_named = |slot: &&&KeySlot| {
-        slot.label == name || (name.len() >= NAME_MIN_DIGITS && hex(slot.id).starts_with(name))
-    };
-    let mut named = slots.iter().filter(is_named);
+    let is_named = |id: [u8; 16]| name.len() >= NAME_MIN_DIGITS && hex(id).starts_with(name);
+    let sound = slots.iter().filter(|slot| slot.label == name || is_named(slot.id));
+    let damaged = room.damaged_slots(store.config.store).filter(|&id| is_named(id));
+    let mut named = sound.map(|slot| slot.id).chain(damaged);
     match (named.next(), named.next()) {
-        (Some(slot), None) => {
-            store.remove_slot(slot.id)?;
-            Ok(Slot::of(slot))
+        (Some(id), None) => {
+            store.remove_slot(id)?;
+            let sound = slots.iter().find(|slot| slot.id == id);
+            Ok((hex(id), sound.map(|slot| Slot::of(slot))))
         }
         (Some(_), Some(_)) => {
             Err(Error::new(Kind::Usage, format!("'{name}' fits several key slots"))

@@ -20,6 +20,7 @@ pub mod key;
 pub mod ls;
 pub mod member;
 pub mod members;
+mod mender;
 pub mod preview;
 pub mod repair;
 pub mod restore;

@@ -6,19 +6,20 @@
 //! label of a rebuilt member comes last: before that, the directory is no member.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::check::judge;
+use super::mender::{Done, Mender};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Encryption;
 use crate::id::SetId;
-use crate::member::{ExtentName, Replace, Room, SharedMember};
+use crate::member::{ExtentName, Room, SharedMember};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
-use crate::store::{Store, read_small, replace_small};
-use crate::stripe::{Damage, SetReader};
+use crate::store::{Claim, Store, read_small, replace_small};
+use crate::stripe::SetReader;
 
 /// What to repair.
 pub struct Options {
@@ -53,15 +54,17 @@ pub struct Outcome {
 ///
 /// # Errors
 /// What keeps it from running: a target that is not empty, a member number that does not exist, a
-/// member that cannot be written.
+/// member that cannot be written; [`Kind::Busy`] while another process moves extents or repairs.
 pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    let claim = store.claim()?;
     store.sweep(monitor);
     if let Some((number, place)) = &options.replace {
         outcome.replaced_by = Some(seat_replacement(store, *number, place)?);
     }
     small_objects(store, monitor, &mut outcome)?;
-    stripe_sets(store, options, monitor, &mut outcome)?;
+    store.remove_stale_keys()?;
+    stripe_sets(store, &claim, options, monitor, &mut outcome)?;
     if store.is_locked() {
         outcome.without_key = true;
     } else {
@@ -70,14 +73,14 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     match options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
         // The others learn of the new member and of the old one's end by the same table: at no
         // step does the store count both as missing.
-        Some((number, _)) => store.retire(*number)?,
-        None => outcome.repaired_objects += store.write_labels()?,
+        Some((number, _)) => store.retire(&claim, *number)?,
+        None => outcome.repaired_objects += store.write_labels_with(&claim)?,
     }
     Ok(outcome)
 }
 
 /// Puts a new, empty member on a seat.
-fn seat_replacement(store: &mut Store, number: usize, place: &std::path::Path) -> Result<usize> {
+fn seat_replacement(store: &mut Store, number: usize, place: &Path) -> Result<usize> {
     let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
         return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
             .advice("list the members with: pinstripe members"));
@@ -133,6 +136,7 @@ pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outc
 
 fn stripe_sets(
     store: &Store,
+    claim: &Claim,
     options: &Options,
     monitor: &Monitor,
     outcome: &mut Outcome,
@@ -156,7 +160,7 @@ fn stripe_sets(
         let sets: Vec<_> = sets.into_iter().collect();
         let repaired = each(options.limits.workers, &sets, |set| {
             let replaced = options.replace.as_ref().map(|(number, _)| *number);
-            repair_set(store, ExtentName::In(room, set.0), *set, replaced, monitor)
+            repair_set(store, claim, ExtentName::In(room, set.0), replaced, monitor)
         })?;
         outcome.sets += sets.len() as u64;
         for set in repaired {
@@ -176,85 +180,53 @@ struct Repaired {
     homeless: u64,
 }
 
-/// Repairs one set, again as long as that makes room for a slot that had none: the second copy of
-/// a slot is given up for another one only when the first is sound.
+/// Rewrites the damaged extents of one set where they are, and lays missing ones on members that
+/// have none of the set, or what another member has too.
 fn repair_set(
     store: &Store,
+    claim: &Claim,
     name: ExtentName,
-    set: SetId,
     replaced: Option<usize>,
     monitor: &Monitor,
 ) -> Result<Repaired> {
-    let mut done = repair_once(store, name, set, replaced, monitor)?;
-    let mut last = done.repaired;
-    while done.homeless > 0 && last > 0 {
-        let more = repair_once(store, name, set, replaced, monitor)?;
-        last = more.repaired;
-        done = Repaired { repaired: done.repaired + last, ..more };
-    }
-    Ok(done)
-}
-
-/// Rewrites the damaged extents of one set where they are, and lays missing ones on members that
-/// have none of the set.
-fn repair_once(
-    store: &Store,
-    name: ExtentName,
-    set: SetId,
-    replaced: Option<usize>,
-    monitor: &Monitor,
-) -> Result<Repaired> {
-    let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
+    let mut done = Repaired::default();
+    // An index run is derived: made anew later.
+    let lost = |done: &mut Repaired, place: PathBuf, error: Error| match name {
+        ExtentName::In(Room::Index, _) => {}
+        _ => {
+            monitor.loss(place, error);
+            done.lost += 1;
+        }
+    };
+    let ExtentName::In(_, set) = name else { return Ok(done) };
+    let reader = match SetReader::open(&store.members(), name, store.config.store, SetId(set)) {
         Ok(reader) => reader,
         // Not damaged, and nothing to be written over.
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-        // An index run is made anew later.
-        Err(_) if matches!(name, ExtentName::In(Room::Index, _)) => return Ok(Repaired::default()),
         Err(error) => {
-            monitor.loss(name.path(), error);
-            return Ok(Repaired { lost: 1, ..Repaired::default() });
+            lost(&mut done, name.path().into(), error);
+            return Ok(done);
         }
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
     // A member to be replaced had most likely the slot of its own number: the new one gets that.
-    let rank = |damage: &Damage| (Some(damage.slot) != replaced, damage.slot, damage.member);
-    let damaged: BTreeSet<_> = verification.damage.iter().map(rank).collect();
-    let (mut done, takers) = (Repaired::default(), store.takers());
-    let mut free = reader.free_members();
-    // Then those that have what another member has too, unless that one is damaged.
-    if !damaged.iter().any(|(_, slot, _)| reader.holders_of(*slot).len() > 1) {
-        free.extend(reader.spare_members());
-    }
-    free.retain(|number| takers[*number].is_some());
-    for (_, slot, holder) in damaged {
-        let holder = holder.filter(|number| store.seats[*number].member.is_some());
-        let Some(number) = holder.or_else(|| free.first().copied()) else {
-            done.homeless += 1;
-            continue;
-        };
-        free.retain(|other| *other != number);
-        let Some(member) = &store.seats[number].member else { continue };
-        let mut writer = member.create(name, Replace::Allowed)?;
-        match reader.rebuild_extent(slot, &mut *writer) {
-            Ok(_) => {
-                writer.seal()?;
+    let mender = Mender { store, reader: &reader, claim: Some(claim) };
+    let jobs = mender.plan(verification.damage.iter(), replaced);
+    mender.mend(&jobs, &mut |job, became| {
+        match became {
+            Done::Written => {
                 monitor.add(Counter::RepairedExtents, 1);
                 done.repaired += 1;
             }
-            // Derived: made anew later.
-            Err(error)
-                if error.kind() == Kind::TooManyLosses
-                    && matches!(name, ExtentName::In(Room::Index, _)) =>
-            {
-                break;
+            Done::Homeless => done.homeless += 1,
+            Done::Failed(error) if error.kind() == Kind::TooManyLosses => {
+                let place = job.to.map(|number| store.seats[number].place.as_path());
+                lost(&mut done, place.unwrap_or(Path::new("")).join(name.path()), error);
             }
-            Err(error) if error.kind() == Kind::TooManyLosses => {
-                monitor.loss(member.place().join(name.path()), error);
-                done.lost += 1;
-            }
-            Err(error) => return Err(error),
+            Done::Failed(error) => return Err(error),
         }
-    }
+        Ok(())
+    })?;
     Ok(done)
 }
 

@@ -11,6 +11,8 @@ pub const PACK_BYTES: u64 = 64 * MIB;
 pub const PUBLISH_CHUNKS: usize = 256 << 10;
 /// How often a backup looks at what other writers have done.
 pub const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+/// How long a thread that computes would like to go on at a processor before another is let in.
+pub const TURN: std::time::Duration = std::time::Duration::from_millis(50);
 /// Merges of index runs with at most so many rows are finished also when the backup is.
 pub const MERGE_ROWS: u64 = 1 << 20;
 /// Data records are closed at this many raw bytes (decision 0005).

@@ -24,3 +24,4 @@ pub mod restore;
 pub mod spare;
 pub mod stream;
 pub mod survey;
+pub mod turns;

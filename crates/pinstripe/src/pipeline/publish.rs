@@ -114,6 +114,8 @@ impl<'a> Publisher<'a> {
         if packs.iter().all(|pack| pack.index.records.is_empty()) {
             return Ok(None);
         }
+        // What a run speaks of is relied on, and must have all of its extents.
+        self.store.confirm_takers()?;
         self.count_races(packs)?;
         let set = SetId(random()?);
         let name = ExtentName::index(set);

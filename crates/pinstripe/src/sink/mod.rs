@@ -19,18 +19,19 @@ mod dress;
 mod existing;
 mod file;
 mod remove;
+mod root;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
+use crate::beneath::{Resolver, check_relative, failure, shown};
 use crate::error::{Error, Kind, Result};
 use crate::format::meta::{FileKind, Metadata};
 
@@ -39,7 +40,8 @@ pub use existing::Existing;
 pub use file::FileSink;
 pub use remove::{Removal, Removed};
 
-use dress::{ACL_DEFAULT, Dress, Handle};
+use dress::Handle;
+use root::{Root, hands_down_acl, is_empty};
 
 /// The target of a restore.
 #[derive(Debug, Clone)]
@@ -67,22 +69,6 @@ impl Rules {
         Rules { overwrite: false, remove_full: false, durable: false, owners: true };
     /// For a target in which what is in the way is replaced.
     pub const OVERWRITE: Rules = Rules { overwrite: true, ..Rules::EMPTY };
-}
-
-/// What every open file of the target shares.
-#[derive(Debug)]
-struct Root {
-    directory: OwnedFd,
-    way: Resolver,
-    rules: Rules,
-    /// What the names of unfinished files begin with, and the number of the next one.
-    unfinished: String,
-    next: AtomicU64,
-    /// Some directory hands a default ACL to what is made in it, so that new entries may carry
-    /// attributes that they never had.
-    inherits: AtomicBool,
-    /// The owner and group of whatever this process makes, in the common case.
-    owner: (u32, u32),
 }
 
 impl TreeSink {
@@ -323,178 +309,4 @@ impl TreeSink {
         self.root.move_over(&parent, &name, path)?;
         Ok(unset)
     }
-}
-
-impl Root {
-    fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        self.way.open(self.directory.as_fd(), path, flags, mode)
-    }
-
-    fn parent<'r, 'p>(&'r self, path: &'p [u8]) -> Result<Parent<'r, 'p>> {
-        check_relative(path)?;
-        let (directory, name) = self
-            .way
-            .parent(self.directory.as_fd(), path)
-            .map_err(|errno| failure("cannot open its directory", path, errno))?;
-        Ok(Parent { directory, name })
-    }
-
-    fn inherits(&self) -> bool {
-        self.inherits.load(Ordering::Relaxed)
-    }
-
-    fn dress<'m>(&self, path: &'m [u8], metadata: &'m Metadata, strip: bool) -> Dress<'m> {
-        Dress { path, metadata, strip, owner: self.rules.owners }
-    }
-
-    /// Creates an entry under its own name or, when that is taken and may be replaced, under one
-    /// beside it, for [`Self::move_over`]; returns the name.
-    fn make(
-        &self,
-        parent: &Parent<'_, '_>,
-        attempt: &str,
-        path: &[u8],
-        create: impl Fn(BorrowedFd<'_>, &[u8]) -> Result<(), Errno>,
-    ) -> Result<Vec<u8>> {
-        let mut name = parent.name.to_vec();
-        match create(parent.as_fd(), &name) {
-            Err(Errno::EXIST) if self.rules.overwrite => {
-                name = self.fresh_name();
-                create(parent.as_fd(), &name)
-            }
-            other => other,
-        }
-        .map_err(|errno| failure(attempt, path, errno))?;
-        Ok(name)
-    }
-
-    /// Moves what was made under `name` to its own name, if that is another.
-    fn move_over(&self, parent: &Parent<'_, '_>, name: &[u8], path: &[u8]) -> Result<()> {
-        if name == parent.name {
-            return Ok(());
-        }
-        let moved = self.rename(parent, name, path);
-        // Gone already, unless it could not be moved or is one with what it was to replace.
-        let _ = rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::empty());
-        moved
-    }
-
-    /// A name that nothing else has.
-    fn fresh_name(&self) -> Vec<u8> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        format!("{}-{number:x}", self.unfinished).into_bytes()
-    }
-
-    /// A fresh name in the directory of `path`.
-    fn beside(&self, path: &[u8]) -> Vec<u8> {
-        let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-        [&path[..at], &self.fresh_name()].concat()
-    }
-
-    /// Moves the finished file `made_as`, which lies beside `path`, to its own name.
-    fn put_in_place(&self, made_as: &[u8], path: &[u8]) -> Result<()> {
-        let parent = self.parent(path)?;
-        let name = &made_as[path.len() - parent.name.len()..];
-        self.rename(&parent, name, path)
-    }
-
-    fn rename(&self, parent: &Parent<'_, '_>, name: &[u8], path: &[u8]) -> Result<()> {
-        let (directory, to) = (parent.as_fd(), parent.name);
-        if !self.rules.overwrite {
-            let flags = RenameFlags::NOREPLACE;
-            let moved = match rustix::fs::renameat_with(directory, name, directory, to, flags) {
-                // A file system that cannot promise that; a link never replaces either.
-                Err(Errno::INVAL | Errno::NOSYS) => {
-                    rustix::fs::linkat(directory, name, directory, to, AtFlags::empty())
-                        .and_then(|()| rustix::fs::unlinkat(directory, name, AtFlags::empty()))
-                }
-                other => other,
-            };
-            return moved.map_err(|errno| failure("cannot create the file", path, errno));
-        }
-        match rustix::fs::renameat(directory, name, directory, to) {
-            Err(Errno::ISDIR) => {
-                self.clear_directory(parent, path)?;
-                rustix::fs::renameat(directory, name, directory, to)
-            }
-            other => other,
-        }
-        .map_err(|errno| failure("cannot replace what is there", path, errno))
-    }
-
-    /// Removes the directory in the way: an empty one, or any where the rules say so.
-    fn clear_directory(&self, parent: &Parent<'_, '_>, path: &[u8]) -> Result<()> {
-        if self.rules.remove_full {
-            return remove::remove(self, path, &mut Removed::default());
-        }
-        parent.clear_directory(path)
-    }
-
-    /// Prepares a directory that was there before us: one that is ours must let us in, and one
-    /// that hands down an ACL must be known.
-    fn enter(&self, directory: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
-        let io = |errno| failure("cannot use the directory that is there", path, errno);
-        let stat = rustix::fs::fstat(directory).map_err(io)?;
-        if stat.st_mode & 0o700 != 0o700 && stat.st_uid == self.owner.0 {
-            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777) | Mode::RWXU;
-            rustix::fs::chmod(magic_path(directory), mode).map_err(io)?;
-        }
-        if hands_down_acl(Handle::Named(directory)) {
-            self.inherits.store(true, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-}
-
-/// Where a name is made: an open directory and the last component.
-struct Parent<'r, 'p> {
-    directory: Passage<'r>,
-    name: &'p [u8],
-}
-
-impl Parent<'_, '_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
-    }
-
-    fn stat(&self) -> Result<rustix::fs::Stat, Errno> {
-        rustix::fs::statat(self.as_fd(), self.name, AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    /// Removes what has this name: anything but a directory that holds something.
-    fn clear(&self, path: &[u8]) -> Result<()> {
-        match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(Errno::ISDIR) => self.clear_directory(path),
-            Err(errno) => Err(failure("cannot remove what stands in the way", path, errno)),
-        }
-    }
-
-    /// Removes the directory of this name, if it is one and empty; leaves all else as it is.
-    fn clear_directory(&self, path: &[u8]) -> Result<()> {
-        match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
-            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(Error::new(
-                Kind::Refused,
-                "a directory that is not empty stands in the way, and is not removed",
-            )
-            .at(shown(path))
-            .advice("move it away, or restore into another directory")),
-            Err(errno) => Err(failure("cannot remove the directory in the way", path, errno)),
-        }
-    }
-}
-
-fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
-    for entry in Dir::read_from(directory)? {
-        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Whether the directory gives every entry made in it an ACL.
-fn hands_down_acl(directory: Handle<'_>) -> bool {
-    directory.has_xattr(ACL_DEFAULT)
 }

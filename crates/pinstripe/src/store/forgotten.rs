@@ -3,7 +3,7 @@
 //! Of all marks on a snapshot the highest generation holds (`format/forgotten.rs`), so nothing has
 //! to be removed to take a mark back, and members that were away change nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Kind, Result};
 use crate::format::forgotten::Mark;
@@ -25,6 +25,30 @@ impl Marks {
         *known = generation.max(*known);
     }
 
+    /// Takes note of damaged marks on a snapshot: their names tell of which generation they are, and
+    /// that they are not to be put again.
+    fn pass_over(
+        &mut self,
+        store: &Store,
+        snapshot: SnapshotId,
+        taken: &BTreeMap<ExtentName, bool>,
+    ) {
+        let sound = self.generation(snapshot);
+        let by = |generation| {
+            let mark = Mark { store: store.config.store, snapshot, generation };
+            let name = ExtentName::In(Room::Forgotten, mark.name());
+            taken.get(&name).copied()
+        };
+        // Whoever meets a void goes on two generations further: the one between is never put.
+        let later = (sound.saturating_add(1)..u32::MAX).map_while(|generation| {
+            let is_damaged = by(generation).or_else(|| by(generation + 1).map(|_| false))?;
+            Some((generation, is_damaged))
+        });
+        if let Some((last, _)) = later.filter(|(_, is_damaged)| *is_damaged).last() {
+            self.add(snapshot, last + last % 2);
+        }
+    }
+
     /// The generation that holds; 0 when nobody ever said anything.
     pub fn generation(&self, snapshot: SnapshotId) -> u32 {
         self.0.get(&snapshot).copied().unwrap_or(0)
@@ -36,17 +60,30 @@ impl Marks {
     }
 }
 
-/// Reads all marks. One whose every copy is damaged is as if it had not been put: a snapshot too
-/// many is no loss.
+/// Reads all marks, each from whichever member has it sound. One whose every copy is damaged says
+/// that the snapshot is wanted, whatever it said: a snapshot too many is no loss.
 ///
 /// # Errors
 /// As [`Store::objects`].
 pub fn load(store: &Store, reach: Reach) -> Result<Marks> {
-    let found =
-        store.objects(Room::Forgotten, reach, |name, bytes| read_mark(store, name, bytes))?;
+    let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
+    let found = store.objects(Room::Forgotten, reach, read)?;
     let mut marks = Marks::default();
-    for Mark { snapshot, generation, .. } in found.sound.into_values().flatten() {
-        marks.add(snapshot, generation);
+    // Names that are taken by what says nothing: voids, and (true) what is damaged.
+    let mut taken: BTreeMap<_, bool> = BTreeMap::new();
+    for (name, mark) in found.sound {
+        match mark {
+            Some(mark) => marks.add(mark.snapshot, mark.generation),
+            None => drop(taken.insert(ExtentName::In(Room::Forgotten, name), false)),
+        }
+    }
+    taken.extend(found.unsound.into_iter().map(|(name, _)| (name, true)));
+    if taken.values().any(|&is_damaged| is_damaged) {
+        let there = store.list(Room::Snapshots)?.into_keys().map(SnapshotId);
+        let marked = marks.0.keys().copied();
+        for snapshot in there.chain(marked).collect::<BTreeSet<_>>() {
+            marks.pass_over(store, snapshot, &taken);
+        }
     }
     Ok(marks)
 }

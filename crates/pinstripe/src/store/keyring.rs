@@ -1,103 +1,30 @@
-//! Key rings and slots on the members: which count, opening them, and changing them.
+//! Key rings and slots on the members: opening them, and changing them.
 //!
-//! Invariants: the ring of the highest generation that a slot speaks of is the current one, and
-//! only its slots open the store, so a member that comes back with slots of before a rotation
-//! revives none of them. Slots are put before the ring they speak of, which alone makes them
-//! count; a ring's name follows from its generation, so of two rotations at once one wins.
-//! Nothing is sealed before the current ring and its slots stand on every present member.
+//! Invariants: slots are put before the ring they speak of, which alone makes them count; a ring's
+//! name follows from its generation, so of two rotations at once one wins. A slot is removed by an
+//! object that says so, and goes when that stands on every member. Nothing is sealed before the
+//! current ring and its slots stand on every present member.
+
+mod room;
 
 use std::collections::BTreeMap;
+
+pub use room::{KeyRoom, judge_key_object};
 
 use super::{Store, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeyRing, KeySlot};
-use crate::format::keys::Keys;
+use crate::format::keys::{GENERATIONS_MAX, Keys};
 use crate::format::label::Encryption;
+use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Member, Room};
 use crate::seal::{Credential, NewSlot, Opener, RootKey, locked, unwrap};
-
-/// What the key rooms of the present members hold together.
-#[derive(Debug, Default)]
-pub struct KeyRoom {
-    /// Sound rings by generation, with their bytes.
-    rings: BTreeMap<u32, (KeyRing, Vec<u8>)>,
-    /// Sound slots by name, with their bytes.
-    slots: BTreeMap<[u8; 16], (KeySlot, Vec<u8>)>,
-    /// Objects of which no present member has a sound copy.
-    pub damaged: Vec<(ExtentName, Error)>,
-}
 
 /// How a store was unlocked; kept to add slots and to rotate.
 pub(super) struct Unlocked {
     keys: Keys,
     root: RootKey,
     generation: u32,
-}
-
-impl KeyRoom {
-    /// The ring that counts and its slots, oldest first. `None` when there is no pair of both.
-    pub fn current(&self) -> Option<(&KeyRing, Vec<&KeySlot>)> {
-        self.rings.values().rev().find_map(|(ring, _)| {
-            let mut slots: Vec<_> = (self.slots.values())
-                .map(|(slot, _)| slot)
-                .filter(|slot| slot.ring_commitment == ring.commitment)
-                .collect();
-            slots.sort_by_key(|slot| (slot.created_seconds, &slot.label, slot.id));
-            (!slots.is_empty()).then_some((ring, slots))
-        })
-    }
-
-    /// Names and bytes of what counts: what every member must have. The ring comes last.
-    pub fn wanted(&self) -> Vec<(ExtentName, &[u8])> {
-        let Some((ring, slots)) = self.current() else { return Vec::new() };
-        let slots = slots.iter().map(|slot| {
-            let (_, bytes) = &self.slots[&slot.id];
-            (ExtentName::In(Room::Keys, slot.id), bytes.as_slice())
-        });
-        let (_, bytes) = &self.rings[&ring.generation];
-        let name = KeyRing::name(ring.store, ring.generation);
-        slots.chain([(ExtentName::In(Room::Keys, name), bytes.as_slice())]).collect()
-    }
-
-    /// Names of what counts no more: other slots first, then the rings of earlier generations.
-    fn stale(&self) -> Vec<ExtentName> {
-        let Some((ring, _)) = self.current() else { return Vec::new() };
-        let slots = self.slots.values().map(|(slot, _)| slot);
-        // Slots of the next generation may be those of a rotation that is going on.
-        let slots = slots.filter(|slot| {
-            slot.ring_commitment != ring.commitment && slot.generation <= ring.generation
-        });
-        let rings = self.rings.values().map(|(ring, _)| ring);
-        let rings = rings.filter(|other| other.generation < ring.generation);
-        slots
-            .map(|slot| slot.id)
-            .chain(rings.map(|ring| KeyRing::name(ring.store, ring.generation)))
-            .map(|id| ExtentName::In(Room::Keys, id))
-            .collect()
-    }
-}
-
-/// Whether these bytes are a key object of the store under this name.
-///
-/// # Errors
-/// What is wrong with them.
-pub fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
-    let wrong = || Err(Error::new(Kind::Corrupt, "this key object belongs elsewhere"));
-    let config = &store.config;
-    if config.encryption == Encryption::None {
-        let keys = Keys::decode(bytes)?;
-        let is_ours = store.keys.as_ref().is_none_or(|ours| *ours == keys);
-        return if keys.store == config.store && is_ours { Ok(()) } else { wrong() };
-    }
-    let (owner, name) = match KeySlot::decode(bytes) {
-        Ok(slot) => (slot.store, slot.id),
-        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-        Err(_) => {
-            let ring = KeyRing::decode(bytes)?;
-            (ring.store, KeyRing::name(ring.store, ring.generation))
-        }
-    };
-    if (owner, name) == (config.store, id) { Ok(()) } else { wrong() }
 }
 
 impl Store {
@@ -186,13 +113,17 @@ impl Store {
         }
         let room = self.key_room()?;
         let Some((ring, slots)) = room.current() else {
-            let mut damaged = room.damaged.into_iter().map(|(_, error)| error);
-            return Err(damaged.next().unwrap_or_else(|| {
-                Error::new(Kind::Corrupt, "no member has a key ring with a slot that opens it")
-                    .advice(
-                        "attach the members that are absent; without the keys nothing can be read",
-                    )
-            }));
+            let what = "no key ring with a slot that opens it is sound on any member";
+            let wrong = match room.damaged.first() {
+                Some((name, error)) => {
+                    Error::new(Kind::Corrupt, format!("{what}: {}", error.what())).at(name.path())
+                }
+                None => Error::new(Kind::Corrupt, what),
+            };
+            return Err(wrong.advice(
+                "attach the members that are absent, or put back a copy of what lies in a member's \
+                 keys/; without the keys nothing can be read",
+            ));
         };
         let mut unsound: Vec<Error> = Vec::new();
         for slot in slots {
@@ -235,7 +166,10 @@ impl Store {
         if self.config.encryption == Encryption::None {
             return Ok(());
         }
-        let room = self.key_room()?;
+        self.spread(&self.key_room()?)
+    }
+
+    fn spread(&self, room: &KeyRoom) -> Result<()> {
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (_, member) in self.present() {
             for (name, bytes) in room.wanted() {
@@ -268,33 +202,49 @@ impl Store {
         let (ring, _) = room.current().ok_or_else(locked)?;
         let slot = new.wrap(&unlocked.root, ring)?;
         self.put_everywhere(ExtentName::In(Room::Keys, slot.id), &slot.encode())?;
-        self.remove_stale()?;
+        self.remove_stale_keys()?;
         Ok(slot)
     }
 
-    /// Removes a slot of the current ring. Whoever knew its password may have kept the root key:
-    /// only a rotation shuts them out of what is written later.
+    /// Removes a slot of the current ring, or one that is damaged on all members. Whoever knew its
+    /// password may have kept the root key: only a rotation shuts them out of what is written later.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
-    /// members are absent; those of the members.
+    /// members are absent, [`Kind::Busy`] when another removal was first; those of the members.
     pub fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
-        self.refuse_absent("a slot removed now would come back with it")?;
+        self.refuse_absent("it would not hear that the slot was removed")?;
         let room = self.key_room()?;
-        let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
-        if !slots.iter().any(|slot| slot.id == id) {
+        let (ring, slots) = room.current().ok_or_else(|| {
+            Error::new(Kind::Refused, "no sound key slot would be left")
+                .advice("put back a copy of what lies in a member's keys/ first")
+        })?;
+        let is_damaged = room.damaged_slots(self.config.store).any(|damaged| damaged == id);
+        if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
             return Err(Error::new(Kind::NotFound, "there is no such key slot")
                 .advice("list them with: pinstripe key list"));
         }
-        if slots.len() == 1 {
+        if !is_damaged && slots.len() == 1 {
             return Err(Error::new(Kind::Refused, "this is the last key slot")
                 .advice("nothing could ever be read again; add another first: pinstripe key add"));
         }
-        for (_, member) in self.present() {
-            member.delete(ExtentName::In(Room::Keys, id))?;
-            member.sync()?;
+        let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
+        let (name, bytes) = (ExtentName::In(Room::Keys, removed.own_name()), removed.encode());
+        let (_, first) = self.present().next().ok_or_else(locked)?;
+        first.put(name, &bytes).map_err(|error| match error.kind() {
+            Kind::Exists => Error::new(Kind::Busy, "another removal of a key slot was first")
+                .advice("nothing was changed; look with 'pinstripe key list' and run it again"),
+            _ => error,
+        })?;
+        for (_, member) in self.present().skip(1) {
+            match member.put(name, &bytes) {
+                // Somebody spreads keys already.
+                Err(error) if error.kind() == Kind::Exists => {}
+                put => put?,
+            }
         }
-        self.remove_stale()
+        self.delete_all(ExtentName::In(Room::Keys, id))?;
+        self.remove_stale_keys()
     }
 
     /// Makes a further generation of seal keys under a new root key, with one slot. Slots of before
@@ -307,9 +257,9 @@ impl Store {
         self.refuse_absent("its old keys would not be replaced")?;
         let (unlocked, _) = self.current_ring()?;
         let mut keys = unlocked.keys.clone();
-        if keys.seals.len() >= crate::format::keys::GENERATIONS_MAX {
+        if keys.seals.len() >= GENERATIONS_MAX {
             return Err(Error::new(Kind::Refused, "the keys were rotated too often")
-                .expected(crate::format::keys::GENERATIONS_MAX, keys.seals.len() + 1));
+                .expected(GENERATIONS_MAX, keys.seals.len() + 1));
         }
         keys.seals.push(crate::id::random()?);
         let root = RootKey::generate()?;
@@ -327,7 +277,7 @@ impl Store {
         self.opener = Opener::new(&keys);
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked { keys, root, generation: ring.generation });
-        self.remove_stale().map_err(|error| {
+        self.remove_stale_keys().map_err(|error| {
             error.advice("the new password or key file is in force; 'pinstripe repair' ends this")
         })?;
         Ok(slot)
@@ -368,26 +318,22 @@ impl Store {
         self.present().try_for_each(|(_, member)| member.put(name, bytes))
     }
 
-    /// Removes slots and rings that count no more, when the current ones stand everywhere.
-    fn remove_stale(&self) -> Result<()> {
-        self.spread_keys()?;
+    /// Removes slots and rings that count no more, when what counts stands everywhere.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub fn remove_stale_keys(&self) -> Result<()> {
+        if self.config.encryption == Encryption::None {
+            return Ok(());
+        }
+        // What goes is judged by what was spread: a rotation in between would make it wrong.
         let room = self.key_room()?;
+        self.spread(&room)?;
         for name in room.stale() {
             for (_, member) in self.present() {
                 member.delete(name)?;
             }
         }
         self.present().try_for_each(|(_, member)| member.sync())
-    }
-}
-
-impl KeyRoom {
-    /// Keeps the bytes of a sound object.
-    fn keep(&mut self, bytes: Vec<u8>) {
-        if let Ok(slot) = KeySlot::decode(&bytes) {
-            self.slots.insert(slot.id, (slot, bytes));
-        } else if let Ok(ring) = KeyRing::decode(&bytes) {
-            self.rings.insert(ring.generation, (ring, bytes));
-        }
     }
 }

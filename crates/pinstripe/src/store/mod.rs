@@ -7,6 +7,7 @@
 //! Never here: threads (pipeline/), decisions of a verb (ops/).
 
 pub mod checkpoints;
+mod claim;
 pub mod deletion;
 pub mod forgotten;
 pub mod index;
@@ -22,7 +23,9 @@ pub mod tree;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use claim::Claim;
 pub use keyring::{KeyRoom, judge_key_object};
+use objects::Reach;
 pub use open::{OpenOptions, read_member};
 
 use crate::error::{Error, Kind, Result};

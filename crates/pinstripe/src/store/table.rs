@@ -5,33 +5,44 @@
 //! made as soon as the first label is durable, and any later run writes the others. A new member
 //! gets its label first and is named by the others last: before that nobody uses it.
 //!
+//! Invariant: a label is written under a [`Claim`] only, so no change is based on anything but the
+//! one before it, and none is written over by an earlier one.
+//!
 //! Never here: moving what members hold (pipeline/, ops/).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Seat, Store, read_member, read_small, replace_small};
+use super::{Claim, Seat, Store, read_member, read_small, replace_small};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{Label, MemberRow, MemberState, MemberTable};
 use crate::id::random;
 use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Room};
+use crate::member::{ExtentName, Member, Room, SharedMember};
 
 impl Store {
     /// Writes the label of every present member on which it is missing, damaged or says something
     /// else than this store knows; returns how many.
     ///
     /// # Errors
-    /// When a member cannot be written, unless it is on its way out.
+    /// [`Kind::Busy`] when another process changes the members, or has since this store was
+    /// opened; a member's own when it cannot be written, unless it is on its way out.
     pub fn write_labels(&self) -> Result<u64> {
+        if self.outdated_labels(&self.table_now()).next().is_none() {
+            return Ok(0);
+        }
+        self.write_labels_with(&self.claim()?)
+    }
+
+    /// [`write_labels`](Self::write_labels) for one that has the right to.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels).
+    pub fn write_labels_with(&self, claim: &Claim) -> Result<u64> {
+        claim.confirm()?;
+        self.confirm_table()?;
         let (table, mut written) = (self.table_now(), 0);
-        for (number, member) in self.present() {
-            let label = Label { table: table.clone(), ..self.label(number) };
-            let there = read_small(&**member, ExtentName::Label);
-            // Compared by what it says: one of an earlier version is left as it is.
-            if there.and_then(|bytes| Label::decode(&bytes)).ok().as_ref() == Some(&label) {
-                continue;
-            }
+        for (number, member, label) in self.outdated_labels(&table) {
             match replace_small(&**member, ExtentName::Label, &label.encode()) {
                 Ok(()) => written += 1,
                 Err(_) if self.state(number) != Some(MemberState::Active) => {}
@@ -39,6 +50,20 @@ impl Store {
             }
         }
         Ok(written)
+    }
+
+    /// Members on which another label stands than should, and what should.
+    fn outdated_labels<'a>(
+        &'a self,
+        table: &'a MemberTable,
+    ) -> impl Iterator<Item = (usize, &'a SharedMember, Label)> {
+        self.present().filter_map(|(number, member)| {
+            let label = Label { table: table.clone(), ..self.label(number) };
+            let there = read_small(&**member, ExtentName::Label);
+            // Compared by what it says: one of an earlier version is left as it is.
+            let is_it = there.and_then(|bytes| Label::decode(&bytes)).is_ok_and(|it| it == label);
+            (!is_it).then_some((number, member, label))
+        })
     }
 
     /// How a member takes part; `None` when it has left.
@@ -49,16 +74,20 @@ impl Store {
     /// Changes the table and writes it to all present members.
     ///
     /// # Errors
-    /// Those of [`write_labels`](Self::write_labels); [`Kind::Busy`] when another process changed
-    /// the table at the same time and its change stands.
-    pub fn change_table(&mut self, change: impl FnOnce(&mut MemberTable)) -> Result<()> {
+    /// Those of [`write_labels`](Self::write_labels).
+    pub fn change_table(
+        &mut self,
+        claim: &Claim,
+        change: impl FnOnce(&mut MemberTable),
+    ) -> Result<()> {
+        claim.confirm()?;
         // What this is based on must be what stands.
         self.confirm_table()?;
         let mut table = self.table_now();
         table.generation = self.table.generation + 1;
         change(&mut table);
         self.adopt(table);
-        self.write_labels()?;
+        self.write_labels_with(claim)?;
         self.confirm_table()
     }
 
@@ -83,8 +112,14 @@ impl Store {
     }
 
     /// Makes sure that no member on which this process may have laid something has left since the
-    /// store was opened: to be asked when everything is durable, before it is committed. A member
-    /// that leaves is looked at again after it has left (ops/member), so one side sees the other.
+    /// store was opened: to be asked when packs are durable, before an index run or a snapshot
+    /// speaks of them. A member that leaves is looked at again after it has left (ops/member), so
+    /// one side sees the other.
+    ///
+    /// A checkpoint need not ask. It stands on whatever members took it, and one copy is enough,
+    /// since all below it is durable; but whoever goes on from it takes an entry over only when
+    /// the index has its chunks, and a pack without a run counts only when it is whole. One whose
+    /// own pages lie in packs that do not count is as good as none, and costs time.
     ///
     /// # Errors
     /// [`Kind::Busy`] when one has left.
@@ -209,9 +244,11 @@ impl Store {
     ///
     /// # Errors
     /// As [`change_table`](Self::change_table).
-    pub fn retire(&mut self, number: usize) -> Result<()> {
+    pub fn retire(&mut self, claim: &Claim, number: usize) -> Result<()> {
         let member = self.seats[number].member.take();
-        self.change_table(|table| table.rows.retain(|row| usize::from(row.number) != number))?;
+        self.change_table(claim, |table| {
+            table.rows.retain(|row| usize::from(row.number) != number)
+        })?;
         if let Some(member) = member {
             // Nobody looks there any more: what cannot be removed is in nobody's way.
             let _ = member.delete(ExtentName::Label).and_then(|()| member.sync());

@@ -60,6 +60,11 @@ impl SetReader {
         self.standings().iter().flat_map::<Vec<_>, _>(spare).collect()
     }
 
+    /// Whether no present member has a slot, soundly or with a damaged header.
+    pub fn is_nowhere(&self, slot: usize) -> bool {
+        self.quick(slot).is_none() && self.standings()[slot].members().next().is_none()
+    }
+
     /// Present members without any extent of the set.
     pub fn free_members(&self) -> Vec<usize> {
         let is_free = |member: &usize| {
@@ -138,21 +143,36 @@ impl SetReader {
 
     /// The slot without a holder of which a member has a strip.
     fn known_by_strips(&self, member: usize, found: &[Standing]) -> Option<usize> {
-        let layout = self.layout();
-        let open = (0..found.len()).filter(|slot| found[*slot].members().next().is_none());
+        let mut open = (0..found.len()).filter(|slot| found[*slot].members().next().is_none());
         let mut strip = Vec::new();
-        for slot in open {
-            for row in 0..layout.rows().min(ROWS_COMPARED) {
-                let position = layout.permutation(row).position(slot);
-                strip.resize(layout.row_shape(row).strip_len(position) as usize, 0);
-                let read = self.read_from(member, layout.strip_offset(row), &mut strip);
-                let is_it = || checksum(&strip) == *self.trailer().checksum(row, slot);
-                if read.is_ok() && !strip.is_empty() && is_it() {
-                    return Some(slot);
-                }
-            }
+        let rows = self.layout().rows().min(ROWS_COMPARED);
+        open.find(|slot| {
+            (0..rows).any(|row| {
+                self.verify_strip(member, *slot, row, &mut strip).is_ok() && !strip.is_empty()
+            })
+        })
+    }
+
+    /// Holds the strip of a row on one member against a slot's checksum; it is in `strip` then.
+    pub(super) fn verify_strip(
+        &self,
+        member: usize,
+        slot: usize,
+        row: u64,
+        strip: &mut Vec<u8>,
+    ) -> Result<(), Reason> {
+        let layout = self.layout();
+        let position = layout.permutation(row).position(slot);
+        strip.resize(layout.row_shape(row).strip_len(position) as usize, 0);
+        if strip.is_empty() {
+            return Ok(());
         }
-        None
+        self.read_from(member, layout.strip_offset(row), strip)?;
+        if checksum(strip) == *self.trailer().checksum(row, slot) {
+            Ok(())
+        } else {
+            Err(Reason::Checksum)
+        }
     }
 
     /// The n-th of the members that are there: where a set that is as young as the table of

@@ -39,6 +39,20 @@ pub(super) struct Row<'a> {
     columns: Range<u32>,
     trust: Trust,
     strips: Vec<Strip<'a>>,
+    spare: Buffers,
+}
+
+/// Buffers of strips for the next row: memory fresh from the system costs more than reading into it.
+#[derive(Default)]
+pub(super) struct Buffers(Vec<Vec<u8>>);
+
+impl Buffers {
+    /// A buffer of a length, with whatever was in it.
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.0.pop().unwrap_or_default();
+        buffer.resize(bytes, 0);
+        buffer
+    }
 }
 
 impl<'a> Row<'a> {
@@ -53,7 +67,23 @@ impl<'a> Row<'a> {
             columns,
             trust,
             strips: (0..layout.geometry().members()).map(|_| Strip::Unread).collect(),
+            spare: Buffers::default(),
         }
+    }
+
+    /// With buffers of an earlier row.
+    pub(super) fn with(self, spare: Buffers) -> Self {
+        Row { spare, ..self }
+    }
+
+    /// The buffers, for a later row.
+    pub(super) fn into_buffers(mut self) -> Buffers {
+        for strip in std::mem::take(&mut self.strips) {
+            if let Strip::AtHand(Cow::Owned(bytes)) = strip {
+                self.spare.0.push(bytes);
+            }
+        }
+        self.spare
     }
 
     /// Whole strips, each to be held against its checksum.
@@ -118,11 +148,15 @@ impl<'a> Row<'a> {
     }
 
     /// Looks at every strip and lets go of it again: the positions that are lost, and why.
-    pub(super) fn survey(&self, report: &mut ReadReport) -> Vec<(usize, Reason)> {
-        let positions = 0..self.strips.len();
-        positions
-            .filter_map(|position| Some((position, self.fetch(position, report).err()?)))
-            .collect()
+    pub(super) fn survey(&mut self, report: &mut ReadReport) -> Vec<(usize, Reason)> {
+        let mut lost = Vec::new();
+        for position in 0..self.strips.len() {
+            match self.fetch(position, report) {
+                Ok(bytes) => self.spare.0.push(bytes),
+                Err(reason) => lost.push((position, reason)),
+            }
+        }
+        lost
     }
 
     /// The logical bytes that go with the data strips at these positions, which are in order;
@@ -167,26 +201,29 @@ impl<'a> Row<'a> {
     }
 
     /// Reads a strip's columns; what has no bytes cannot be lost.
-    fn fetch(&self, position: usize, report: &mut ReadReport) -> Result<Vec<u8>, Reason> {
+    fn fetch(&mut self, position: usize, report: &mut ReadReport) -> Result<Vec<u8>, Reason> {
         let part = self.part(position);
-        let mut bytes = vec![0; part.len()];
-        if bytes.is_empty() {
-            return Ok(bytes);
+        if part.is_empty() {
+            return Ok(Vec::new());
         }
+        let mut bytes = self.spare.take(part.len());
         let offset = self.set.layout().strip_offset(self.row) + u64::from(part.start);
         let slot = self.slot(position);
         let recorded = match self.trust {
             Trust::Header => None,
             Trust::Checksum => Some(self.recorded_checksum(position)),
         };
-        self.set.fetch(slot, offset, &mut bytes, recorded)?;
+        if let Err(reason) = self.set.fetch(slot, offset, &mut bytes, recorded) {
+            self.spare.0.push(bytes);
+            return Err(reason);
+        }
         report.fetched_bytes += bytes.len() as u64;
         Ok(bytes)
     }
 
     fn rebuild(&mut self, lost: &[usize], report: &mut ReadReport) -> Result<()> {
-        let mut made: Vec<Vec<u8>> =
-            lost.iter().map(|&position| vec![0; self.part(position).len()]).collect();
+        let lengths: Vec<_> = lost.iter().map(|&position| self.part(position).len()).collect();
+        let mut made: Vec<_> = lengths.into_iter().map(|bytes| self.spare.take(bytes)).collect();
         let present: Vec<Option<&[u8]>> = self
             .strips
             .iter()

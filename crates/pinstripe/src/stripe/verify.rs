@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::reader::SetReader;
 use super::report::{Damage, Part, ReadReport, Reason, Verification};
-use super::row::{Row, push_range};
+use super::row::{Buffers, Row, push_range};
 use crate::error::{Error, Result};
 use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 use crate::member::ExtentWriter;
@@ -28,9 +28,12 @@ impl SetReader {
 
         // Of each slot, whether some strip of it is beyond repair.
         let mut hopeless = vec![false; slots];
+        let mut buffers = Buffers::default();
         for row in 0..self.layout().rows() {
             let mut report = ReadReport::default();
-            self.verify_row(row, &mut report, &mut hopeless, &mut found);
+            let mut strips = Row::whole(self, row).with(buffers);
+            self.verify_row(row, &mut strips, &mut report, &mut hopeless, &mut found);
+            buffers = strips.into_buffers();
             found.fetched_bytes += report.fetched_bytes;
             progress(report.fetched_bytes);
         }
@@ -60,12 +63,14 @@ impl SetReader {
     /// beyond repair; those of the writer.
     pub fn rebuild_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<ReadReport> {
         let mut report = ReadReport::default();
+        let mut buffers = Buffers::default();
         writer.append(&self.expected_header(slot).encode())?;
         for row in 0..self.layout().rows() {
-            let mut strips = Row::whole(self, row);
+            let mut strips = Row::whole(self, row).with(buffers);
             let position = strips.position(slot);
             strips.heal(&[position], &mut report)?;
             writer.append(strips.bytes(position))?;
+            buffers = strips.into_buffers();
         }
         writer.append(&self.trailer().encode())?;
         Ok(report)
@@ -74,11 +79,11 @@ impl SetReader {
     fn verify_row(
         &self,
         row: u64,
+        strips: &mut Row<'_>,
         report: &mut ReadReport,
         hopeless: &mut [bool],
         found: &mut Verification,
     ) {
-        let strips = Row::whole(self, row);
         let lost = strips.survey(report);
         let repairable = lost.len() <= self.geometry().parity();
         if !repairable {
@@ -88,35 +93,61 @@ impl SetReader {
                 push_range(&mut found.lost_ranges, range);
             }
         }
+        let part = Part::Strip(row);
+        let mut beyond_repair = Vec::new();
         for (position, reason) in lost {
             let slot = strips.slot(position);
-            hopeless[slot] |= !repairable;
-            if !reason.is_missing() {
+            if !repairable {
+                hopeless[slot] = true;
+                beyond_repair.push(slot);
+            }
+            if !reason.is_missing() && self.holders_of(slot).len() < 2 {
                 let member = self.member_of(slot);
-                let part = Part::Strip(row);
+                found.damage.push(Damage { slot, member, part, reason, repairable });
+            }
+        }
+        // Of a slot that stands twice each copy is looked at: either may be the one that stays.
+        let twins = (0..self.geometry().members()).filter(|slot| self.holders_of(*slot).len() > 1);
+        for (slot, member) in
+            twins.flat_map(|slot| self.holders_of(slot).iter().map(move |m| (slot, *m)))
+        {
+            if let Err(reason) = self.verify_strip(member, slot, row, &mut Vec::new()) {
+                let repairable = !beyond_repair.contains(&slot);
+                let member = Some(member);
                 found.damage.push(Damage { slot, member, part, reason, repairable });
             }
         }
     }
 
-    /// Checks what stands before and behind the strips of one extent.
+    /// Whether a member's extent is a slot's, as it was written to its last byte.
+    pub fn is_sound_on(&self, member: usize, slot: usize) -> bool {
+        let mut strip = Vec::new();
+        self.header(member).is_ok_and(|found| found == slot)
+            && self.verify_tail(slot, member, &self.trailer().encode()).is_ok()
+            && (0..self.layout().rows())
+                .all(|row| self.verify_strip(member, slot, row, &mut strip).is_ok())
+    }
+
+    /// Checks what stands before and behind the strips of a slot, on every member that holds it.
     fn verify_ends(&self, slot: usize, tail: &[u8], found: &mut Verification) {
         let standing = &self.standings()[slot];
-        let at = standing.members().next();
-        let mut damaged = |part, reason| {
-            let member = at.or(standing.home);
+        let mut damaged = |member, part, reason| {
             found.damage.push(Damage { slot, member, part, reason, repairable: true });
         };
-        let Some(member) = at else { return damaged(Part::Extent, standing.reason.clone()) };
-        if standing.sound.is_empty() {
-            damaged(Part::Header, standing.reason.clone());
-        } else {
-            found.fetched_bytes += HEADER_BYTES as u64;
+        if standing.members().next().is_none() {
+            return damaged(standing.home, Part::Extent, standing.reason.clone());
         }
-        match self.verify_tail(slot, member, tail) {
-            Err(reason) => damaged(Part::Trailer, reason),
-            Ok(()) => found.fetched_bytes += tail.len() as u64,
+        if let Some(doubtful) = standing.doubtful {
+            damaged(Some(doubtful), Part::Header, standing.reason.clone());
         }
+        let mut fetched_bytes = (standing.sound.len() * HEADER_BYTES) as u64;
+        for member in standing.members() {
+            match self.verify_tail(slot, member, tail) {
+                Err(reason) => damaged(Some(member), Part::Trailer, reason),
+                Ok(()) => fetched_bytes += tail.len() as u64,
+            }
+        }
+        found.fetched_bytes += fetched_bytes;
     }
 
     fn verify_tail(&self, slot: usize, member: usize, expected: &[u8]) -> Result<(), Reason> {

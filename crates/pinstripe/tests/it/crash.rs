@@ -196,7 +196,7 @@ fn hurt_one_member(site: &Site) {
 #[test]
 fn a_repair_cut_off_at_any_step_loses_nothing_and_the_next_one_ends_it() {
     let run = |site: &Site, steps: Arc<dyn Steps>| {
-        let mut store = site.open(0, "", steps).unwrap();
+        let mut store = site.open_doomed(0, "", steps).unwrap();
         let options = ops::repair::Options { replace: None, limits: limits() };
         ops::repair::run(&mut store, &options, &Ledger::new().monitor)
     };
@@ -211,7 +211,8 @@ fn a_repair_cut_off_at_any_step_loses_nothing_and_the_next_one_ends_it() {
         hurt_one_member(&bench.site);
         let power = Arc::new(PowerCut::new(cut));
         let done = run(&bench.site, Arc::clone(&power) as Arc<dyn Steps>);
-        assert_eq!(done.is_ok(), !power.is_off() || cut == steps, "cut {cut}");
+        // It may have had to do no more than to say that it is done.
+        assert!(done.is_ok() || power.is_off(), "cut {cut}");
         power.after_power_cut(cut * 104_729).unwrap();
         let ledger = Ledger::new();
         let outcome = check(&bench.site.store(), true, &ledger);

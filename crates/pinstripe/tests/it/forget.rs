@@ -133,6 +133,39 @@ fn a_member_that_was_away_brings_no_mark_back() {
 }
 
 #[test]
+fn a_damaged_mark_never_makes_a_snapshot_that_is_wanted_a_forgotten_one() {
+    let (site, saved) = site_with(2);
+    let store = site.store();
+    forget_one(&store, &saved[0]);
+    forget::undelete(&store, &saved[0].id.to_string(), &Ledger::new().monitor).unwrap();
+    let file = |member: usize, generation| {
+        let mark = Mark { store: store.config.store, snapshot: saved[0].id, generation };
+        site.members[member].join(ExtentName::In(Room::Forgotten, mark.name()).path())
+    };
+    let hurt = |member, generation| {
+        let mut bytes = std::fs::read(file(member, generation)).unwrap();
+        bytes[40] ^= 1;
+        std::fs::write(file(member, generation), bytes).unwrap();
+    };
+    // One sound copy says what holds, whichever member has it.
+    hurt(0, 2);
+    assert_eq!(shown(&site.store()), saved);
+    // Without any, its name still says that somebody took the mark back.
+    (1..3).for_each(|member| hurt(member, 2));
+    assert_eq!(shown(&site.store()), saved);
+    forget_one(&site.store(), &saved[0]);
+    assert_eq!(shown(&site.store()), saved[1..]);
+    hurt(0, 3);
+    assert_eq!(shown(&site.store()), saved[1..]);
+    // Whether the last one was a mark at all, nobody knows now: too many are no loss.
+    (1..3).for_each(|member| hurt(member, 3));
+    assert_eq!(shown(&site.store()), saved);
+    // What is damaged is in nobody's way.
+    forget_one(&site.store(), &saved[0]);
+    assert_eq!(shown(&site.store()), saved[1..]);
+}
+
+#[test]
 fn what_gc_is_deleting_does_not_come_back() {
     let (site, saved) = site_with(2);
     let store = site.store();
@@ -184,7 +217,16 @@ fn a_session_that_was_ended_from_outside_commits_nothing() {
     assert_eq!(shown(&store), saved[1..]);
     forget::undelete(&store, &saved[0].id.to_string(), &Ledger::new().monitor).unwrap();
     assert_eq!(shown(&store), saved);
-    assert_whole(&store);
+    // Damaged behind a void, it still keeps the snapshot.
+    let name = ExtentName::In(Room::Forgotten, Mark { generation: 4, ..mark }.name());
+    let image = site.image();
+    for member in &site.members {
+        std::fs::write(member.join(name.path()), "damaged").unwrap();
+    }
+    assert_eq!(shown(&site.store()), saved);
+    drop(store);
+    site.put_image(&image);
+    assert_whole(&site.store());
 }
 
 /// One damaged copy of a mark hid the sound ones: a snapshot that had been brought back counted as

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use pinstripe::error::Kind;
 use pinstripe::member::Room;
@@ -10,7 +11,7 @@ use pinstripe::store::Store;
 use pinstripe::store::index::{geometry_of, sets_in};
 
 use crate::look::look;
-use crate::support::{Ledger, Site, assert_whole, backup, limits, small_tree};
+use crate::support::{Ledger, Site, assert_whole, backup, check, limits, repair, small_tree};
 
 /// Data strips of the packs, each number once.
 fn widths(store: &Store) -> BTreeSet<usize> {
@@ -79,5 +80,80 @@ fn a_member_that_was_replaced_and_comes_back_is_not_taken() {
         assert_eq!(store.seats[3].place, new);
         assert_whole(&store);
         site.assert_restores(&store, &snapshot, &tree);
+    }
+}
+
+/// A store of which member 1 was replaced: nobody can tell any more where a slot 1 belongs.
+fn replaced() -> (Site, PathBuf) {
+    let mut site = Site::new(4, 2);
+    small_tree(&site.source(), 1);
+    site.save();
+    fs::rename(&site.members[1], site.path("aside")).unwrap();
+    let new = site.path("new");
+    let options = ops::repair::Options { replace: Some((1, new.clone())), limits: limits() };
+    ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
+    site.members[1] = new.clone();
+    (site, new)
+}
+
+fn lose_extents(member: &Path) {
+    for room in ["packs", "index"] {
+        fs::remove_dir_all(member.join(room)).unwrap();
+        fs::create_dir(member.join(room)).unwrap();
+    }
+}
+
+fn scrub(store: &Store) -> ops::scrub::Outcome {
+    let options = ops::scrub::Options {
+        budget: ops::scrub::Budget::default(),
+        rate: None,
+        save_bytes: u64::MAX,
+        limits: limits(),
+    };
+    ops::scrub::run(store, &options, &Ledger::new().monitor, &|_| {}).unwrap()
+}
+
+/// A slot without a home was laid on a free member that was the home of another one, and that one
+/// was then laid over it: a slot was on no member although one was free.
+#[test]
+fn no_slot_is_laid_over_another_one_that_was_just_repaired() {
+    let (site, new) = replaced();
+    [&site.members[2], &new].into_iter().for_each(|member| lose_extents(member));
+    let image = site.image();
+    let sets = sets_in(&site.store(), Room::Packs).unwrap().len() as u64;
+    let runs = sets_in(&site.store(), Room::Index).unwrap().len() as u64;
+    let outcome = repair(&mut site.store(), &Ledger::new());
+    assert_eq!((outcome.repaired_extents, outcome.homeless_extents), (2 * (sets + runs), 0));
+    assert_whole(&site.store());
+    site.put_image(&image);
+    assert_eq!(scrub(&site.store()).mended_extents, 2 * (sets + runs));
+    assert_whole(&site.store());
+}
+
+/// Of a slot that stands twice only one copy was looked at, and the other one could be given up
+/// for a slot that stood nowhere.
+#[test]
+fn a_damaged_copy_does_not_cost_the_sound_one() {
+    for (hurt, copied_to) in [(0, 3), (3, 3), (0, 1), (1, 1)] {
+        let site = Site::new(4, 1);
+        small_tree(&site.source(), 1);
+        site.save();
+        // The slot of the member that has lost its own goes there.
+        lose_extents(&site.members[copied_to]);
+        for (set, _) in sets_in(&site.store(), Room::Packs).unwrap() {
+            let path = |member: usize| {
+                site.members[member].join(pinstripe::member::ExtentName::pack(set).path())
+            };
+            fs::create_dir_all(path(copied_to).parent().unwrap()).unwrap();
+            fs::copy(path(0), path(copied_to)).unwrap();
+            let mut bytes = fs::read(path(hurt)).unwrap();
+            bytes[4096..4100].fill(7);
+            fs::write(path(hurt), bytes).unwrap();
+        }
+        let found = check(&site.store(), true, &Ledger::new());
+        assert!(found.lost == 0 && found.repairable > 0, "{found:?}");
+        let outcome = repair(&mut site.store(), &Ledger::new());
+        assert_eq!((outcome.lost_extents, outcome.homeless_extents), (0, 0));
+        assert_whole(&site.store());
     }
 }

@@ -17,8 +17,8 @@ use pinstripe::store::{OpenOptions, Store, index};
 
 use crate::look::look;
 use crate::support::{
-    Image, Ledger, NoWait, Site, assert_whole, backup, check, credential, new_slot, noise, repair,
-    restore, small_tree,
+    Image, Ledger, Meanwhile, NoWait, Site, assert_whole, backup, check, credential, new_slot,
+    noise, repair, restore, small_tree,
 };
 
 const CHEAP: KdfCosts = KdfCosts { memory_kib: 64, passes: 1, lanes: 1 };
@@ -181,6 +181,40 @@ fn a_damaged_slot_is_told_and_the_others_still_open() {
     let ledger = Ledger::new();
     assert_eq!(ops::key::list(&site.locked_store(), &ledger.monitor).unwrap().len(), 1);
     assert_eq!(ledger.warnings().len(), 1);
+    assert!(ledger.warnings()[0].text.contains("key slot"), "{:?}", ledger.warnings());
+    // Nothing can mend it: check says so until it is removed.
+    let ledger = Ledger::new();
+    let found = check(&site.store(), false, &ledger);
+    assert_eq!((found.repairable, found.lost, ledger.losses().len()), (0, 1, 1));
+    assert!(ledger.losses()[0].text.contains("the checksum does not match"), "{:?}", ledger.seen());
+    let (removed, sound) = ops::key::remove(&site.store(), &added.slot[..8]).unwrap();
+    assert_eq!((removed, sound), (added.slot, None));
+    assert_whole(&site.store());
+    let ring = fs::read_dir(site.members[0].join("keys")).unwrap().map(|it| it.unwrap().path());
+    let ring = ring.filter(|it| fs::read(it).unwrap()[8] == 2).collect::<Vec<_>>();
+    let ring = ring[0].file_name().unwrap().to_str().unwrap();
+    let refused = ops::key::remove(&site.store(), ring).unwrap_err();
+    assert_eq!(refused.kind(), Kind::NotFound, "a ring is no slot");
+}
+
+#[test]
+fn without_any_sound_slot_it_is_said_why_nothing_opens() {
+    let site = Site::new(2, 1);
+    for member in &site.members {
+        for file in fs::read_dir(member.join("keys")).unwrap().map(|it| it.unwrap().path()) {
+            let mut bytes = fs::read(&file).unwrap();
+            if bytes[8] == 4 {
+                bytes[60] ^= 1;
+                fs::write(file, bytes).unwrap();
+            }
+        }
+    }
+    for credential in [credential(), password("any")] {
+        let error = site.locked_store().unlock(&credential).err().unwrap();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.to_string().contains("the checksum does not match"), "{error}");
+        assert!(error.advice_text().unwrap().contains("put back a copy"), "{error:?}");
+    }
 }
 
 #[test]
@@ -261,6 +295,95 @@ fn keys_are_not_changed_while_a_member_is_away() {
     assert_whole_keys(&site);
 }
 
+/// `repair` copied a removed slot back from a member that had not heard of the removal.
+#[test]
+fn a_removed_slot_opens_nothing_wherever_it_turns_up_again() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    ops::key::add(&site.store(), &slot(password("gone"), "gone")).unwrap();
+    let before = site.image();
+    ops::key::remove(&site.store(), "gone").unwrap();
+    assert_whole_keys(&site);
+    let come_back = |member: usize| {
+        let keys = site.members[member].join("keys");
+        fs::remove_dir_all(&keys).unwrap();
+        fs::create_dir(&keys).unwrap();
+        for (path, bytes) in before.0.iter().filter(|(path, _)| path.starts_with(&keys)) {
+            fs::write(path, bytes).unwrap();
+        }
+    };
+    let away = site.path("away");
+    for member in 0..3 {
+        come_back(member);
+        let other = site.members[(member + 1) % 3].clone();
+        fs::rename(&other, &away).unwrap();
+        let mut store = site.store_through(member);
+        assert_eq!(kind(store.unlock(&password("gone"))), Kind::WrongKey);
+        repair(&mut store, &Ledger::new());
+        fs::rename(&away, &other).unwrap();
+        assert_eq!(kind(open(&site, &password("gone"))), Kind::WrongKey);
+        assert_whole_keys(&site);
+        // Scrub does not bring it back either, and nor does it stay where it is.
+        come_back(member);
+        scrub_all(&site.locked_store());
+        assert_eq!(kind(open(&site, &password("gone"))), Kind::WrongKey);
+        ops::key::add(&site.store(), &slot(password("more"), &format!("more{member}"))).unwrap();
+        assert_whole_keys(&site);
+    }
+    // A rotation makes an end of slots and of what says that they were removed.
+    ops::key::rotate(&mut site.store(), &new_slot()).unwrap();
+    assert_eq!(site.locked_store().key_names().unwrap().len(), 2);
+    assert_whole_keys(&site);
+}
+
+fn scrub_all(store: &Store) {
+    let options = ops::scrub::Options {
+        budget: ops::scrub::Budget::default(),
+        rate: None,
+        save_bytes: u64::MAX,
+        limits: crate::support::limits(),
+    };
+    ops::scrub::run(store, &options, &Ledger::new().monitor, &|_| {}).unwrap();
+}
+
+#[test]
+fn a_removal_cut_off_at_any_step_happened_or_not() {
+    let site = Site::new(3, 1);
+    ops::key::add(&site.store(), &slot(password("gone"), "gone")).unwrap();
+    let image = site.image();
+    let remove = |steps: Arc<dyn Steps>| ops::key::remove(&site.open(0, "", steps)?, "gone");
+    let counter = Arc::new(PowerCut::new(u64::MAX));
+    remove(Arc::clone(&counter) as Arc<dyn Steps>).unwrap();
+    assert!(counter.steps_done() > 10);
+    for cut in 0..=counter.steps_done() {
+        site.put_image(&image);
+        let power = Arc::new(PowerCut::new(cut));
+        let done = remove(Arc::clone(&power) as Arc<dyn Steps>);
+        power.after_power_cut(cut * 7919).unwrap();
+        let opens = open(&site, &password("gone")).is_ok();
+        assert!(done.is_err() || !opens, "cut {cut}");
+        repair(&mut site.store(), &Ledger::new());
+        assert_eq!(open(&site, &password("gone")).is_ok(), opens, "cut {cut}");
+        assert_whole_keys(&site);
+    }
+}
+
+/// Two that each saw another slot left could take both away.
+#[test]
+fn of_two_removals_at_once_one_is_first_and_the_last_slot_stays() {
+    let site = Site::new(2, 1);
+    ops::key::add(&site.store(), &slot(password("second"), "second")).unwrap();
+    let other = site.store();
+    let meanwhile =
+        Meanwhile::new("keys", move || drop(ops::key::remove(&other, "second").unwrap()));
+    let store = site.open(0, "", meanwhile).unwrap();
+    assert_eq!(kind(ops::key::remove(&store, "test")), Kind::Busy);
+    assert_eq!(kind(open(&site, &password("second"))), Kind::WrongKey);
+    assert_eq!(kind(ops::key::remove(&store, "test")), Kind::Refused);
+    assert_whole(&site.store());
+}
+
 /// Whoever can write to the members must not be able to make the next backup readable.
 #[test]
 fn a_label_that_turns_encryption_off_opens_nothing() {
@@ -328,20 +451,18 @@ fn a_rotation_cut_off_at_any_step_leaves_the_old_or_the_new_key_working() {
 /// What a store is made with, seen in what it writes.
 fn made_with(change: impl FnOnce(&mut ops::init::Seal)) -> Site {
     let site = Site::bare(1);
-    let mut seal = ops::init::Seal::with(new_slot());
-    change(&mut seal);
-    let options = ops::init::Options {
-        members: site.members.clone(),
-        parity: 0,
-        strip_bytes: 4096,
-        chunking: "4K".parse().unwrap(),
-        codec: "zstd:1".parse().unwrap(),
-        seal,
-        same_disk: true,
-        now_seconds: 0,
-    };
-    ops::init::run_with(&options, Some(Arc::new(NoWait))).unwrap();
+    init(&site, ops::init::Seal::with(new_slot()), change).unwrap();
     site
+}
+
+/// Makes a store of which the seal was changed by somebody.
+fn init(
+    site: &Site,
+    mut seal: ops::init::Seal,
+    change: impl FnOnce(&mut ops::init::Seal),
+) -> Result<()> {
+    change(&mut seal);
+    site.init_sealed(0, "4K", seal, Arc::new(NoWait))
 }
 
 fn records_of(site: &Site) -> Vec<pinstripe::format::pack_index::IndexedRecord> {
@@ -386,19 +507,7 @@ fn every_cipher_padding_and_chunker_is_kept_and_works() {
 fn settings_that_make_no_sense_are_refused() {
     let refused = |change: &dyn Fn(&mut ops::init::Seal)| -> Error {
         let site = Site::bare(1);
-        let mut seal = ops::init::Seal::none();
-        change(&mut seal);
-        let options = ops::init::Options {
-            members: site.members.clone(),
-            parity: 0,
-            strip_bytes: 4096,
-            chunking: "4K".parse().unwrap(),
-            codec: "raw".parse().unwrap(),
-            seal,
-            same_disk: true,
-            now_seconds: 0,
-        };
-        let error = ops::init::run(&options).unwrap_err();
+        let error = init(&site, ops::init::Seal::none(), change).unwrap_err();
         assert!(!site.members[0].exists());
         error
     };

@@ -41,6 +41,34 @@ impl Steps for NoWait {
     }
 }
 
+/// Does something once, before a file first gets its name in a directory of this name.
+pub struct Meanwhile<'a> {
+    directory: &'a str,
+    act: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
+}
+
+impl<'a> Meanwhile<'a> {
+    pub fn new(directory: &'a str, act: impl FnOnce() + Send + 'a) -> Arc<Self> {
+        Arc::new(Meanwhile { directory, act: Mutex::new(Some(Box::new(act))) })
+    }
+}
+
+impl Steps for Meanwhile<'_> {
+    fn take(
+        &self,
+        step: &Step<'_>,
+        act: &mut dyn FnMut() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        if let Step::Rename { to, .. } = step
+            && to.components().any(|part| part.as_os_str() == self.directory)
+            && let Some(meanwhile) = self.act.lock().unwrap().take()
+        {
+            meanwhile();
+        }
+        NoWait.take(step, act)
+    }
+}
+
 /// Says that a test could not run, to whoever runs it and to the summary of all.
 pub fn skipped(test: &str, reason: &str) {
     eprintln!("skipped: {test}: {reason}");
@@ -186,17 +214,25 @@ impl Site {
     }
 
     pub fn init(&self, parity: u8, chunking: &str, steps: Arc<dyn Steps>) -> Result<()> {
+        let seal =
+            if self.sealed { ops::init::Seal::with(new_slot()) } else { ops::init::Seal::none() };
+        self.init_sealed(parity, chunking, seal, steps)
+    }
+
+    pub fn init_sealed(
+        &self,
+        parity: u8,
+        chunking: &str,
+        seal: ops::init::Seal,
+        steps: Arc<dyn Steps>,
+    ) -> Result<()> {
         let options = ops::init::Options {
             members: self.members.clone(),
             parity,
             strip_bytes: STRIP_BYTES,
             chunking: chunking.parse().unwrap(),
             codec: "zstd:1".parse().unwrap(),
-            seal: if self.sealed {
-                ops::init::Seal::with(new_slot())
-            } else {
-                ops::init::Seal::none()
-            },
+            seal,
             same_disk: true,
             now_seconds: 0,
         };
@@ -232,19 +268,26 @@ impl Site {
     }
 
     pub fn open(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
-        let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
-        let options = OpenOptions { faults, steps: Some(steps), ..OpenOptions::default() };
-        let mut store = Store::open_with(&self.members[member], options)?;
-        store.unlock(&credential())?;
-        Ok(store)
+        self.open_as(member, faults, steps, None)
     }
 
-    /// The store, as a process opened it that is no more.
-    pub fn store_of_the_dead(&self, steps: Arc<dyn Steps>) -> Result<Store> {
+    /// As a process that all others take for dead, as it is once it was cut off.
+    pub fn open_doomed(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
         let own = pinstripe::process::own();
-        let process = Some(Process { started_ticks: own.started_ticks + 1, ..own });
-        let options = OpenOptions { steps: Some(steps), process, ..OpenOptions::default() };
-        let mut store = Store::open_with(&self.members[0], options)?;
+        let doomed = Process { started_ticks: own.started_ticks + 1, ..own };
+        self.open_as(member, faults, steps, Some(doomed))
+    }
+
+    fn open_as(
+        &self,
+        member: usize,
+        faults: &str,
+        steps: Arc<dyn Steps>,
+        process: Option<Process>,
+    ) -> Result<Store> {
+        let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
+        let options = OpenOptions { faults, steps: Some(steps), process };
+        let mut store = Store::open_with(&self.members[member], options)?;
         store.unlock(&credential())?;
         Ok(store)
     }

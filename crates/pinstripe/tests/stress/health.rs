@@ -10,7 +10,7 @@ use pinstripe::store::Store;
 
 use crate::operation::{Dice, End};
 use crate::process::{Who, under};
-use crate::support::{Ledger, Seen, check, limits, read_files, repair};
+use crate::support::{Ledger, Seen, check, limits, read_files};
 use crate::world::{Health, Kept, Wanted, Where, World};
 
 impl World {
@@ -132,19 +132,16 @@ impl World {
         }
     }
 
-    /// A repair ended well: what is here is whole again, or is after one more: what one repair
-    /// has put in order can show the next one a slot that had no member.
+    /// A repair ended well: what is here is whole again.
     pub fn repaired(&mut self, lost_extents: u64) {
-        if lost_extents == 0 && check(&self.store(), true, &Ledger::new()).repairable > 0 {
-            repair(&mut self.store(), &Ledger::new());
-        }
         assert!(lost_extents == 0 || self.untidy, "{lost_extents} extents lost");
         // While a member is leaving, a slot may have no member that could take it.
         if self.leaving().is_none() {
             for health in self.health.iter_mut().filter(|health| health.place == Where::Here) {
                 health.hurt = false;
             }
-            self.untidy = lost_extents > 0;
+            // What a cut-off left on a member that is away comes back with it.
+            self.untidy = lost_extents > 0 || (self.untidy && self.absent() > 0);
         }
         self.settle();
         self.check();

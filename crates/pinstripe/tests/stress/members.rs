@@ -100,7 +100,7 @@ impl World {
         let place = self.new_place();
         let swap = |world: &World, who: &Who| -> Result<Replaced, Error> {
             let mut store = world.open("", who)?;
-            member::replace(&mut store, number, &place, &limits(), &Ledger::new().monitor)
+            member::replace(&mut store, number, &place, true, &limits(), &Ledger::new().monitor)
         };
         let (mut done, cut) = under(end, |who| swap(self, who));
         self.untidy |= cut;

@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use pinstripe::units::{MIB, format_size};
 
 use super::limits::Limit;
-use super::targets::{Target, compare_row, comparison, plain_row};
-use super::{Costs, Phase, costs_of, mib, tools, trees};
+use super::{Costs, Phase, costs_of, mib};
 use crate::Result;
 use crate::child::Cost;
+use crate::content::{Files, Noise};
 use crate::stats::Summary;
 use crate::table::Table;
+use crate::targets::{Target, compare_row, comparison, plain_row};
+use crate::tools;
 
 const FILES_FROM: &str = "/usr";
 /// Bytes of files, of zeros and of noise in each slab.
@@ -44,7 +46,7 @@ pub fn make(work: &Path, bytes: u64) -> Result<PathBuf> {
 
 fn fill(out: &mut dyn Write, files: &mut Files, slab: [u64; 3], bytes: u64) -> io::Result<()> {
     let [file_bytes, zero_bytes, random_bytes] = slab;
-    let mut random = Random(0);
+    let mut random = Noise(0);
     let mut left = bytes;
     while left > 0 {
         let before = left;
@@ -54,61 +56,6 @@ fn fill(out: &mut dyn Write, files: &mut Files, slab: [u64; 3], bytes: u64) -> i
         assert!(left < before, "zeros and random bytes never end");
     }
     Ok(())
-}
-
-/// The content of many files as one endless stream; empty when they all are.
-struct Files {
-    paths: Vec<PathBuf>,
-    next: usize,
-    current: Option<File>,
-}
-
-impl Files {
-    fn below(root: &Path) -> Result<Files> {
-        let mut paths = Vec::new();
-        trees::visit(root, &mut |path, metadata| {
-            if metadata.is_file() && metadata.len() > 0 {
-                paths.push(path.to_path_buf());
-            }
-            Ok(())
-        })?;
-        Ok(Files { paths, next: 0, current: None })
-    }
-}
-
-impl Read for Files {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Twice over the list without a byte: there is none.
-        for _ in 0..2 * self.paths.len() {
-            if let Some(file) = &mut self.current {
-                match file.read(buffer)? {
-                    0 => self.current = None,
-                    read => return Ok(read),
-                }
-            }
-            // A file that cannot be opened or has gone is passed over.
-            self.current = File::open(&self.paths[self.next]).ok();
-            self.next = (self.next + 1) % self.paths.len();
-        }
-        Ok(0)
-    }
-}
-
-/// Bytes that no codec makes smaller, always the same ones (splitmix64).
-struct Random(u64);
-
-impl Read for Random {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        for piece in buffer.chunks_mut(8) {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = self.0;
-            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^= mixed >> 31;
-            piece.copy_from_slice(&mixed.to_le_bytes()[..piece.len()]);
-        }
-        Ok(buffer.len())
-    }
 }
 
 /// The backup of the image beside what each stage could do alone.

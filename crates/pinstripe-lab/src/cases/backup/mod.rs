@@ -8,9 +8,6 @@
 
 mod image;
 mod limits;
-mod targets;
-mod tools;
-pub mod trees;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +22,9 @@ use crate::child::{self, Cost};
 use crate::machine::file_system;
 use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
-use targets::{Target, compare_row, comparison};
-use tools::{Pinstripe, Restic, Tool};
+use crate::targets::{Target, compare_row, comparison};
+use crate::tools::{self, Pinstripe, Restic, Tool};
+use crate::trees;
 
 /// What it measures, and its arguments.
 pub const ABOUT: &str = "pinstripe against restic: --source TREE, --work DIR (20 GB free), \

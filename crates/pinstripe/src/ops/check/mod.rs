@@ -15,7 +15,7 @@ use trees::Trees;
 
 use crate::error::{Error, Kind, Result};
 
-use crate::format::label::Label;
+use crate::format::label::{Encryption, Label};
 use crate::format::scrub::ScrubState;
 use crate::format::snapshot;
 use crate::member::{ExtentName, Room};
@@ -101,22 +101,54 @@ fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
     let mut names = vec![ExtentName::Label];
     names.extend(store.lasting_objects()?);
-    for (number, member) in store.present() {
+    for (_, member) in store.present() {
         if let Some(error) = Room::ALL.into_iter().find_map(|room| member.list(room).err()) {
             monitor.warning(member.place(), error.advice("the disk may be failing: replace it"));
             outcome.repairable += 1;
         }
-        for &name in &names {
-            let sound =
-                read_small(&**member, name).and_then(|bytes| judge(store, number, name, &bytes));
-            if let Err(error) = sound {
-                let error = error.advice("run 'pinstripe repair' to copy it from another member");
-                monitor.warning(member.place().join(name.path()), error);
-                outcome.repairable += 1;
-            }
+    }
+    names.into_iter().for_each(|name| small_object(store, name, monitor, outcome));
+    Ok(())
+}
+
+fn small_object(store: &Store, name: ExtentName, monitor: &Monitor, outcome: &mut Outcome) {
+    let (mut unsound, mut is_sound) = (Vec::new(), false);
+    for (number, member) in store.present() {
+        match read_small(&**member, name).and_then(|bytes| judge(store, number, name, &bytes)) {
+            Ok(()) => is_sound = true,
+            Err(error) => unsound.push((member.place().join(name.path()), error)),
         }
     }
-    Ok(())
+    // A label is made anew from what the store knows of itself.
+    if is_sound || name == ExtentName::Label {
+        for (place, error) in unsound {
+            let advice = "run 'pinstripe repair' to copy it from another member";
+            monitor.warning(place, error.advice(advice));
+            outcome.repairable += 1;
+        }
+        return;
+    }
+    // Removed since it was listed, if it is nowhere.
+    let damaged = unsound.into_iter().find(|(_, error)| error.kind() != Kind::NotFound);
+    let Some((place, error)) = damaged else { return };
+    match name {
+        // Whoever reads the snapshots says so, unless nobody wants it any more.
+        ExtentName::In(Room::Snapshots, _) if !store.is_locked() => {}
+        ExtentName::In(Room::Forgotten, _) => monitor.warning(
+            place,
+            error.advice("no member has a sound copy: what was forgotten may be shown again"),
+        ),
+        ExtentName::In(Room::Keys, _) if store.config.encryption != Encryption::None => {
+            outcome.lost += 1;
+            let advice = "no member has a sound copy; if other slots open the store, make another \
+                          with 'pinstripe key add' and remove this one: pinstripe key remove";
+            monitor.loss(place, error.advice(advice));
+        }
+        _ => {
+            outcome.lost += 1;
+            monitor.loss(place, error.advice("no member has a sound copy"));
+        }
+    }
 }
 
 /// Whether the bytes of a small object are what member `number` should have under this name.

@@ -10,15 +10,28 @@ use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, Room};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
-use crate::store::Store;
 use crate::store::index::{self, Index, indexed_sets};
 use crate::store::packs::{PackReader, RecordPlace};
+use crate::store::{Store, deletion};
 use crate::stripe::{SetReader, Verification};
 
 /// What of one pack cannot be read.
 pub(super) struct BadPack {
     set: SetId,
     lost: Vec<Range<u64>>,
+}
+
+/// Sets that others removed while they were looked at: they are not damaged.
+fn gone_meanwhile(
+    store: &Store,
+    room: Room,
+    sets: &[(SetId, Vec<usize>)],
+) -> Result<HashSet<SetId>> {
+    if room == Room::Packs {
+        return deletion::going_packs(store);
+    }
+    let there = index::sets_in(store, room)?;
+    Ok(sets.iter().map(|(set, _)| *set).filter(|set| !there.contains_key(set)).collect())
 }
 
 /// Checks every stripe set; returns what is lost of the packs.
@@ -47,8 +60,12 @@ pub(super) fn stripe_sets(
             }
             Ok(Some(examine(store, room, *set, options, monitor)))
         })?;
+        let gone = gone_meanwhile(store, room, &sets)?;
         for ((set, members), result) in sets.into_iter().zip(results) {
             let name = ExtentName::In(room, set.0);
+            if gone.contains(&set) {
+                continue;
+            }
             if room == Room::Packs && members.is_empty() && store.absent().next().is_none() {
                 let gone = Error::new(Kind::NotFound, "no member has anything of this pack")
                     .advice("what snapshots lost with it is named below; 'pinstripe repair' forgets it, then a backup stores again what its sources still have");

@@ -109,7 +109,11 @@ fn ended(store: &Store) -> Result<Vec<Session>> {
     let process = store.process();
     let sessions = sessions::load(store, Reach::Deletion)?;
     let names = names(store)?;
-    let is_ended = |it: &Session| sessions::is_dead(it, &process) || decide::is_over(it, &names);
+    let is_ended = |it: &Session| {
+        // What this process began itself it ends itself.
+        let is_dead = it.process != process && sessions::is_dead(it, &process);
+        is_dead || decide::is_over(it, &names)
+    };
     Ok(sessions.into_iter().filter(is_ended).collect())
 }
 

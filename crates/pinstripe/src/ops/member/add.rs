@@ -6,9 +6,9 @@ use super::super::{init, repair};
 use super::set_state;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{MEMBERS_MAX, MemberState};
-use crate::member::{ExtentName, Room};
+use crate::member::{ExtentName, Room, SharedMember};
 use crate::monitor::Monitor;
-use crate::store::{Store, geometry_over};
+use crate::store::{Claim, Store, geometry_over};
 
 /// What joined.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -30,11 +30,12 @@ pub struct Added {
 /// is not set; [`Kind::Busy`] when another process changes the members; those of the members.
 pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) -> Result<Added> {
     if !same_disk {
-        refuse_disk(store, place)?;
+        refuse_disk(store, place, None)?;
     }
-    let (number, copied_objects) = seat(store, place, monitor)?;
+    let claim = store.claim()?;
+    let (number, copied_objects) = seat(store, &claim, place, monitor)?;
     if store.state(number) != Some(MemberState::Active) {
-        set_state(store, number, MemberState::Active)?;
+        set_state(store, &claim, number, MemberState::Active)?;
     }
     // It has joined, also while so many are absent that nothing new can be laid yet.
     let data = store.geometry().map_or(0, |geometry| geometry.data());
@@ -42,7 +43,12 @@ pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) 
 }
 
 /// Seats a directory with all small objects, and has every label name it.
-pub(super) fn seat(store: &mut Store, place: &Path, monitor: &Monitor) -> Result<(usize, u64)> {
+pub(super) fn seat(
+    store: &mut Store,
+    claim: &Claim,
+    place: &Path,
+    monitor: &Monitor,
+) -> Result<(usize, u64)> {
     refuse_nesting(store, place)?;
     let members = store.seats.iter().filter(|seat| seat.row.is_some()).count();
     if members >= MEMBERS_MAX {
@@ -51,12 +57,10 @@ pub(super) fn seat(store: &mut Store, place: &Path, monitor: &Monitor) -> Result
     }
     // What would not do is refused before anything is written.
     geometry_over(&store.config, members + 1)?;
-    store.confirm_table()?;
     let number = store.join(place)?;
     let mut outcome = repair::Outcome::default();
     repair::small_objects(store, monitor, &mut outcome)?;
-    store.write_labels()?;
-    store.confirm_table()?;
+    store.write_labels_with(claim)?;
     // Whoever opened the store before that did not know the new member: what it took back from
     // the others is taken back here too.
     drop_marks(store, number)?;
@@ -89,26 +93,14 @@ fn refuse_nesting(store: &Store, place: &Path) -> Result<()> {
     init::refuse_twins(&places)
 }
 
-fn refuse_disk(store: &Store, place: &Path) -> Result<()> {
+/// Refuses a directory on the disk of a member that is there and does not leave for it.
+pub(super) fn refuse_disk(store: &Store, place: &Path, leaves: Option<usize>) -> Result<()> {
     let place = init::absolute(place)?;
-    for other in others(store, &place) {
-        init::refuse_one_disk(&[other, place.clone()])?;
+    let stays = |(number, _): &(usize, &SharedMember)| {
+        Some(*number) != leaves && store.seats[*number].place != place
+    };
+    for (number, _) in store.present().filter(stays) {
+        init::refuse_one_disk(&[store.seats[number].place.clone(), place.clone()])?;
     }
     Ok(())
-}
-
-/// Says it when a member is to lie on the disk of another that stays.
-pub(super) fn warn_of_disk(store: &Store, place: &Path, leaves: usize, monitor: &Monitor) {
-    let Ok(absolute) = init::absolute(place) else { return };
-    let seats = store.seats.iter().enumerate();
-    let stays = seats.filter(|(number, seat)| *number != leaves && seat.member.is_some());
-    for (_, seat) in stays.filter(|(_, seat)| seat.place != absolute) {
-        if let Err(error) = init::refuse_one_disk(&[seat.place.clone(), absolute.clone()]) {
-            return monitor.warning(
-                place,
-                Error::new(Kind::Refused, error.what().to_owned())
-                    .advice("one disk lost would be two members lost, and both share its speed"),
-            );
-        }
-    }
 }

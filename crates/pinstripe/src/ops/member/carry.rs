@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::mender::lay;
 use super::Moved;
 use super::plan::Move;
 use crate::error::{Error, Kind, Result};
@@ -10,7 +11,7 @@ use crate::member::{ExtentName, Replace, SharedMember};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
-use crate::store::Store;
+use crate::store::{Claim, Store};
 use crate::stripe::SetReader;
 use crate::units::MIB;
 
@@ -47,9 +48,10 @@ pub(super) fn each_until_error<T: Sync, R: Send + Default>(
 /// Does all moves of a plan.
 ///
 /// # Errors
-/// Those of the members; [`Kind::Busy`] when another process began to change the members.
+/// Those of the members; [`Kind::Busy`] when the claim was ended.
 pub(super) fn moves(
     store: &Store,
+    claim: &Claim,
     moves: &[Move],
     limits: &Limits,
     monitor: &Monitor,
@@ -58,7 +60,7 @@ pub(super) fn moves(
     let sets: Vec<&[Move]> = moves.chunk_by(|left, right| left.name == right.name).collect();
     let done = each_until_error(threads(store, limits), &sets, |set| {
         set.iter().try_fold(Moved::default(), |mut sum, one| {
-            sum += carry(store, one, monitor)?;
+            sum += carry(store, claim, one, monitor)?;
             Ok(sum)
         })
     })?;
@@ -69,7 +71,7 @@ pub(super) fn moves(
 }
 
 /// Moves one extent, or only removes it when another member has the same.
-fn carry(store: &Store, one: &Move, monitor: &Monitor) -> Result<Moved> {
+fn carry(store: &Store, claim: &Claim, one: &Move, monitor: &Monitor) -> Result<Moved> {
     let from = member(store, one.from)?;
     match from.len(one.name) {
         // Deletion or a merge was first.
@@ -77,13 +79,13 @@ fn carry(store: &Store, one: &Move, monitor: &Monitor) -> Result<Moved> {
         other => other?,
     };
     let Some(reader) = open(store, one.name)? else {
-        return bring(store, one, None, monitor);
+        return bring(store, claim, one, None, monitor);
     };
     let moved = match slot_of(&reader, one.from) {
-        Some(slot) if twin(store, &reader, slot, one.from).is_some() => {
-            drop_copy(store, one.name, one.from)
+        Some(slot) if twin(&reader, slot, one.from).is_some() => {
+            drop_copy(store, claim, one.name, one.from)
         }
-        slot => bring(store, one, slot.map(|slot| (&reader, slot)), monitor),
+        slot => bring(store, claim, one, slot.map(|slot| (&reader, slot)), monitor),
     };
     match moved {
         // The same, but later.
@@ -110,21 +112,9 @@ fn slot_of(reader: &SetReader, number: usize) -> Option<usize> {
 }
 
 /// Another member of which the extent of the same slot is sound to its last byte.
-fn twin(store: &Store, reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
-    let others = reader.holders_of(slot).iter().copied().filter(|other| *other != number);
-    let is_sound = |other: &usize| {
-        let mut alone = store.members();
-        let kept = alone[*other].take();
-        alone.iter_mut().for_each(|member| *member = None);
-        alone[*other] = kept;
-        let ExtentName::In(_, id) = reader.name() else { return false };
-        let Ok(own) = SetReader::open(&alone, reader.name(), store.config.store, SetId(id)) else {
-            return false;
-        };
-        let found = own.verify(&mut |_| {});
-        !found.damage.iter().any(|damage| damage.slot == slot)
-    };
-    others.into_iter().find(is_sound)
+fn twin(reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
+    let mut others = reader.holders_of(slot).iter().copied().filter(|other| *other != number);
+    others.find(|other| reader.is_sound_on(*other, slot))
 }
 
 /// Whether a member's extent of a set stands soundly on another member too.
@@ -133,15 +123,20 @@ fn twin(store: &Store, reader: &SetReader, slot: usize, number: usize) -> Option
 /// [`Kind::Unsupported`] for a set of a newer version.
 pub(super) fn has_twin(store: &Store, name: ExtentName, number: usize) -> Result<bool> {
     let Some(reader) = open(store, name)? else { return Ok(false) };
-    Ok(slot_of(&reader, number).is_some_and(|slot| twin(store, &reader, slot, number).is_some()))
+    Ok(slot_of(&reader, number).is_some_and(|slot| twin(&reader, slot, number).is_some()))
 }
 
 /// Removes an extent that another member has too.
 ///
 /// # Errors
-/// [`Kind::Busy`] when another process began to change the members; those of the member.
-pub(super) fn drop_copy(store: &Store, name: ExtentName, number: usize) -> Result<Moved> {
-    store.confirm_table()?;
+/// [`Kind::Busy`] when the claim was ended; those of the member.
+pub(super) fn drop_copy(
+    store: &Store,
+    claim: &Claim,
+    name: ExtentName,
+    number: usize,
+) -> Result<Moved> {
+    claim.confirm()?;
     member(store, number)?.delete(name)?;
     Ok(Moved { removed_copies: 1, ..Moved::default() })
 }
@@ -151,39 +146,52 @@ pub(super) fn drop_copy(store: &Store, name: ExtentName, number: usize) -> Resul
 /// is: a move makes nothing worse.
 fn bring(
     store: &Store,
+    claim: &Claim,
     one: &Move,
     slot: Option<(&SetReader, usize)>,
     monitor: &Monitor,
 ) -> Result<Moved> {
     let (from, to) = (member(store, one.from)?, member(store, one.to)?);
-    store.confirm_table()?;
+    claim.confirm()?;
     let written = match slot {
-        Some((reader, slot)) => lay(reader, slot, to),
+        Some((reader, slot)) => lay(reader, slot, to, Replace::Never).map(|()| Some(slot)),
         None => Err(Error::corrupt("nothing tells which part of its set it is", one.name.path())),
     };
-    match written {
+    let laid = match written {
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
             let place = from.place().join(one.name.path());
             monitor.warning(place, error.advice("it was moved as it is"));
             copy_raw(from, to, one.name)?;
+            None
         }
         other => other?,
-    }
-    store.confirm_table()?;
+    };
+    confirm_copy(store, one, laid)?;
+    claim.confirm()?;
     from.delete(one.name)?;
     monitor.add(Counter::MovedExtents, 1);
     monitor.add(Counter::MovedBytes, one.bytes);
     Ok(Moved { moved_extents: 1, moved_bytes: one.bytes, removed_copies: 0 })
 }
 
-/// Writes a slot's extent on a member that has none of the set.
+/// Makes sure that what was written is what others find there now.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when strips of it are beyond repair; those of the member.
-pub(super) fn lay(reader: &SetReader, slot: usize, to: &SharedMember) -> Result<()> {
-    let mut writer = to.create(reader.name(), Replace::Never)?;
-    reader.rebuild_extent(slot, &mut *writer)?;
-    writer.seal()
+/// [`Kind::Busy`] when it is not.
+fn confirm_copy(store: &Store, one: &Move, slot: Option<usize>) -> Result<()> {
+    let (from, to) = (member(store, one.from)?, member(store, one.to)?);
+    let stands = match slot {
+        Some(slot) => {
+            open(store, one.name)?.is_some_and(|it| it.holders_of(slot).contains(&one.to))
+        }
+        None => to.len(one.name)? == from.len(one.name)?,
+    };
+    if stands {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Busy, "another process changed what was just written here")
+        .at(to.place().join(one.name.path()))
+        .advice("nothing was removed; run this again"))
 }
 
 fn copy_raw(from: &SharedMember, to: &SharedMember, name: ExtentName) -> Result<()> {

@@ -3,8 +3,8 @@
 //! Order of a move: the extent is written on its new member from strips that match their
 //! checksums, made durable, and only then removed where it was. Cut off in between, it stands
 //! twice, which does no harm, and running the verb again goes on. Readers are not disturbed: they
-//! ask again where an extent is. Two that move at once cannot both go on: each changes the table
-//! of members when it begins, and looks before it removes anything whether that still stands.
+//! ask again where an extent is. Only one moves at a time: it has a claim ([`Claim`]), and looks
+//! before it removes anything whether that still stands, and the copy too.
 //!
 //! Never here: laying packs anew over fewer members. That is deletion's to do.
 
@@ -23,10 +23,9 @@ pub use remove::{Removed, remove};
 pub use replace::{Replaced, replace};
 
 use crate::error::{Error, Kind, Result};
-use crate::format::label::{MemberState, MemberTable};
-use crate::id::random;
+use crate::format::label::MemberState;
 use crate::member::{ExtentName, Room};
-use crate::store::Store;
+use crate::store::{Claim, Store};
 use plan::Spread;
 
 /// What was moved.
@@ -72,27 +71,17 @@ fn takers(store: &Store) -> Vec<usize> {
 
 /// A number that is no member's. When it was one, and not every label says yet that it has left,
 /// they are brought up to date: striking it out was cut off.
-fn finish_retiring(store: &Store, number: usize) -> Result<()> {
-    if number < store.seats.len() && store.write_labels()? > 0 {
+fn finish_retiring(store: &Store, claim: &Claim, number: usize) -> Result<()> {
+    if number < store.seats.len() && store.write_labels_with(claim)? > 0 {
         return Ok(());
     }
     Err(Error::new(Kind::Usage, format!("there is no member {number}"))
         .advice("list the members with: pinstripe members"))
 }
 
-/// Changes the table of members, or only says that this process changes them now: whoever else
-/// does so stops. The generation grows by a random number, so that no two are the same.
-fn claim(store: &mut Store, change: impl FnOnce(&mut MemberTable)) -> Result<()> {
-    let step = u16::from_le_bytes(random()?);
-    store.change_table(|table| {
-        table.generation += u64::from(step);
-        change(table);
-    })
-}
-
 /// Changes how a member takes part.
-fn set_state(store: &mut Store, number: usize, state: MemberState) -> Result<()> {
-    claim(store, |table| {
+fn set_state(store: &mut Store, claim: &Claim, number: usize, state: MemberState) -> Result<()> {
+    store.change_table(claim, |table| {
         let rows = table.rows.iter_mut();
         rows.filter(|row| usize::from(row.number) == number).for_each(|row| row.state = state);
     })

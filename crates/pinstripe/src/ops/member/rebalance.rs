@@ -1,13 +1,13 @@
 //! `member rebalance`: extents go from members with many to members with few.
 
 use super::plan::{self, Move};
-use super::{Moved, carry, claim, survey, takers};
+use super::{Moved, carry, survey, takers};
 use crate::error::Result;
 use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
-use crate::store::Store;
 use crate::store::index::geometry_of;
+use crate::store::{Claim, Store};
 
 /// What was done, or would be.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -37,11 +37,13 @@ pub struct Share {
 /// [`Kind::Busy`](crate::error::Kind::Busy) when another process changes the members; those of
 /// the members.
 pub fn rebalance(
-    store: &mut Store,
+    store: &Store,
     dry_run: bool,
     limits: &Limits,
     monitor: &Monitor,
 ) -> Result<Rebalanced> {
+    // What is planned must still be so when it is done.
+    let claim = if dry_run { None } else { Some(store.claim()?) };
     let twins = twins(store)?;
     let mut spreads = survey(store)?;
     let takers = takers(store);
@@ -64,10 +66,9 @@ pub fn rebalance(
         after_bytes: after[member],
     };
     let shares = before.iter().map(share).collect();
-    let moved = if dry_run || (moves.is_empty() && twins.is_empty()) {
-        planned(&moves, twins.len())
-    } else {
-        work(store, &twins, &moves, limits, monitor)?
+    let moved = match claim {
+        Some(claim) => work(store, &claim, &twins, &moves, limits, monitor)?,
+        None => planned(&moves, twins.len()),
     };
     Ok(Rebalanced { moved, shares })
 }
@@ -81,22 +82,21 @@ fn planned(moves: &[Move], twins: usize) -> Moved {
 }
 
 fn work(
-    store: &mut Store,
+    store: &Store,
+    claim: &Claim,
     twins: &[(ExtentName, usize)],
     moves: &[Move],
     limits: &Limits,
     monitor: &Monitor,
 ) -> Result<Moved> {
-    // Whoever else changes the members stops.
-    claim(store, |_| ())?;
     monitor.expect(moves.iter().map(|one| one.bytes).sum(), moves.len() as u64);
     let mut moved = Moved::default();
     for (name, number) in twins {
         if carry::has_twin(store, *name, *number)? {
-            moved += carry::drop_copy(store, *name, *number)?;
+            moved += carry::drop_copy(store, claim, *name, *number)?;
         }
     }
-    moved += carry::moves(store, moves, limits, monitor)?;
+    moved += carry::moves(store, claim, moves, limits, monitor)?;
     Ok(moved)
 }
 

@@ -12,7 +12,7 @@ use crate::monitor::Monitor;
 use crate::ops::gc;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
-use crate::store::{Store, geometry_over};
+use crate::store::{Claim, Store, geometry_over};
 
 /// Times that the member is looked at again for what others laid there meanwhile.
 const PASSES: usize = 16;
@@ -42,8 +42,9 @@ pub fn remove(
     limits: &Limits,
     monitor: &Monitor,
 ) -> Result<Removed> {
+    let claim = store.claim()?;
     let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
-        finish_retiring(store, number)?;
+        finish_retiring(store, &claim, number)?;
         return Ok(Removed { members: takers(store).len(), ..Removed::default() });
     };
     if seat.member.is_none() {
@@ -58,8 +59,8 @@ pub fn remove(
     let Leaving { moves, stuck, .. } = plan_for(store, number, None)?;
     refuse_stuck(store, &stuck)?;
     monitor.expect(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
-    let moved = empty(store, number, None, limits, monitor)?;
-    store.retire(number)?;
+    let moved = empty(store, &claim, number, None, limits, monitor)?;
+    store.retire(&claim, number)?;
     Ok(Removed { moved, members })
 }
 
@@ -146,6 +147,7 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
 /// that the member has left and does not commit.
 pub(super) fn empty(
     store: &mut Store,
+    claim: &Claim,
     number: usize,
     preferred: Option<usize>,
     limits: &Limits,
@@ -153,7 +155,7 @@ pub(super) fn empty(
 ) -> Result<Moved> {
     let (mut moved, mut last_stuck) = (Moved::default(), Vec::new());
     for state in [MemberState::Leaving, MemberState::Left] {
-        set_state(store, number, state)?;
+        set_state(store, claim, number, state)?;
         for pass in 0.. {
             let Leaving { moves, twins, stuck } = plan_for(store, number, preferred)?;
             if !stuck.is_empty() && stuck == last_stuck {
@@ -166,11 +168,11 @@ pub(super) fn empty(
                 return Err(Error::new(Kind::Busy, "other processes keep writing to the member")
                     .advice("let the backups end that began before, then run this again"));
             }
-            moved += carry::moves(store, &moves, limits, monitor)?;
+            moved += carry::moves(store, claim, &moves, limits, monitor)?;
             lay_anew(store, &stuck, limits, monitor)?;
             last_stuck = stuck;
             for name in twins {
-                moved += carry::drop_copy(store, name, number)?;
+                moved += carry::drop_copy(store, claim, name, number)?;
             }
         }
     }

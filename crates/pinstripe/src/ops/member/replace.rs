@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::add::{seat, warn_of_disk};
-use super::{Moved, carry, claim, finish_retiring, remove, survey};
+use super::super::mender::{lay, open_slot};
+use super::add::{refuse_disk, seat};
+use super::{Moved, carry, finish_retiring, remove, survey};
 use crate::error::{Error, Kind, Result};
 use crate::id::SetId;
-use crate::member::{ExtentName, Room};
+use crate::member::{ExtentName, Replace, Room};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
-use crate::store::Store;
 use crate::store::index::indexed_sets;
+use crate::store::{Claim, Store};
 
 /// What became of the two.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -34,16 +35,18 @@ pub struct Replaced {
 ///
 /// # Errors
 /// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not
-/// empty; [`Kind::Busy`] when another process changes the members; those of the members.
+/// empty, or lies on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`] when another process changes the members; those of the members.
 pub fn replace(
     store: &mut Store,
     number: usize,
     place: &Path,
+    same_disk: bool,
     limits: &Limits,
     monitor: &Monitor,
 ) -> Result<Replaced> {
+    let claim = store.claim()?;
     let Some(old) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
-        finish_retiring(store, number)?;
+        finish_retiring(store, &claim, number)?;
         let replaced_by = store.join(place)?;
         return Ok(Replaced { replaced_by, ..Replaced::default() });
     };
@@ -53,20 +56,20 @@ pub fn replace(
             .at(place)
             .advice("name an empty directory; 'pinstripe repair' mends what is damaged"));
     }
-    warn_of_disk(store, place, number, monitor);
-    let (new, copied_objects) = seat(store, place, monitor)?;
+    if !same_disk {
+        refuse_disk(store, place, Some(number))?;
+    }
+    let (new, copied_objects) = seat(store, &claim, place, monitor)?;
     let mut replaced = Replaced { replaced_by: new, copied_objects, ..Replaced::default() };
     if is_present {
         let remove::Leaving { moves, .. } = remove::plan_for(store, number, Some(new))?;
         monitor.expect(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
-        replaced.moved = remove::empty(store, number, Some(new), limits, monitor)?;
+        replaced.moved = remove::empty(store, &claim, number, Some(new), limits, monitor)?;
     } else {
-        // Whoever else changes the members stops.
-        claim(store, |_| ())?;
-        rebuild(store, number, new, limits, monitor, &mut replaced)?;
+        rebuild(store, &claim, (number, new), limits, monitor, &mut replaced)?;
     }
     if replaced.lost_extents == 0 {
-        store.retire(number)?;
+        store.retire(&claim, number)?;
     }
     Ok(replaced)
 }
@@ -82,8 +85,8 @@ struct Rebuilt {
 /// read once and held against its checksum.
 fn rebuild(
     store: &Store,
-    old: usize,
-    new: usize,
+    claim: &Claim,
+    (old, new): (usize, usize),
     limits: &Limits,
     monitor: &Monitor,
     replaced: &mut Replaced,
@@ -98,7 +101,7 @@ fn rebuild(
     monitor.expect(short.iter().map(|(_, bytes)| bytes).sum(), short.len() as u64);
     let rebuilt =
         carry::each_until_error(carry::threads(store, limits), &short, |(name, bytes)| {
-            let done = rebuild_set(store, *name, old, new, &indexed, monitor)?;
+            let done = rebuild_set(store, claim, *name, (old, new), &indexed, monitor)?;
             monitor.add(Counter::MovedBytes, *bytes);
             Ok(done)
         })?;
@@ -111,9 +114,9 @@ fn rebuild(
 
 fn rebuild_set(
     store: &Store,
+    claim: &Claim,
     name: ExtentName,
-    old: usize,
-    new: usize,
+    (old, new): (usize, usize),
     indexed: &BTreeSet<SetId>,
     monitor: &Monitor,
 ) -> Result<Rebuilt> {
@@ -130,19 +133,11 @@ fn rebuild_set(
     let Some(reader) = carry::open(store, name)? else {
         return lost(Error::corrupt("no trailer of this stripe set is sound", name.path()));
     };
-    // Slots that no present member has: most likely the one of its number was the old member's.
-    let free = reader.free_members();
-    let is_nowhere = |slot: &usize| reader.member_of(*slot).is_none_or(|it| free.contains(&it));
-    let slots = 0..reader.geometry().members();
-    let Some(slot) = Some(old)
-        .filter(|slot| slots.contains(slot) && is_nowhere(slot))
-        .or_else(|| slots.clone().find(is_nowhere))
-    else {
-        return Ok(done);
-    };
+    // Most likely the slot of its number was the old member's.
+    let Some(slot) = open_slot(&reader, old) else { return Ok(done) };
     let Some(to) = store.seats[new].member.as_ref() else { return Ok(done) };
-    store.confirm_table()?;
-    match carry::lay(&reader, slot, to) {
+    claim.confirm()?;
+    match lay(&reader, slot, to, Replace::Never) {
         Ok(()) => {
             monitor.add(Counter::RepairedExtents, 1);
             done.extents = 1;

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use super::finding::{Fate, Ledger};
 use crate::error::{Error, Kind, Result};
-use crate::format::label::Encryption;
 use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::ops::check::judge;
@@ -73,14 +72,9 @@ fn object(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
         }
         return Ok(());
     };
-    // A slot that is missing may just be removed: it must not open the store again.
-    let comes_and_goes = matches!(name, ExtentName::In(Room::Keys, _))
-        && store.config.encryption != Encryption::None;
+    // A key slot that is just being removed may be put back here: it is marked as removed before
+    // it goes, so it opens nothing.
     for (number, member, error) in unsound {
-        if comes_and_goes && error.kind() == Kind::NotFound {
-            ledger.object(number, name, &error, Fate::Repairable);
-            continue;
-        }
         match replace_small(&**member, name, &good) {
             Ok(()) => ledger.object(number, name, &error, Fate::Mended),
             Err(_) => ledger.object(number, name, &error, Fate::Repairable),

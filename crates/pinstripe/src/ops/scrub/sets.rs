@@ -1,14 +1,16 @@
 //! Stripe sets: which there are, and one of them verified and mended.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
 use super::budget::Throttle;
 use super::finding::{Fate, Finding, Ledger};
 use super::took;
 use crate::error::{Error, Kind, Result};
 use crate::id::SetId;
-use crate::member::{ExtentName, Replace, Room};
+use crate::member::{ExtentName, Room};
 use crate::monitor::Counter;
+use crate::ops::mender::{Done, Mender};
 use crate::store::Store;
 use crate::store::deletion;
 use crate::store::index::indexed_sets;
@@ -104,7 +106,7 @@ pub(super) fn verify(
     }
     let verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
     ledger.monitor.add(Counter::CheckedPacks, 1);
-    mend(store, &reader, name, &verification, finished, ledger);
+    mend(store, &reader, name, &verification, finished, ledger)?;
     if !verification.lost_ranges.is_empty() && !derived {
         let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
         let error = Error::new(Kind::TooManyLosses, format!("{lost} bytes of the pack are lost"));
@@ -114,8 +116,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Writes every damaged slot anew: where it is, or, when all members are there and none has it, on
-/// one that has no part of the set. What an absent member may have is repair's to move.
+/// Writes every damaged slot anew. What an absent member may have is repair's to move.
 fn mend(
     store: &Store,
     reader: &SetReader,
@@ -123,51 +124,38 @@ fn mend(
     verification: &Verification,
     finished: bool,
     ledger: &Ledger<'_>,
-) {
+) -> Result<()> {
     let derived = matches!(name, ExtentName::In(Room::Index, _));
-    let mut damaged: BTreeMap<(usize, Option<usize>), Vec<&Damage>> = BTreeMap::new();
-    for damage in &verification.damage {
-        damaged.entry((damage.slot, damage.member)).or_default().push(damage);
-    }
-    let mut free = Vec::new();
-    if store.absent().next().is_none() {
-        let takers = store.takers();
-        free = reader.free_members();
-        free.retain(|number| takers[*number].is_some());
-    }
-    for ((slot, holder), damage) in damaged {
-        let missing = damage.iter().any(|damage| damage.reason.is_missing());
-        let holder = holder.filter(|number| store.seats[*number].member.is_some());
-        if missing && !finished {
-            continue;
-        }
-        let Some(number) = holder.or_else(|| free.first().copied()) else {
-            // With a member absent, which was named, it may be there.
-            if store.absent().next().is_none() {
-                let error = Error::new(Kind::Corrupt, format!("slot {slot} is on no member"));
-                ledger.set(name, error, Fate::Repairable);
-            }
-            continue;
-        };
-        free.retain(|other| *other != number);
-        let Some(member) = &store.seats[number].member else { continue };
-        let describe = |damage: &&Damage| describe(ledger, reader, name, number, damage);
-        let parts: Vec<_> = damage.iter().map(describe).collect();
-        let rebuilt = member.create(name, Replace::Allowed).and_then(|mut writer| {
-            reader.rebuild_extent(slot, &mut *writer)?;
-            writer.seal()
-        });
-        let fate = match rebuilt {
-            Ok(()) => Fate::Mended,
-            Err(error) if error.kind() == Kind::TooManyLosses && !derived => Fate::Lost,
-            Err(error) => {
+    let all_present = store.absent().next().is_none();
+    // With a member absent, which was named, what has no home may be there.
+    let is_ours = |damage: &&Damage| match damage.reason.is_missing() {
+        true => finished && (all_present || damage.member.is_some()),
+        false => true,
+    };
+    let mender = Mender { store, reader, claim: None };
+    let jobs = mender.plan(verification.damage.iter().filter(is_ours), None);
+    mender.mend(&jobs, &mut |job, became| {
+        let fate = match became {
+            Done::Written => Fate::Mended,
+            Done::Homeless => Fate::Repairable,
+            Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => Fate::Lost,
+            Done::Failed(error) => {
+                let place = job.to.map(|number| store.seats[number].place.as_path());
                 let advice = "it could not be written anew";
-                ledger.monitor.warning(member.place(), error.advice(advice));
+                ledger.monitor.warning(place.unwrap_or(Path::new("")), error.advice(advice));
                 Fate::Repairable
             }
         };
+        let Some(number) = job.to else {
+            let error = Error::new(Kind::Corrupt, format!("slot {} is on no member", job.slot));
+            ledger.set(name, error, fate);
+            return Ok(());
+        };
+        let describe = |damage: &&Damage| describe(ledger, reader, name, number, damage);
+        let parts: Vec<_> = job.damage.iter().map(describe).collect();
         ledger.extent(number, name, &parts, fate);
-    }
+        Ok(())
+    })
 }
 
 fn describe(

@@ -21,6 +21,7 @@ use crate::format::record::{ChunkRow, RecordKind};
 use crate::monitor::Counter;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::pack::ToPacker;
+use crate::pipeline::turns::take_long_turns;
 use crate::source::SourceFile;
 
 /// One entry for a worker or for the assembler.
@@ -96,6 +97,7 @@ impl<'a> Worker<'a> {
 
     /// Works until there are no jobs left; after a fatal error only drains them.
     pub fn run(mut self, jobs: &Receiver<Job>, outcomes: &Sender<Outcome>) {
+        take_long_turns();
         loop {
             self.answer_seal_call();
             let job = match jobs.recv_timeout(IDLE) {

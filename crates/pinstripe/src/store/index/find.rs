@@ -13,6 +13,7 @@ use crate::member::{ExtentName, Room};
 use crate::seal::Opener;
 use crate::store::packs::RecordPlace;
 
+use super::cut::has_enough;
 use super::load::sets_in;
 use super::loose::Loose;
 use super::run::{Cursor, Pages, Run};
@@ -95,15 +96,19 @@ impl Index<'_> {
         }
     }
 
-    /// Refreshes without a run that could not be read, which is damaged if it is still there.
+    /// Refreshes without a run that could not be read, which is damaged if there is still enough of
+    /// it to be read; else another writer merged it away.
     pub(super) fn leave_out(&self, run: SetId, error: Error) -> Result<()> {
         if error.kind() == Kind::Locked {
             return Err(error);
         }
-        let is_there = sets_in(self.store, Room::Index)?.contains_key(&run);
-        if is_there && self.marks(|marks| marks.bad.insert(run)) {
+        let name = ExtentName::index(run);
+        if let Some(members) = sets_in(self.store, Room::Index)?.get(&run)
+            && self.marks(|marks| marks.bad.insert(run))
+            && has_enough(self.store, name, members)
+        {
             let error = error.advice("its packs are asked instead; 'pinstripe repair' mends this");
-            self.monitor.warning(ExtentName::index(run).path(), error);
+            self.monitor.warning(name.path(), error);
         }
         self.gather(true)
     }

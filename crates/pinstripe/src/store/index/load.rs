@@ -12,11 +12,12 @@ use crate::error::{Error, Kind, Result};
 use crate::format::index_run::RunPack;
 use crate::format::pack_index::PackIndex;
 use crate::id::SetId;
-use crate::member::{ExtentName, Room};
+use crate::member::{ExtentName, Room, SharedMember};
 use crate::seal::Opener;
 use crate::store::{Store, deletion};
 use crate::stripe::SetReader;
 
+use super::cut::has_enough;
 use super::list::{Pack, Packs};
 use super::loose::Loose;
 use super::rebuild::pack_from_records;
@@ -152,29 +153,25 @@ impl Index<'_> {
         keep_runs(&mut view, |set| !bad.contains(set));
         let mut known = self.known_runs(&view);
         for _ in 0..LISTS_MAX {
-            let there: BTreeSet<SetId> = sets_in(self.store, Room::Index)?.into_keys().collect();
-            if there == known {
+            let there = sets_in(self.store, Room::Index)?;
+            if there.keys().eq(&known) {
                 break;
             }
             self.take_runs(&mut view, &there, all, &mut troubles)?;
-            known = there;
+            known = there.into_keys().collect();
         }
         // After the runs: a pack that one of them speaks of was there before it.
-        let mut found_loose = false;
         if all {
             let extents = sets_in(self.store, Room::Packs)?;
             for (_, pack) in view.packs.iter() {
                 pack.set_extents(extents.get(&pack.set).map_or(0, Vec::len));
             }
-            found_loose = self.take_packs(&mut view, &extents, &mut troubles);
+            self.take_packs(&mut view, &extents, &mut troubles);
         }
         self.learn_reaped(&view)?;
         drop_redundant(&mut view);
-        let present = self.store.present().count();
-        for Trouble { name, set, extents, error } in troubles {
-            // What most members do not have was merged away while one was absent.
-            let is_news = extents >= present || found_loose;
-            if self.marks(|marks| marks.bad.insert(set)) && is_news {
+        for Trouble { name, set, error } in troubles {
+            if self.marks(|marks| marks.bad.insert(set)) {
                 self.monitor.warning(name.path(), error);
             }
         }
@@ -203,24 +200,32 @@ impl Index<'_> {
     }
 
     /// Opens runs that are new, and forgets those that are gone or were found to be bad.
+    ///
+    /// One that too few members have is passed over until the next time: another writer puts it
+    /// or removes it, member by member, or it was merged away while a member was absent. What it
+    /// would say its packs say themselves.
     fn take_runs(
         &self,
         view: &mut View,
-        there: &BTreeSet<SetId>,
+        there: &Extents,
         all: bool,
         troubles: &mut Vec<Trouble>,
     ) -> Result<()> {
-        keep_runs(view, |set| there.contains(set));
+        keep_runs(view, |set| there.contains_key(set));
         let known = self.known_runs(view);
         let (mut pages, mut indexes) = (Vec::new(), Vec::new());
-        for set in there.difference(&known).copied() {
+        for (&set, members) in there.iter().filter(|(set, _)| !known.contains(set)) {
             match open_run(self.store, set) {
                 Ok(AnyRun::Pages(opened)) => pages.push(*opened),
                 Ok(AnyRun::Indexes(packs)) => indexes.push((set, packs)),
                 Err(error) if error.kind() == Kind::NotFound => {}
                 Err(error) => {
                     let name = ExtentName::index(set);
-                    troubles.push(Trouble { name, set, extents: self.extents_of(name), error });
+                    let is_enough = |members: &[usize]| has_enough(self.store, name, members);
+                    // Both before it was opened and after.
+                    if is_enough(members) && is_enough(&self.holders_of(name)) {
+                        troubles.push(Trouble { name, set, error });
+                    }
                 }
             }
         }
@@ -259,31 +264,35 @@ impl Index<'_> {
         view.packs.extend(new);
     }
 
-    /// How many present members have an extent.
-    pub(super) fn extents_of(&self, name: ExtentName) -> usize {
-        self.store.present().filter(|(_, member)| member.len(name).is_ok()).count()
+    /// Which present members have an extent.
+    fn holders_of(&self, name: ExtentName) -> Vec<usize> {
+        let has = |(_, member): &(usize, &SharedMember)| member.len(name).is_ok();
+        self.store.present().filter(has).map(|(number, _)| number).collect()
     }
 
-    /// Asks packs that no part speaks of for their own index; says whether there were any.
-    fn take_packs(&self, view: &mut View, extents: &Extents, troubles: &mut Vec<Trouble>) -> bool {
+    /// How many present members have an extent.
+    pub(super) fn extents_of(&self, name: ExtentName) -> usize {
+        self.holders_of(name).len()
+    }
+
+    /// Asks packs that no part speaks of for their own index.
+    fn take_packs(&self, view: &mut View, extents: &Extents, troubles: &mut Vec<Trouble>) {
         let numbers = view.runs.iter().flat_map(|run| run.numbers());
         let mut covered: HashSet<SetId> =
             numbers.filter_map(|number| view.packs.get(number)).map(|pack| pack.set).collect();
         covered.extend(view.loose.iter().flat_map(|loose| &loose.sets));
         self.marks(|marks| covered.extend(marks.own.iter().chain(&marks.bad)));
         let mut asked = Vec::new();
-        let mut found = false;
         for (set, members) in extents.iter().filter(|(set, _)| !covered.contains(set)) {
             match self.ask_if_whole(*set, members.len()) {
                 Ok(Some(pack)) => asked.push(pack),
-                Ok(None) => continue,
-                Err(error) if error.kind() == Kind::NotFound => continue,
+                Ok(None) => {}
+                Err(error) if error.kind() == Kind::NotFound => {}
                 Err(error) => {
                     let name = ExtentName::pack(*set);
-                    troubles.push(Trouble { name, set: *set, extents: usize::MAX, error });
+                    troubles.push(Trouble { name, set: *set, error });
                 }
             }
-            found = true;
         }
         if !asked.is_empty() {
             let packs: Vec<RunPack> = asked.iter().map(SealedPack::run_pack).collect();
@@ -299,21 +308,23 @@ impl Index<'_> {
                 Err(error) => {
                     let set = asked[0].index.set;
                     let name = ExtentName::pack(set);
-                    troubles.push(Trouble { name, set, extents: usize::MAX, error });
+                    troubles.push(Trouble { name, set, error });
                 }
             }
         }
-        found
     }
 
     /// What a pack says of itself, unless an extent of it is missing on a member that is there.
     fn ask_if_whole(&self, set: SetId, extents: usize) -> Result<Option<SealedPack>> {
-        // A set with an extent for every member that there ever was cannot have more of them.
+        // A set on every member that the store ever had cannot need more.
         if extents < self.store.seats.len() {
             let reader = open_set(self.store, ExtentName::pack(set), set);
-            // Sets over fewer members than there are now are whole with fewer extents.
-            let absent = self.store.absent().count();
-            if reader.map_or(true, |reader| extents + absent < reader.geometry().members()) {
+            // Sets over fewer members than there are now are whole with fewer extents, and those
+            // that were laid over more, one of which left too early, with no fewer than they had.
+            let needed = reader.map_or(self.store.present().count(), |reader| {
+                reader.geometry().members().saturating_sub(self.store.absent().count())
+            });
+            if extents < needed {
                 return Ok(None);
             }
         }
@@ -335,7 +346,6 @@ fn keep_runs(view: &mut View, keep: impl Fn(&SetId) -> bool) {
 struct Trouble {
     name: ExtentName,
     set: SetId,
-    extents: usize,
     error: Error,
 }
 

@@ -242,6 +242,33 @@ fn a_run_damaged_beyond_parity_costs_nothing() {
     assert_eq!(index.mend().unwrap(), Mended { written: 0, removed: 0 });
 }
 
+/// As another writer's run is while its members take it one by one, or give it up.
+#[test]
+fn a_run_on_its_way_is_passed_over_in_silence_and_looked_at_again() {
+    let site = Site::new();
+    let run = ExtentName::index(site.run(&[site.pack(set(1), 0..100)]));
+    let paths: Vec<_> = site.store.present().map(|(_, m)| m.place().join(run.path())).collect();
+    let whole: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+    // Two members have nothing of it, and what the others have is not enough whatever row it is.
+    let shortest = whole.iter().map(Vec::len).min().unwrap();
+    site.spoil(run, 0..shortest - HEADER_BYTES);
+    for path in &paths[..2] {
+        fs::rename(path, path.with_extension("away")).unwrap();
+    }
+    let monitor = Monitor::default();
+    let index = site.index(&monitor);
+    assert_eq!(index.parts(), (0, 1));
+    assert_finds(&index, 0..100);
+    for path in &paths[..2] {
+        fs::rename(path.with_extension("away"), path).unwrap();
+    }
+    paths.iter().zip(whole).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    index.refresh().unwrap();
+    assert_eq!(index.parts(), (1, 0));
+    assert_finds(&index, 0..100);
+    assert_eq!(monitor.get(crate::monitor::Counter::Warnings), 0);
+}
+
 #[test]
 fn a_pack_whose_index_is_gone_is_read_record_by_record() {
     let (site, monitor) = (Site::new(), Monitor::default());

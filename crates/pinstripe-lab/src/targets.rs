@@ -1,6 +1,7 @@
 //! Comparison tables: a row says what each tool took, the ratio, what was aimed at, and whether it
 //! was reached. Rows that fall short stay in.
 
+use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
 
 /// What pinstripe is to reach.
@@ -30,7 +31,7 @@ impl Target {
         }
     }
 
-    /// `PASS`, `short`, or nothing when nothing was aimed at.
+    /// Whether it was reached; nothing when nothing was aimed at.
     pub fn verdict(self, theirs: f64, ours: f64) -> &'static str {
         let reached = match self {
             Target::None => return "",
@@ -39,7 +40,7 @@ impl Target {
             Target::AtMost(limit) => ours <= limit,
             Target::AtLeast(limit) => ours >= limit,
         };
-        if reached { "PASS" } else { "short" }
+        if reached { "reached" } else { "not reached" }
     }
 }
 
@@ -100,6 +101,32 @@ fn add_row(
     ]);
 }
 
+/// An empty table of figures, each with its extremes over the rounds.
+pub fn figures(title: &str, note: String) -> Table {
+    let columns = [
+        ("measure", Align::Left),
+        ("median", Align::Right),
+        ("lowest", Align::Right),
+        ("highest", Align::Right),
+        ("target", Align::Left),
+        ("verdict", Align::Left),
+    ];
+    Table::new(title, note, &columns)
+}
+
+/// A row of figures; the median is what is judged.
+pub fn figure_row(table: &mut Table, what: &str, samples: &[f64], decimals: usize, target: Target) {
+    let Some(Summary { median, min, max }) = Summary::of(samples) else { return };
+    table.row([
+        what.into(),
+        Cell::Number(median, decimals),
+        Cell::Number(min, decimals),
+        Cell::Number(max, decimals),
+        target.show().into(),
+        target.verdict(f64::NAN, median).into(),
+    ]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,12 +134,12 @@ mod tests {
     #[test]
     fn targets_judge_what_they_say() {
         for (target, theirs, ours, verdict) in [
-            (Target::Times(3.0), 12.0, 4.0, "PASS"),
-            (Target::Times(3.0), 12.0, 4.1, "short"),
-            (Target::TimesTheirs(1.05), 100.0, 105.0, "PASS"),
-            (Target::TimesTheirs(1.05), 100.0, 106.0, "short"),
-            (Target::AtMost(200.0), 150.0, 201.0, "short"),
-            (Target::AtLeast(0.8), f64::NAN, 0.8, "PASS"),
+            (Target::Times(3.0), 12.0, 4.0, "reached"),
+            (Target::Times(3.0), 12.0, 4.1, "not reached"),
+            (Target::TimesTheirs(1.05), 100.0, 105.0, "reached"),
+            (Target::TimesTheirs(1.05), 100.0, 106.0, "not reached"),
+            (Target::AtMost(200.0), 150.0, 201.0, "not reached"),
+            (Target::AtLeast(0.8), f64::NAN, 0.8, "reached"),
             (Target::None, 1.0, 2.0, ""),
         ] {
             assert_eq!(target.verdict(theirs, ours), verdict, "{target:?} {theirs} {ours}");

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::trees;
 use crate::Result;
 use crate::child;
+use crate::trees;
 
 /// restic's name in tables.
 pub const RESTIC: &str = "restic";
@@ -43,6 +43,7 @@ pub struct Restic {
     logs: PathBuf,
     /// Its name and version.
     pub version: String,
+    compression: String,
 }
 
 impl Restic {
@@ -53,15 +54,21 @@ impl Restic {
         })?;
         let version = String::from_utf8_lossy(&output.stdout);
         let version = version.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-        let (folder, logs) = (work.join("restic"), work.join("logs"));
-        Ok(Restic { program: program.to_path_buf(), folder, logs, version })
+        let (folder, logs) = (work.join("restic"), logs(work)?);
+        let compression = "auto".to_owned();
+        Ok(Restic { program: program.to_path_buf(), folder, logs, version, compression })
+    }
+
+    /// With another compression than `auto`: `off` or `max`.
+    pub fn with_compression(self, compression: &str) -> Restic {
+        Restic { compression: compression.to_owned(), ..self }
     }
 
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.env("RESTIC_PASSWORD", "lab").env("RESTIC_CACHE_DIR", self.folder.join("cache"));
         command.env("RESTIC_REPOSITORY", self.folder.join("repository"));
-        command.args([verb, "--quiet"]);
+        command.args([verb, "--quiet", "--compression", &self.compression]);
         command
     }
 }
@@ -89,12 +96,24 @@ impl Tool for Restic {
     }
 }
 
+/// How our store is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// By a password, as restic's: that costs time with each start.
+    Password,
+    /// By a key file, as in the store that pinstripe makes when it is told nothing.
+    File,
+}
+
 /// pinstripe with its members side by side.
 pub struct Pinstripe {
     program: PathBuf,
     /// Where the members are.
     pub folder: PathBuf,
-    logs: PathBuf,
+    /// Where its output goes.
+    pub logs: PathBuf,
+    key: Key,
+    codec: Option<String>,
 }
 
 impl Pinstripe {
@@ -104,19 +123,70 @@ impl Pinstripe {
             let advice = "cargo build --release -p pinstripe-cli, or name it with --pinstripe";
             return Err(format!("no {}: {advice}", program.display()));
         }
-        let (folder, logs) = (work.join("members"), work.join("logs"));
-        Ok(Pinstripe { program: program.to_path_buf(), folder, logs })
+        let (folder, logs) = (work.join("members"), logs(work)?);
+        let (program, key, codec) = (program.to_path_buf(), Key::Password, None);
+        Ok(Pinstripe { program, folder, logs, key, codec })
     }
 
-    fn member(&self, number: usize) -> PathBuf {
+    /// With a key file instead of a password.
+    pub fn with_key_file(self) -> Pinstripe {
+        Pinstripe { key: Key::File, ..self }
+    }
+
+    /// With another codec than the default.
+    pub fn with_codec(self, codec: &str) -> Pinstripe {
+        Pinstripe { codec: Some(codec.to_owned()), ..self }
+    }
+
+    /// The directory of a member.
+    pub fn member(&self, number: usize) -> PathBuf {
         self.folder.join(number.to_string())
     }
 
-    fn command(&self, verb: &str) -> Command {
+    /// A verb on the store, with what opens it.
+    pub fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.program);
-        command.env("PINSTRIPE_STORE", self.member(0)).env("PINSTRIPE_PASSWORD", "lab");
-        command.args([verb, "--json"]);
+        // Whoever measures may have a store and a configuration of their own.
+        command.env("PINSTRIPE_CONFIG", "/dev/null");
+        command.env("PINSTRIPE_STORE", self.member(0)).args([verb, "--json"]);
+        match self.key {
+            Key::Password => command.env("PINSTRIPE_PASSWORD", "lab"),
+            Key::File => command.arg("--key-file").arg(self.folder.with_extension("key")),
+        };
         command
+    }
+
+    /// Whether it has a verb.
+    pub fn knows(&self, verb: &str) -> bool {
+        let asked = Command::new(&self.program).args([verb, "--help"]).output();
+        asked.is_ok_and(|output| output.status.success())
+    }
+
+    /// A number from the summary that the run of this name left in the logs.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn told(&self, name: &str, key: &str) -> Result<f64> {
+        let value = self.summary(name, key)?;
+        value.as_f64().ok_or_else(|| format!("{name}: '{key}' is no number: {value}"))
+    }
+
+    /// The same of a text.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn told_text(&self, name: &str, key: &str) -> Result<String> {
+        let value = self.summary(name, key)?;
+        value.as_str().map(str::to_owned).ok_or_else(|| format!("{name}: '{key}' is no text"))
+    }
+
+    fn summary(&self, name: &str, key: &str) -> Result<serde_json::Value> {
+        let path = self.logs.join(format!("{name}.out"));
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let summary: Option<serde_json::Value> =
+            text.lines().next_back().and_then(|line| serde_json::from_str(line).ok());
+        let value = summary.and_then(|mut summary| Some(summary.get_mut(key)?.take()));
+        value.ok_or_else(|| format!("{}: its last line has no '{key}'", path.display()))
     }
 
     /// Moves one member's directory away, another one in each round; never the one that names the
@@ -133,6 +203,10 @@ impl Tool for Pinstripe {
     fn make_empty(&self) -> Result<()> {
         new_folder(&self.folder)?;
         let mut command = self.command("init");
+        command.env_remove("PINSTRIPE_STORE");
+        if let Some(codec) = &self.codec {
+            command.args(["--codec", codec]);
+        }
         for number in 0..MEMBERS {
             command.arg("--member").arg(self.member(number));
         }
@@ -161,7 +235,8 @@ impl Tool for Pinstripe {
 #[must_use]
 pub struct Away {
     home: PathBuf,
-    away: PathBuf,
+    /// Where it is now.
+    pub away: PathBuf,
 }
 
 impl Away {
@@ -169,6 +244,14 @@ impl Away {
     pub fn bring_back(self) -> Result<()> {
         rename(&self.away, &self.home)
     }
+}
+
+/// The directory for logs below `work`, made.
+fn logs(work: &Path) -> Result<PathBuf> {
+    let logs = work.join("logs");
+    fs::create_dir_all(&logs)
+        .map_err(|error| format!("cannot make {}: {error}", logs.display()))?;
+    Ok(logs)
 }
 
 fn rename(from: &Path, to: &Path) -> Result<()> {

@@ -1,0 +1,152 @@
+//! The store under what a store is for: many writers, many small files, sealing, a lost member,
+//! deletion beside a backup.
+//!
+//! Each table is measured in one run on the same data, and what is held against each other takes
+//! turns, so that a neighbour's load falls on both. pinstripe has four members with parity one,
+//! encrypted; against restic both are opened by a password, else pinstripe by a key file, as the
+//! store that it makes when it is told nothing. Making stores and data is not measured.
+
+mod collect;
+mod crowd;
+mod rebuild;
+mod seal;
+mod small;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pinstripe::units::{GIB, parse_size};
+
+use super::pairs;
+use crate::Result;
+use crate::child::{self, Cost};
+use crate::table::Table;
+use crate::tools::{Pinstripe, Restic};
+
+/// What it measures, and its arguments.
+pub const ABOUT: &str = "many writers, small files, sealing, a lost member, gc: --work DIR (20 GB free), \
+                         --only crowd|small|seal|rebuild|gc, --rounds N, --files N, --size SIZE, \
+                         --restic FILE, --pinstripe FILE";
+
+/// One table.
+struct Part {
+    name: &'static str,
+    measure: fn(&Settings) -> Result<Table>,
+}
+
+const PARTS: &[Part] = &[
+    Part { name: "crowd", measure: crowd::measure },
+    Part { name: "small", measure: small::measure },
+    Part { name: "seal", measure: seal::measure },
+    Part { name: "rebuild", measure: rebuild::measure },
+    Part { name: "gc", measure: collect::measure },
+];
+
+/// Measures all, or what `--only` names.
+pub fn run(args: &[String]) -> Result<Vec<Table>> {
+    let settings = Settings::read(args)?;
+    let wanted = |part: &&Part| settings.only.is_none_or(|only| only == part.name);
+    PARTS.iter().filter(wanted).map(|part| (part.measure)(&settings)).collect()
+}
+
+struct Settings {
+    work: PathBuf,
+    only: Option<&'static str>,
+    rounds: usize,
+    files: u64,
+    bytes: u64,
+    restic: PathBuf,
+    pinstripe: PathBuf,
+}
+
+impl Settings {
+    fn read(args: &[String]) -> Result<Settings> {
+        let here = std::env::current_exe().map_err(|error| format!("who am I: {error}"))?;
+        let beside = here.parent().unwrap_or(Path::new("."));
+        let mut settings = Settings {
+            // target/lab, beside target/release: a disk, where the temporary directory may be memory.
+            work: beside.parent().unwrap_or(beside).join("lab"),
+            only: None,
+            rounds: 3,
+            files: 1_000_000,
+            bytes: 2 * GIB,
+            restic: PathBuf::from("restic"),
+            pinstripe: beside.join("pinstripe"),
+        };
+        let known =
+            ["--work", "--only", "--rounds", "--files", "--size", "--restic", "--pinstripe"];
+        for (name, value) in pairs(args, &known)? {
+            let count = || {
+                let count = value.parse().ok().filter(|count: &u64| *count > 0);
+                count.ok_or_else(|| format!("{name}: '{value}' is no number above 0"))
+            };
+            match name {
+                "--work" => {
+                    settings.work =
+                        std::path::absolute(value).map_err(|error| format!("{value}: {error}"))?;
+                }
+                "--only" => {
+                    let part = PARTS.iter().find(|part| part.name == value);
+                    let names: Vec<_> = PARTS.iter().map(|part| part.name).collect();
+                    let advice = || format!("--only '{value}' is not one of {}", names.join(", "));
+                    settings.only = Some(part.ok_or_else(advice)?.name);
+                }
+                "--rounds" => settings.rounds = count()? as usize,
+                "--files" => settings.files = count()?,
+                "--size" => {
+                    let bytes = parse_size(value).map_err(|error| error.to_string())?;
+                    settings.bytes = Some(bytes).filter(|bytes| *bytes > 0).ok_or("--size is 0")?;
+                }
+                "--restic" => settings.restic = PathBuf::from(value),
+                _ => settings.pinstripe = PathBuf::from(value),
+            }
+        }
+        settings.work.push("store");
+        Ok(settings)
+    }
+
+    fn pinstripe(&self) -> Result<Pinstripe> {
+        Pinstripe::find(&self.pinstripe, &self.work)
+    }
+
+    fn restic(&self) -> Result<Restic> {
+        Restic::find(&self.restic, &self.work)
+    }
+}
+
+/// Runs a command when nothing of others is left to be written, and says on standard error what it
+/// cost.
+fn timed(mut command: Command, logs: &Path, name: &str) -> Result<Cost> {
+    rustix::fs::sync();
+    let cost = child::run(&mut command, logs, name)?;
+    say(name, &cost);
+    Ok(cost)
+}
+
+fn say(name: &str, cost: &Cost) {
+    let Cost { wall_s, cpu_s, .. } = cost;
+    eprintln!("{name}: {wall_s:.2} s, {cpu_s:.2} s CPU, {:.0} MiB", mib(cost));
+}
+
+fn mib(cost: &Cost) -> f64 {
+    cost.memory_bytes as f64 / f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_and_wrong_ones_named() {
+        let read = |text: &str| {
+            let args: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            Settings::read(&args).map(|settings| (settings.only, settings.files, settings.bytes))
+        };
+        assert_eq!(read(""), Ok((None, 1_000_000, 2 * GIB)));
+        assert_eq!(read("--only small --files 100"), Ok((Some("small"), 100, 2 * GIB)));
+        for wrong in ["--only big", "--files 0", "--rounds x", "--size 0", "--size 1Q"] {
+            let value = wrong.split(' ').nth(1).unwrap_or_default();
+            assert!(read(wrong).unwrap_err().contains(value), "{wrong}");
+        }
+    }
+}

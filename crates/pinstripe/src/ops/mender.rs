@@ -1,0 +1,172 @@
+//! Slots of a stripe set written anew: which member gets which, and the writing.
+//!
+//! Invariants: no member gets two slots of one set; a member's copy of a slot is given up for
+//! another slot only when a sound copy stays, on another member; what is free by the plan is
+//! never written over.
+//!
+//! Never here: what a verb says of it, and whether a set may be touched at all.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::error::{Error, Kind, Result};
+use crate::member::{Replace, SharedMember};
+use crate::store::{Claim, Store};
+use crate::stripe::{Damage, Part, SetReader};
+
+/// What mends one set.
+pub(super) struct Mender<'a> {
+    pub(super) store: &'a Store,
+    pub(super) reader: &'a SetReader,
+    /// Without it no copy is given up: somebody may be moving the other one.
+    pub(super) claim: Option<&'a Claim>,
+}
+
+/// A slot that is to be written on one member.
+pub(super) struct Job<'a> {
+    pub(super) slot: usize,
+    /// The member. `None` when every member that could take it has another slot of the set.
+    pub(super) to: Option<usize>,
+    /// What is wrong with it.
+    pub(super) damage: Vec<&'a Damage>,
+    onto: Onto,
+}
+
+/// What stands there now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Onto {
+    /// The same slot, damaged.
+    Itself,
+    /// Nothing.
+    Nothing,
+    /// A slot that another member has too.
+    Twin,
+}
+
+/// What became of a job.
+pub(super) enum Done {
+    Written,
+    /// There is no member for it.
+    Homeless,
+    Failed(Error),
+}
+
+impl Mender<'_> {
+    /// Decides where every damaged slot is written: where it is, if it is anywhere; else on a
+    /// member that has none of the set; else on one that has what another has too. Of slots that
+    /// are on no member `first` is the first to be given one.
+    pub(super) fn plan<'d>(
+        &self,
+        damage: impl Iterator<Item = &'d Damage>,
+        first: Option<usize>,
+    ) -> Vec<Job<'d>> {
+        let mut by_place: BTreeMap<(usize, Option<usize>), Vec<&Damage>> = BTreeMap::new();
+        for one in damage {
+            by_place.entry((one.slot, one.member)).or_default().push(one);
+        }
+        let is_missing = |damage: &[&Damage]| damage.iter().any(|one| one.part == Part::Extent);
+        let (mut missing, hurt): (Vec<_>, Vec<_>) =
+            by_place.into_iter().partition(|(_, damage)| is_missing(damage));
+        missing.sort_by_key(|((slot, _), _)| Some(*slot) != first);
+
+        let takers = self.store.takers();
+        let takes = |number: &usize| takers.get(*number).is_some_and(Option::is_some);
+        // Nobody else gets the member that has lost a slot.
+        let homes: BTreeSet<usize> =
+            missing.iter().filter_map(|((_, home), _)| *home).filter(takes).collect();
+        let free = self.reader.free_members().into_iter();
+        let mut free: VecDeque<usize> =
+            free.filter(|number| takes(number) && !homes.contains(number)).collect();
+        let is_hurt = |number: usize| hurt.iter().any(|((_, member), _)| *member == Some(number));
+        let mut spare: VecDeque<usize> = self.spare(is_hurt).into_iter().filter(takes).collect();
+
+        let mut jobs = Vec::new();
+        for ((slot, home), damage) in missing {
+            let (to, onto) = match home.filter(takes).or_else(|| free.pop_front()) {
+                Some(number) => (Some(number), Onto::Nothing),
+                None => (spare.pop_front(), Onto::Twin),
+            };
+            jobs.push(Job { slot, to, damage, onto });
+        }
+        let given_up: BTreeSet<_> = jobs.iter().filter_map(|job| job.to).collect();
+        let stays = |number: usize| !given_up.contains(&number);
+        let hurt = hurt.into_iter().filter(|((_, member), _)| member.is_none_or(stays));
+        let in_place = |((slot, to), damage)| Job { slot, to, damage, onto: Onto::Itself };
+        // A copy that stays is mended before another one of it is given up.
+        hurt.map(in_place).chain(jobs).collect()
+    }
+
+    /// Members of whose slot another one has a copy that stays: a sound one, if there is any.
+    fn spare(&self, is_hurt: impl Fn(usize) -> bool) -> Vec<usize> {
+        let mut spare = Vec::new();
+        if self.claim.is_none() {
+            return spare;
+        }
+        for slot in 0..self.reader.geometry().members() {
+            let holders = self.reader.holders_of(slot);
+            let stays = holders.iter().find(|number| !is_hurt(**number)).or(holders.first());
+            spare.extend(holders.iter().copied().filter(|number| Some(number) != stays));
+        }
+        spare
+    }
+
+    /// Does the jobs of a plan in their order; `told` hears what became of each.
+    ///
+    /// # Errors
+    /// What `told` makes one; [`Kind::Busy`] when the claim was ended.
+    pub(super) fn mend(
+        &self,
+        jobs: &[Job<'_>],
+        told: &mut dyn FnMut(&Job<'_>, Done) -> Result<()>,
+    ) -> Result<()> {
+        let mut is_all_well = true;
+        for job in jobs {
+            // What could not be mended may need the copy that would be given up.
+            let to = job.to.filter(|_| is_all_well || job.onto != Onto::Twin);
+            let member = to.and_then(|number| self.store.seats.get(number)?.member.as_ref());
+            let Some(member) = member else {
+                told(job, Done::Homeless)?;
+                continue;
+            };
+            let replace = match job.onto {
+                Onto::Nothing => Replace::Never,
+                Onto::Itself | Onto::Twin => Replace::Allowed,
+            };
+            if let (Onto::Twin, Some(claim)) = (job.onto, self.claim) {
+                claim.confirm()?;
+            }
+            match lay(self.reader, job.slot, member, replace) {
+                Ok(()) => told(job, Done::Written)?,
+                // Somebody else laid something there since this looked.
+                Err(error) if error.kind() == Kind::Exists => {}
+                Err(error) => {
+                    is_all_well = false;
+                    told(job, Done::Failed(error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a slot's extent on a member, durably: its own strips where they match their checksums,
+/// the others rebuilt.
+///
+/// # Errors
+/// [`Kind::TooManyLosses`] when strips of it are beyond repair; those of the member.
+pub(super) fn lay(
+    reader: &SetReader,
+    slot: usize,
+    to: &SharedMember,
+    replace: Replace,
+) -> Result<()> {
+    let mut writer = to.create(reader.name(), replace)?;
+    reader.rebuild_extent(slot, &mut *writer)?;
+    writer.seal()
+}
+
+/// A slot that no present member has: `first` if it is one.
+pub(super) fn open_slot(reader: &SetReader, first: usize) -> Option<usize> {
+    let slots = 0..reader.geometry().members();
+    let first = Some(first).filter(|slot| slots.contains(slot));
+    first.into_iter().chain(slots).find(|slot| reader.is_nowhere(*slot))
+}

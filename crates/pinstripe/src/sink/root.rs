@@ -1,0 +1,217 @@
+//! The target of a restore as all of its files share it, and names being made in it.
+//!
+//! Invariants: nothing is opened through a symlink; an entry gets its own name when it is finished;
+//! a directory that holds something is removed only by rule.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::Rules;
+use super::dress::{ACL_DEFAULT, Dress, Handle};
+use super::remove::{self, Removed};
+use crate::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
+use crate::error::{Error, Kind, Result};
+use crate::format::meta::Metadata;
+
+/// What every open file of the target shares.
+#[derive(Debug)]
+pub(super) struct Root {
+    pub(super) directory: OwnedFd,
+    pub(super) way: Resolver,
+    pub(super) rules: Rules,
+    /// What the names of unfinished files begin with, and the number of the next one.
+    pub(super) unfinished: String,
+    pub(super) next: AtomicU64,
+    /// Some directory hands a default ACL to what is made in it, so that new entries may carry
+    /// attributes that they never had.
+    pub(super) inherits: AtomicBool,
+    /// The owner and group of whatever this process makes, in the common case.
+    pub(super) owner: (u32, u32),
+}
+
+impl Root {
+    pub(super) fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        self.way.open(self.directory.as_fd(), path, flags, mode)
+    }
+
+    pub(super) fn parent<'r, 'p>(&'r self, path: &'p [u8]) -> Result<Parent<'r, 'p>> {
+        check_relative(path)?;
+        let (directory, name) = self
+            .way
+            .parent(self.directory.as_fd(), path)
+            .map_err(|errno| failure("cannot open its directory", path, errno))?;
+        Ok(Parent { directory, name })
+    }
+
+    pub(super) fn inherits(&self) -> bool {
+        self.inherits.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn dress<'m>(
+        &self,
+        path: &'m [u8],
+        metadata: &'m Metadata,
+        strip: bool,
+    ) -> Dress<'m> {
+        Dress { path, metadata, strip, owner: self.rules.owners }
+    }
+
+    /// Creates an entry under its own name or, when that is taken and may be replaced, under one
+    /// beside it, for [`Self::move_over`]; returns the name.
+    pub(super) fn make(
+        &self,
+        parent: &Parent<'_, '_>,
+        attempt: &str,
+        path: &[u8],
+        create: impl Fn(BorrowedFd<'_>, &[u8]) -> Result<(), Errno>,
+    ) -> Result<Vec<u8>> {
+        let mut name = parent.name.to_vec();
+        match create(parent.as_fd(), &name) {
+            Err(Errno::EXIST) if self.rules.overwrite => {
+                name = self.fresh_name();
+                create(parent.as_fd(), &name)
+            }
+            other => other,
+        }
+        .map_err(|errno| failure(attempt, path, errno))?;
+        Ok(name)
+    }
+
+    /// Moves what was made under `name` to its own name, if that is another.
+    pub(super) fn move_over(
+        &self,
+        parent: &Parent<'_, '_>,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<()> {
+        if name == parent.name {
+            return Ok(());
+        }
+        let moved = self.rename(parent, name, path);
+        // Gone already, unless it could not be moved or is one with what it was to replace.
+        let _ = rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::empty());
+        moved
+    }
+
+    /// A name that nothing else has.
+    pub(super) fn fresh_name(&self) -> Vec<u8> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number:x}", self.unfinished).into_bytes()
+    }
+
+    /// A fresh name in the directory of `path`.
+    pub(super) fn beside(&self, path: &[u8]) -> Vec<u8> {
+        let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        [&path[..at], &self.fresh_name()].concat()
+    }
+
+    /// Moves the finished file `made_as`, which lies beside `path`, to its own name.
+    pub(super) fn put_in_place(&self, made_as: &[u8], path: &[u8]) -> Result<()> {
+        let parent = self.parent(path)?;
+        let name = &made_as[path.len() - parent.name.len()..];
+        self.rename(&parent, name, path)
+    }
+
+    pub(super) fn rename(&self, parent: &Parent<'_, '_>, name: &[u8], path: &[u8]) -> Result<()> {
+        let (directory, to) = (parent.as_fd(), parent.name);
+        if !self.rules.overwrite {
+            let flags = RenameFlags::NOREPLACE;
+            let moved = match rustix::fs::renameat_with(directory, name, directory, to, flags) {
+                // A file system that cannot promise that; a link never replaces either.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    rustix::fs::linkat(directory, name, directory, to, AtFlags::empty())
+                        .and_then(|()| rustix::fs::unlinkat(directory, name, AtFlags::empty()))
+                }
+                other => other,
+            };
+            return moved.map_err(|errno| failure("cannot create the file", path, errno));
+        }
+        match rustix::fs::renameat(directory, name, directory, to) {
+            Err(Errno::ISDIR) => {
+                self.clear_directory(parent, path)?;
+                rustix::fs::renameat(directory, name, directory, to)
+            }
+            other => other,
+        }
+        .map_err(|errno| failure("cannot replace what is there", path, errno))
+    }
+
+    /// Removes the directory in the way: an empty one, or any where the rules say so.
+    pub(super) fn clear_directory(&self, parent: &Parent<'_, '_>, path: &[u8]) -> Result<()> {
+        if self.rules.remove_full {
+            return remove::remove(self, path, &mut Removed::default());
+        }
+        parent.clear_directory(path)
+    }
+
+    /// Prepares a directory that was there before us: one that is ours must let us in, and one
+    /// that hands down an ACL must be known.
+    pub(super) fn enter(&self, directory: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
+        let io = |errno| failure("cannot use the directory that is there", path, errno);
+        let stat = rustix::fs::fstat(directory).map_err(io)?;
+        if stat.st_mode & 0o700 != 0o700 && stat.st_uid == self.owner.0 {
+            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777) | Mode::RWXU;
+            rustix::fs::chmod(magic_path(directory), mode).map_err(io)?;
+        }
+        if hands_down_acl(Handle::Named(directory)) {
+            self.inherits.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Where a name is made: an open directory and the last component.
+pub(super) struct Parent<'r, 'p> {
+    pub(super) directory: Passage<'r>,
+    pub(super) name: &'p [u8],
+}
+
+impl Parent<'_, '_> {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    pub(super) fn stat(&self) -> Result<rustix::fs::Stat, Errno> {
+        rustix::fs::statat(self.as_fd(), self.name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Removes what has this name: anything but a directory that holds something.
+    pub(super) fn clear(&self, path: &[u8]) -> Result<()> {
+        match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::ISDIR) => self.clear_directory(path),
+            Err(errno) => Err(failure("cannot remove what stands in the way", path, errno)),
+        }
+    }
+
+    /// Removes the directory of this name, if it is one and empty; leaves all else as it is.
+    pub(super) fn clear_directory(&self, path: &[u8]) -> Result<()> {
+        match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(Error::new(
+                Kind::Refused,
+                "a directory that is not empty stands in the way, and is not removed",
+            )
+            .at(shown(path))
+            .advice("move it away, or restore into another directory")),
+            Err(errno) => Err(failure("cannot remove the directory in the way", path, errno)),
+        }
+    }
+}
+
+pub(super) fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
+    for entry in Dir::read_from(directory)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the directory gives every entry made in it an ACL.
+pub(super) fn hands_down_acl(directory: Handle<'_>) -> bool {
+    directory.has_xattr(ACL_DEFAULT)
+}

@@ -1,0 +1,102 @@
+//! The right to move extents and to change the table of members: one process has it at a time.
+//!
+//! A claim is a session. It is put first, then all sessions are read; so of two at once at least
+//! one sees the other, and who sees another's gives its own up. Before anything is removed the
+//! claim is looked at again: whoever ends it from outside ends what it was for.
+//!
+//! Invariants: a claim whose process surely runs no more is taken over; one that nobody can read
+//! holds nobody up, because its owner cannot read it either and stops.
+//!
+//! Never here: waiting.
+
+use super::sessions::{self, name_of};
+use super::{Reach, Store, read_small};
+use crate::error::{Error, Kind, Result};
+use crate::format::session::{Session, Work};
+use crate::id::{SessionId, random};
+use crate::member::{ExtentName, Room, SharedMember};
+use crate::process;
+
+/// The right, until it is dropped.
+pub struct Claim {
+    name: ExtentName,
+    bytes: Vec<u8>,
+    /// Those on which it was put.
+    members: Vec<SharedMember>,
+}
+
+impl Store {
+    /// Claims the right to move extents and to change the table of members.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when another process has it, or had it since this store was opened and
+    /// changed the table; [`Kind::Unsupported`] for a session of a newer version; those of the
+    /// members, when too few take it.
+    pub fn claim(&self) -> Result<Claim> {
+        let session = Session {
+            store: self.config.store,
+            id: SessionId(random()?),
+            work: Work::Rebalance,
+            commit: random()?,
+            parents: Vec::new(),
+            process: self.process(),
+        };
+        let (name, bytes) = (name_of(session.id), session.encode());
+        let members = self.present().map(|(_, member)| member.clone()).collect();
+        // Held from here on, so that what was put before a failure is removed again.
+        let claim = Claim { name, bytes, members };
+        self.put_all(name, &claim.bytes, Reach::Backup)?;
+        let read = |id, bytes: &[u8]| sessions::read(self, id, bytes);
+        let found = self.objects(Room::Sessions, Reach::Backup, read)?.sound.into_values();
+        for other in found.filter(|it| it.work == Work::Rebalance && it.id != session.id) {
+            self.take_over(&other)?;
+        }
+        self.confirm_table()?;
+        Ok(claim)
+    }
+
+    /// Ends the claim of a process that runs no more.
+    fn take_over(&self, other: &Session) -> Result<()> {
+        let (name, own) = (name_of(other.id), self.process());
+        // One of an earlier boot may be that of a copied machine; it then finds its claim gone.
+        if sessions::is_dead(other, &own) || process::is_of_an_earlier_boot(&other.process, &own) {
+            return self.delete_all(name);
+        }
+        Err(Error::new(
+            Kind::Busy,
+            "another process moves parts of packs, changes the members, or repairs",
+        )
+        .at(name.path())
+        .advice(
+            "let it finish, then run this again; if it ran on a machine that has stopped since, \
+             remove this file from all members",
+        ))
+    }
+}
+
+impl Claim {
+    /// Makes sure that nobody has ended it.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when somebody has, or when no member can tell.
+    pub fn confirm(&self) -> Result<()> {
+        let stands = |member: &SharedMember| {
+            read_small(&**member, self.name).is_ok_and(|it| it == self.bytes)
+        };
+        if self.members.iter().any(stands) {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Busy, "the right to move parts of packs was taken from this process")
+            .at(self.name.path())
+            .advice("run this again: it continues where it was"))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        for member in &self.members {
+            // What cannot be removed now is over when this process is.
+            let _ = member.delete(self.name).and_then(|()| member.sync());
+        }
+    }
+}
