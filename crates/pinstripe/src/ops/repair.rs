@@ -19,7 +19,7 @@ use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
 use crate::store::{Claim, Store, read_small, replace_small};
-use crate::stripe::SetReader;
+use crate::stripe::{Part, SetReader};
 
 /// What to repair.
 pub struct Options {
@@ -208,6 +208,16 @@ fn repair_set(
             return Ok(done);
         }
     };
+    let (repaired, is_all) = write_missing(store, claim, &reader, replaced, monitor)?;
+    done.repaired = repaired;
+    if is_all {
+        return Ok(done);
+    }
+    // What was written is there now.
+    let reader = match repaired {
+        0 => reader,
+        _ => SetReader::open(&store.members(), name, store.config.store, SetId(set))?,
+    };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
     // A member to be replaced had most likely the slot of its own number: the new one gets that.
     let mender = Mender { store, reader: &reader, claim: Some(claim) };
@@ -228,6 +238,48 @@ fn repair_set(
         Ok(())
     })?;
     Ok(done)
+}
+
+/// Writes the missing slots of a set in one go where nothing else can be wrong with it: as many as
+/// parity replaces, so that writing them takes every strip that there is, and each is judged on
+/// the way. Says how many were written, and whether the set is whole now; when it is not known to
+/// be, it is to be looked at strip by strip.
+fn write_missing(
+    store: &Store,
+    claim: &Claim,
+    reader: &SetReader,
+    replaced: Option<usize>,
+    monitor: &Monitor,
+) -> Result<(u64, bool)> {
+    let (damage, slots) = (reader.verify_ends_only().damage, 0..reader.geometry().members());
+    let missing: Vec<usize> = damage.iter().map(|damage| damage.slot).collect();
+    let is_all_missing = damage.iter().all(|damage| damage.part == Part::Extent);
+    let has_twins = slots.clone().any(|slot| reader.holders_of(slot).len() > 1);
+    if !is_all_missing || has_twins || missing.len() != reader.geometry().parity() {
+        return Ok((0, false));
+    }
+    let mender = Mender { store, reader, claim: Some(claim) };
+    let jobs = mender.plan(damage.iter(), replaced);
+    let (mut repaired, mut failed) = (0, None);
+    mender.mend(&jobs, &mut |_, became| {
+        match became {
+            Done::Written => repaired += 1,
+            Done::Homeless => {}
+            Done::Failed(error) if error.kind() == Kind::TooManyLosses => {}
+            Done::Failed(error) => failed = Some(error),
+        }
+        Ok(())
+    })?;
+    monitor.add(Counter::RepairedExtents, repaired);
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let is_whole = repaired == missing.len() as u64 && reader.is_last_row_sound(&missing);
+    if repaired > 0 && is_whole {
+        let there = slots.filter(|slot| !missing.contains(slot));
+        monitor.add(Counter::CheckedBytes, there.map(|it| reader.layout().extent_bytes(it)).sum());
+    }
+    Ok((repaired, repaired > 0 && is_whole))
 }
 
 /// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read or

@@ -347,6 +347,37 @@ fn a_member_lost_whole_is_rebuilt_into_an_empty_directory() {
     }
 }
 
+/// The last row of a set may be cut so short that a lost slot has no part in it.
+#[test]
+fn damage_in_a_short_row_is_found_beside_a_lost_member() {
+    let bench = Bench::new(4, 1);
+    let site = &bench.site;
+    let store = site.store();
+    for set in index::sets_in(&store, Room::Packs).unwrap().into_keys() {
+        let name = ExtentName::pack(set);
+        let reader = SetReader::open(&store.members(), name, store.config.store, set).unwrap();
+        let layout = reader.layout();
+        let at = layout.strip_offset(layout.rows() - 1);
+        if at < layout.trailer_offset(0) {
+            let path = site.members[0].join(name.path());
+            let file = fs::File::options().read(true).write(true).open(path).unwrap();
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[!byte[0]], at).unwrap();
+        }
+    }
+    drop(store);
+    fs::remove_dir_all(&site.members[3]).unwrap();
+    let replace = Some((3, site.path("new")));
+    let options = ops::repair::Options { replace, limits: limits() };
+    let first = ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
+    assert!(first.repaired_extents > 0);
+    // Nothing is left that could have been mended.
+    let options = ops::repair::Options { replace: None, limits: limits() };
+    let again = ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
+    assert_eq!(again.repaired_extents, 0, "{first:?} {again:?}");
+}
+
 /// Any damage to the files of one member.
 #[derive(Debug, Clone)]
 struct Blow {
