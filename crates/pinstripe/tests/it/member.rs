@@ -190,6 +190,19 @@ fn a_forgotten_snapshot_can_be_brought_back_after_its_packs_were_laid_anew() {
     bench.assert_sound();
 }
 
+/// The place that a lost extent left free was given to another one of its set. No repair could
+/// bring the lost one back then: there was no member for it.
+#[test]
+fn what_is_missing_takes_no_place_from_what_moves() {
+    let bench = Bench::new(3, 1);
+    let store = bench.site.store();
+    let set = store.list(Room::Packs).unwrap().into_keys().next().unwrap();
+    fs::remove_file(bench.site.members[0].join(ExtentName::In(Room::Packs, set).path())).unwrap();
+    remove(&mut bench.site.store(), 1).unwrap();
+    crate::support::repair(&mut bench.site.store(), &Ledger::new());
+    bench.assert_sound();
+}
+
 #[test]
 fn a_member_joins_when_too_few_are_left_for_new_packs() {
     let bench = Bench::new(3, 2);

@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    pub fn check(&self) {
+    pub fn check(&self) -> ops::check::Outcome {
         let ledger = Ledger::new();
         let outcome = check(&self.store(), true, &ledger);
         let firm = |seen: &Seen| {
@@ -178,6 +178,7 @@ impl World {
         if self.hurt_members() == 0 && !self.untidy && self.leaving().is_none() {
             assert_eq!(outcome.repairable, 0, "{:#?}", ledger.seen());
         }
+        outcome
     }
 
     pub fn troubled_restore(&self, snapshot: usize, member: usize, seed: u64) {

@@ -110,7 +110,14 @@ impl World {
                 eprintln!("stress: {number:>2} {operation:?}");
             }
             world.carry_out(operation);
-            world.check();
+            let found = world.check();
+            if tell {
+                let (hurt, untidy) = (world.hurt_members(), world.untidy);
+                eprintln!(
+                    "stress:    members {} hurt {hurt} untidy {untidy} {found:?}",
+                    world.health.len()
+                );
+            }
             if number % JUDGED_EVERY == JUDGED_EVERY - 1 {
                 world.judge();
             }
@@ -202,7 +209,12 @@ impl World {
     pub fn bears(&self, member: usize) -> bool {
         let health = &self.health[member];
         let is_fit = health.place == Where::Here && !health.leaving;
-        is_fit && (health.hurt || self.hurt_members() < self.parity)
+        is_fit && (health.hurt || self.hurt_members() + self.ghosts() < self.parity)
+    }
+
+    /// Members that were replaced while extents were lost: they stay in the table, absent.
+    fn ghosts(&self) -> usize {
+        self.store().absent().count().saturating_sub(self.absent())
     }
 
     /// Something was written: who was not there lacks it from now on.
