@@ -45,8 +45,7 @@ pub fn run(seeds: Range<u64>) {
         }
     });
     let mut failed = failed.into_inner().unwrap();
-    let is_to_shrink = std::env::var_os("PINSTRIPE_STRESS_NOSHRINK").is_none();
-    if let Some((seed, story)) = failed.first().filter(|_| is_to_shrink) {
+    if let Some((seed, story)) = failed.first() {
         let (short, still_fails) = shrink(story);
         let told = if still_fails { "shortened" } else { "it did not fail again; as drawn" };
         eprintln!("stress: seed {seed}, {told}: {short}");

@@ -4,6 +4,7 @@
 //! `PINSTRIPE_STRESS_SEEDS=FROM..TO` chooses other seeds (`cargo xtask soak` does). The list of
 //! operations follows from the seed alone; ids and the order of threads do not, so a failure that
 //! hangs on them may take several runs of its seed.
+//! With `PINSTRIPE_STRESS_TELL` set, each operation is told before it begins.
 
 mod deletion;
 mod driver;

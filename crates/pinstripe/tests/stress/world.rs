@@ -110,14 +110,7 @@ impl World {
                 eprintln!("stress: {number:>2} {operation:?}");
             }
             world.carry_out(operation);
-            let found = world.check();
-            if tell {
-                let (hurt, untidy) = (world.hurt_members(), world.untidy);
-                eprintln!(
-                    "stress:    members {} hurt {hurt} untidy {untidy} {found:?}",
-                    world.health.len()
-                );
-            }
+            world.check();
             if number % JUDGED_EVERY == JUDGED_EVERY - 1 {
                 world.judge();
             }
@@ -213,7 +206,7 @@ impl World {
     }
 
     /// Members that were replaced while extents were lost: they stay in the table, absent.
-    fn ghosts(&self) -> usize {
+    pub fn ghosts(&self) -> usize {
         self.store().absent().count().saturating_sub(self.absent())
     }
 
