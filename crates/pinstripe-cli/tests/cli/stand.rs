@@ -150,6 +150,9 @@ const VOLATILE: &[(&str, &str)] = &[
     // Small trees have few strips: whether the lost ones held data is a matter of chance.
     (r"(?m)^rebuilt .* strips? from parity on the way\n", ""),
     (r"(\d|), [\d.]+ [KM]iB (in|read)", "$1, [SIZE] $2"),
+    (r"(snapshots? with) [\d.]+ [KM]iB of data", "$1 [SIZE] of data"),
+    // So it is which of them a member has to begin with.
+    (r"(?m)^(rebuilt|moved) \d+ extents? ", "$1 [COUNT] extents "),
     // How much is free decides how wide the table is.
     (r"(?m)^( +\d+  present) .*  (\S+)$", "$1 [..] $2"),
     (r"(?m)^( +\d+  absent)  .*?  (\[DIR\])", "$1 [..] $2"),

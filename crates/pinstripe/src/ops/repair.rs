@@ -18,7 +18,7 @@ use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
-use crate::store::{Claim, Store, read_small, replace_small};
+use crate::store::{Claim, Store, deletion, read_small, replace_small};
 use crate::stripe::{Part, SetReader};
 
 /// What to repair.
@@ -203,6 +203,7 @@ fn repair_set(
         Ok(reader) => reader,
         // Not damaged, and nothing to be written over.
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+        Err(_) if deletion::is_going(store, name)? => return Ok(done),
         Err(error) => {
             lost(&mut done, name.path().into(), error);
             return Ok(done);
@@ -219,6 +220,9 @@ fn repair_set(
         _ => SetReader::open(&store.members(), name, store.config.store, SetId(set))?,
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
+    if !verification.damage.is_empty() && deletion::is_going(store, name)? {
+        return Ok(done);
+    }
     // A member to be replaced had most likely the slot of its own number: the new one gets that.
     let mender = Mender { store, reader: &reader, claim: Some(claim) };
     let jobs = mender.plan(verification.damage.iter(), replaced);

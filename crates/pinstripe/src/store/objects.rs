@@ -76,12 +76,18 @@ impl Store {
     /// # Errors
     /// The first member's that could not; the others were tried all the same.
     pub fn delete_all(&self, name: ExtentName) -> Result<()> {
-        let mut failed = Ok(());
-        for (_, member) in self.present() {
-            let deleted = member.delete(name).and_then(|()| member.sync());
-            failed = failed.and(deleted);
-        }
-        failed
+        let deleted = self.drop_all(name);
+        let synced = self.present().map(|(_, member)| member.sync());
+        synced.fold(deleted, Result::and)
+    }
+
+    /// Removes an object from every present member. After a power cut it may be there again.
+    ///
+    /// # Errors
+    /// As [`delete_all`](Self::delete_all).
+    pub fn drop_all(&self, name: ExtentName) -> Result<()> {
+        let deleted = self.present().map(|(_, member)| member.delete(name));
+        deleted.fold(Ok(()), Result::and)
     }
 
     /// The small objects that every member should have: keys, snapshots, marks and tombstones. Not

@@ -60,7 +60,7 @@ impl OpenSession<'_> {
     /// A member's own; the session then looks open on that member until its process is gone.
     pub fn end(mut self) -> Result<()> {
         self.is_open = false;
-        self.store.delete_all(name_of(self.session.id))
+        self.store.drop_all(name_of(self.session.id))
     }
 
     /// Whether it still stands on some member; when it does not, somebody ended it from outside.
@@ -74,7 +74,7 @@ impl Drop for OpenSession<'_> {
     fn drop(&mut self) {
         if self.is_open {
             // What cannot be removed now is over when this process is.
-            let _ = self.store.delete_all(name_of(self.session.id));
+            let _ = self.store.drop_all(name_of(self.session.id));
         }
     }
 }

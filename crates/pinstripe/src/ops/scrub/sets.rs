@@ -90,6 +90,7 @@ pub(super) fn verify(
         Err(error) if error.kind() == Kind::NotFound => return Ok(()),
         Err(_) if !finished => return Ok(()),
         Err(_) if is_leftover(1 + usize::from(store.config.parity)) => return Ok(()),
+        Err(_) if deletion::is_going(store, name)? => return Ok(()),
         Err(error) => {
             ledger.set(name, error, if derived { Fate::Repairable } else { Fate::Lost });
             return Ok(());
@@ -106,6 +107,9 @@ pub(super) fn verify(
     }
     let verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
     ledger.monitor.add(Counter::CheckedPacks, 1);
+    if !verification.damage.is_empty() && deletion::is_going(store, name)? {
+        return Ok(());
+    }
     mend(store, &reader, name, &verification, finished, ledger)?;
     if !verification.lost_ranges.is_empty() && !derived {
         let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();

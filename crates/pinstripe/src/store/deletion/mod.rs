@@ -165,6 +165,16 @@ pub fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     Ok(readable(store)?.going_packs())
 }
 
+/// Whether this is a pack that goes, maybe since somebody began to look at it: then what it lacks is
+/// no damage, and nothing of it is to be written again.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
+    let ExtentName::In(Room::Packs, id) = name else { return Ok(false) };
+    Ok(going_packs(store)?.contains(&SetId(id)))
+}
+
 /// Reads one object of deletion.
 ///
 /// # Errors
@@ -232,14 +242,16 @@ pub fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Res
     remove_acks(store, condemnation, case)
 }
 
-/// Removes what is left of a condemnation that was carried out; its tombstone stays.
+/// Removes what is left of a condemnation that was carried out; its tombstone stays. In whatever
+/// order the rest goes, and should any of it come back: beside a tombstone it says nothing.
 ///
 /// # Errors
 /// Those of the members.
 pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
-    store.delete_all(step_name(condemnation, Step::Condemned))?;
-    store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
-    remove_acks(store, condemnation, case)
+    store.drop_all(step_name(condemnation, Step::Condemned))?;
+    store.drop_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
+    remove_acks(store, condemnation, case)?;
+    store.present().try_for_each(|(_, member)| member.sync())
 }
 
 /// Removes a tombstone: nothing anywhere speaks of what it lists.
@@ -253,7 +265,7 @@ pub fn remove_tombstone(store: &Store, condemnation: CondemnationId) -> Result<(
 fn remove_acks(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     case.acks.keys().try_for_each(|&session| {
         let ack = Step::Ack { session, packs: Vec::new() };
-        store.delete_all(object_name(condemnation, ack))
+        store.drop_all(object_name(condemnation, ack))
     })
 }
 
