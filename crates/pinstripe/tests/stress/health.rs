@@ -176,7 +176,7 @@ impl World {
         assert!(outcome.lost == 0 || self.untidy, "{outcome:?} {:#?}", ledger.seen());
         // While a member is leaving, a slot may have no member that could take it.
         let is_whole = self.hurt_members() == 0 && self.leaving().is_none() && self.ghosts() == 0;
-        if is_whole && !self.untidy {
+        if is_whole && !self.untidy && !self.shrunk {
             assert_eq!(outcome.repairable, 0, "{:#?}", ledger.seen());
         }
     }

@@ -93,6 +93,9 @@ pub struct World {
     /// Whether something was cut off since the last repair, or leaves what repair cannot mend:
     /// check may then find leftovers, which no parity protects and no snapshot needs.
     pub untidy: bool,
+    /// Whether a member left: sets that lacked a slot then may have no place for it, until gc lays
+    /// them anew.
+    pub shrunk: bool,
     /// Directories of members made so far.
     pub made: usize,
     pub keys: Vec<Key>,
@@ -135,6 +138,7 @@ impl World {
             gone: Vec::new(),
             health: (0..members).map(|_| Health::sound()).collect(),
             untidy: false,
+            shrunk: false,
             made: 0,
             keys: vec![Key::first()],
             made_keys: 0,
@@ -257,6 +261,7 @@ impl World {
                     let _ = std::fs::remove_dir_all(place);
                     self.site.members.remove(member);
                     self.health.remove(member);
+                    self.shrunk = true;
                 }
             }
         }
