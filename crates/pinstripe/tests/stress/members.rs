@@ -125,7 +125,7 @@ impl World {
     pub fn rebalance(&mut self, end: End) {
         self.written();
         let (done, cut) = under(end, |who| {
-            member::rebalance(&mut self.open("", who)?, false, &limits(), &Ledger::new().monitor)
+            member::rebalance(&self.open("", who)?, false, &limits(), &Ledger::new().monitor)
         });
         self.untidy |= cut;
         if !cut {

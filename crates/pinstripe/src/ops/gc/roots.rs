@@ -85,7 +85,7 @@ impl Seen {
         let forgotten = self.snapshots.iter().filter(|(id, _)| !self.roots.contains(id));
         let tree = |(id, tree): (&SnapshotId, &Option<TreeRoot>)| {
             let whose = format!("forgotten snapshot {}", id.short());
-            tree.clone().map(|tree| Root { whose, tree })
+            tree.map(|tree| Root { whose, tree })
         };
         forgotten.filter_map(tree).collect()
     }
