@@ -215,6 +215,12 @@ impl Store {
                 .advice("name an empty directory"));
         }
         let number = usize::from(label.member);
+        // One that is leaving is one of ours, though its label may not say yet how far that is.
+        let seat =
+            self.seats.get(number).filter(|seat| seat.row.is_some() && seat.member.is_some());
+        if seat.is_some_and(|seat| absolute(place).is_ok_and(|place| place == seat.place)) {
+            return Ok(Some(number));
+        }
         let own = label.table.row(number).cloned();
         if self.table.row(number).cloned() == own && own.is_some() {
             return Ok(Some(number));

@@ -228,3 +228,22 @@ fn a_session_that_was_ended_from_outside_commits_nothing() {
     site.put_image(&image);
     assert_whole(&site.store());
 }
+
+/// One damaged copy of a mark hid the sound ones: a snapshot that had been brought back counted as
+/// forgotten, and gc took it.
+#[test]
+fn one_sound_copy_of_a_mark_is_enough() {
+    let (site, saved) = site_with(2);
+    let store = site.store();
+    forget_one(&store, &saved[0]);
+    forget::undelete(&store, &saved[0].id.to_string(), &Ledger::new().monitor).unwrap();
+    for generation in [1, 2] {
+        let mark = Mark { store: store.config.store, snapshot: saved[0].id, generation };
+        let name = ExtentName::In(Room::Forgotten, mark.name());
+        for member in &site.members[..2] {
+            std::fs::write(member.join(name.path()), b"not this").unwrap();
+        }
+    }
+    assert_eq!(shown(&site.store()), saved);
+    assert_eq!(crate::gc::collect_with(&site.store()).kept_snapshots, 2);
+}

@@ -174,6 +174,47 @@ fn sets_over_all_members_are_laid_anew_over_those_that_remain() {
     assert_eq!(error.kind(), Kind::TooManyLosses);
 }
 
+/// What a forgotten snapshot needs was left out when its packs were laid anew, and it could be
+/// brought back all the same, with holes.
+#[test]
+fn a_forgotten_snapshot_can_be_brought_back_after_its_packs_were_laid_anew() {
+    let bench = Bench::new(3, 1);
+    fs::remove_file(bench.site.source().join("noise")).unwrap();
+    fs::remove_file(bench.site.source().join("d/again")).unwrap();
+    bench.site.save();
+    crate::gc::forget_one(&bench.site.store(), &bench.snapshot);
+    remove(&mut bench.site.store(), 1).unwrap();
+    let store = bench.site.store();
+    let name = bench.snapshot.id.to_string();
+    pinstripe::ops::forget::undelete(&store, &name, &Ledger::new().monitor).unwrap();
+    bench.assert_sound();
+}
+
+/// The place that a lost extent left free was given to another one of its set. No repair could
+/// bring the lost one back then: there was no member for it.
+#[test]
+fn what_is_missing_takes_no_place_from_what_moves() {
+    let bench = Bench::new(3, 1);
+    let store = bench.site.store();
+    let set = store.list(Room::Packs).unwrap().into_keys().next().unwrap();
+    fs::remove_file(bench.site.members[0].join(ExtentName::In(Room::Packs, set).path())).unwrap();
+    remove(&mut bench.site.store(), 1).unwrap();
+    crate::support::repair(&mut bench.site.store(), &Ledger::new());
+    bench.assert_sound();
+}
+
+#[test]
+fn a_member_joins_when_too_few_are_left_for_new_packs() {
+    let bench = Bench::new(3, 2);
+    let aside = bench.site.path("aside");
+    fs::create_dir(&aside).unwrap();
+    for number in [1, 2] {
+        fs::rename(&bench.site.members[number], aside.join(number.to_string())).unwrap();
+    }
+    let added = add(&mut bench.site.store(), &bench.new).unwrap();
+    assert_eq!((added.member, added.data), (3, 0));
+}
+
 #[test]
 fn nothing_is_begun_when_it_cannot_end() {
     let bench = Bench::new(3, 1);

@@ -4,12 +4,19 @@
 //! `PINSTRIPE_STRESS_SEEDS=FROM..TO` chooses other seeds (`cargo xtask soak` does). The list of
 //! operations follows from the seed alone; ids and the order of threads do not, so a failure that
 //! hangs on them may take several runs of its seed.
+//! With `PINSTRIPE_STRESS_TELL` set, each operation is told before it begins.
 
+mod deletion;
 mod driver;
 mod found;
+mod health;
+mod keys;
+mod members;
 mod operation;
+mod process;
 mod source;
 mod world;
+mod writing;
 
 // What the tests of single verbs use: a store in a temporary directory, and what a tree looks like.
 #[allow(dead_code, reason = "shared with other tests, of which each uses a part")]

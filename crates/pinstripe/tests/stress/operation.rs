@@ -61,6 +61,26 @@ pub enum Beside {
     Check,
     Scrub,
     ThirdBackup,
+    Collect,
+}
+
+/// What goes on beside a gc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Partner {
+    Backup,
+    Collect,
+    Restore,
+    Forget,
+    Undelete,
+    Check,
+}
+
+/// What becomes of the ways to open the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyWork {
+    Add,
+    Remove,
+    Rotate,
 }
 
 /// One thing that happens. Members and sources are numbers; what is too large wraps around.
@@ -123,13 +143,74 @@ pub enum Operation {
         member: usize,
         seed: u64,
     },
+    /// One snapshot is forgotten, by name.
+    Forget {
+        snapshot: usize,
+        end: End,
+    },
+    /// All but the newest so many of each source are forgotten.
+    ForgetByRule {
+        last: u64,
+        end: End,
+    },
+    Undelete {
+        snapshot: usize,
+        end: End,
+    },
+    /// A gc that allows so many hundredths of waste.
+    Collect {
+        waste: u64,
+        end: End,
+    },
+    /// A gc and something else at once. A kill is of the gc, or of its partner.
+    CollectBeside {
+        partner: Partner,
+        snapshot: usize,
+        waste: u64,
+        end: End,
+        of_partner: bool,
+    },
+    AddMember {
+        end: End,
+    },
+    /// A member leaves, or one whose leaving was cut off goes on with it.
+    RemoveMember {
+        member: usize,
+        end: End,
+    },
+    /// A member whose leaving was cut off stays after all.
+    KeepMember,
+    /// A new member takes the place of one that is there or away.
+    SwapMember {
+        member: usize,
+        end: End,
+    },
+    Rebalance {
+        end: End,
+    },
+    Keys {
+        work: KeyWork,
+        end: End,
+    },
 }
 
-const BESIDE: [Beside; 4] = [Beside::Nothing, Beside::Check, Beside::Scrub, Beside::ThirdBackup];
+const BESIDE: [Beside; 5] =
+    [Beside::Nothing, Beside::Check, Beside::Scrub, Beside::ThirdBackup, Beside::Collect];
+const PARTNERS: [Partner; 8] = [
+    Partner::Backup,
+    Partner::Backup,
+    Partner::Backup,
+    Partner::Collect,
+    Partner::Restore,
+    Partner::Forget,
+    Partner::Undelete,
+    Partner::Check,
+];
+const WASTE: &[u64] = &[0, 0, 10, 50, 100];
 
 /// Operations of one list.
-const FEWEST: usize = 24;
-const MORE: usize = 24;
+const FEWEST: usize = 40;
+const MORE: usize = 60;
 /// Steps after which the longest operations of these stores have ended.
 const STEPS: usize = 200;
 /// Numbers of members and parity that are tried.
@@ -173,26 +254,57 @@ fn end(dice: &mut Dice) -> End {
 
 fn operation(dice: &mut Dice) -> Operation {
     let (source, member, seed) = (dice.below(2), dice.below(16), dice.next());
-    match dice.below(39) {
-        0..8 => Operation::Change { source, seed },
-        8..14 => Operation::Backup { source, end: end(dice) },
-        14..17 => {
+    match dice.below(62) {
+        0..9 => Operation::Change { source, seed },
+        9..15 => Operation::Backup { source, end: end(dice) },
+        15..18 => {
             let trouble =
                 *dice.pick(&[Trouble::Fails, Trouble::Loses, Trouble::Tears, Trouble::Flips]);
             Operation::TroubledBackup { source, member, trouble, after: dice.below(12) }
         }
-        17..20 => {
+        18..21 => {
             let beside = *dice.pick(&BESIDE);
             Operation::Together { beside, end: end(dice) }
         }
-        20..22 => Operation::Lose { member },
-        22..25 => Operation::Return { member },
-        25 => Operation::Destroy { member },
-        26..28 => Operation::Replace { end: end(dice) },
-        28..30 => Operation::Damage { member, seed },
-        30..33 => Operation::Repair { end: end(dice) },
-        33 => Operation::Check,
-        34..37 => Operation::Scrub { part: *dice.pick(&[5, 30, 100, 100]), end: end(dice) },
-        _ => Operation::TroubledRestore { snapshot: dice.below(64), member, seed },
+        21..23 => Operation::Lose { member },
+        23..26 => Operation::Return { member },
+        26 => Operation::Destroy { member },
+        27..29 => Operation::Replace { end: end(dice) },
+        29..31 => Operation::Damage { member, seed },
+        31..34 => Operation::Repair { end: end(dice) },
+        34 => Operation::Check,
+        35..37 => Operation::Scrub { part: *dice.pick(&[5, 30, 100, 100]), end: end(dice) },
+        37 => Operation::TroubledRestore { snapshot: dice.below(64), member, seed },
+        38..52 => deletion(dice),
+        52..59 => members(dice, member),
+        _ => {
+            let work = *dice.pick(&[KeyWork::Add, KeyWork::Remove, KeyWork::Rotate]);
+            Operation::Keys { work, end: end(dice) }
+        }
+    }
+}
+
+fn deletion(dice: &mut Dice) -> Operation {
+    let (snapshot, waste) = (dice.below(64), *dice.pick(WASTE));
+    match dice.below(14) {
+        0..3 => Operation::Forget { snapshot, end: end(dice) },
+        3 => Operation::ForgetByRule { last: 1 + dice.below(3) as u64, end: end(dice) },
+        4..6 => Operation::Undelete { snapshot, end: end(dice) },
+        6..10 => Operation::Collect { waste, end: end(dice) },
+        _ => {
+            let partner = *dice.pick(&PARTNERS);
+            let of_partner = dice.below(2) == 0;
+            Operation::CollectBeside { partner, snapshot, waste, end: end(dice), of_partner }
+        }
+    }
+}
+
+fn members(dice: &mut Dice, member: usize) -> Operation {
+    match dice.below(7) {
+        0..2 => Operation::AddMember { end: end(dice) },
+        2..4 => Operation::RemoveMember { member, end: end(dice) },
+        4 => Operation::KeepMember,
+        5 => Operation::SwapMember { member, end: end(dice) },
+        _ => Operation::Rebalance { end: end(dice) },
     }
 }

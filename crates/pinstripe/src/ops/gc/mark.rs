@@ -90,11 +90,12 @@ pub(super) fn mark(
         entered.map_err(|error| error.at(&root.whose))
     };
     each(threads, roots, walk)?;
+    let missing = shared.missing.load(Ordering::Relaxed);
     for hope in hopes {
         // Nobody needs it, somebody could have used it.
         let _ = walk(hope);
     }
-    Ok(Marked { needed: shared.needed, missing: shared.missing.into_inner() })
+    Ok(Marked { needed: shared.needed, missing })
 }
 
 struct Shared<'r> {

@@ -112,6 +112,16 @@ enum Pick {
     These(HashSet<SetId>),
 }
 
+impl Pick {
+    /// Trees of forgotten snapshots that stay as they are.
+    fn spared(&self, seen: &Seen) -> Vec<mark::Root> {
+        match self {
+            Pick::Waste(_) => Vec::new(),
+            Pick::These(_) => seen.forgotten_trees(),
+        }
+    }
+}
+
 fn collect(store: &Store, options: &Options, pick: &Pick, monitor: &Monitor) -> Result<Outcome> {
     require_members(store)?;
     store.keys()?;
@@ -154,7 +164,7 @@ struct Collector<'a> {
 struct Survey<'a> {
     index: Index<'a>,
     seen: Seen,
-    /// Packs that others have condemned.
+    /// Packs that others have condemned or deleted.
     others: HashSet<SetId>,
     plan: decide::Plan,
     leaving: Vec<Leaving>,
@@ -200,9 +210,10 @@ impl<'a> Survey<'a> {
         monitor: &'a Monitor,
     ) -> Result<Self> {
         let seen = Seen::read(store, own)?;
-        let others = deletion::load(store, Reach::Deletion)?.condemned(None);
+        let others = deletion::load(store, Reach::Deletion)?.lost_to_others(None);
         let trees = seen.trees()?;
-        let hopes = roots::interrupted(store, monitor);
+        let mut hopes = roots::interrupted(store, monitor);
+        hopes.extend(pick.spared(&seen));
         // After the roots: what a snapshot needs was in the index before it.
         let index = Index::load(store, monitor)?;
         let threads = options.limits.workers;
@@ -290,7 +301,7 @@ impl Collector<'_> {
         survey.lists.packs.retain(|set| !spared.contains(set));
         let revivable = survey.lists.packs.len();
         self.put(Step::Condemned(survey.lists.clone()))?;
-        let lists = match self.after_answers(&survey) {
+        let lists = match self.after_answers(&survey, pick) {
             Ok(lists) if !is_empty(&lists) => lists,
             done => {
                 self.withdraw()?;
@@ -336,18 +347,19 @@ impl Collector<'_> {
     }
 
     /// Waits for all writers, looks again at what is needed, and takes that out.
-    fn after_answers(&self, survey: &Survey<'_>) -> Result<Lists> {
+    fn after_answers(&self, survey: &Survey<'_>, pick: &Pick) -> Result<Lists> {
         self.wait_for_answers()?;
         let own = Some(self.session.session.id);
         let seen = Seen::read(self.store, own)?;
         let cases = deletion::load(self.store, Reach::Deletion)?;
-        let others = cases.condemned(Some(self.case));
+        let others = cases.lost_to_others(Some(self.case));
         let acks = cases.0.get(&self.case).map(|case| case.acks.clone()).unwrap_or_default();
         let mut rescued: HashSet<SetId> = acks.into_values().flatten().collect();
-        // As long as nobody wants more and nobody else condemned more, what was found holds.
+        // As long as nobody wants more and nobody else condemned or deleted more, what was found
+        // holds.
         let is_same = seen.roots.is_subset(&survey.seen.roots) && others.is_subset(&survey.others);
         if !is_same {
-            rescued.extend(self.needed_now(survey, &seen, &others)?);
+            rescued.extend(self.needed_now(survey, &seen, &pick.spared(&seen), &others)?);
         }
         Ok(decide::remaining(&survey.lists, &rescued, &seen.roots))
     }
@@ -356,6 +368,7 @@ impl Collector<'_> {
         &self,
         survey: &Survey<'_>,
         seen: &Seen,
+        hopes: &[mark::Root],
         others: &HashSet<SetId>,
     ) -> Result<HashSet<SetId>> {
         let (trees, threads) = (seen.trees()?, self.options.limits.workers);
@@ -363,7 +376,7 @@ impl Collector<'_> {
         let index = &survey.index;
         index.refresh_packs()?;
         with_rows(index, |rows| {
-            let marked = mark::mark(self.store, index, rows, &trees, &[], threads, self.monitor)?;
+            let marked = mark::mark(self.store, index, rows, &trees, hopes, threads, self.monitor)?;
             usage::rescued(rows, &marked.needed, &ours, others)
         })
     }

@@ -80,6 +80,16 @@ impl Seen {
         self.roots.iter().map(tree).collect()
     }
 
+    /// The trees of those that are no roots, as far as they can be read.
+    pub fn forgotten_trees(&self) -> Vec<Root> {
+        let forgotten = self.snapshots.iter().filter(|(id, _)| !self.roots.contains(id));
+        let tree = |(id, tree): (&SnapshotId, &Option<TreeRoot>)| {
+            let whose = format!("forgotten snapshot {}", id.short());
+            tree.map(|tree| Root { whose, tree })
+        };
+        forgotten.filter_map(tree).collect()
+    }
+
     /// The snapshots that may go, with the marks that say so.
     pub fn doomed(&self) -> Vec<(SnapshotId, u32)> {
         let ids = self.snapshots.keys().copied().collect();

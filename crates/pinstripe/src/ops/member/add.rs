@@ -17,7 +17,7 @@ pub struct Added {
     pub member: usize,
     /// Small objects copied to it.
     pub copied_objects: u64,
-    /// Data strips of a row of new packs from now on.
+    /// Data strips of a row of new packs from now on; 0 while too few members are there.
     pub data: usize,
 }
 
@@ -37,7 +37,8 @@ pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) 
     if store.state(number) != Some(MemberState::Active) {
         set_state(store, &claim, number, MemberState::Active)?;
     }
-    let data = store.geometry()?.data();
+    // It has joined, also while so many are absent that nothing new can be laid yet.
+    let data = store.geometry().map_or(0, |geometry| geometry.data());
     Ok(Added { member: number, copied_objects, data })
 }
 

@@ -1,6 +1,6 @@
 //! `member remove`: a member's extents go to the others, then it is none any more.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::plan::{self, Emptied};
 use super::{Moved, carry, finish_retiring, set_state, survey, takers};
@@ -11,7 +11,7 @@ use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 use crate::ops::gc;
 use crate::pipeline::limits::Limits;
-use crate::store::index::Index;
+use crate::store::index::{Index, geometry_of};
 use crate::store::{Claim, Store, geometry_over};
 
 /// Times that the member is looked at again for what others laid there meanwhile.
@@ -81,8 +81,24 @@ pub(super) struct Leaving {
 pub(super) fn plan_for(store: &Store, number: usize, preferred: Option<usize>) -> Result<Leaving> {
     let mut takers = takers(store);
     takers.retain(|taker| *taker != number);
-    let Emptied { moves, homeless } = plan::empty(&survey(store)?, number, &takers, preferred);
+    let spreads = survey(store)?;
+    let Emptied { mut moves, homeless } = plan::empty(&spreads, number, &takers, preferred);
     let (mut twins, mut stuck) = (Vec::new(), Vec::new());
+    // A set with more slots than members remain lacks one already, or no place would be free: it
+    // would lack that for ever, whoever repairs.
+    let places = takers.len() + store.absent().count();
+    let holders: BTreeMap<_, _> = spreads.iter().map(|it| (it.name, &it.holders)).collect();
+    moves.retain(|one| {
+        let holders: Vec<usize> = holders[&one.name].keys().copied().collect();
+        let geometry = geometry_of(store, one.name, &holders);
+        // Index runs are derived.
+        let is_pack = matches!(one.name, ExtentName::In(Room::Packs, _));
+        let fits = !is_pack || geometry.is_none_or(|geometry| geometry.members() <= places);
+        if !fits {
+            stuck.push(one.name);
+        }
+        fits
+    });
     for name in homeless {
         match carry::has_twin(store, name, number)? {
             true => twins.push(name),

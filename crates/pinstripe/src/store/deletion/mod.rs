@@ -81,6 +81,14 @@ impl Cases {
         lists.flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
+    /// Packs to count on no more: what others have condemned, and what is deleted. A pack may have
+    /// become the only one with some chunk by that.
+    pub fn lost_to_others(&self, own: Option<CondemnationId>) -> HashSet<SetId> {
+        let mut packs = self.condemned(own);
+        packs.extend(self.dead_packs());
+        packs
+    }
+
     /// What is deleted: nobody's, wherever it turns up again.
     pub fn tombstones(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().filter_map(|case| case.tombstone.as_ref())
@@ -194,31 +202,33 @@ pub fn put(
     store.put_all(ExtentName::In(Room::Gc, object.name()), &object.encode(), reach)
 }
 
-/// The names of all tombstones: they are kept on every member.
+/// The names of all tombstones that can be read: they are kept on every member.
 ///
 /// # Errors
-/// As [`load`].
+/// As [`Store::objects`].
 pub fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
-    let cases = load(store, Reach::Backup)?.0.into_iter();
+    let cases = readable(store)?.0.into_iter();
     let dead = cases.filter(|(_, case)| case.tombstone.is_some());
     Ok(dead.map(|(id, _)| step_name(id, Step::Tombstone)).collect())
 }
 
-/// Whether the condemned object still stands on every present member: where it is gone, somebody
-/// has ended this condemnation.
+/// Whether this condemnation stands: reaping on some member, condemned on all that parity does not
+/// replace. So many had it before anything was deleted, whoever was away then and is back; and if
+/// it was taken back while some were away, they are fewer.
 ///
 /// # Errors
 /// A member's own, when it cannot say.
 pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
-    let name = step_name(condemnation, Step::Condemned);
-    for (_, member) in store.present() {
-        match member.len(name) {
-            Ok(_) => {}
-            Err(error) if error.kind() == Kind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(true)
+    let holders = |name| {
+        store.present().try_fold(0, |holders, (_, member)| match member.len(name) {
+            Ok(_) => Ok(holders + 1),
+            Err(error) if error.kind() == Kind::NotFound => Ok(holders),
+            Err(error) => Err(error),
+        })
+    };
+    let reaping: usize = holders(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
+    let condemned = holders(step_name(condemnation, Step::Condemned))?;
+    Ok(reaping > 0 && condemned >= store.least_members(Reach::Backup))
 }
 
 /// Takes a condemnation back: as if it had never been. The condemned object goes last, so that a

@@ -1,0 +1,235 @@
+//! Members that are lost, damaged and come back; repair, scrub and check.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pinstripe::error::Error;
+use pinstripe::member::Room;
+use pinstripe::ops;
+use pinstripe::store::Store;
+
+use crate::operation::{Dice, End};
+use crate::process::{Who, under};
+use crate::support::{Ledger, Seen, check, limits, read_files};
+use crate::world::{Health, Kept, Wanted, Where, World};
+
+impl World {
+    pub fn lose(&mut self, member: usize) {
+        if !self.bears(member) {
+            return;
+        }
+        // As long as nothing is written, it comes back as it went.
+        if self.absent() + self.hurt_members() >= self.parity && !self.health[member].hurt {
+            return;
+        }
+        fs::rename(&self.site.members[member], away(&self.site.members[member])).unwrap();
+        self.health[member].place = Where::Away;
+        self.health[member].hurt = true;
+    }
+
+    pub fn come_back(&mut self, member: usize) {
+        if self.health[member].place == Where::Away {
+            fs::rename(away(&self.site.members[member]), &self.site.members[member]).unwrap();
+            self.health[member].place = Where::Here;
+        }
+    }
+
+    pub fn destroy(&mut self, member: usize) {
+        if self.bears(member) {
+            fs::remove_dir_all(&self.site.members[member]).unwrap();
+            self.health[member] = Health { place: Where::Destroyed, hurt: true, leaving: false };
+        }
+    }
+
+    pub fn replace(&mut self, end: End) {
+        let Some(member) = self.health.iter().position(|h| h.place == Where::Destroyed) else {
+            return;
+        };
+        self.made += 1;
+        let place = self.site.path(&format!("m{member}-{}", self.made));
+        let (done, cut) = under(end, |who| {
+            let mut store = self.open("", who)?;
+            let number = self.number(&store, member);
+            let options =
+                ops::repair::Options { replace: Some((number, place.clone())), limits: limits() };
+            ops::repair::run(&mut store, &options, &Ledger::new().monitor)
+        });
+        self.untidy |= cut;
+        match &done {
+            Ok(_) if !cut => {
+                self.site.members[member] = place;
+                self.health[member].place = Where::Here;
+                self.repaired(done.unwrap().lost_extents);
+            }
+            Err(error) if !cut => panic!("member {member} could not be made anew: {error}"),
+            // Whatever there is of it, it is thrown away, and the next attempt is at another place.
+            _ => {
+                let _ = fs::remove_dir_all(&place);
+                // It may have been cut off when the store knew the new one already: that is the
+                // member that is gone now.
+                let mut seats = self.store().seats.into_iter();
+                if seats.any(|seat| seat.row.is_some() && seat.place == place) {
+                    self.site.members[member] = place;
+                }
+            }
+        }
+    }
+
+    pub fn damage(&mut self, member: usize, seed: u64) {
+        if !self.bears(member) {
+            return;
+        }
+        self.health[member].hurt = true;
+        let mut dice = Dice::new(seed);
+        let mut files = std::collections::BTreeMap::new();
+        read_files(&self.site.members[member], &mut files);
+        let is_label = |path: &Path| path.ends_with("pinstripe.member");
+        let is_spared = |path: &Path| is_label(path) || self.is_lone_step(member, path);
+        let files: Vec<_> = files.into_iter().filter(|(path, _)| !is_spared(path)).collect();
+        for _ in 0..files.len().min(dice.below(6) + 1) {
+            let (path, bytes) = dice.pick(&files);
+            hurt(path, bytes, &mut dice);
+        }
+    }
+
+    /// Whether this is the only copy of what a killed process left of a session or deletion. Nobody
+    /// knows what it said when it is damaged, so every writer stops until somebody removes it.
+    fn is_lone_step(&self, member: usize, path: &Path) -> bool {
+        let name = path.strip_prefix(&self.site.members[member]).unwrap();
+        let is_step = [Room::Sessions, Room::Gc].iter().any(|it| name.starts_with(it.dir()));
+        let others = self.site.members.iter().enumerate().filter(|(other, _)| *other != member);
+        is_step && !others.into_iter().any(|(_, other)| other.join(name).exists())
+    }
+
+    pub fn repair(&mut self, end: End) {
+        let (done, cut) = under(end, |who| {
+            let options = ops::repair::Options { replace: None, limits: limits() };
+            ops::repair::run(&mut self.open("", who)?, &options, &Ledger::new().monitor)
+        });
+        self.untidy |= cut;
+        match done {
+            Ok(outcome) if !cut => self.repaired(outcome.lost_extents),
+            Ok(_) => {}
+            Err(error) => assert!(cut, "a repair failed: {error}"),
+        }
+    }
+
+    pub fn scrub(&mut self, part: u64, end: End) {
+        let (done, cut) = under(end, |who| scrub(&self.open("", who)?, part));
+        self.untidy |= cut;
+        match done {
+            Ok(outcome) if !cut => {
+                assert!(outcome.lost == 0 || self.untidy, "{outcome:?}");
+                if part == 100 {
+                    assert_eq!(outcome.sets, outcome.all_sets);
+                    if outcome.repairable == 0 && !self.untidy {
+                        self.repaired(0);
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(error) => assert!(cut, "a scrub failed: {error}"),
+        }
+    }
+
+    /// A repair ended well: what is here is whole again.
+    pub fn repaired(&mut self, lost_extents: u64) {
+        assert!(lost_extents == 0 || self.untidy, "{lost_extents} extents lost");
+        // While a member is leaving, a slot may have no member that could take it.
+        if self.leaving().is_none() {
+            for health in self.health.iter_mut().filter(|health| health.place == Where::Here) {
+                health.hurt = false;
+            }
+            // What a cut-off left on a member that is away comes back with it.
+            self.untidy = lost_extents > 0 || (self.untidy && self.absent() > 0);
+        }
+        self.settle();
+        self.check();
+    }
+
+    /// What was cut off before is on every member now, or on none.
+    fn settle(&mut self) {
+        let listed = self.listed(&self.store());
+        let all_here = self.absent() == 0;
+        for kept in &mut self.kept {
+            let is_listed = listed.contains(&kept.snapshot);
+            kept.firm |= is_listed;
+            if kept.wanted == Wanted::Unsure && all_here {
+                kept.wanted = if is_listed { Wanted::Yes } else { Wanted::No };
+            }
+        }
+        if all_here {
+            self.settle_keys();
+        }
+    }
+
+    pub fn check(&self) {
+        let ledger = Ledger::new();
+        let outcome = check(&self.store(), true, &ledger);
+        let firm = |seen: &Seen| {
+            let place = seen.place.to_string_lossy().into_owned();
+            let names = |kept: &Kept| place.contains(&kept.id().to_string());
+            self.kept.iter().any(|kept| kept.must_stay() && names(kept))
+        };
+        assert!(!ledger.losses().iter().any(firm), "{:#?}", ledger.seen());
+        assert_eq!(outcome.hurt_paths, 0, "{outcome:?} {:#?}", ledger.seen());
+        assert!(outcome.lost == 0 || self.untidy, "{outcome:?} {:#?}", ledger.seen());
+        // While a member is leaving, a slot may have no member that could take it.
+        let is_whole = self.hurt_members() == 0 && self.leaving().is_none() && self.ghosts() == 0;
+        if is_whole && !self.untidy && !self.shrunk {
+            assert_eq!(outcome.repairable, 0, "{:#?}", ledger.seen());
+        }
+    }
+
+    pub fn troubled_restore(&self, snapshot: usize, member: usize, seed: u64) {
+        let firm: Vec<_> = self.kept.iter().filter(|kept| kept.must_stay()).collect();
+        if firm.is_empty() || !self.bears(member) {
+            return;
+        }
+        let mut dice = Dice::new(seed);
+        let fault = *dice.pick(&[
+            "op=read,room=packs,error=EIO",
+            "op=read,chance=0.4,flip=2",
+            "op=read,room=index,flip=1",
+            "op=read,room=packs,short=100",
+            "error=EIO",
+        ]);
+        let number = self.number(&self.store(), member);
+        let faults = format!("{fault},member={number},seed={}", dice.below(1000));
+        let store = self.open(&faults, &Who::own()).unwrap();
+        self.assert_restores(&store, firm[snapshot % firm.len()]);
+    }
+}
+
+/// Scrubs so many hundredths of a store.
+pub fn scrub(store: &Store, part: u64) -> Result<ops::scrub::Outcome, Error> {
+    let options = ops::scrub::Options {
+        budget: format!("{part}%").parse()?,
+        rate: None,
+        save_bytes: 20_000,
+        limits: limits(),
+    };
+    ops::scrub::run(store, &options, &Ledger::new().monitor, &|_| {})
+}
+
+pub fn away(member: &Path) -> PathBuf {
+    member.with_extension("away")
+}
+
+fn hurt(path: &Path, bytes: &[u8], dice: &mut Dice) {
+    match dice.below(4) {
+        0 => {
+            let _ = fs::remove_file(path);
+        }
+        1 => fs::write(path, &bytes[..dice.below(bytes.len() + 1)]).unwrap(),
+        2 => fs::write(path, b"something else").unwrap(),
+        _ => {
+            let mut bytes = bytes.to_vec();
+            if !bytes.is_empty() {
+                let at = dice.below(bytes.len());
+                bytes[at] ^= 1 << dice.below(8);
+            }
+            fs::write(path, bytes).unwrap();
+        }
+    }
+}

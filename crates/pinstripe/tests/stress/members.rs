@@ -1,0 +1,135 @@
+//! Members that join, leave, are replaced, and share evenly.
+
+use std::fs;
+
+use pinstripe::error::{Error, Kind};
+use pinstripe::ops::member::{self, Replaced};
+
+use crate::operation::End;
+use crate::process::{Who, under};
+use crate::support::{Ledger, limits};
+use crate::world::{Health, Where, World};
+
+/// So many members at most.
+const MOST: usize = 6;
+
+impl World {
+    fn new_place(&mut self) -> std::path::PathBuf {
+        self.made += 1;
+        self.site.path(&format!("new-{}", self.made))
+    }
+
+    /// A member joins. One that was cut off is begun again at once.
+    pub fn add_member(&mut self, end: End) {
+        if self.health.len() >= MOST {
+            return;
+        }
+        self.written();
+        let place = self.new_place();
+        let add = |world: &World, who: &Who| {
+            let mut store = world.open("", who)?;
+            member::add(&mut store, &place, true, &Ledger::new().monitor).map(drop)
+        };
+        let (done, cut) = under(end, |who| add(self, who));
+        self.untidy |= cut;
+        if cut {
+            self.check();
+            add(self, &Who::own()).unwrap();
+        } else if let Err(error) = done {
+            panic!("a member could not join: {error}");
+        }
+        self.site.members.push(place);
+        self.health.push(Health::sound());
+    }
+
+    /// A member leaves. What was cut off is gone on with by the next one.
+    pub fn remove_member(&mut self, member: usize, end: End) {
+        let member = self.leaving().unwrap_or(member);
+        let members = self.health.len() - usize::from(self.leaving().is_some());
+        // What a hurt one lacks, nobody would have when it has left, until the next repair.
+        if self.health[member].hurt
+            || self.health[member].place != Where::Here
+            || self.leaving().is_none() && members <= self.parity + 1
+        {
+            return;
+        }
+        self.written();
+        self.expose(true);
+        let (done, cut) = under(end, |who| {
+            let mut store = self.open("", who)?;
+            let number = self.number(&store, member);
+            member::remove(&mut store, number, &limits(), &Ledger::new().monitor)
+        });
+        self.untidy |= cut;
+        // Asked last for what there is: it may be none any more.
+        self.health[member].leaving = true;
+        match done {
+            Ok(_) => {}
+            Err(_) if cut => {}
+            // Sets are laid anew only with all members, and what is hurt may stand in the way.
+            Err(error) if self.hurt_members() > 0 || self.untidy => {
+                let is_refusal = matches!(error.kind(), Kind::Refused | Kind::TooManyLosses);
+                assert!(is_refusal, "a member could not leave: {error}");
+                self.untidy = true;
+            }
+            Err(error) => panic!("a member could not leave: {error}"),
+        }
+        self.meet_members();
+        self.meet_deletion(false);
+    }
+
+    /// A member whose leaving was cut off stays.
+    pub fn keep_member(&mut self) {
+        let Some(member) = self.leaving() else { return };
+        self.written();
+        let place = self.site.members[member].clone();
+        member::add(&mut self.store(), &place, true, &Ledger::new().monitor).unwrap();
+        self.meet_members();
+        assert!(self.leaving().is_none());
+    }
+
+    /// A new member takes the place of another. One that was cut off is begun again at once.
+    pub fn swap_member(&mut self, member: usize, end: End) {
+        // While extents are lost, the old one stays in the table.
+        if self.untidy || self.leaving().is_some() {
+            return;
+        }
+        let was_here = self.health[member].place == Where::Here;
+        let number = self.number(&self.store(), member);
+        self.written();
+        let place = self.new_place();
+        let swap = |world: &World, who: &Who| -> Result<Replaced, Error> {
+            let mut store = world.open("", who)?;
+            member::replace(&mut store, number, &place, true, &limits(), &Ledger::new().monitor)
+        };
+        let (mut done, cut) = under(end, |who| swap(self, who));
+        self.untidy |= cut;
+        if cut {
+            done = swap(self, &Who::own());
+        }
+        let was_only = self.health.len() == 1;
+        match done {
+            Ok(replaced) => assert_eq!(replaced.lost_extents, 0),
+            // It was over but for what nobody needs.
+            Err(error) if cut && error.kind() == Kind::Usage => {}
+            // The store is at the new place only.
+            Err(error) if cut && was_only && error.kind() == Kind::NotFound => {}
+            Err(error) => panic!("member {member} could not be replaced: {error}"),
+        }
+        let old = std::mem::replace(&mut self.site.members[member], place);
+        let _ = fs::remove_dir_all(if was_here { old } else { crate::health::away(&old) });
+        // What it lacked before, it may lack now.
+        self.health[member].place = Where::Here;
+    }
+
+    pub fn rebalance(&mut self, end: End) {
+        self.written();
+        let (done, cut) = under(end, |who| {
+            member::rebalance(&self.open("", who)?, false, &limits(), &Ledger::new().monitor)
+        });
+        self.untidy |= cut;
+        if !cut {
+            done.unwrap();
+        }
+    }
+}

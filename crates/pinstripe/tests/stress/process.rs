@@ -1,0 +1,111 @@
+//! Who acts on the store, and how it ends: processes that others take for alive until they are over.
+//!
+//! A session of a killed writer is settled by whoever comes next only when its process is no more.
+//! So an operation that may be cut off acts under the number of a child process, which ends when
+//! the operation does. Never here: what the operations do.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use pinstripe::fault::PowerCut;
+use pinstripe::format::session::Process;
+use pinstripe::member::Steps;
+
+use crate::operation::End;
+use crate::support::NoWait;
+
+/// A child process that does nothing until it is dropped.
+struct Life(Child);
+
+impl Life {
+    fn begin() -> Self {
+        let mut command = Command::new("cat");
+        Life(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn process(&self) -> Process {
+        let pid = self.0.id();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields = stat.rsplit_once(')').unwrap().1;
+        let started_ticks = fields.split_ascii_whitespace().nth(19).unwrap().parse().unwrap();
+        Process { pid, started_ticks, ..pinstripe::process::own() }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Who opens a store, and what passes its steps.
+#[derive(Clone)]
+pub struct Who {
+    pub steps: Arc<dyn Steps>,
+    pub process: Option<Process>,
+}
+
+impl Who {
+    /// This process, which nothing disturbs.
+    pub fn own() -> Self {
+        Who { steps: Arc::new(NoWait), process: None }
+    }
+}
+
+/// Runs `work` as a process that is over afterwards.
+fn live<T>(steps: Arc<dyn Steps>, work: impl FnOnce(&Who) -> T) -> T {
+    let life = Life::begin();
+    work(&Who { steps, process: Some(life.process()) })
+}
+
+/// Runs `work` to the end that was drawn; says whether that end came before its own.
+pub fn under<T>(end: End, work: impl FnOnce(&Who) -> T) -> (T, bool) {
+    let (End::Killed(steps) | End::PowerCut(steps, _)) = end else {
+        return (work(&Who::own()), false);
+    };
+    let power = Arc::new(PowerCut::new(steps));
+    let done = live(Arc::clone(&power) as Arc<dyn Steps>, work);
+    (done, cut_off(end, &power))
+}
+
+/// Runs `work` as a process that leaves nothing behind but what a fault made it leave.
+pub fn mortal<T>(work: impl FnOnce(&Who) -> T) -> T {
+    live(Arc::new(NoWait), work)
+}
+
+/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the first.
+pub fn at_once<A: Send, B: Send>(
+    end: End,
+    first: impl FnOnce(&Who) -> A + Send,
+    second: impl FnOnce(&Who) -> B + Send,
+) -> ((A, bool), (B, bool)) {
+    let (steps, is_shared) = match end {
+        End::Whole => (u64::MAX, false),
+        End::Killed(steps) => (steps, false),
+        End::PowerCut(steps, _) => (steps, true),
+    };
+    let power = Arc::new(PowerCut::new(steps));
+    let cutting: Arc<dyn Steps> =
+        if end == End::Whole { Arc::new(NoWait) } else { Arc::clone(&power) as Arc<dyn Steps> };
+    let others: Arc<dyn Steps> = if is_shared { Arc::clone(&cutting) } else { Arc::new(NoWait) };
+    let (a, b) = std::thread::scope(|scope| {
+        let second = scope.spawn(|| live(others, second));
+        let a = live(cutting, first);
+        (a, second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let cut = cut_off(end, &power);
+    ((a, cut), (b, cut && is_shared))
+}
+
+/// What is left on the disks when it was cut off; whether it was.
+fn cut_off(end: End, power: &PowerCut) -> bool {
+    let cut = power.is_off();
+    if let End::PowerCut(_, seed) = end
+        && cut
+    {
+        power.after_power_cut(seed).unwrap();
+    }
+    cut
+}
