@@ -12,6 +12,7 @@
 mod mark;
 mod roots;
 mod settle;
+mod survey;
 mod tidy;
 mod usage;
 
@@ -20,18 +21,18 @@ use std::time::Duration;
 
 use roots::{Seen, at_work};
 pub use settle::fence;
+use survey::{Pick, Survey, with_rows};
 
 use crate::clock;
 use crate::error::{Error, Kind, Result};
-use crate::format::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX, Step, reaping_name};
+use crate::format::gc::{Lists, Step, reaping_name};
 use crate::format::session::{Session, Work};
 use crate::id::{CondemnationId, SessionId, SetId, random};
-use crate::member::Room;
 use crate::monitor::Monitor;
-use crate::pipeline::backup::{Leaving, repack};
+use crate::pipeline::backup::repack;
 use crate::pipeline::limits::Limits;
 use crate::store::deletion::{Case, Cases, decide};
-use crate::store::index::{Index, standing_sets};
+
 use crate::store::objects::Reach;
 use crate::store::sessions::{self, OpenSession};
 use crate::store::{Store, deletion};
@@ -104,24 +105,6 @@ pub(super) fn retire(
 /// How long writers are waited for, unless somebody says otherwise.
 pub const WAIT: Duration = Duration::from_secs(60);
 
-/// Which packs go.
-enum Pick {
-    /// Those that nothing needs, and the worst until no more than this share is waste.
-    Waste(f64),
-    /// Exactly these.
-    These(HashSet<SetId>),
-}
-
-impl Pick {
-    /// Trees of forgotten snapshots that stay as they are.
-    fn spared(&self, seen: &Seen) -> Vec<mark::Root> {
-        match self {
-            Pick::Waste(_) => Vec::new(),
-            Pick::These(_) => seen.forgotten_trees(),
-        }
-    }
-}
-
 fn collect(store: &Store, options: &Options, pick: &Pick, monitor: &Monitor) -> Result<Outcome> {
     require_members(store)?;
     store.keys()?;
@@ -158,125 +141,6 @@ struct Collector<'a> {
     monitor: &'a Monitor,
     session: &'a OpenSession<'a>,
     case: CondemnationId,
-}
-
-/// What was found before anything is done.
-struct Survey<'a> {
-    index: Index<'a>,
-    seen: Seen,
-    /// Packs that others have condemned or deleted.
-    others: HashSet<SetId>,
-    plan: decide::Plan,
-    leaving: Vec<Leaving>,
-    /// Bytes to move, about.
-    moved_bytes: u64,
-    lists: Lists,
-    missing: u64,
-}
-
-/// Times that the index is read again because other writers merged it meanwhile.
-const INDEX_TRIES: usize = 8;
-
-/// Does `work` again as long as it failed because the index was merged meanwhile, or has a run that
-/// cannot be read and is done without from then on.
-fn with_rows<T>(
-    index: &Index<'_>,
-    mut work: impl FnMut(&crate::store::index::Rows<'_>) -> Result<T>,
-) -> Result<T> {
-    let mut tries = 0;
-    loop {
-        let rows = index.frozen();
-        let error = match work(&rows) {
-            Ok(done) => return Ok(done),
-            Err(error) => error,
-        };
-        index.refresh_packs()?;
-        if rows.are_current(index) {
-            index.leave_out_unreadable()?;
-        }
-        tries += 1;
-        if rows.are_current(index) || tries == INDEX_TRIES {
-            return Err(error);
-        }
-    }
-}
-
-impl<'a> Survey<'a> {
-    fn take(
-        store: &'a Store,
-        own: Option<SessionId>,
-        pick: &Pick,
-        options: &Options,
-        monitor: &'a Monitor,
-    ) -> Result<Self> {
-        let seen = Seen::read(store, own)?;
-        let others = deletion::load(store, Reach::Deletion)?.lost_to_others(None);
-        let trees = seen.trees()?;
-        let mut hopes = roots::interrupted(store, monitor);
-        hopes.extend(pick.spared(&seen));
-        // After the roots: what a snapshot needs was in the index before it.
-        let index = Index::load(store, monitor)?;
-        let threads = options.limits.workers;
-        let (plan, leaving, moved_bytes, missing) = with_rows(&index, |rows| {
-            let marked = mark::mark(store, &index, rows, &trees, &hopes, threads, monitor)?;
-            let usages = usage::count(rows, &marked.needed, &others)?;
-            let mut plan = match pick {
-                Pick::Waste(share) => usages.plan(*share),
-                Pick::These(sets) => usages.plan_of(sets),
-            };
-            plan.repack.truncate(PACKS_MAX / 2);
-            let leaving = usage::leaving(rows, &marked.needed, &plan.repack)?;
-            let moved_bytes = usages.live_bytes(&plan.repack);
-            Ok((plan, leaving, moved_bytes, marked.missing))
-        })?;
-        let mut packs: Vec<SetId> = plan.dead.iter().chain(&plan.repack).copied().collect();
-        if missing == 0 && store.absent().next().is_none() {
-            let is_picked = |set: &SetId| match pick {
-                Pick::Waste(_) => true,
-                Pick::These(sets) => sets.contains(set),
-            };
-            packs.extend(leftovers(store, &index)?.into_iter().filter(is_picked));
-        }
-        let mut snapshots = match pick {
-            Pick::Waste(_) => seen.doomed(),
-            Pick::These(_) => Vec::new(),
-        };
-        snapshots.truncate(SNAPSHOTS_MAX);
-        packs.truncate(PACKS_MAX);
-        packs.sort_unstable();
-        let lists = Lists { packs, snapshots, abandoned: Vec::new() };
-        Ok(Survey { index, seen, others, plan, leaving, moved_bytes, lists, missing })
-    }
-
-    fn outcome(&self, store: &Store) -> Outcome {
-        Outcome {
-            kept_snapshots: self.seen.roots.len() as u64,
-            deleted_snapshots: self.lists.snapshots.len() as u64,
-            deleted_packs: self.lists.packs.len() as u64,
-            deleted_bytes: bytes_of(store, &self.lists.packs),
-            repacked_packs: self.leaving.len() as u64,
-            kept_bytes: self.plan.kept_bytes,
-            waste_bytes: self.plan.waste_bytes,
-            missing_chunks: self.missing,
-            ..Outcome::default()
-        }
-    }
-}
-
-/// Sets on too few members to be packs that count, and that the index does not know: left by
-/// backups that were cut off while they sealed them.
-fn leftovers(store: &Store, index: &Index<'_>) -> Result<Vec<SetId>> {
-    let unreadable: HashSet<SetId> = index.unreadable().into_iter().collect();
-    let packs = index.packs();
-    let is_unknown = |set: &SetId| packs.find(set).is_none() && !unreadable.contains(set);
-    Ok(standing_sets(store, Room::Packs)?.into_keys().filter(is_unknown).collect())
-}
-
-/// Bytes that some packs take on the members that are there.
-fn bytes_of(store: &Store, packs: &[SetId]) -> u64 {
-    let wanted: HashSet<[u8; 16]> = packs.iter().map(|set| set.0).collect();
-    let listed = store.present().filter_map(|(_, member)| member.list(Room::Packs).ok()).flatten();
-    listed.filter(|(id, _)| wanted.contains(id)).map(|(_, bytes)| bytes).sum()
 }
 
 impl Collector<'_> {

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use super::Collector;
 use super::roots::{at_work, names};
-use super::{Collector, bytes_of};
+use super::survey::bytes_of;
 use crate::error::{Error, Kind, Result};
 use crate::format::gc::{Lists, Step};
 use crate::format::session::{Session, Work};
