@@ -35,6 +35,10 @@ pub struct Args {
     /// The directory that becomes this member; missing or empty
     #[arg(long, value_name = "DIR", requires = "member", value_hint = ValueHint::DirPath)]
     to: Option<PathBuf>,
+
+    /// Allow it on a disk that another member is on
+    #[arg(long, requires = "to")]
+    same_disk: bool,
 }
 
 const GAUGE: Gauge = Gauge {
@@ -59,7 +63,11 @@ impl Args {
         }
         let stored: u64 = members::run(&store)?.iter().map(|state| state.stored_bytes).sum();
         run.monitor.expect(stored, 0);
-        let options = repair::Options { replace: replace.clone(), limits: run.limits(&store) };
+        let options = repair::Options {
+            replace: replace.clone(),
+            same_disk: self.same_disk,
+            limits: run.limits(&store),
+        };
         let ticker = run.ticker(GAUGE);
         let outcome = repair::run(&mut store, &options, &run.monitor)?;
         drop(ticker);

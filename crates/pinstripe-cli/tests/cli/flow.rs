@@ -24,7 +24,7 @@ fn a_member_is_lost_and_everything_comes_back() {
     stand.tell("restore latest:{}/src --to back --verify --store m0");
     assert_same_tree(&stand.path("src"), &stand.path("back"));
     stand.tell("repair --store m0");
-    stand.tell("repair --member 1 --to m1-new --store m0");
+    stand.tell("repair --member 1 --to m1-new --same-disk --store m0");
     stand.tell("check --read-data --store m1-new");
     stand.tell("members --store m1-new");
     stand.assert("lost-member");

@@ -71,7 +71,7 @@ fn every_verb_speaks_json_when_it_fails() {
         ("restore latest --to out --store m0", 11, "not_found"),
         ("check --store missing", 11, "not_found"),
         ("members --store src", 11, "not_found"),
-        ("repair --member 7 --to new --store m0", 2, "usage"),
+        ("repair --member 7 --to new --same-disk --store m0", 2, "usage"),
         ("completions bash", 2, "usage"),
         ("man", 2, "usage"),
         ("restore latest", 2, "usage"),

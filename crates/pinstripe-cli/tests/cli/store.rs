@@ -59,7 +59,8 @@ fn repair_refuses_what_would_do_harm() {
     assert_eq!(stand.tell("repair --member 1 --to new --store m0").code, 14);
     assert_eq!(stand.tell("repair --member 9 --to new --store m0").code, 2);
     fs::remove_dir_all(stand.path("m1")).unwrap();
-    assert_eq!(stand.tell("repair --member 1 --to src --store m0").code, 14);
+    assert_eq!(stand.tell("repair --member 1 --to new --store m0").code, 14);
+    assert_eq!(stand.tell("repair --member 1 --to src --same-disk --store m0").code, 14);
     stand.assert("repair-refused");
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::check::judge;
+use super::member::refuse_disk;
 use super::mender::{Done, Mender};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Encryption;
@@ -25,6 +26,8 @@ use crate::stripe::{Part, SetReader};
 pub struct Options {
     /// Rebuild this member into this directory, which must be missing or empty.
     pub replace: Option<(usize, PathBuf)>,
+    /// Allow that this directory is on the disk of another member.
+    pub same_disk: bool,
     /// Threads.
     pub limits: Limits,
 }
@@ -60,7 +63,7 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     let claim = store.claim()?;
     store.sweep(monitor);
     if let Some((number, place)) = &options.replace {
-        outcome.replaced_by = Some(seat_replacement(store, *number, place)?);
+        outcome.replaced_by = Some(seat_replacement(store, *number, place, options.same_disk)?);
     }
     small_objects(store, monitor, &mut outcome)?;
     store.remove_stale_keys()?;
@@ -80,7 +83,12 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
 }
 
 /// Puts a new, empty member on a seat.
-fn seat_replacement(store: &mut Store, number: usize, place: &Path) -> Result<usize> {
+fn seat_replacement(
+    store: &mut Store,
+    number: usize,
+    place: &Path,
+    same_disk: bool,
+) -> Result<usize> {
     let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
         return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
             .advice("list the members with: pinstripe members"));
@@ -89,6 +97,9 @@ fn seat_replacement(store: &mut Store, number: usize, place: &Path) -> Result<us
         return Err(Error::new(Kind::Refused, format!("member {number} is there"))
             .at(&seat.place)
             .advice("repair without --member mends what is damaged on it; to replace it, detach it first"));
+    }
+    if !same_disk {
+        refuse_disk(store, place, Some(number))?;
     }
     store.join(place)
 }

@@ -324,7 +324,7 @@ fn a_member_lost_whole_is_rebuilt_into_an_empty_directory() {
             // Into another place, of which the labels of all others then know.
             let to = site.path(&format!("new-{member}"));
             let replace = Some((member, to.clone()));
-            let options = ops::repair::Options { replace, limits: limits() };
+            let options = ops::repair::Options { replace, limits: limits(), same_disk: true };
             let ledger = Ledger::new();
             let outcome = ops::repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
             ledger.assert_no_losses();
@@ -369,11 +369,11 @@ fn damage_in_a_short_row_is_found_beside_a_lost_member() {
     drop(store);
     fs::remove_dir_all(&site.members[3]).unwrap();
     let replace = Some((3, site.path("new")));
-    let options = ops::repair::Options { replace, limits: limits() };
+    let options = ops::repair::Options { replace, limits: limits(), same_disk: true };
     let first = ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
     assert!(first.repaired_extents > 0);
     // Nothing is left that could have been mended.
-    let options = ops::repair::Options { replace: None, limits: limits() };
+    let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
     let again = ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
     assert_eq!(again.repaired_extents, 0, "{first:?} {again:?}");
 }

@@ -297,7 +297,7 @@ fn rebalance_spreads_what_is_there_and_a_dry_run_only_says_so() {
     }
     pinstripe::ops::repair::run(
         &mut bench.site.store(),
-        &pinstripe::ops::repair::Options { replace: None, limits: limits() },
+        &pinstripe::ops::repair::Options { replace: None, limits: limits(), same_disk: true },
         &Ledger::new().monitor,
     )
     .unwrap();
@@ -471,7 +471,7 @@ fn only_one_process_moves_extents_at_a_time() {
         store.claim().err(),
         pinstripe::ops::repair::run(
             &mut store,
-            &pinstripe::ops::repair::Options { replace: None, limits: limits() },
+            &pinstripe::ops::repair::Options { replace: None, limits: limits(), same_disk: true },
             &Ledger::new().monitor,
         )
         .err(),

@@ -63,8 +63,11 @@ fn a_member_of_another_store_is_not_believed_and_not_touched() {
     backup(&store, &site.source(), &ledger).unwrap();
     assert_eq!(ledger.loss_at("m1").kind, Kind::WrongMember);
     repair(&mut store, &Ledger::new());
-    let options =
-        ops::repair::Options { replace: Some((1, site.members[1].clone())), limits: limits() };
+    let options = ops::repair::Options {
+        replace: Some((1, site.members[1].clone())),
+        same_disk: true,
+        limits: limits(),
+    };
     let refused = ops::repair::run(&mut store, &options, &Ledger::new().monitor).unwrap_err();
     assert_eq!(refused.kind(), Kind::Refused);
     let mut after = Default::default();
@@ -177,7 +180,7 @@ fn small_objects_of_a_newer_version_are_refused_and_left_alone() {
         unsupported(backup(&store, &site.source(), &Ledger::new()).unwrap_err().kind());
         let options = ops::check::Options { read_data: false, limits: limits() };
         unsupported(ops::check::run(&store, &options, &monitor).unwrap_err().kind());
-        let options = ops::repair::Options { replace: None, limits: limits() };
+        let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
         unsupported(ops::repair::run(&mut store, &options, &monitor).unwrap_err().kind());
         assert!(site.image() == aged, "a newer store was changed");
     }
@@ -222,7 +225,7 @@ fn stripe_sets_of_a_newer_version_are_refused_and_left_alone() {
         let outcome = check(&store, true, &ledger);
         let told = ledger.seen().iter().any(|seen| seen.kind == Kind::Unsupported);
         assert!(told && outcome.repairable + outcome.lost > 0, "{:#?}", ledger.seen());
-        let options = ops::repair::Options { replace: None, limits: limits() };
+        let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
         let refused = ops::repair::run(&mut store, &options, &Ledger::new().monitor).unwrap_err();
         assert_eq!(refused.kind(), Kind::Unsupported);
         assert!(site.image() == aged, "a newer store was changed");

@@ -410,7 +410,7 @@ pub fn check(store: &Store, read_data: bool, ledger: &Ledger) -> ops::check::Out
 }
 
 pub fn repair(store: &mut Store, ledger: &Ledger) -> ops::repair::Outcome {
-    let options = ops::repair::Options { replace: None, limits: limits() };
+    let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
     ops::repair::run(store, &options, &ledger.monitor).unwrap()
 }
 

@@ -50,8 +50,11 @@ impl World {
         let (done, cut) = under(end, |who| {
             let mut store = self.open("", who)?;
             let number = self.number(&store, member);
-            let options =
-                ops::repair::Options { replace: Some((number, place.clone())), limits: limits() };
+            let options = ops::repair::Options {
+                replace: Some((number, place.clone())),
+                same_disk: true,
+                limits: limits(),
+            };
             ops::repair::run(&mut store, &options, &Ledger::new().monitor)
         });
         self.untidy |= cut;
@@ -103,7 +106,7 @@ impl World {
 
     pub fn repair(&mut self, end: End) {
         let (done, cut) = under(end, |who| {
-            let options = ops::repair::Options { replace: None, limits: limits() };
+            let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
             ops::repair::run(&mut self.open("", who)?, &options, &Ledger::new().monitor)
         });
         self.untidy |= cut;

@@ -78,7 +78,9 @@ fn round(tool: &Pinstripe, work: &Path, number: usize) -> Result<Round> {
             0 => {
                 trees::warm(&tool.folder)?;
                 let mut command = tool.command("repair");
-                command.args(["--member", &lost.to_string(), "--to"]).arg(tool.member(lost));
+                command
+                    .args(["--same-disk", "--member", &lost.to_string(), "--to"])
+                    .arg(tool.member(lost));
                 command
             }
             _ => {

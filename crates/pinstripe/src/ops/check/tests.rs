@@ -49,5 +49,6 @@ fn a_pack_over_more_members_than_the_store_has_is_survived() {
     let monitor = Monitor::default();
     let outcome = run(&store, &Options { read_data: true, limits }, &monitor).unwrap();
     assert!(outcome.lost > 0, "{outcome:?}");
-    repair::run(&mut store, &repair::Options { replace: None, limits }, &monitor).unwrap();
+    repair::run(&mut store, &repair::Options { replace: None, same_disk: true, limits }, &monitor)
+        .unwrap();
 }

@@ -94,7 +94,11 @@ fn refuse_nesting(store: &Store, place: &Path) -> Result<()> {
 }
 
 /// Refuses a directory on the disk of a member that is there and does not leave for it.
-pub(super) fn refuse_disk(store: &Store, place: &Path, leaves: Option<usize>) -> Result<()> {
+pub(in crate::ops) fn refuse_disk(
+    store: &Store,
+    place: &Path,
+    leaves: Option<usize>,
+) -> Result<()> {
     let place = init::absolute(place)?;
     let stays = |(number, _): &(usize, &SharedMember)| {
         Some(*number) != leaves && store.seats[*number].place != place

@@ -17,6 +17,7 @@ mod replace;
 
 use std::collections::BTreeMap;
 
+pub(super) use add::refuse_disk;
 pub use add::{Added, add};
 pub use rebalance::{Rebalanced, Share, rebalance};
 pub use remove::{Removed, remove};
