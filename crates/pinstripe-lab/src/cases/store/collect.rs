@@ -98,9 +98,12 @@ fn round(settings: &Settings, sources: &Sources, alone_first: bool) -> Result<Ro
         rustix::fs::sync();
         let backup = child::start(&mut tool.back_up(&sources.new), &tool.logs, "gc-beside")?;
         let gc = child::start(&mut tool.command("gc"), &tool.logs, "gc");
-        // The backup is waited for whatever became of the other.
-        let backup = backup.finish();
-        let gc = gc.and_then(child::Running::finish)?;
+        // Each is waited for by itself, or the one that ends first would seem to take longer.
+        let (backup, gc) = std::thread::scope(|scope| {
+            let gc = scope.spawn(|| gc.and_then(child::Running::finish));
+            (backup.finish(), gc.join())
+        });
+        let gc = gc.map_err(|_| "the thread that waits for gc panicked")??;
         let backup = backup?;
         say("gc-beside", &backup);
         say("gc", &gc);
