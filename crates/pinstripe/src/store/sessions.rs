@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::gc::{GcObject, Step};
 use crate::format::session::{Process, Session, Work};
 use crate::id::{CondemnationId, SessionId, SnapshotId, random};
-use crate::member::{ExtentName, Room};
+use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
 
 use super::Store;
@@ -79,20 +79,39 @@ impl Drop for OpenSession<'_> {
     }
 }
 
-/// All sessions.
+/// All sessions. One of which no copy is sound counts only when so many members have it that its
+/// writer went on from there; else it was cut off while it was put or removed.
 ///
 /// # Errors
-/// As [`Store::objects`]; [`Kind::Corrupt`] when no copy of one is sound: what it stands on is
-/// not known then.
+/// As [`Store::objects`]; [`Kind::Corrupt`] when no copy of one that counts is sound: what it
+/// stands on is not known then.
 pub fn load(store: &Store, reach: Reach) -> Result<Vec<Session>> {
     let found = store.objects(Room::Sessions, reach, |id, bytes| read(store, id, bytes))?;
-    if let Some((name, error)) = found.unsound.into_iter().next() {
+    let mut unsound = found.unsound.into_iter();
+    if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
             "nobody knows what this writer stands on; when none is at work, remove this file from \
              all members",
         ));
     }
     Ok(found.sound.into_values().collect())
+}
+
+/// Names of sessions that nobody can read and nobody relies on.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn cut_off(store: &Store, reach: Reach) -> Result<Vec<ExtentName>> {
+    let found = store.objects(Room::Sessions, reach, |id, bytes| read(store, id, bytes))?;
+    let names = found.unsound.into_iter().map(|(name, _)| name);
+    Ok(names.filter(|name| is_cut_off(store, *name)).collect())
+}
+
+/// Whether fewer members have an object than its writer needed to go on, all being there to tell.
+fn is_cut_off(store: &Store, name: ExtentName) -> bool {
+    let has = |member: &SharedMember| !matches!(member.len(name), Err(error) if error.kind() == Kind::NotFound);
+    let holders = store.present().filter(|(_, member)| has(member)).count();
+    store.absent().next().is_none() && holders < store.least_members(Reach::Backup)
 }
 
 /// Reads one session.

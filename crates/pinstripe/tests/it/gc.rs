@@ -626,3 +626,30 @@ fn a_deletion_that_was_begun_ends_though_a_member_was_away() {
     }
     assert!(begun > 0, "of no use when nothing was begun");
 }
+
+#[test]
+fn a_damaged_session_that_was_cut_off_is_in_nobodys_way() {
+    let site = Site::new(3, 1);
+    let [(first, _), ..] = three(&site);
+    forget_one(&site.store(), &first);
+    let put = |members: usize| {
+        for member in &site.members[..members] {
+            let path = member.join(ExtentName::In(Room::Sessions, [9; 16]).path());
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, b"not a session").unwrap();
+        }
+    };
+    // On so many members it may be that of a backup at work.
+    put(2);
+    let error = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+    assert!(error.advice_text().unwrap().contains("remove this file"), "{error:?}");
+    let name = ExtentName::In(Room::Sessions, [9; 16]);
+    site.members.iter().for_each(|member| drop(fs::remove_file(member.join(name.path()))));
+    // Its writer did not come so far as to look at anything.
+    put(1);
+    let done = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap();
+    assert_eq!(done.deleted_snapshots, 1);
+    assert!(names(&site.store(), Room::Sessions).is_empty());
+    assert_whole(&site.store());
+}

@@ -138,6 +138,9 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
 /// Those of the members.
 pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
     let mut removed = 0;
+    for name in sessions::cut_off(gc.store, Reach::Deletion)? {
+        gc.store.delete_all(name)?;
+    }
     for session in ended(gc.store)? {
         if session.id != gc.session.session.id {
             gc.store.delete_all(sessions::name_of(session.id))?;
