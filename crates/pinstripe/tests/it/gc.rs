@@ -653,3 +653,30 @@ fn a_damaged_session_that_was_cut_off_is_in_nobodys_way() {
     assert!(names(&site.store(), Room::Sessions).is_empty());
     assert_whole(&site.store());
 }
+
+#[test]
+fn a_run_of_which_too_much_is_gone_keeps_no_tombstone() {
+    let site = Site::new(3, 1);
+    let [(first, _), (second, tree), _] = three(&site);
+    let store = site.store();
+    let runs = names(&store, Room::Index);
+    forget_one(&store, &first);
+    // As when the merge that replaced it was cut off: of each run the first member still has its
+    // part, and the others have nothing.
+    let kept: Vec<_> = runs
+        .iter()
+        .map(|id| site.members[0].join(ExtentName::In(Room::Index, *id).path()))
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    let last = site.members[2].join(ExtentName::In(Room::Index, *runs.first().unwrap()).path());
+    let more = (last.clone(), fs::read(last).unwrap());
+    collect(&store);
+    for (path, bytes) in kept.iter().chain([&more]) {
+        fs::write(path, bytes).unwrap();
+    }
+    collect_with(&site.store());
+    collect_with(&site.store());
+    assert!(names(&site.store(), Room::Gc).is_empty());
+    assert_whole(&site.store());
+    site.assert_restores(&site.store(), &second, &tree);
+}

@@ -64,9 +64,17 @@ fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
         // What a member that was away brought back of runs that were merged meanwhile.
         index.mend()?;
     }
-    for _ in 0..MERGE_TRIES {
-        // Those that were cut off while they were written are made whole on the way.
-        let Some(merge) = index.plan_forgetting().or_else(|| index.plan_loose()) else { break };
+    let mut tries = 0;
+    // Those that were cut off while they were written are made whole on the way.
+    while let Some(merge) = index.plan_forgetting().or_else(|| index.plan_loose()) {
+        if tries == MERGE_TRIES {
+            // It is no other writer then, but a run of which too much is gone.
+            if gc.store.absent().next().is_none() {
+                index.mend()?;
+            }
+            break;
+        }
+        tries += 1;
         match index.merge(merge, &|| false) {
             Ok(_) => {}
             // Only what is derived was not made smaller.
