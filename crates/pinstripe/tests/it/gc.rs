@@ -682,3 +682,21 @@ fn a_run_of_which_too_much_is_gone_keeps_no_tombstone() {
     assert_whole(&site.store());
     site.assert_restores(&site.store(), &second, &tree);
 }
+
+#[test]
+fn a_snapshot_that_one_member_has_is_kept_when_that_one_goes_away() {
+    let site = Site::new(4, 1);
+    let [(first, _), (second, tree), _] = three(&site);
+    forget_one(&site.store(), &first);
+    // As when its writer died while it committed.
+    let name = ExtentName::snapshot(second.id).path();
+    site.members[1..].iter().for_each(|member| fs::remove_file(member.join(&name)).unwrap());
+    collect(&site.store());
+    assert!(site.members.iter().all(|member| member.join(&name).exists()));
+    let (member, aside) = (&site.members[0], site.path("aside"));
+    fs::rename(member, &aside).unwrap();
+    let away = site.store_through(1);
+    gc::run(&away, &options(), &Ledger::new().monitor).unwrap();
+    fs::rename(&aside, member).unwrap();
+    site.assert_restores(&site.store(), &second, &tree);
+}

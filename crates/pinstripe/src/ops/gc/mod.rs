@@ -154,6 +154,7 @@ impl Collector<'_> {
             let advice = "they were lost before; run 'pinstripe check' to see what that hurts";
             monitor.warning("snapshots", error.advice(advice));
         }
+        settle::spread(store, &survey.seen.roots)?;
         survey.lists.abandoned = settle::abandoned(store)?;
         let mut outcome = survey.outcome(store);
         outcome.deleted_bytes = 0;

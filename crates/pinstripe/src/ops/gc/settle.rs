@@ -118,6 +118,31 @@ fn ended(store: &Store) -> Result<Vec<Session>> {
     Ok(sessions.into_iter().filter(is_ended).collect())
 }
 
+/// Puts each snapshot that stays on every member that lacks it. One whose writer died while it
+/// committed may stand on a single member; were that one away at the next gc, nobody would know of
+/// it, and what it needs would go.
+///
+/// # Errors
+/// Those of the members.
+pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> {
+    for name in roots.iter().map(|id| ExtentName::snapshot(*id)) {
+        let lacks = |member: &&SharedMember| matches!(member.len(name), Err(error) if error.kind() == Kind::NotFound);
+        let lacking: Vec<_> = store.present().map(|(_, member)| member).filter(lacks).collect();
+        if lacking.is_empty() {
+            continue;
+        }
+        let sound = |bytes: &[u8]| store.opener().snapshot(bytes).map(|_| bytes.to_vec());
+        let bytes = store.read_object(name, sound)?;
+        for member in lacking {
+            match member.put(name, &bytes) {
+                Err(error) if error.kind() == Kind::Exists => {}
+                put => put?,
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Snapshots that dead writers would have made, and that nobody here has: an absent member may.
 ///
 /// # Errors
