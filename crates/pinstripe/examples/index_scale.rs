@@ -125,7 +125,7 @@ fn ask(dir: &Path, chunks: u64) -> Result<()> {
     wanted.sort();
     let began = Instant::now();
     let mut found = 0;
-    index.frozen().find_many(&wanted, &mut |_, _, _| found += 1)?;
+    index.over_rows(|rows| rows.find_many(&wanted, &mut |_, _, _| found += 1))?;
     let each = began.elapsed().as_secs_f64() / wanted.len() as f64;
     println!(
         "a restore's plan, sorted: {found} of {} rows, {:.2} us each",

@@ -204,10 +204,14 @@ fn stored(store: &Store, index: &Index<'_>, monitor: &Monitor) -> Result<Stored>
         stored.packs += 1;
         stored.record_bytes += pack.bytes;
     }
-    index.frozen().for_each(&mut |_, _, place| {
-        stored.chunks += 1;
-        stored.raw_bytes += u64::from(place.raw_bytes);
-        Ok(())
+    (stored.chunks, stored.raw_bytes) = index.over_rows(|rows| {
+        let (mut chunks, mut raw_bytes) = (0, 0);
+        rows.for_each(&mut |_, _, place| {
+            chunks += 1;
+            raw_bytes += u64::from(place.raw_bytes);
+            Ok(())
+        })?;
+        Ok((chunks, raw_bytes))
     })?;
     for (_, member) in store.present() {
         for room in [Room::Packs, Room::Index] {

@@ -93,13 +93,8 @@ impl<'a> Publisher<'a> {
         self.write(&due)?;
         // Whatever this run may have relied on is in a run then, as well protected as its own.
         // Where another writer was first, what is left of it is looked at again.
-        for turn in 0..LOOSE_TRIES {
+        for _ in 0..LOOSE_TRIES {
             let Some(merge) = loose else { return Ok(()) };
-            if turn == LOOSE_TRIES / 2 {
-                // It is no other writer then: a run lost more than parity gives back, and its
-                // packs have to speak for themselves.
-                self.index.leave_out_unreadable()?;
-            }
             if self.index.merge(merge, &|| false)?.is_some() {
                 return Ok(());
             }

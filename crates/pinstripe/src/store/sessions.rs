@@ -97,6 +97,16 @@ pub fn load(store: &Store, reach: Reach) -> Result<Vec<Session>> {
     Ok(found.sound.into_values().collect())
 }
 
+/// Sessions whose process may run, but for this one's `own`.
+///
+/// # Errors
+/// As [`load`].
+pub fn at_work(store: &Store, own: Option<SessionId>, reach: Reach) -> Result<Vec<Session>> {
+    let process = store.process();
+    let runs = |it: &Session| Some(it.id) != own && !is_dead(it, &process);
+    Ok(load(store, reach)?.into_iter().filter(runs).collect())
+}
+
 /// Names of sessions that nobody can read and nobody relies on.
 ///
 /// # Errors

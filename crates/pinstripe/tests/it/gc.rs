@@ -23,7 +23,7 @@ use pinstripe::store::{Store, sessions};
 
 use crate::look::{Tree, look};
 use crate::support::{
-    Image, Ledger, NoWait, Site, assert_whole, backup, check, limits, noise, remove_tree,
+    Image, Ledger, NoWait, Site, assert_whole, backup, check, limits, noise, remove_tree, repair,
     small_tree,
 };
 
@@ -313,6 +313,83 @@ fn the_copy_that_stays_is_read_before_the_other_one_goes() {
     forget_one(&site.store(), &second);
     let _ = gc::run(&site.store(), &options(), &Ledger::new().monitor);
     site.assert_restores(&site.store(), &first, &tree);
+}
+
+#[test]
+fn a_pack_that_cannot_be_read_goes_when_its_copies_stand_elsewhere() {
+    let site = Site::new(3, 0);
+    let source = site.source();
+    fs::write(source.join("shared"), noise(7, 100_000)).unwrap();
+    let first = site.save();
+    let tree = look(&source);
+    let old = names(&site.store(), Room::Packs);
+    let hidden = hide(&site, &old);
+    site.save();
+    unhide(&site, hidden);
+    // Every chunk stands twice, and one copy of each lost an extent.
+    for set in &old {
+        let path = ExtentName::In(Room::Packs, *set).path();
+        fs::remove_file(site.members[0].join(path)).unwrap();
+    }
+    let done = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap();
+    assert_eq!((done.deleted_packs, done.missing_chunks), (old.len() as u64, 0));
+    let now = names(&site.store(), Room::Packs);
+    assert!(old.is_disjoint(&now), "{now:?}");
+    assert_whole(&site.store());
+    site.assert_restores(&site.store(), &first, &tree);
+}
+
+#[test]
+fn a_pack_that_cannot_be_read_goes_when_its_copies_are_moved() {
+    let site = Site::new(3, 0);
+    let source = site.source();
+    fs::write(source.join("shared"), noise(7, 100_000)).unwrap();
+    let first = site.save();
+    let old = names(&site.store(), Room::Packs);
+    let hidden = hide(&site, &old);
+    fs::write(source.join("more"), noise(8, 900_000)).unwrap();
+    let second = site.save();
+    fs::remove_file(source.join("more")).unwrap();
+    let (third, tree) = (site.save(), look(&source));
+    unhide(&site, hidden);
+    for set in &old {
+        let path = ExtentName::In(Room::Packs, *set).path();
+        fs::remove_file(site.members[0].join(path)).unwrap();
+    }
+    [first, second].iter().for_each(|snapshot| forget_one(&site.store(), snapshot));
+    let ledger = Ledger::new();
+    let options = gc::Options { max_waste: 0.0, ..options() };
+    let done = gc::run(&site.store(), &options, &ledger.monitor).unwrap();
+    ledger.assert_no_losses();
+    assert!(done.repacked_packs > 0, "{done:?}");
+    assert!(old.is_disjoint(&names(&site.store(), Room::Packs)));
+    assert_whole(&site.store());
+    site.assert_restores(&site.store(), &third, &tree);
+}
+
+#[test]
+fn a_pack_that_cannot_be_read_stays_when_its_copies_are_damaged() {
+    let site = Site::new(3, 0);
+    fs::write(site.source().join("shared"), noise(7, 100_000)).unwrap();
+    site.save();
+    let old = names(&site.store(), Room::Packs);
+    let hidden = hide(&site, &old);
+    site.save();
+    unhide(&site, hidden);
+    let new: Vec<_> = names(&site.store(), Room::Packs).difference(&old).copied().collect();
+    for (member, sets) in [(0, old.iter().copied().collect()), (1, new)] {
+        for set in sets {
+            let path = site.members[member].join(ExtentName::In(Room::Packs, set).path());
+            let is_old = old.contains(&set);
+            let mut bytes = fs::read(&path).unwrap();
+            let end = bytes.len().min(150_000);
+            bytes[4096..end].iter_mut().for_each(|byte| *byte ^= 0x5a);
+            if is_old { fs::remove_file(&path) } else { fs::write(&path, bytes) }.unwrap();
+        }
+    }
+    let _ = gc::run(&site.store(), &options(), &Ledger::new().monitor);
+    // The extents that it has still may be of use to somebody.
+    assert!(old.is_subset(&names(&site.store(), Room::Packs)));
 }
 
 type Hidden = Vec<(std::path::PathBuf, Vec<u8>)>;
@@ -679,6 +756,8 @@ fn a_run_of_which_too_much_is_gone_keeps_no_tombstone() {
     collect_with(&site.store());
     collect_with(&site.store());
     assert!(names(&site.store(), Room::Gc).is_empty());
+    // Runs that speak of what stays are not looked into.
+    repair(&mut site.store(), &Ledger::new());
     assert_whole(&site.store());
     site.assert_restores(&site.store(), &second, &tree);
 }

@@ -178,7 +178,8 @@ impl World {
         self.assert_listed(&store);
     }
 
-    pub fn collect(&mut self, waste: u64, end: End) {
+    /// Whether it ended well.
+    pub fn collect(&mut self, waste: u64, end: End) -> bool {
         self.written();
         self.expose(true);
         let ledger = Ledger::new();
@@ -189,6 +190,13 @@ impl World {
         if is_done {
             self.assert_freed(waste);
         }
+        is_done
+    }
+
+    /// As often as damage that was done to sessions and steps of deletion stops it.
+    fn collect_to_the_end(&mut self) {
+        let tries = if self.damaged { 8 } else { 1 };
+        let _ = (0..tries).any(|_| self.collect(0, End::Whole));
     }
 
     /// Finds a gc's failure right; whether it ended well.
@@ -227,7 +235,7 @@ impl World {
     /// Removes a damaged session or step of deletion from all members, as the error says.
     fn follow_advice(&self, error: &Error) -> bool {
         let is_asked = error.advice_text().is_some_and(|text| text.contains("remove this file"));
-        let Some(place) = error.place().filter(|_| is_asked && self.hurt_members() > 0) else {
+        let Some(place) = error.place().filter(|_| is_asked && self.damaged) else {
             return false;
         };
         for member in &self.site.members {
@@ -356,18 +364,18 @@ impl World {
     /// becomes small, then empty, and nothing of any deletion is left.
     pub fn purge(&mut self) {
         self.forget_by_rule(1, End::Whole);
-        self.collect(0, End::Whole);
+        self.collect_to_the_end();
         self.judge();
         // As long as one is absent, what it may bring back is remembered.
         if self.ghosts() > 0 {
             return;
         }
-        self.collect(0, End::Whole);
+        self.collect_to_the_end();
         let store = self.store();
         assert!(store.list(Room::Sessions).unwrap().is_empty());
         // Runs that speak of what is gone are merged first; a tombstone goes with the next gc.
         if !store.list(Room::Gc).unwrap().is_empty() {
-            self.collect(0, End::Whole);
+            self.collect_to_the_end();
         }
         assert!(store.list(Room::Gc).unwrap().is_empty());
         assert_whole(&store);
@@ -375,7 +383,7 @@ impl World {
             forget_named(&store, id).unwrap();
             self.set_wanted(id, Wanted::No);
         }
-        self.collect(0, End::Whole);
+        self.collect_to_the_end();
         for room in [Room::Packs, Room::Snapshots] {
             assert!(self.store().list(room).unwrap().is_empty(), "{room:?}");
         }

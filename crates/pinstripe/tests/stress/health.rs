@@ -83,6 +83,7 @@ impl World {
             return;
         }
         self.health[member].hurt = true;
+        self.damaged = true;
         let mut dice = Dice::new(seed);
         let mut files = std::collections::BTreeMap::new();
         read_files(&self.site.members[member], &mut files);

@@ -93,6 +93,8 @@ pub struct World {
     /// Whether something was cut off since the last repair, or leaves what repair cannot mend:
     /// check may then find leftovers, which no parity protects and no snapshot needs.
     pub untidy: bool,
+    /// Whether any file was damaged, ever.
+    pub damaged: bool,
     /// Whether a member left: sets that lacked a slot then may have no place for it, until gc lays
     /// them anew.
     pub shrunk: bool,
@@ -138,6 +140,7 @@ impl World {
             gone: Vec::new(),
             health: (0..members).map(|_| Health::sound()).collect(),
             untidy: false,
+            damaged: false,
             shrunk: false,
             made: 0,
             keys: vec![Key::first()],
@@ -169,7 +172,7 @@ impl World {
             Operation::Forget { snapshot, end } => self.forget(snapshot, end),
             Operation::ForgetByRule { last, end } => self.forget_by_rule(last, end),
             Operation::Undelete { snapshot, end } => self.undelete(snapshot, end),
-            Operation::Collect { waste, end } => self.collect(waste, end),
+            Operation::Collect { waste, end } => drop(self.collect(waste, end)),
             Operation::CollectBeside { partner, snapshot, waste, end, of_partner } => {
                 self.collect_beside(partner, snapshot, waste, end, of_partner);
             }

@@ -239,12 +239,15 @@ pub(super) fn lost_chunks(index: &Index<'_>, bad: &[BadPack]) -> Result<HashSet<
         let range = offset..offset + u64::from(bytes);
         bad.get(&pack).is_some_and(|ranges| ranges.iter().any(|lost| overlaps(lost, &range)))
     };
-    let mut in_bad = Vec::new();
-    index.frozen().for_each(&mut |_, id, place| {
-        if is_lost(place.record) {
-            in_bad.push(*id);
-        }
-        Ok(())
+    let in_bad = index.over_rows(|rows| {
+        let mut in_bad = Vec::new();
+        rows.for_each(&mut |_, id, place| {
+            if is_lost(place.record) {
+                in_bad.push(*id);
+            }
+            Ok(())
+        })?;
+        Ok(in_bad)
     })?;
     for id in in_bad {
         if index.places(&id)?.iter().all(|place| is_lost(place.record)) {

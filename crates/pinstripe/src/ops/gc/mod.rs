@@ -19,9 +19,9 @@ mod usage;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use roots::{Seen, at_work};
+use roots::Seen;
 pub use settle::fence;
-use survey::{Pick, Survey, with_rows};
+use survey::{Pick, Survey};
 
 use crate::clock;
 use crate::error::{Error, Kind, Result};
@@ -201,6 +201,10 @@ impl Collector<'_> {
         repack(self.store, &survey.index, &survey.leaving, limits, self.monitor)
     }
 
+    fn others_at_work(&self) -> Result<Vec<Session>> {
+        sessions::at_work(self.store, Some(self.session.session.id), Reach::Deletion)
+    }
+
     fn put(&self, step: Step) -> Result<()> {
         deletion::put(self.store, self.case, self.session.session.id, step, Reach::Deletion)
     }
@@ -240,7 +244,7 @@ impl Collector<'_> {
         let ours: HashSet<SetId> = survey.lists.packs.iter().copied().collect();
         let index = &survey.index;
         index.refresh_packs()?;
-        with_rows(index, |rows| {
+        index.over_rows(|rows| {
             let marked = mark::mark(self.store, index, rows, &trees, hopes, threads, self.monitor)?;
             usage::rescued(rows, &marked.needed, &ours, others)
         })
@@ -254,7 +258,7 @@ impl Collector<'_> {
             // In this order: answers, sessions, snapshots.
             let cases = deletion::load(self.store, Reach::Deletion)?;
             let answered = answered(&cases, self.case);
-            let now = at_work(self.store, Some(self.session.session.id))?;
+            let now = self.others_at_work()?;
             let asked = asked.get_or_insert_with(|| now.clone());
             asked.retain(|session| now.iter().any(|it| it.id == session.id));
             let names = roots::names(self.store)?;

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::mark::Root;
 use crate::error::{Error, Kind, Result};
-use crate::format::session::Session;
 use crate::format::snapshot::TreeRoot;
 use crate::id::{SessionId, SnapshotId};
 use crate::member::Room;
@@ -13,16 +12,6 @@ use crate::store::deletion::decide;
 use crate::store::forgotten::{self, Marks};
 use crate::store::objects::Reach;
 use crate::store::{Store, checkpoints, deletion, sessions, snapshots};
-
-/// Sessions of others whose process may run.
-///
-/// # Errors
-/// As [`sessions::load`].
-pub(super) fn at_work(store: &Store, own: Option<SessionId>) -> Result<Vec<Session>> {
-    let process = store.process();
-    let runs = |it: &Session| Some(it.id) != own && !sessions::is_dead(it, &process);
-    Ok(sessions::load(store, Reach::Deletion)?.into_iter().filter(runs).collect())
-}
 
 /// The names of all snapshots that there are or were: whatever a backup was for is done when its
 /// name is among them, or can be done no more.
@@ -51,9 +40,9 @@ impl Seen {
     /// # Errors
     /// As [`Store::objects`]; [`Kind::Locked`] without the key.
     pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
-        let mut sessions = at_work(store, own)?;
+        let mut sessions = sessions::at_work(store, own, Reach::Deletion)?;
         let marks = forgotten::load(store, Reach::Deletion)?;
-        sessions.extend(at_work(store, own)?);
+        sessions.extend(sessions::at_work(store, own, Reach::Deletion)?);
         let snapshots = snapshots(store)?;
         let ids = snapshots.keys().copied().collect();
         let roots = decide::roots(&marks, &sessions, &ids);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::Collector;
-use super::roots::{at_work, names};
+use super::roots::names;
 use super::survey::bytes_of;
 use crate::error::{Error, Kind, Result};
 use crate::format::gc::{Lists, Step};
@@ -27,7 +27,7 @@ pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     let own = gc.session.session.id;
     let cases = deletion::load(gc.store, Reach::Deletion)?;
     let working: BTreeSet<SessionId> =
-        at_work(gc.store, Some(own))?.into_iter().map(|session| session.id).collect();
+        gc.others_at_work()?.into_iter().map(|session| session.id).collect();
     let mut done = BTreeSet::new();
     for (id, case) in cases.0 {
         let is_left = case.condemned.is_some() || case.reaping.is_some() || !case.acks.is_empty();
@@ -65,7 +65,7 @@ pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) ->
     let mut go = Go::Wait;
     gc.wait(|| {
         // In this order: sessions, marks, the condemnation.
-        let sessions = at_work(gc.store, Some(gc.session.session.id))?;
+        let sessions = gc.others_at_work()?;
         let marks = forgotten::load(gc.store, Reach::Deletion)?;
         let stands = deletion::stands(gc.store, id)?;
         go = decide::last_look(lists, &sessions, &marks, stands);

@@ -11,7 +11,7 @@ use crate::member::Room;
 use crate::monitor::Monitor;
 use crate::pipeline::backup::Leaving;
 use crate::store::deletion::decide;
-use crate::store::index::{Index, Rows, standing_sets};
+use crate::store::index::{Index, standing_sets};
 use crate::store::objects::Reach;
 use crate::store::{Store, deletion};
 
@@ -47,33 +47,6 @@ pub(super) struct Survey<'a> {
     pub missing: u64,
 }
 
-/// Times that the index is read again because other writers merged it meanwhile.
-const INDEX_TRIES: usize = 8;
-
-/// Does `work` again as long as it failed because the index was merged meanwhile, or has a run that
-/// cannot be read and is done without from then on.
-pub(super) fn with_rows<T>(
-    index: &Index<'_>,
-    mut work: impl FnMut(&Rows<'_>) -> Result<T>,
-) -> Result<T> {
-    let mut tries = 0;
-    loop {
-        let rows = index.frozen();
-        let error = match work(&rows) {
-            Ok(done) => return Ok(done),
-            Err(error) => error,
-        };
-        index.refresh_packs()?;
-        if rows.are_current(index) {
-            index.leave_out_unreadable()?;
-        }
-        tries += 1;
-        if rows.are_current(index) || tries == INDEX_TRIES {
-            return Err(error);
-        }
-    }
-}
-
 impl<'a> Survey<'a> {
     pub fn take(
         store: &'a Store,
@@ -90,7 +63,7 @@ impl<'a> Survey<'a> {
         // After the roots: what a snapshot needs was in the index before it.
         let index = Index::load(store, monitor)?;
         let threads = options.limits.workers;
-        let (plan, leaving, moved_bytes, missing) = with_rows(&index, |rows| {
+        let (plan, leaving, moved_bytes, missing) = index.over_rows(|rows| {
             let marked = mark::mark(store, &index, rows, &trees, &hopes, threads, monitor)?;
             let usages = usage::count(rows, &marked.needed, &others)?;
             let mut plan = match pick {

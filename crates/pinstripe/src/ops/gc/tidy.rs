@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::roots::at_work;
 use super::settle::remove_ended;
 use super::{Collector, Outcome};
 use crate::error::{Kind, Result};
@@ -14,9 +13,9 @@ use crate::format::forgotten::Mark;
 use crate::format::gc::Lists;
 use crate::id::{CondemnationId, SetId};
 use crate::member::{ExtentName, Room};
+use crate::store::deletion;
 use crate::store::index::{Index, sets_spoken_of};
 use crate::store::objects::Reach;
-use crate::store::{Store, deletion};
 
 /// Times that merging is tried while other writers are first.
 const MERGE_TRIES: usize = 4;
@@ -60,39 +59,27 @@ fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
 /// Merges runs that speak of deleted packs, so that they speak of them no more.
 fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
     let index = Index::load(gc.store, gc.monitor)?;
-    if gc.store.absent().next().is_none() && has_unreadable_runs(gc.store)? {
-        // What a member that was away brought back of runs that were merged meanwhile.
-        index.mend()?;
-    }
-    let mut tries = 0;
-    // Those that were cut off while they were written are made whole on the way.
-    while let Some(merge) = index.plan_forgetting().or_else(|| index.plan_loose()) {
-        if tries == MERGE_TRIES {
-            // It is no other writer then, but a run of which too much is gone.
-            if gc.store.absent().next().is_none() {
-                index.mend()?;
-            }
-            break;
-        }
-        tries += 1;
+    for _ in 0..MERGE_TRIES {
+        // Those that were cut off while they were written are made whole on the way.
+        let Some(merge) = index.plan_forgetting().or_else(|| index.plan_loose()) else { break };
         match index.merge(merge, &|| false) {
             Ok(_) => {}
-            // Only what is derived was not made smaller.
-            Err(error) if error.kind() == Kind::NotFound => {}
+            // Too few members: what is derived stays larger than it need be.
+            Err(error) if error.kind() == Kind::TooManyLosses => break,
             Err(error) => return Err(error),
         }
         index.refresh_packs()?;
     }
+    if gc.store.absent().next().is_none() && index.has_unreadable_runs()? {
+        // What a member that was away brought back of runs that were merged meanwhile, say.
+        index.mend()?;
+    }
     index.remove_redundant()
-}
-
-fn has_unreadable_runs(store: &Store) -> Result<bool> {
-    Ok(sets_spoken_of(store)?.iter().any(|(_, packs)| packs.is_err()))
 }
 
 fn remove_tombstones(gc: &Collector<'_>, earlier: &BTreeSet<CondemnationId>) -> Result<()> {
     let store = gc.store;
-    let is_quiet = at_work(store, Some(gc.session.session.id))?.is_empty();
+    let is_quiet = gc.others_at_work()?.is_empty();
     if earlier.is_empty() || !is_quiet || store.absent().next().is_some() {
         return Ok(());
     }

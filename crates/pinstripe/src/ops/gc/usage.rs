@@ -3,7 +3,8 @@
 //! Invariants: a pack that others condemned counts as gone, but what only such packs have is
 //! condemned by nobody else; a pack without rows is never condemned, since nobody knows what is
 //! in it; a pack that is needed for nothing but has a copy of something needed is repacked, so
-//! that the other copy is read before this one goes.
+//! that the other copy is read before this one goes; one that cannot be read goes only if it has
+//! nothing but such copies.
 
 use std::collections::HashSet;
 
@@ -25,6 +26,7 @@ struct Held {
 
 /// All rows of one chunk, and whether it is needed.
 struct Chunk<'c> {
+    id: ChunkId,
     is_needed: bool,
     places: &'c [Place],
 }
@@ -47,7 +49,7 @@ fn for_each_chunk(
     let (mut places, mut is_needed): (Vec<Place>, bool) = (Vec::new(), false);
     rows.for_each(&mut |row, id, place| {
         if last != Some(*id) {
-            flush(&mut places, is_needed, show)?;
+            flush(last, &mut places, is_needed, show)?;
             (last, is_needed) = (Some(*id), false);
         }
         is_needed |= needed.has(row);
@@ -56,21 +58,20 @@ fn for_each_chunk(
         }
         Ok(())
     })?;
-    flush(&mut places, is_needed, show)
+    flush(last, &mut places, is_needed, show)
 }
 
 fn flush(
+    id: Option<ChunkId>,
     places: &mut Vec<Place>,
     is_needed: bool,
     show: &mut dyn FnMut(Chunk<'_>) -> Result<()>,
 ) -> Result<()> {
-    if places.is_empty() {
-        return Ok(());
-    }
+    let Some(id) = id.filter(|_| !places.is_empty()) else { return Ok(()) };
     // Two runs may speak of one pack.
     places.sort_unstable_by_key(|it| (it.record, it.raw_offset));
     places.dedup();
-    show(Chunk { is_needed, places })?;
+    show(Chunk { id, is_needed, places })?;
     places.clear();
     Ok(())
 }
@@ -108,9 +109,8 @@ pub(super) fn count(rows: &Rows<'_>, needed: &Bits, others: &HashSet<SetId>) -> 
     let mut usages = Usages { packs: Vec::new(), with_copies: HashSet::new() };
     for (number, held) in held.iter().enumerate() {
         let Some(pack) = rows.pack(number as u32) else { continue };
-        let is_kept = held.live_bytes > 0 || held.has_copies;
         let is_known = held.raw_bytes > 0 && pack.extents() > 0 && !others.contains(&pack.set);
-        if !is_known || (is_kept && !pack.is_readable()) {
+        if !is_known || (held.live_bytes > 0 && !pack.is_readable()) {
             continue;
         }
         let share = u128::from(pack.bytes) * u128::from(held.live_bytes);
@@ -204,14 +204,18 @@ impl Usages {
 /// # Errors
 /// When a page of the index cannot be read.
 pub(super) fn leaving(rows: &Rows<'_>, needed: &Bits, sets: &[SetId]) -> Result<Vec<Leaving>> {
-    let mut packs: Vec<_> = sets.iter().map(|&set| Leaving { set, needed: Vec::new() }).collect();
+    let leaving = |&set| Leaving { set, needed: Vec::new(), copies: Vec::new() };
+    let mut packs: Vec<Leaving> = sets.iter().map(leaving).collect();
     let by_set: std::collections::HashMap<_, _> = sets.iter().zip(0..).collect();
     for_each_chunk(rows, needed, &mut |chunk| {
         for place in chunk.places.iter().filter(|_| chunk.is_needed) {
-            let pack = rows.pack(place.record.pack).and_then(|pack| by_set.get(&pack.set));
-            if let Some(&number) = pack {
-                let leaving: &mut Leaving = &mut packs[number];
+            let Some(pack) = rows.pack(place.record.pack) else { continue };
+            let Some(&number) = by_set.get(&pack.set) else { continue };
+            let leaving: &mut Leaving = &mut packs[number];
+            if pack.is_readable() {
                 leaving.needed.push((place.record.offset as u32, place.raw_offset));
+            } else {
+                leaving.copies.push(chunk.id);
             }
         }
         Ok(())

@@ -11,9 +11,9 @@ use crate::id::SetId;
 use crate::member::{ExtentName, Room};
 use crate::monitor::Counter;
 use crate::ops::mender::{Done, Mender};
-use crate::store::Store;
-use crate::store::deletion;
 use crate::store::index::indexed_sets;
+use crate::store::objects::Reach;
+use crate::store::{Store, deletion, sessions};
 use crate::stripe::{Damage, Part, SetReader, Verification};
 
 /// One stripe set.
@@ -64,7 +64,8 @@ pub(super) fn survey(store: &Store, ledger: &Ledger<'_>) -> Result<Survey> {
     let item = |((set, room), (bytes, extents))| Item { set, room, bytes, extents };
     Ok(Survey {
         sets: found.into_iter().map(item).collect(),
-        writers: !store.list(Room::Sessions)?.is_empty(),
+        // What is not known is taken for a writer.
+        writers: sessions::at_work(store, None, Reach::Backup).map_or(true, |it| !it.is_empty()),
         indexed: indexed_sets(store)?.into_iter().collect(),
     })
 }

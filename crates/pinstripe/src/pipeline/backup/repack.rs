@@ -34,6 +34,8 @@ pub struct Leaving {
     /// Needed chunks: where the record begins in the pack, and the chunk in the record's raw
     /// bytes; ascending.
     pub needed: Vec<(u32, u32)>,
+    /// Needed chunks of a pack that cannot be read: copies of what stands elsewhere.
+    pub copies: Vec<ChunkId>,
 }
 
 /// Copies what is needed of `packs`, all of which the index has condemned, into new packs. Returns
@@ -70,9 +72,49 @@ pub fn repack(
             shared.abort.check()
         })?;
         publisher.publish()?;
+        confirm_copies(store, shared, packs, &spared)?;
         store.confirm_takers()?;
         Ok(spared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
     })
+}
+
+/// Reads the copies of what packs have that cannot be read, now that everything else was moved.
+fn confirm_copies(
+    store: &Store,
+    shared: &Ingest<'_>,
+    packs: &[Leaving],
+    spared: &Mutex<Vec<SetId>>,
+) -> Result<()> {
+    let reader = PackReader::new(store, shared.monitor);
+    let mut others = ChunkReader::new(&reader, shared.index);
+    shared.index.refresh()?;
+    for pack in packs {
+        for id in &pack.copies {
+            if !stands_elsewhere(shared.index, &mut others, id)? {
+                let what = format!("chunk {id} stands nowhere else");
+                spare(store, shared, spared, pack.set, Error::new(Kind::TooManyLosses, what))?;
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lets a pack stay of which something cannot be moved, and says why.
+fn spare(
+    store: &Store,
+    shared: &Ingest<'_>,
+    spared: &Mutex<Vec<SetId>>,
+    set: SetId,
+    error: Error,
+) -> Result<()> {
+    // Unless another gc was faster: what is needed of it stands elsewhere then.
+    if !deletion::going_packs(store)?.contains(&set) {
+        let place = ExtentName::pack(set).path();
+        shared.monitor.loss(place, error.advice("the pack stays; run 'pinstripe check'"));
+    }
+    spared.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(set);
+    Ok(())
 }
 
 /// One worker: takes the next pack until there is none.
@@ -100,12 +142,7 @@ fn work(
             return Ok(());
         }
         if let Err(Stuck(error)) = mover.pack(pack)? {
-            // Another gc was faster: what is needed of it stands elsewhere now.
-            if !deletion::going_packs(store)?.contains(&pack.set) {
-                let place = ExtentName::pack(pack.set).path();
-                shared.monitor.loss(place, error.advice("the pack stays; run 'pinstripe check'"));
-            }
-            spared.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(pack.set);
+            spare(store, shared, spared, pack.set, error)?;
         }
     }
     mover.data.flush()?;
@@ -128,6 +165,9 @@ struct Mover<'w> {
 impl Mover<'_> {
     /// Moves one pack. All of it is tried, also when something cannot be moved.
     fn pack(&mut self, leaving: &Leaving) -> Result<Result<(), Stuck>> {
+        if leaving.needed.is_empty() {
+            return Ok(Ok(()));
+        }
         let known = read_pack_index(self.store, leaving.set)
             .or_else(|_| pack_from_records(self.store, leaving.set).map(|(pack, _)| pack.index));
         let PackIndex { records, .. } = match known {
@@ -168,7 +208,7 @@ impl Mover<'_> {
             if !self.shared.claims.take(&row.id) {
                 continue;
             }
-            if self.stands_elsewhere(&row.id)? {
+            if stands_elsewhere(self.shared.index, &mut self.others, &row.id)? {
                 self.shared.claims.release(&row.id);
                 continue;
             }
@@ -204,15 +244,15 @@ impl Mover<'_> {
         }
         raw
     }
+}
 
-    /// Whether a sound copy stands in a pack that is not condemned.
-    fn stands_elsewhere(&mut self, id: &ChunkId) -> Result<bool> {
-        let list = self.shared.index.packs();
-        let stays = |number| list.get(number).is_some_and(|pack| !pack.is_condemned());
-        let places = self.shared.index.places(id)?;
-        let mut others = places.iter().filter(|place| stays(place.record.pack));
-        Ok(others.any(|place| self.others.read_at(id, place).is_ok()))
-    }
+/// Whether a sound copy stands in a pack that is not condemned.
+fn stands_elsewhere(index: &Index<'_>, others: &mut ChunkReader<'_>, id: &ChunkId) -> Result<bool> {
+    let list = index.packs();
+    let stays = |number| list.get(number).is_some_and(|pack| !pack.is_condemned());
+    let places = index.places(id)?;
+    let mut standing = places.iter().filter(|place| stays(place.record.pack));
+    Ok(standing.any(|place| others.read_at(id, place).is_ok()))
 }
 
 /// The chunks of a record that are needed, each with its place in the raw bytes.

@@ -209,8 +209,32 @@ impl Index<'_> {
         Ok(raced)
     }
 
-    /// The rows as they are now, which do not change while others write.
-    pub fn frozen(&self) -> Rows<'_> {
+    /// Does `work` over the rows as they are now, which do not change while others write; again as
+    /// long as it failed because other writers merged the runs meanwhile, or because one of them
+    /// cannot be read and is done without from then on.
+    ///
+    /// # Errors
+    /// Those of `work` that have another cause; those of the members.
+    pub fn over_rows<T>(&self, mut work: impl FnMut(&Rows<'_>) -> Result<T>) -> Result<T> {
+        let mut tries = 0;
+        loop {
+            let rows = self.frozen();
+            let error = match work(&rows) {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            self.refresh_packs()?;
+            if rows.are_current(self) {
+                self.leave_out_unreadable(&rows.view.runs)?;
+            }
+            tries += 1;
+            if rows.are_current(self) || tries == ATTEMPTS_MAX {
+                return Err(error);
+            }
+        }
+    }
+
+    pub(super) fn frozen(&self) -> Rows<'_> {
         Rows { view: self.view(), pages: self.pages() }
     }
 }
@@ -232,7 +256,7 @@ impl Rows<'_> {
 
     /// Whether `index` still asks every run that these rows are read from: when another writer has
     /// merged one away, they cannot be read any more.
-    pub fn are_current(&self, index: &Index<'_>) -> bool {
+    fn are_current(&self, index: &Index<'_>) -> bool {
         self.view.runs.iter().all(|run| index.has_run(run.set))
     }
 
@@ -245,7 +269,7 @@ impl Rows<'_> {
     /// cost one read per page.
     ///
     /// # Errors
-    /// When a page cannot be read: load the index again and begin anew.
+    /// When a page cannot be read.
     pub fn find_many(
         &self,
         ids: &[ChunkId],

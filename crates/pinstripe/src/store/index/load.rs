@@ -169,6 +169,8 @@ impl Index<'_> {
             self.take_packs(&mut view, &extents, &mut troubles);
         }
         self.learn_reaped(&view)?;
+        let is_reaped = |set: &SetId| self.marks(|marks| marks.reaped.contains(set));
+        view.loose.retain(|loose| loose.run.is_some() || !loose.sets.iter().all(is_reaped));
         drop_redundant(&mut view);
         for Trouble { name, set, error } in troubles {
             if self.marks(|marks| marks.bad.insert(set)) {

@@ -10,9 +10,10 @@ use crate::store::{Store, deletion};
 use super::Index;
 use super::load::sets_spoken_of;
 use super::merge::Merge;
+use super::run::Run;
 
 /// What was done to the runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mended {
     /// Runs that were written.
     pub written: u64,
@@ -35,8 +36,8 @@ pub fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
 
 impl Index<'_> {
     /// Reads every run to its end; writes one for packs that no sound run speaks of and in the
-    /// place of those that speak of packs that are gone; removes runs that cannot be read. Not
-    /// so runs of a newer version, nor what an absent member may have.
+    /// place of those that speak of packs that are gone or that a member lacks its part of; removes
+    /// runs that cannot be read. Not so runs of a newer version, nor what an absent member may have.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for a run of a newer version; those of the members.
@@ -47,11 +48,14 @@ impl Index<'_> {
                 Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
                     return Err(error);
                 }
-                Err(_) => bad.push(run),
-                Ok(_) => {}
+                Ok(_) if !self.marks(|marks| marks.bad.contains(&run)) => {}
+                _ => bad.push(run),
             }
         }
-        bad.extend(self.read_to_the_end()?);
+        bad.extend(self.leave_out_unreadable(&self.view().runs)?);
+        // First: when the merge has forgotten packs that are gone, a run that still speaks of them
+        // is redundant no more.
+        self.remove_redundant()?;
         let mut merge = self.plan_mending();
         if !bad.is_empty() {
             // What the bad ones said of packs that are gone is forgotten with them: whoever relies
@@ -60,47 +64,55 @@ impl Index<'_> {
         }
         let mut written = 0;
         if !merge.is_empty() {
-            written = u64::from(self.merge(merge, &|| false)?.is_some());
+            written = match self.merge(merge, &|| false) {
+                Ok(run) => u64::from(run.is_some()),
+                // Nothing can be written now, so what cannot be read stays for the next time.
+                Err(error) if error.kind() == Kind::TooManyLosses => return Ok(Mended::default()),
+                Err(error) => return Err(error),
+            };
         }
         self.remove_runs(bad.iter().copied())?;
         self.remove_redundant()?;
         Ok(Mended { written, removed: bad.len() as u64 })
     }
 
-    /// Leaves out every run that has a page which cannot be read; its packs are asked themselves.
+    /// Whether there is a run that cannot be read, as far as it was looked at.
     ///
     /// # Errors
-    /// Those of the members.
-    pub fn leave_out_unreadable(&self) -> Result<()> {
-        self.read_to_the_end().map(drop)
+    /// When a member that is present cannot be listed.
+    pub fn has_unreadable_runs(&self) -> Result<bool> {
+        let is_bad = |set: &SetId| self.marks(|marks| marks.bad.contains(set));
+        let runs = sets_spoken_of(self.store)?;
+        Ok(runs.iter().any(|(set, packs)| packs.is_err() || is_bad(set)))
     }
 
-    /// Reads every page; returns the runs that have one that cannot be read, which are left out.
-    fn read_to_the_end(&self) -> Result<Vec<SetId>> {
+    /// Reads every page of some runs; returns those that have one that cannot be read, which are
+    /// left out: their packs are asked themselves.
+    pub(super) fn leave_out_unreadable(&self, runs: &[Arc<Run>]) -> Result<Vec<SetId>> {
         let mut bad = Vec::new();
-        loop {
-            let view = self.view();
-            let failed = view.runs.iter().find_map(|run| {
-                let mut cursor = run.cursor(self.store.opener());
-                loop {
-                    match cursor.next() {
-                        Ok(Some(_)) => {}
-                        Ok(None) => return None,
-                        Err(error) => return Some((run.set, error)),
-                    }
+        for run in runs {
+            let mut cursor = run.cursor(self.store.opener());
+            let read = loop {
+                match cursor.next() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break Ok(()),
+                    Err(error) => break Err(error),
                 }
-            });
-            let Some((run, error)) = failed else { return Ok(bad) };
-            self.leave_out(run, error)?;
-            bad.push(run);
+            };
+            if let Err(error) = read {
+                self.leave_out(run.set, error)?;
+                bad.push(run.set);
+            }
         }
+        Ok(bad)
     }
 
     fn plan_mending(&self) -> Merge {
         let view = self.view();
         let all_present = self.store.absent().next().is_none();
         let is_gone = |number: u32| view.packs.get(number).is_some_and(|p| p.extents() == 0);
-        let runs = view.runs.iter().filter(|run| all_present && run.numbers().any(is_gone));
+        let is_stale = |run: &Run| all_present && run.numbers().any(is_gone);
+        let runs = view.runs.iter().filter(|run| is_stale(run) || self.is_thin(run));
         Merge {
             loose: view.loose.clone(),
             runs: runs.map(Arc::clone).collect(),

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::index_run::{Row, RunPack};
 use crate::id::SetId;
 use crate::member::ExtentName;
@@ -31,6 +31,7 @@ const LOWEST_ROWS: u64 = 4096;
 const LOOK_ROWS: u64 = 4096;
 
 /// Parts to be merged.
+#[derive(Default)]
 pub struct Merge {
     pub(super) loose: Vec<Arc<Loose>>,
     pub(super) runs: Vec<Arc<Run>>,
@@ -70,17 +71,17 @@ impl Index<'_> {
     /// member loses its part. Brings runs of the first format into this one, too.
     pub fn plan_loose(&self) -> Option<Merge> {
         let view = self.view();
-        let present = self.store.present().count();
-        let is_thin = |run: &&Arc<Run>| {
-            self.extents_of(ExtentName::index(run.set)) < run.members().min(present)
-        };
-        let runs: Vec<_> = view.runs.iter().filter(is_thin).map(Arc::clone).collect();
+        let thin = view.runs.iter().filter(|run| self.is_thin(run));
+        let runs: Vec<_> = thin.map(Arc::clone).collect();
         let loose = view.loose.clone();
-        (!runs.is_empty() || !loose.is_empty()).then_some(Merge {
-            loose,
-            runs,
-            remember: Vec::new(),
-        })
+        let merge = Merge { loose, runs, ..Merge::default() };
+        (!merge.is_empty()).then_some(merge)
+    }
+
+    /// Whether a member that is present lacks its part of a run.
+    pub(super) fn is_thin(&self, run: &Run) -> bool {
+        let present = self.store.present().count();
+        self.extents_of(ExtentName::index(run.set)) < run.members().min(present)
     }
 
     /// Runs that are to be merged now, if there are any.
@@ -89,7 +90,8 @@ impl Index<'_> {
         let rows: Vec<u64> = view.runs.iter().map(|run| run.rows).collect();
         let runs: Vec<_> =
             choose(&rows).into_iter().map(|run| Arc::clone(&view.runs[run])).collect();
-        (!runs.is_empty()).then_some(Merge { loose: Vec::new(), runs, remember: Vec::new() })
+        let merge = Merge { runs, ..Merge::default() };
+        (!merge.is_empty()).then_some(merge)
     }
 
     /// Runs that speak of packs which deletion took: merged, they speak of them no more.
@@ -105,21 +107,24 @@ impl Index<'_> {
         };
         let runs: Vec<_> =
             view.runs.iter().filter(|_| all_present).filter(speaks).map(Arc::clone).collect();
-        (!runs.is_empty()).then_some(Merge { loose: Vec::new(), runs, remember: Vec::new() })
+        let merge = Merge { runs, ..Merge::default() };
+        (!merge.is_empty()).then_some(merge)
     }
 
     /// All parts, to be merged into one run: forgets all packs that are gone.
     pub fn plan_full_merge(&self) -> Option<Merge> {
         let view = self.view();
         let (loose, runs) = (view.loose.clone(), view.runs.clone());
-        (loose.len() + runs.len() > 0).then_some(Merge { loose, runs, remember: Vec::new() })
+        let merge = Merge { loose, runs, ..Merge::default() };
+        (!merge.is_empty()).then_some(merge)
     }
 
-    /// Merges; `None` when it was not wanted any more or another writer was first, and when
-    /// nothing was left to be written.
+    /// Merges; `None` when it was not wanted any more, when nothing was left to be written, and
+    /// when one of the runs cannot be read, because another writer was first or too much of it is
+    /// gone: that one is left out from then on, and what its packs say is to be planned anew.
     ///
     /// # Errors
-    /// Those of the members.
+    /// Those of the members; [`Kind::TooManyLosses`] when there are too few for a run.
     pub fn merge(&self, merge: Merge, is_over: &dyn Fn() -> bool) -> Result<Option<SetId>> {
         let view = self.view();
         let packs = self.packs_of(&view, &merge);
@@ -133,13 +138,10 @@ impl Index<'_> {
         let set = match written {
             Ok(set) => set,
             Err(_) if is_over() => return Ok(None),
-            // Another writer merged one of these runs and removes it, member by member: what is
-            // left of it meanwhile reads as one that lost too much.
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::TooManyLosses) => {
-                self.gather(true)?;
-                return Ok(None);
+            Err(error) => {
+                let is_unreadable = !self.leave_out_unreadable(&merge.runs)?.is_empty();
+                return if is_unreadable { Ok(None) } else { Err(error) };
             }
-            Err(error) => return Err(error),
         };
         let replaced = merge.runs.iter().map(|run| run.set);
         self.remove_runs(replaced.chain(merge.loose.iter().filter_map(|loose| loose.run)))?;
@@ -177,7 +179,7 @@ impl Index<'_> {
             }
             seen += 1;
             if seen % LOOK_ROWS == 0 && is_over() {
-                return Err(crate::error::Error::new(Kind::Busy, "the merge is not wanted now"));
+                return Err(Error::new(Kind::Busy, "the merge is not wanted now"));
             }
         }
         writer.finish(packs).map(drop)

@@ -16,7 +16,9 @@ use crate::ops::init;
 use crate::seal::Sealer;
 use crate::stripe::{SetWriter, StripSink};
 
-/// A store over four members that seals nothing.
+mod damage;
+
+/// A store that seals nothing.
 struct Site {
     _around: tempfile::TempDir,
     store: Store,
@@ -40,8 +42,12 @@ fn set(number: u8) -> SetId {
 
 impl Site {
     fn new() -> Self {
+        Site::over(4)
+    }
+
+    fn over(members: usize) -> Self {
         let around = tempfile::tempdir().unwrap();
-        let members: Vec<_> = (0..4).map(|n| around.path().join(format!("m{n}"))).collect();
+        let members: Vec<_> = (0..members).map(|n| around.path().join(format!("m{n}"))).collect();
         let place = members[0].clone();
         init::run(&init::Options {
             members,
@@ -220,79 +226,6 @@ fn a_run_of_the_first_format_is_read_and_replaced() {
     assert!(!site.runs().contains(&set(9)));
     assert_finds(&index, 0..200);
     assert!(index.plan_loose().is_none());
-}
-
-#[test]
-fn a_run_damaged_beyond_parity_costs_nothing() {
-    let (site, monitor) = (Site::new(), Monitor::default());
-    let packs = [site.pack(set(1), 0..2000)];
-    let run = site.run(&packs);
-    let index = site.index(&monitor);
-    site.spoil(ExtentName::index(run), 0..4096);
-    assert_finds(&index, 0..2000);
-    assert_eq!(monitor.get(crate::monitor::Counter::Warnings), 1);
-    assert!(!index.has_run(run));
-    // Repair writes it anew, and remembers that something may have been forgotten.
-    let mended = site.index(&monitor).mend().unwrap();
-    assert_eq!(mended, Mended { written: 1, removed: 1 });
-    let index = site.index(&monitor);
-    assert_eq!((index.parts(), site.runs().contains(&run)), ((1, 0), false));
-    assert_ne!(index.losses_mark(), 0);
-    assert_finds(&index, 0..2000);
-    assert_eq!(index.mend().unwrap(), Mended { written: 0, removed: 0 });
-}
-
-/// As another writer's run is while its members take it one by one, or give it up.
-#[test]
-fn a_run_on_its_way_is_passed_over_in_silence_and_looked_at_again() {
-    let site = Site::new();
-    let run = ExtentName::index(site.run(&[site.pack(set(1), 0..100)]));
-    let paths: Vec<_> = site.store.present().map(|(_, m)| m.place().join(run.path())).collect();
-    let whole: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
-    // Two members have nothing of it, and what the others have is not enough whatever row it is.
-    let shortest = whole.iter().map(Vec::len).min().unwrap();
-    site.spoil(run, 0..shortest - HEADER_BYTES);
-    for path in &paths[..2] {
-        fs::rename(path, path.with_extension("away")).unwrap();
-    }
-    let monitor = Monitor::default();
-    let index = site.index(&monitor);
-    assert_eq!(index.parts(), (0, 1));
-    assert_finds(&index, 0..100);
-    for path in &paths[..2] {
-        fs::rename(path.with_extension("away"), path).unwrap();
-    }
-    paths.iter().zip(whole).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
-    index.refresh().unwrap();
-    assert_eq!(index.parts(), (1, 0));
-    assert_finds(&index, 0..100);
-    assert_eq!(monitor.get(crate::monitor::Counter::Warnings), 0);
-}
-
-#[test]
-fn a_pack_whose_index_is_gone_is_read_record_by_record() {
-    let (site, monitor) = (Site::new(), Monitor::default());
-    let pack = site.pack(set(1), 0..1500);
-    let end = pack.index.records.last().map(|r| r.offset + u64::from(r.bytes)).unwrap();
-    // A row that lies within the index, damaged on all members.
-    let row = (end / (3 * 4096) + 1) as usize * 4096;
-    site.spoil(ExtentName::pack(set(1)), row..row + 64);
-    assert!(read_pack_index(&site.store, set(1)).is_err());
-    let (found, passed_over) = pack_from_records(&site.store, set(1)).unwrap();
-    assert_eq!((found.index.records.len(), passed_over), (150, 0));
-    assert_eq!(found, pack);
-    assert_finds(&site.index(&monitor), 0..1500);
-}
-
-#[test]
-fn records_beside_a_damaged_one_are_found() {
-    let site = Site::new();
-    let pack = site.pack(set(1), 0..1500);
-    site.spoil(ExtentName::pack(set(1)), 4096..4200);
-    let (found, passed_over) = pack_from_records(&site.store, set(1)).unwrap();
-    let lost = pack.index.records.len() - found.index.records.len();
-    assert!(lost > 0 && lost <= 8 && passed_over > 0, "{lost} records, {passed_over} bytes");
-    assert!(found.index.records.iter().all(|record| pack.index.records.contains(record)));
 }
 
 #[test]
