@@ -19,8 +19,6 @@ use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::TreeRoot;
-use crate::format::tree::PAGE_MAX_BYTES;
-use crate::pipeline::limits::TREE_RECORD_RAW_BYTES;
 use crate::pipeline::pack::ToPacker;
 use crate::store::tree::TreeWriter;
 
@@ -70,11 +68,9 @@ impl<'a> Assembler<'a> {
         records: Sender<ToPacker>,
         checkpoints: Option<Checkpoints<'a>>,
     ) -> Result<Self> {
-        let room = TREE_RECORD_RAW_BYTES + 2 * PAGE_MAX_BYTES;
-        let full = TREE_RECORD_RAW_BYTES;
         Ok(Assembler {
             shared,
-            record: RecordBuilder::new(shared, RecordKind::Tree, full, room, records)?,
+            record: RecordBuilder::of_kind(shared, RecordKind::Tree, records)?,
             tree: TreeWriter::new(),
             waiting: BTreeMap::new(),
             next: 0,

@@ -3,22 +3,15 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread::{Scope, ScopedJoinHandle};
-
-use crossbeam_channel::{Sender, bounded};
 
 use super::checkpoint::SealCall;
-use super::record::RecordBuilder;
 use super::shared::{Ingest, cutting};
 use crate::dedup::Claims;
 use crate::error::Result;
-use crate::format::record::RecordKind;
-use crate::format::tree::PAGE_MAX_BYTES;
 use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
-use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, RECORD_RAW_BYTES, TREE_RECORD_RAW_BYTES};
-use crate::pipeline::pack::{self, ToPacker};
+use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS};
 use crate::pipeline::publish::Publisher;
 use crate::pipeline::spare::Spare;
 use crate::source;
@@ -65,34 +58,4 @@ pub(super) fn lay<T>(
             Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
         work(&shared, &publisher)
     })
-}
-
-/// A packer thread that is to be joined for its result, and its queue.
-pub(super) fn packer<'scope>(
-    stages: &'scope Scope<'scope, '_>,
-    shared: &'scope Ingest<'_>,
-    publisher: &'scope Publisher<'_>,
-    limits: Limits,
-) -> (Sender<ToPacker>, ScopedJoinHandle<'scope, Result<()>>) {
-    let (records, queue) = bounded::<ToPacker>(limits.records_queued);
-    let packer = stages.spawn(move || {
-        let packed = pack::run(&queue, publisher, shared.records);
-        // A packer that stops early must not stop those who feed it.
-        queue.iter().for_each(drop);
-        packed
-    });
-    (records, packer)
-}
-
-/// A builder of records of one kind, as long as they are in every backup.
-pub(super) fn builder<'w>(
-    shared: &'w Ingest<'w>,
-    kind: RecordKind,
-    records: Sender<ToPacker>,
-) -> Result<RecordBuilder<'w>> {
-    let full = match kind {
-        RecordKind::Tree => TREE_RECORD_RAW_BYTES,
-        _ => RECORD_RAW_BYTES,
-    };
-    RecordBuilder::new(shared, kind, full, full + 2 * PAGE_MAX_BYTES, records)
 }

@@ -6,8 +6,10 @@ use super::shared::Ingest;
 use crate::codec::Encoder;
 use crate::error::Result;
 use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
+use crate::format::tree::PAGE_MAX_BYTES;
 use crate::id::ChunkId;
 use crate::monitor::Counter;
+use crate::pipeline::limits::{RECORD_RAW_BYTES, TREE_RECORD_RAW_BYTES};
 use crate::pipeline::pack::{FinishedRecord, SealTicket, ToPacker};
 
 /// Fills records with new chunks and hands them on, compressed.
@@ -44,6 +46,22 @@ impl<'a> RecordBuilder<'a> {
             encoder: Encoder::new(shared.codec)?,
             records,
         })
+    }
+
+    /// A builder of records as they are in every backup, for chunks that come one by one.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_kind(
+        shared: &'a Ingest<'a>,
+        kind: RecordKind,
+        records: Sender<ToPacker>,
+    ) -> Result<Self> {
+        let full_bytes = match kind {
+            RecordKind::Tree => TREE_RECORD_RAW_BYTES,
+            _ => RECORD_RAW_BYTES,
+        };
+        RecordBuilder::new(shared, kind, full_bytes, full_bytes + 2 * PAGE_MAX_BYTES, records)
     }
 
     /// A buffer of `bytes` bytes behind the chunks of the record being filled, for a chunk that

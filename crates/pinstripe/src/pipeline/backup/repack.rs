@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::Sender;
 
-use super::lay::{builder, lay, packer};
+use super::lay::lay;
 use super::record::RecordBuilder;
 use super::shared::Ingest;
+use super::{joined, packer};
 use crate::codec::Decoder;
 use crate::error::{Error, Kind, Result};
 use crate::format::pack_index::{IndexedRecord, PackIndex};
@@ -53,8 +54,8 @@ pub fn repack(
     lay(store, index, limits, monitor, |shared, publisher| {
         let (next, spared) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         std::thread::scope(|stages| {
-            let (data, data_packer) = packer(stages, shared, publisher, limits);
-            let (tree, tree_packer) = packer(stages, shared, publisher, limits);
+            let (data, data_packer) = packer(stages, shared, publisher, limits.records_queued);
+            let (tree, tree_packer) = packer(stages, shared, publisher, limits.records_queued);
             for _ in 0..limits.workers.min(packs.len()) {
                 let (data, tree) = (data.clone(), tree.clone());
                 let (next, spared) = (&next, &spared);
@@ -66,9 +67,8 @@ pub fn repack(
                 });
             }
             drop((data, tree));
-            for packer in [data_packer, tree_packer] {
-                packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            }
+            joined(data_packer);
+            joined(tree_packer);
             shared.abort.check()
         })?;
         publisher.publish()?;
@@ -134,8 +134,8 @@ fn work(
         packs: &reader,
         others: ChunkReader::new(&reader, shared.index),
         decoder: Decoder::new(),
-        data: builder(shared, RecordKind::Data, data)?,
-        tree: builder(shared, RecordKind::Tree, tree)?,
+        data: RecordBuilder::of_kind(shared, RecordKind::Data, data)?,
+        tree: RecordBuilder::of_kind(shared, RecordKind::Tree, tree)?,
     };
     while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
         if shared.abort.is_raised() {

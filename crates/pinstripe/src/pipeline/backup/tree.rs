@@ -7,8 +7,10 @@
 use crossbeam_channel::bounded;
 
 use super::beside;
-use super::lay::{builder, lay, packer};
+use super::lay::lay;
+use super::record::RecordBuilder;
 use super::shared::Ingest;
+use super::{joined, packer};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::record::RecordKind;
@@ -61,8 +63,8 @@ fn pages(
     fill: &mut dyn FnMut(&mut Entry) -> bool,
 ) -> Result<TreeRoot> {
     std::thread::scope(|stages| {
-        let (records, packer) = packer(stages, shared, publisher, limits);
-        let mut record = builder(shared, RecordKind::Tree, records)?;
+        let (records, packer) = packer(stages, shared, publisher, limits.records_queued);
+        let mut record = RecordBuilder::of_kind(shared, RecordKind::Tree, records)?;
         let mut tree = TreeWriter::new();
         let mut entry = Entry::default();
         while !shared.abort.is_raised() && fill(&mut entry) {
@@ -71,8 +73,8 @@ fn pages(
         let root = tree.finish(&mut |bytes| Ok(record.add(&bytes)?.id))?;
         record.flush()?;
         drop(record);
+        joined(packer);
         shared.abort.check()?;
-        packer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(root)
     })
 }
