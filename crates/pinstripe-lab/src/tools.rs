@@ -21,8 +21,14 @@ pub const PARITY: usize = 1;
 pub trait Tool {
     /// Throws the store away and makes an empty one.
     fn make_empty(&self) -> Result<()>;
+    /// A verb on the store, with what opens it.
+    fn command(&self, verb: &str) -> Command;
     /// The command that backs up `source` to the store.
-    fn back_up(&self, source: &Path) -> Command;
+    fn back_up(&self, source: &Path) -> Command {
+        let mut command = self.command("backup");
+        command.arg(source);
+        command
+    }
     /// The command that restores the latest backup below `to`, under its full path.
     fn restore(&self, to: &Path) -> Command;
     /// Bytes in all files of the store.
@@ -63,14 +69,6 @@ impl Restic {
     pub fn with_compression(self, compression: &str) -> Restic {
         Restic { compression: compression.to_owned(), ..self }
     }
-
-    fn command(&self, verb: &str) -> Command {
-        let mut command = Command::new(&self.program);
-        command.env("RESTIC_PASSWORD", "lab").env("RESTIC_CACHE_DIR", self.folder.join("cache"));
-        command.env("RESTIC_REPOSITORY", self.folder.join("repository"));
-        command.args([verb, "--quiet", "--compression", &self.compression]);
-        command
-    }
 }
 
 impl Tool for Restic {
@@ -79,9 +77,11 @@ impl Tool for Restic {
         child::run(&mut self.command("init"), &self.logs, "restic-init").map(drop)
     }
 
-    fn back_up(&self, source: &Path) -> Command {
-        let mut command = self.command("backup");
-        command.arg(source);
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("RESTIC_PASSWORD", "lab").env("RESTIC_CACHE_DIR", self.folder.join("cache"));
+        command.env("RESTIC_REPOSITORY", self.folder.join("repository"));
+        command.args([verb, "--quiet", "--compression", &self.compression]);
         command
     }
 
@@ -143,19 +143,6 @@ impl Pinstripe {
         self.folder.join(number.to_string())
     }
 
-    /// A verb on the store, with what opens it.
-    pub fn command(&self, verb: &str) -> Command {
-        let mut command = Command::new(&self.program);
-        // Whoever measures may have a store and a configuration of their own.
-        command.env("PINSTRIPE_CONFIG", "/dev/null");
-        command.env("PINSTRIPE_STORE", self.member(0)).args([verb, "--json"]);
-        match self.key {
-            Key::Password => command.env("PINSTRIPE_PASSWORD", "lab"),
-            Key::File => command.arg("--key-file").arg(self.folder.with_extension("key")),
-        };
-        command
-    }
-
     /// Whether it has a verb.
     pub fn knows(&self, verb: &str) -> bool {
         let asked = Command::new(&self.program).args([verb, "--help"]).output();
@@ -214,9 +201,15 @@ impl Tool for Pinstripe {
         child::run(&mut command, &self.logs, "pinstripe-init").map(drop)
     }
 
-    fn back_up(&self, source: &Path) -> Command {
-        let mut command = self.command("backup");
-        command.arg(source);
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        // Whoever measures may have a store and a configuration of their own.
+        command.env("PINSTRIPE_CONFIG", "/dev/null");
+        command.env("PINSTRIPE_STORE", self.member(0)).args([verb, "--json"]);
+        match self.key {
+            Key::Password => command.env("PINSTRIPE_PASSWORD", "lab"),
+            Key::File => command.arg("--key-file").arg(self.folder.with_extension("key")),
+        };
         command
     }
 

@@ -2,6 +2,7 @@
 //! public interfaces that users have, and returns tables.
 
 mod backup;
+mod bench;
 mod catalog;
 mod codec;
 mod parity;
@@ -79,6 +80,12 @@ fn pairs<'a>(args: &'a [String], known: &[&str]) -> Result<Vec<(&'a str, &'a str
         pairs.push((name.as_str(), value.as_str()));
     }
     Ok(pairs)
+}
+
+/// Reads how many of something.
+fn count(name: &str, value: &str) -> Result<u64> {
+    let count = value.parse().ok().filter(|count: &u64| *count > 0);
+    count.ok_or_else(|| format!("{name}: '{value}' is no number above 0"))
 }
 
 #[cfg(test)]

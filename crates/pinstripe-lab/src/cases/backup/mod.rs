@@ -16,6 +16,7 @@ use std::process::Command;
 
 use pinstripe::units::{GIB, format_count, parse_size};
 
+use super::bench::{Bench, absolute};
 use super::pairs;
 use crate::Result;
 use crate::child::{self, Cost};
@@ -59,11 +60,11 @@ impl Phase {
 pub fn run(args: &[String]) -> Result<Vec<Table>> {
     let settings = Settings::read(args)?;
     let mut contest = Contest::prepare(&settings)?;
-    for round in 0..settings.rounds {
+    for round in 0..settings.bench.rounds {
         contest.tree_round(round)?;
     }
-    let image = image::make(&settings.work, settings.image_bytes)?;
-    for round in 0..settings.rounds {
+    let image = image::make(&settings.bench.work, settings.image_bytes)?;
+    for round in 0..settings.bench.rounds {
         contest.image_round(round, &image)?;
     }
     contest.clear()?;
@@ -76,49 +77,26 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
 }
 
 struct Settings {
+    bench: Bench,
     source: Option<PathBuf>,
-    work: PathBuf,
-    rounds: usize,
     image_bytes: u64,
-    restic: PathBuf,
-    pinstripe: PathBuf,
 }
 
 impl Settings {
     fn read(args: &[String]) -> Result<Settings> {
-        let here = std::env::current_exe().map_err(|error| format!("who am I: {error}"))?;
-        let beside = here.parent().unwrap_or(Path::new("."));
-        let mut settings = Settings {
-            source: None,
-            // target/lab, beside target/release: a disk, where the temporary directory may be memory.
-            work: beside.parent().unwrap_or(beside).join("lab"),
-            rounds: 3,
-            image_bytes: 4 * GIB,
-            restic: PathBuf::from("restic"),
-            pinstripe: beside.join("pinstripe"),
-        };
+        let mut settings = Settings { bench: Bench::new()?, source: None, image_bytes: 4 * GIB };
         let known = ["--source", "--work", "--rounds", "--image-size", "--restic", "--pinstripe"];
         for (name, value) in pairs(args, &known)? {
             match name {
                 "--source" => settings.source = Some(absolute(value)?),
-                "--work" => settings.work = absolute(value)?,
-                "--rounds" => {
-                    let rounds = value.parse().ok().filter(|rounds| *rounds > 0);
-                    settings.rounds = rounds.ok_or(format!("'{value}' is no number of rounds"))?;
-                }
                 "--image-size" => {
                     settings.image_bytes = parse_size(value).map_err(|error| error.to_string())?;
                 }
-                "--restic" => settings.restic = PathBuf::from(value),
-                _ => settings.pinstripe = PathBuf::from(value),
+                _ => settings.bench.set(name, value)?,
             }
         }
         Ok(settings)
     }
-}
-
-fn absolute(path: &str) -> Result<PathBuf> {
-    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
 }
 
 /// Both tools, the tree, and what was measured so far.
@@ -139,12 +117,12 @@ type Costs = BTreeMap<(Phase, &'static str), Vec<Cost>>;
 
 impl Contest {
     fn prepare(settings: &Settings) -> Result<Contest> {
-        let work = settings.work.clone();
+        let work = settings.bench.work.clone();
         fs::create_dir_all(work.join("logs"))
             .map_err(|error| format!("cannot make {}: {error}", work.display()))?;
         // The tools first, so that a missing one is told before a tree is unpacked.
-        let restic = Restic::find(&settings.restic, &work)?;
-        let pinstripe = Pinstripe::find(&settings.pinstripe, &work)?;
+        let restic = settings.bench.restic()?;
+        let pinstripe = settings.bench.pinstripe()?;
         let source = match &settings.source {
             Some(source) => source.clone(),
             None => unpack(&work)?,
@@ -353,7 +331,7 @@ mod tests {
             Settings::read(&args).map(|settings| settings.image_bytes)
         };
         assert_eq!(read("--image-size 64M --rounds 1").unwrap(), 64 << 20);
-        assert!(read("--rounds 0").unwrap_err().contains("number of rounds"));
+        assert!(read("--rounds 0").unwrap_err().contains("--rounds: '0'"));
         assert!(read("--image-size big").unwrap_err().contains("big"));
     }
 }

@@ -37,11 +37,11 @@ struct Sources {
 }
 
 pub fn measure(settings: &Settings) -> Result<Table> {
-    if !settings.pinstripe()?.knows("gc") {
+    if !settings.bench.pinstripe()?.knows("gc") {
         return Ok(figures(TITLE, "This pinstripe has no verb gc.".to_owned()));
     }
     let tree = |seed, bytes, shared_eighths| {
-        make_tree(&settings.work, Recipe { seed, bytes, shared_eighths })
+        make_tree(&settings.bench.work, Recipe { seed, bytes, shared_eighths })
     };
     let garbage_bytes = settings.bytes / GARBAGE_SHARE;
     let sources = Sources {
@@ -49,17 +49,17 @@ pub fn measure(settings: &Settings) -> Result<Table> {
         kept: tree(201, garbage_bytes, 1)?,
         new: tree(100, settings.bytes, 0)?,
     };
-    let rounds = (0..settings.rounds)
+    let rounds = (0..settings.bench.rounds)
         .map(|number| round(settings, &sources, number % 2 == 0))
         .collect::<Result<Vec<_>>>()?;
-    trees::remove(&settings.pinstripe()?.folder)?;
+    trees::remove(&settings.bench.pinstripe()?.folder)?;
     let note = format!(
         "A store with two snapshots of {} each, an eighth of the files the same; one is forgotten. \
          Then {} that is new is backed up, alone or with 'pinstripe gc' beside it from its beginning, \
          in turns, {} rounds, a new store in each run.",
         format_size(garbage_bytes),
         format_size(settings.bytes),
-        settings.rounds,
+        settings.bench.rounds,
     );
     let mut table = figures(TITLE, note);
     let mut row = |what: &str, value: &dyn Fn(&Round) -> f64, decimals, target| {
@@ -81,7 +81,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
 }
 
 fn round(settings: &Settings, sources: &Sources, alone_first: bool) -> Result<Round> {
-    let tool = settings.pinstripe()?.with_key_file();
+    let tool = settings.bench.pinstripe()?.with_key_file();
     let (mut alone, mut beside) = (None, None);
     for is_alone in [alone_first, !alone_first] {
         tool.make_empty()?;

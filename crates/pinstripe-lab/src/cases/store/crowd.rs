@@ -37,7 +37,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
          rounds). A chunk has raced when another process had stored it too by the time that this one \
          wrote its index run.",
         format_size(settings.bytes / WRITERS),
-        settings.rounds,
+        settings.bench.rounds,
     );
     let mut table = figures(&format!("{WRITERS} backups at once on one store"), note);
     for (shared_eighths, common) in SHARED_EIGHTHS {
@@ -56,17 +56,17 @@ pub fn measure(settings: &Settings) -> Result<Table> {
         row("chunks that raced", &|it| it.raced_chunks, 0, Target::None);
         row("MB stored more than by one process", &|it| it.raced_bytes / 1e6, 1, Target::None);
     }
-    trees::remove(&settings.pinstripe()?.folder)?;
+    trees::remove(&settings.bench.pinstripe()?.folder)?;
     Ok(table)
 }
 
 fn rounds(settings: &Settings, shared_eighths: u64) -> Result<Vec<Round>> {
     let tree = |seed| {
         let bytes = settings.bytes / WRITERS;
-        make_tree(&settings.work, Recipe { seed, bytes, shared_eighths })
+        make_tree(&settings.bench.work, Recipe { seed, bytes, shared_eighths })
     };
     let sources: Vec<PathBuf> = (0..WRITERS).map(tree).collect::<Result<_>>()?;
-    (0..settings.rounds).map(|number| round(settings, &sources, number % 2 == 0)).collect()
+    (0..settings.bench.rounds).map(|number| round(settings, &sources, number % 2 == 0)).collect()
 }
 
 fn round(settings: &Settings, sources: &[PathBuf], one_first: bool) -> Result<Round> {
@@ -84,7 +84,7 @@ fn round(settings: &Settings, sources: &[PathBuf], one_first: bool) -> Result<Ro
 
 /// One process does all; its cost, and the bytes on the members.
 fn alone(settings: &Settings, sources: &[PathBuf]) -> Result<(Cost, f64)> {
-    let tool = settings.pinstripe()?.with_key_file();
+    let tool = settings.bench.pinstripe()?.with_key_file();
     tool.make_empty()?;
     sources.iter().try_for_each(|source| trees::warm(source))?;
     let mut command = tool.command("backup");
@@ -96,7 +96,7 @@ fn alone(settings: &Settings, sources: &[PathBuf]) -> Result<(Cost, f64)> {
 /// A process for each tree; what all cost together, the bytes on the members, and the chunks that
 /// more than one of them stored.
 fn at_once(settings: &Settings, sources: &[PathBuf]) -> Result<(Cost, f64, f64)> {
-    let tool = settings.pinstripe()?.with_key_file();
+    let tool = settings.bench.pinstripe()?.with_key_file();
     tool.make_empty()?;
     sources.iter().try_for_each(|source| trees::warm(source))?;
     rustix::fs::sync();

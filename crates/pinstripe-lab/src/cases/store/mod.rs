@@ -12,16 +12,16 @@ mod rebuild;
 mod seal;
 mod small;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use pinstripe::units::{GIB, parse_size};
 
-use super::pairs;
+use super::bench::Bench;
+use super::{count, pairs};
 use crate::Result;
 use crate::child::{self, Cost};
 use crate::table::Table;
-use crate::tools::{Pinstripe, Restic};
 
 /// What it measures, and its arguments.
 pub const ABOUT: &str = "many writers, small files, sealing, a lost member, gc: --work DIR (20 GB free), \
@@ -50,67 +50,36 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
 }
 
 struct Settings {
-    work: PathBuf,
+    bench: Bench,
     only: Option<&'static str>,
-    rounds: usize,
     files: u64,
     bytes: u64,
-    restic: PathBuf,
-    pinstripe: PathBuf,
 }
 
 impl Settings {
     fn read(args: &[String]) -> Result<Settings> {
-        let here = std::env::current_exe().map_err(|error| format!("who am I: {error}"))?;
-        let beside = here.parent().unwrap_or(Path::new("."));
-        let mut settings = Settings {
-            // target/lab, beside target/release: a disk, where the temporary directory may be memory.
-            work: beside.parent().unwrap_or(beside).join("lab"),
-            only: None,
-            rounds: 3,
-            files: 1_000_000,
-            bytes: 2 * GIB,
-            restic: PathBuf::from("restic"),
-            pinstripe: beside.join("pinstripe"),
-        };
+        let mut settings =
+            Settings { bench: Bench::new()?, only: None, files: 1_000_000, bytes: 2 * GIB };
         let known =
             ["--work", "--only", "--rounds", "--files", "--size", "--restic", "--pinstripe"];
         for (name, value) in pairs(args, &known)? {
-            let count = || {
-                let count = value.parse().ok().filter(|count: &u64| *count > 0);
-                count.ok_or_else(|| format!("{name}: '{value}' is no number above 0"))
-            };
             match name {
-                "--work" => {
-                    settings.work =
-                        std::path::absolute(value).map_err(|error| format!("{value}: {error}"))?;
-                }
                 "--only" => {
                     let part = PARTS.iter().find(|part| part.name == value);
                     let names: Vec<_> = PARTS.iter().map(|part| part.name).collect();
                     let advice = || format!("--only '{value}' is not one of {}", names.join(", "));
                     settings.only = Some(part.ok_or_else(advice)?.name);
                 }
-                "--rounds" => settings.rounds = count()? as usize,
-                "--files" => settings.files = count()?,
+                "--files" => settings.files = count(name, value)?,
                 "--size" => {
                     let bytes = parse_size(value).map_err(|error| error.to_string())?;
                     settings.bytes = Some(bytes).filter(|bytes| *bytes > 0).ok_or("--size is 0")?;
                 }
-                "--restic" => settings.restic = PathBuf::from(value),
-                _ => settings.pinstripe = PathBuf::from(value),
+                _ => settings.bench.set(name, value)?,
             }
         }
-        settings.work.push("store");
+        settings.bench.work.push("store");
         Ok(settings)
-    }
-
-    fn pinstripe(&self) -> Result<Pinstripe> {
-        Pinstripe::find(&self.pinstripe, &self.work)
-    }
-
-    fn restic(&self) -> Result<Restic> {
-        Restic::find(&self.restic, &self.work)
     }
 }
 

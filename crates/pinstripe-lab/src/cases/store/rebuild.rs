@@ -34,13 +34,13 @@ impl Round {
 
 pub fn measure(settings: &Settings) -> Result<Table> {
     let recipe = Recipe { seed: 100, bytes: settings.bytes, shared_eighths: 0 };
-    let source = make_tree(&settings.work, recipe)?;
-    let tool = settings.pinstripe()?.with_key_file().with_codec("raw");
+    let source = make_tree(&settings.bench.work, recipe)?;
+    let tool = settings.bench.pinstripe()?.with_key_file().with_codec("raw");
     let mut rounds = Vec::new();
-    for number in 0..settings.rounds {
+    for number in 0..settings.bench.rounds {
         tool.make_empty()?;
         timed(tool.back_up(&source), &tool.logs, "rebuild-backup")?;
-        rounds.push(round(&tool, &settings.work, number)?);
+        rounds.push(round(&tool, &settings.bench.work, number)?);
     }
     trees::remove(&tool.folder)?;
     let bytes = rounds.first().map_or(0.0, |round| round.bytes);
@@ -50,7 +50,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
          of a file of the same length. All on one disk, what is read in the page cache for both, \
          in turns, {} rounds.",
         format_size(bytes as u64),
-        settings.rounds,
+        settings.bench.rounds,
     );
     let mut table = figures("Rebuilding a lost member", note);
     let mut row = |what: &str, value: &dyn Fn(&Round) -> f64, decimals, target| {

@@ -21,15 +21,15 @@ type Round = [(Cost, f64); 2];
 
 pub fn measure(settings: &Settings) -> Result<Table> {
     let recipe = Recipe { seed: 100, bytes: settings.bytes, shared_eighths: 0 };
-    let source = make_tree(&settings.work, recipe)?;
+    let source = make_tree(&settings.bench.work, recipe)?;
     let note = format!(
         "{} of files that have nothing in common, three bytes of words to one of noise, each backed \
          up into an empty store; CPU is user and system time of the whole process, opening by \
          password and (of pinstripe: {MEMBERS} members, parity {PARITY}) parity included; {}; page \
          cache warm; medians of {} rounds in turns. Ratio: pinstripe / restic.",
         format_size(settings.bytes),
-        settings.restic()?.version,
-        settings.rounds,
+        settings.bench.restic()?.version,
+        settings.bench.rounds,
     );
     let columns = [
         ("restic's compression", Align::Left),
@@ -52,7 +52,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
         pairs.insert(1, ("auto", &default));
     }
     for (theirs, ours) in pairs {
-        let rounds = (0..settings.rounds)
+        let rounds = (0..settings.bench.rounds)
             .map(|number| round(settings, &source, [theirs, ours], number % 2))
             .collect::<Result<Vec<_>>>()?;
         let megabytes = settings.bytes as f64 / 1e6;
@@ -87,8 +87,8 @@ fn round(
     [theirs, ours]: [&str; 2],
     first: usize,
 ) -> Result<Round> {
-    let restic = settings.restic()?.with_compression(theirs);
-    let pinstripe = settings.pinstripe()?.with_codec(ours);
+    let restic = settings.bench.restic()?.with_compression(theirs);
+    let pinstripe = settings.bench.pinstripe()?.with_codec(ours);
     let tools: [(&dyn Tool, &str); 2] = [(&restic, theirs), (&pinstripe, ours)];
     let mut found = [None, None];
     for which in [first, 1 - first] {

@@ -23,11 +23,11 @@ const MEMORY_MIB: f64 = 300.0;
 type Costs = Vec<[Cost; 2]>;
 
 pub fn measure(settings: &Settings) -> Result<Table> {
-    let source = make_small_files(&settings.work, settings.files, FILE_BYTES)?;
-    let (restic, pinstripe) = (settings.restic()?, settings.pinstripe()?);
+    let source = make_small_files(&settings.bench.work, settings.files, FILE_BYTES)?;
+    let (restic, pinstripe) = (settings.bench.restic()?, settings.bench.pinstripe()?);
     let tools: [&dyn Tool; 2] = [&restic, &pinstripe];
     let mut costs: [Costs; 2] = Default::default();
-    for round in 0..settings.rounds {
+    for round in 0..settings.bench.rounds {
         for turn in 0..tools.len() {
             let which = (round + turn) % tools.len();
             tools[which].make_empty()?;
@@ -48,8 +48,8 @@ pub fn measure(settings: &Settings) -> Result<Table> {
          Ratio: pinstripe / restic.",
         format_count(settings.files),
         restic.version,
-        file_system(&settings.work),
-        settings.rounds,
+        file_system(&settings.bench.work),
+        settings.bench.rounds,
     );
     Ok(table(note, settings.files as f64, &costs))
 }

@@ -1,0 +1,59 @@
+//! What every case is told that calls the tools: where to work, how often, and which programs.
+
+use std::path::{Path, PathBuf};
+
+use super::count;
+use crate::Result;
+use crate::tools::{Pinstripe, Restic};
+
+/// Where and how often, with which programs.
+pub struct Bench {
+    /// The directory for stores, data and logs.
+    pub work: PathBuf,
+    /// Times that each thing is measured.
+    pub rounds: usize,
+    restic: PathBuf,
+    pinstripe: PathBuf,
+}
+
+impl Bench {
+    /// What holds unless it is told otherwise.
+    pub fn new() -> Result<Bench> {
+        let here = std::env::current_exe().map_err(|error| format!("who am I: {error}"))?;
+        let beside = here.parent().unwrap_or(Path::new("."));
+        Ok(Bench {
+            // target/lab, beside target/release: a disk, where the temporary directory may be memory.
+            work: beside.parent().unwrap_or(beside).join("lab"),
+            rounds: 3,
+            restic: PathBuf::from("restic"),
+            pinstripe: beside.join("pinstripe"),
+        })
+    }
+
+    /// Takes `--work`, `--rounds`, `--restic` or `--pinstripe`.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "--work" => self.work = absolute(value)?,
+            "--rounds" => self.rounds = count(name, value)? as usize,
+            "--restic" => self.restic = PathBuf::from(value),
+            "--pinstripe" => self.pinstripe = PathBuf::from(value),
+            _ => return Err(format!("'{name}' is known and means nothing")),
+        }
+        Ok(())
+    }
+
+    /// restic, if it runs.
+    pub fn restic(&self) -> Result<Restic> {
+        Restic::find(&self.restic, &self.work)
+    }
+
+    /// pinstripe, if it is there.
+    pub fn pinstripe(&self) -> Result<Pinstripe> {
+        Pinstripe::find(&self.pinstripe, &self.work)
+    }
+}
+
+/// A path that holds wherever the tools run.
+pub fn absolute(path: &str) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
+}
