@@ -12,6 +12,7 @@ mod message;
 mod named;
 mod place;
 mod progress;
+mod rules;
 mod run;
 mod screen;
 mod signals;

@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pinstripe::error::{Error, Kind, Result};
-use pinstripe::retention::Policy;
 use serde::Serialize;
 
 use self::reader::{Source, Table, nearest};
 use crate::args::Common;
 use crate::credential::KeyArgs;
 use crate::place;
+use crate::rules::{Rules, Span};
 
 /// The environment variable that names a config file.
 const VARIABLE: &str = "PINSTRIPE_CONFIG";
@@ -40,8 +40,8 @@ pub struct Config {
     #[serde(rename = "backup", skip_serializing_if = "BTreeMap::is_empty")]
     pub backups: BTreeMap<String, BackupEntry>,
     /// What `forget` keeps when its options say nothing.
-    #[serde(skip_serializing_if = "Retention::is_empty")]
-    pub retention: Retention,
+    #[serde(skip_serializing_if = "Rules::is_empty")]
+    pub retention: Rules,
 }
 
 /// A store with a name: where it is and how it is unlocked.
@@ -86,58 +86,6 @@ pub struct BackupEntry {
     /// The machine's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-}
-
-/// Which snapshots stay; what is not said keeps nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Retention {
-    /// So many of the newest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_last: Option<u64>,
-    /// The newest of each of so many hours that have one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_hourly: Option<u64>,
-    /// The same of days.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_daily: Option<u64>,
-    /// The same of weeks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_weekly: Option<u64>,
-    /// The same of months.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_monthly: Option<u64>,
-    /// The same of years.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_yearly: Option<u64>,
-    /// All that are at most so much older than the newest, as `forget --keep-within` reads it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_within: Option<String>,
-    /// All that carry one of these tags.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub keep_tag: Vec<String>,
-}
-
-impl Retention {
-    /// Whether nothing is said.
-    pub fn is_empty(&self) -> bool {
-        *self == Retention::default()
-    }
-
-    /// The same as rules. A span is read once more: what cannot be read was refused with its line.
-    pub fn policy(&self) -> Policy {
-        let within = self.keep_within.as_deref().map(crate::time::parse_span);
-        Policy {
-            last: self.keep_last,
-            hourly: self.keep_hourly,
-            daily: self.keep_daily,
-            weekly: self.keep_weekly,
-            monthly: self.keep_monthly,
-            yearly: self.keep_yearly,
-            tags: self.keep_tag.clone(),
-            within_seconds: within.and_then(Result::ok),
-        }
-    }
 }
 
 impl Config {
@@ -186,7 +134,7 @@ impl Config {
         let mut config = Config {
             stores: each(table.named_tables("store")?, store_entry)?,
             backups: each(table.named_tables("backup")?, backup_entry)?,
-            retention: table.table("retention")?.map_or(Ok(Retention::default()), retention)?,
+            retention: table.table("retention")?.map_or(Ok(Rules::default()), retention)?,
             default_store: None,
         };
         config.default_store = table.string("default-store")?;
@@ -314,23 +262,25 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
     Ok(entry)
 }
 
-fn retention(mut table: Table<'_>) -> Result<Retention> {
-    let retention = Retention {
+fn retention(mut table: Table<'_>) -> Result<Rules> {
+    let rules = Rules {
         keep_last: table.number("keep-last")?,
         keep_hourly: table.number("keep-hourly")?,
         keep_daily: table.number("keep-daily")?,
         keep_weekly: table.number("keep-weekly")?,
         keep_monthly: table.number("keep-monthly")?,
         keep_yearly: table.number("keep-yearly")?,
-        keep_within: table.string("keep-within")?,
+        keep_within: span(&mut table, "keep-within")?,
         keep_tag: table.strings("keep-tag")?,
     };
-    if let Some(Err(what)) = retention.keep_within.as_deref().map(crate::time::parse_span) {
-        return Err(table.error("keep-within", what));
-    }
-    for tag in &retention.keep_tag {
+    for tag in &rules.keep_tag {
         crate::args::tag(tag).map_err(|what| table.error("keep-tag", what))?;
     }
     table.finish()?;
-    Ok(retention)
+    Ok(rules)
+}
+
+fn span(table: &mut Table<'_>, key: &'static str) -> Result<Option<Span>> {
+    let Some(text) = table.string(key)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|what: String| table.error(key, what))
 }

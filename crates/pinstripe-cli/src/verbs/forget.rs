@@ -12,6 +12,7 @@ use pinstripe::units::format_count;
 use super::{counted, snapshots};
 use crate::escape;
 use crate::event::Event;
+use crate::rules::Rules;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -38,39 +39,8 @@ pub struct Args {
           "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag", "keep_within", "host"])]
     snapshots: Vec<String>,
 
-    /// Keep the newest N
-    #[arg(long, value_name = "N")]
-    keep_last: Option<u64>,
-
-    /// Keep the newest of each of N hours
-    #[arg(long, value_name = "N")]
-    keep_hourly: Option<u64>,
-
-    /// Keep the newest of each of N days
-    #[arg(long, value_name = "N")]
-    keep_daily: Option<u64>,
-
-    /// Keep the newest of each of N weeks
-    #[arg(long, value_name = "N")]
-    keep_weekly: Option<u64>,
-
-    /// Keep the newest of each of N months
-    #[arg(long, value_name = "N")]
-    keep_monthly: Option<u64>,
-
-    /// Keep the newest of each of N years
-    #[arg(long, value_name = "N")]
-    keep_yearly: Option<u64>,
-
-    /// Keep all that carry this word; may be given more than once
-    #[arg(long, value_name = "TAG")]
-    keep_tag: Vec<String>,
-
-    /// Keep all that are at most so much older than the newest, as in 36h, 30d, 8w, 6m, 2y
-    ///
-    /// m is 30 days, y is 365 days. The newest snapshot counts, not the time of this machine.
-    #[arg(long, value_name = "SPAN", value_parser = time::parse_span)]
-    keep_within: Option<u64>,
+    #[command(flatten)]
+    rules: Rules,
 
     /// Judge only snapshots of this host; the others stay
     #[arg(long, value_name = "HOST")]
@@ -128,18 +98,8 @@ impl Args {
 
     /// The rules: those of the command line, or without any those of the config file.
     fn policy(&self, run: &Run) -> Result<Policy> {
-        let given = Policy {
-            last: self.keep_last,
-            hourly: self.keep_hourly,
-            daily: self.keep_daily,
-            weekly: self.keep_weekly,
-            monthly: self.keep_monthly,
-            yearly: self.keep_yearly,
-            tags: self.keep_tag.clone(),
-            within_seconds: self.keep_within,
-        };
-        if !given.is_empty() || !self.snapshots.is_empty() {
-            return Ok(given);
+        if !self.rules.is_empty() || !self.snapshots.is_empty() {
+            return Ok(self.rules.policy());
         }
         let written = run.config()?.retention.policy();
         if !written.is_empty() {

@@ -1,0 +1,94 @@
+//! Which snapshots stay: rules as they are written, on the command line and in the config file alike.
+
+use std::str::FromStr;
+
+use pinstripe::retention::Policy;
+use serde::Serialize;
+
+use crate::time;
+
+/// Rules by which snapshots stay; what is not said keeps nothing.
+#[derive(clap::Args, Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[group(skip)]
+#[serde(rename_all = "kebab-case")]
+pub struct Rules {
+    /// Keep the newest N
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_last: Option<u64>,
+
+    /// Keep the newest of each of N hours
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_hourly: Option<u64>,
+
+    /// Keep the newest of each of N days
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_daily: Option<u64>,
+
+    /// Keep the newest of each of N weeks
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_weekly: Option<u64>,
+
+    /// Keep the newest of each of N months
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_monthly: Option<u64>,
+
+    /// Keep the newest of each of N years
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_yearly: Option<u64>,
+
+    /// Keep all that carry this word; may be given more than once
+    #[arg(long, value_name = "TAG")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep_tag: Vec<String>,
+
+    /// Keep all that are at most so much older than the newest, as in 36h, 30d, 8w, 6m, 2y
+    ///
+    /// m is 30 days, y is 365 days. The newest snapshot counts, not the time of this machine.
+    #[arg(long, value_name = "SPAN")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_within: Option<Span>,
+}
+
+/// A span of time as it was written, and its seconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Span {
+    text: String,
+    #[serde(skip)]
+    seconds: u64,
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Span { text: text.to_owned(), seconds: time::parse_span(text)? })
+    }
+}
+
+impl Rules {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Rules::default()
+    }
+
+    /// The same, for whoever judges.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            last: self.keep_last,
+            hourly: self.keep_hourly,
+            daily: self.keep_daily,
+            weekly: self.keep_weekly,
+            monthly: self.keep_monthly,
+            yearly: self.keep_yearly,
+            tags: self.keep_tag.clone(),
+            within_seconds: self.keep_within.as_ref().map(|span| span.seconds),
+        }
+    }
+}
