@@ -1,0 +1,52 @@
+//! Whoever ends a session from outside.
+
+use super::super::{Flaw, World};
+use super::{Actor, Next};
+use crate::format::gc::reaping_name;
+use crate::format::session::Work;
+use crate::id::SessionId;
+use crate::store::deletion::decide;
+
+/// Ends a session from outside.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Fence {
+    session: SessionId,
+    is_done: bool,
+}
+
+impl Fence {
+    pub fn of_writer(number: u8) -> Self {
+        Fence { session: SessionId([number; 16]), is_done: false }
+    }
+
+    pub fn of_collector(number: u8) -> Self {
+        Fence { session: SessionId([50 + number; 16]), is_done: false }
+    }
+
+    /// The void is put and the session removed as two steps; when what the session was for is
+    /// there already, nothing happens.
+    pub(super) fn steps(&self, world: &World) -> Next {
+        let Some(session) = world.sessions.get(&self.session).filter(|_| !self.is_done) else {
+            return Vec::new();
+        };
+        let (mut ahead, mut fence) = (world.clone(), self.clone());
+        let name = session.commit;
+        let is_late = match session.work {
+            Work::Backup => decide::is_over(session, &world.snapshots.keys().copied().collect()),
+            _ => world
+                .cases
+                .0
+                .iter()
+                .any(|(id, case)| reaping_name(*id) == name && case.reaping.is_some()),
+        };
+        if is_late {
+            fence.is_done = true;
+        } else if world.voids.contains(&name) || world.flaw == Flaw::NoVoid {
+            ahead.sessions.remove(&self.session);
+            fence.is_done = true;
+        } else {
+            ahead.voids.insert(name);
+        }
+        vec![(ahead, Actor::Fence(fence))]
+    }
+}
