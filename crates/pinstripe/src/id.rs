@@ -73,6 +73,30 @@ id!(
     CondemnationId, 16
 );
 
+/// Digits of an id that are enough to name what it is of.
+pub const NAME_MIN_DIGITS: usize = 4;
+
+/// Picks the one whose id begins with `name`. `what` it is one of, for messages.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so or `name` has fewer
+/// than four digits.
+pub fn find_by_name<'a, T, I: fmt::Display>(
+    list: &'a [T],
+    id: impl Fn(&T) -> I,
+    name: &str,
+    what: &str,
+) -> Result<&'a T> {
+    let mut matching = list.iter().filter(|it| id(it).to_string().starts_with(name));
+    match (matching.next(), matching.next()) {
+        (Some(found), None) if name.len() >= NAME_MIN_DIGITS => Ok(found),
+        (Some(_), _) => {
+            Err(Error::new(Kind::Usage, format!("'{name}' is too short for one {what}")))
+        }
+        (None, _) => Err(Error::new(Kind::NotFound, format!("no {what} '{name}'"))),
+    }
+}
+
 /// Fresh random bytes from the operating system.
 ///
 /// # Errors

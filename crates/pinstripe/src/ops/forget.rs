@@ -6,7 +6,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::format::session::Work;
 use crate::format::snapshot::Snapshot;
-use crate::id::SnapshotId;
+use crate::id::{NAME_MIN_DIGITS, SnapshotId};
 use crate::monitor::Monitor;
 use crate::retention::{self, Candidate, Policy, Reason};
 use crate::store::deletion::decide;
@@ -228,7 +228,8 @@ fn find_forgotten(known: &[Known], name: &str) -> Result<SnapshotId> {
         Ok(snapshot) => Ok(snapshot.id),
         Err(error) if error.kind() == Kind::NotFound => {
             let is_kept = known.iter().any(|it| {
-                !it.is_forgotten && name.len() >= 4 && it.snapshot.id.to_string().starts_with(name)
+                let begins = it.snapshot.id.to_string().starts_with(name);
+                !it.is_forgotten && name.len() >= NAME_MIN_DIGITS && begins
             });
             let what = if is_kept {
                 format!("snapshot {name} is not forgotten")

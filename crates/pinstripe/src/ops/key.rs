@@ -3,12 +3,10 @@
 use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeySlot, SlotWay};
 use crate::format::label::Encryption;
+use crate::id::NAME_MIN_DIGITS;
 use crate::monitor::Monitor;
 use crate::seal::NewSlot;
 use crate::store::Store;
-
-/// Fewest hex digits that name a slot.
-const NAME_MIN_DIGITS: usize = 4;
 
 /// A key slot, as far as that is no secret.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

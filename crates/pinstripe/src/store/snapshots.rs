@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::format::gc::{GcObject, Step};
 use crate::format::snapshot::Snapshot;
-use crate::id::SnapshotId;
+use crate::id::{SnapshotId, find_by_name};
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 
@@ -125,14 +125,6 @@ pub fn find<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
                 .advice("make one: pinstripe backup PATH")
         });
     }
-    let mut matching =
-        snapshots.iter().filter(|snapshot| snapshot.id.to_string().starts_with(name));
-    match (matching.next(), matching.next()) {
-        (Some(snapshot), None) if name.len() >= 4 => Ok(snapshot),
-        (Some(_), _) => {
-            Err(Error::new(Kind::Usage, format!("'{name}' is too short for one snapshot"))
-                .advice(list))
-        }
-        (None, _) => Err(Error::new(Kind::NotFound, format!("no snapshot '{name}'")).advice(list)),
-    }
+    find_by_name(snapshots, |snapshot| snapshot.id, name, "snapshot")
+        .map_err(|error| error.advice(list))
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use super::Collector;
 use super::roots::names;
 use super::survey::bytes_of;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::format::gc::{Lists, Step};
 use crate::format::session::{Session, Work};
-use crate::id::{CondemnationId, SessionId, SnapshotId};
+use crate::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 use crate::member::{ExtentName, SharedMember};
 use crate::pipeline::each::each;
 use crate::process;
@@ -199,19 +199,11 @@ fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
 /// [`sessions::fence`].
 pub fn fence(store: &Store, name: &str) -> Result<Session> {
     let list = sessions::load(store, Reach::Deletion)?;
-    let begins = |it: &&Session| it.id.to_string().starts_with(name);
-    let mut matching = list.iter().filter(begins);
-    let session = match (matching.next(), matching.next()) {
-        (Some(session), None) if name.len() >= 4 => session,
-        (Some(_), _) => {
-            return Err(Error::new(Kind::Usage, format!("'{name}' is too short for one session"))
-                .advice("give more of its id"));
-        }
-        (None, _) => {
-            return Err(Error::new(Kind::NotFound, format!("no session '{name}'"))
-                .advice("it has ended; run gc again"));
-        }
-    };
+    let found = find_by_name(&list, |session| session.id, name, "session");
+    let session = found.map_err(|error| match error.kind() {
+        Kind::NotFound => error.advice("it has ended; run gc again"),
+        _ => error.advice("give more of its id"),
+    })?;
     sessions::fence(store, session)?;
     Ok(session.clone())
 }
