@@ -220,9 +220,8 @@ impl Collector<'_> {
         self.wait_for_answers()?;
         let own = Some(self.session.session.id);
         let seen = Seen::read(self.store, own)?;
-        let cases = deletion::load(self.store, Reach::Deletion)?;
-        let others = cases.lost_to_others(Some(self.case));
-        let acks = cases.0.get(&self.case).map(|case| case.acks.clone()).unwrap_or_default();
+        let others = seen.cases.lost_to_others(Some(self.case));
+        let acks = seen.cases.0.get(&self.case).map(|case| case.acks.clone()).unwrap_or_default();
         let mut rescued: HashSet<SetId> = acks.into_values().flatten().collect();
         // As long as nobody wants more and nobody else condemned or deleted more, what was found
         // holds.

@@ -8,7 +8,7 @@ use crate::format::snapshot::TreeRoot;
 use crate::id::{SessionId, SnapshotId};
 use crate::member::Room;
 use crate::monitor::Monitor;
-use crate::store::deletion::decide;
+use crate::store::deletion::{Cases, decide};
 use crate::store::forgotten::{self, Marks};
 use crate::store::objects::Reach;
 use crate::store::{Store, checkpoints, deletion, sessions, snapshots};
@@ -32,21 +32,27 @@ pub(super) struct Seen {
     snapshots: BTreeMap<SnapshotId, Option<TreeRoot>>,
     /// Snapshots that must stay.
     pub roots: BTreeSet<SnapshotId>,
+    /// All condemnations.
+    pub cases: Cases,
 }
 
 impl Seen {
-    /// Looks: sessions, marks, sessions once more, snapshots.
+    /// Looks: sessions, marks, sessions once more, snapshots, condemnations. The last ones after
+    /// the snapshots, since what was deleted is on a tombstone by then.
     ///
     /// # Errors
-    /// As [`Store::objects`]; [`Kind::Locked`] without the key.
+    /// As [`Store::objects`] and [`deletion::load`]; [`Kind::Locked`] without the key.
     pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
         let mut sessions = sessions::at_work(store, own, Reach::Deletion)?;
         let marks = forgotten::load(store, Reach::Deletion)?;
         sessions.extend(sessions::at_work(store, own, Reach::Deletion)?);
-        let snapshots = snapshots(store)?;
+        let mut snapshots = snapshots(store)?;
+        let cases = deletion::load(store, Reach::Deletion)?;
+        let dead = cases.dead_snapshots();
+        snapshots.retain(|id, _| !dead.contains(id));
         let ids = snapshots.keys().copied().collect();
         let roots = decide::roots(&marks, &sessions, &ids);
-        Ok(Seen { marks, snapshots, roots })
+        Ok(Seen { marks, snapshots, roots, cases })
     }
 
     /// The trees of the roots.
@@ -86,6 +92,7 @@ impl Seen {
     }
 }
 
+/// All snapshots, those too that are deleted and turned up again.
 fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
     let found = store.objects(Room::Snapshots, Reach::Deletion, |name, bytes| {
         let snapshot = store.opener().snapshot(bytes)?;
@@ -105,8 +112,6 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
             snapshots.insert(SnapshotId(id), None);
         }
     }
-    let dead = deletion::load(store, Reach::Deletion)?.dead_snapshots();
-    snapshots.retain(|id, _| !dead.contains(id));
     Ok(snapshots)
 }
 

@@ -10,10 +10,9 @@ use crate::id::{SessionId, SetId};
 use crate::member::Room;
 use crate::monitor::Monitor;
 use crate::pipeline::backup::Leaving;
+use crate::store::Store;
 use crate::store::deletion::decide;
 use crate::store::index::{Index, standing_sets};
-use crate::store::objects::Reach;
-use crate::store::{Store, deletion};
 
 /// Which packs go.
 pub(super) enum Pick {
@@ -56,7 +55,7 @@ impl<'a> Survey<'a> {
         monitor: &'a Monitor,
     ) -> Result<Self> {
         let seen = Seen::read(store, own)?;
-        let others = deletion::load(store, Reach::Deletion)?.lost_to_others(None);
+        let others = seen.cases.lost_to_others(None);
         let trees = seen.trees()?;
         let mut hopes = roots::interrupted(store, monitor);
         hopes.extend(pick.spared(&seen));
