@@ -77,8 +77,7 @@ impl Store {
     /// The first member's that could not; the others were tried all the same.
     pub fn delete_all(&self, name: ExtentName) -> Result<()> {
         let deleted = self.drop_all(name);
-        let synced = self.present().map(|(_, member)| member.sync());
-        synced.fold(deleted, Result::and)
+        deleted.and(self.sync_all())
     }
 
     /// Removes an object from every present member. After a power cut it may be there again.
@@ -88,6 +87,15 @@ impl Store {
     pub fn drop_all(&self, name: ExtentName) -> Result<()> {
         let deleted = self.present().map(|(_, member)| member.delete(name));
         deleted.fold(Ok(()), Result::and)
+    }
+
+    /// Makes durable on every present member what was put and removed.
+    ///
+    /// # Errors
+    /// The first member's that could not; the others were tried all the same.
+    pub fn sync_all(&self) -> Result<()> {
+        let synced = self.present().map(|(_, member)| member.sync());
+        synced.fold(Ok(()), Result::and)
     }
 
     /// The small objects that every member should have: keys, snapshots, marks and tombstones. Not

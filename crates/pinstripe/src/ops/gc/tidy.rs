@@ -105,13 +105,14 @@ fn remove_tombstones(gc: &Collector<'_>, earlier: &BTreeSet<CondemnationId>) -> 
     Ok(())
 }
 
-/// Marks of snapshots that are nowhere any more.
+/// Removes the marks of snapshots that are nowhere any more, durably: a mark that outlived the
+/// tombstone would be nobody's.
 fn remove_marks(gc: &Collector<'_>, lists: &Lists) -> Result<()> {
     for &(snapshot, last) in &lists.snapshots {
         for generation in 1..=last {
             let mark = Mark { store: gc.store.config.store, snapshot, generation };
-            gc.store.delete_all(ExtentName::In(Room::Forgotten, mark.name()))?;
+            gc.store.drop_all(ExtentName::In(Room::Forgotten, mark.name()))?;
         }
     }
-    Ok(())
+    gc.store.sync_all()
 }

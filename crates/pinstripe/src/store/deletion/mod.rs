@@ -251,7 +251,7 @@ pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result
     store.drop_all(step_name(condemnation, Step::Condemned))?;
     store.drop_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
     remove_acks(store, condemnation, case)?;
-    store.present().try_for_each(|(_, member)| member.sync())
+    store.sync_all()
 }
 
 /// Removes a tombstone: nothing anywhere speaks of what it lists.
