@@ -605,8 +605,9 @@ fn whoever_reads_while_gc_runs_finds_what_was_moved() {
     ledger.assert_clean();
 }
 
-/// Holds a writer up where it puts its first step of deletion.
+/// Holds a writer up where it puts its first object into a room.
 struct Gate {
+    room: Room,
     is_met: AtomicU64,
     met: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
@@ -619,7 +620,7 @@ impl Steps for Gate {
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         if let Step::Rename { to, .. } = step
-            && to.components().any(|part| part.as_os_str() == Room::Gc.dir())
+            && to.components().any(|part| part.as_os_str() == self.room.dir())
             && self.is_met.fetch_add(1, Ordering::SeqCst) == 0
         {
             let _ = self.met.lock().unwrap().send(());
@@ -629,10 +630,11 @@ impl Steps for Gate {
     }
 }
 
-/// A gc whose first step of deletion waits for a word; the other end hears when it is there.
-fn gate() -> (Arc<dyn Steps>, Receiver<()>, Sender<()>) {
+/// A writer whose first object in a room waits for a word; the other end hears when it is there.
+fn gate(room: Room) -> (Arc<dyn Steps>, Receiver<()>, Sender<()>) {
     let ((met_by, met), (goes, go)) = (channel(), channel());
-    let gate = Gate { is_met: AtomicU64::new(0), met: Mutex::new(met_by), go: Mutex::new(go) };
+    let (is_met, met_by, go) = (AtomicU64::new(0), Mutex::new(met_by), Mutex::new(go));
+    let gate = Gate { room, is_met, met: met_by, go };
     (Arc::new(gate), met, goes)
 }
 
@@ -650,7 +652,7 @@ fn what_another_gc_deleted_meanwhile_is_counted_on_no_more() {
             let store = site.open(0, "", Arc::clone(steps)).unwrap();
             gc::run(&store, &gc::Options { max_waste, ..options() }, &Ledger::new().monitor)
         };
-        let ((one, one_met, one_goes), (two, two_met, two_goes)) = (gate(), gate());
+        let ((one, one_met, one_goes), (two, two_met, two_goes)) = (gate(Room::Gc), gate(Room::Gc));
         let long = Duration::from_secs(60);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| run(&one, 0.0));
@@ -666,6 +668,33 @@ fn what_another_gc_deleted_meanwhile_is_counted_on_no_more() {
         assert_whole(&site.store());
         site.assert_restores(&site.store(), &second, &tree2);
         site.assert_restores(&site.store(), &third, &tree3);
+    }
+}
+
+/// With a member away, gc asks what dead writers may have left there. A backup was committed between
+/// two looks at the snapshots, and the session that was over by the second was held against the first.
+#[test]
+fn a_snapshot_committed_while_gc_looks_around_is_nobodys_leftover() {
+    for looks in 0..4 {
+        let site = Site::new(3, 1);
+        let _ = three(&site);
+        fs::rename(&site.members[2], site.path("aside")).unwrap();
+        fs::write(site.source().join("new"), noise(93, 100_000)).unwrap();
+        let tree = look(&site.source());
+        let (writer, met, goes) = gate(Room::Snapshots);
+        let slow = format!("op=list,member=0,room=snapshots,after={looks},times=1,delay=1s");
+        let slow = site.open(0, &slow, Arc::new(NoWait)).unwrap();
+        let writing = site.open(0, "", writer).unwrap();
+        let (saved, done) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| backup(&writing, &site.source(), &Ledger::new()));
+            met.recv_timeout(Duration::from_secs(60)).unwrap();
+            let gc = scope.spawn(|| gc::run(&slow, &options(), &Ledger::new().monitor));
+            std::thread::sleep(Duration::from_millis(500));
+            goes.send(()).unwrap();
+            (writer.join().unwrap().unwrap(), gc.join().unwrap())
+        });
+        assert_eq!(done.unwrap().deleted_snapshots, 0, "look {looks}");
+        site.assert_restores(&site.store(), &saved, &tree);
     }
 }
 

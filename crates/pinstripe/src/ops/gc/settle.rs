@@ -105,16 +105,17 @@ pub(super) fn carry_out(
     Ok(bytes)
 }
 
+/// Whether a session's process surely runs no more. What this process began itself it ends itself.
+fn is_dead(store: &Store, session: &Session) -> bool {
+    let own = store.process();
+    session.process != own && sessions::is_dead(session, &own)
+}
+
 /// Sessions whose process surely runs no more, or that are over.
 fn ended(store: &Store) -> Result<Vec<Session>> {
-    let process = store.process();
     let sessions = sessions::load(store, Reach::Deletion)?;
     let names = names(store)?;
-    let is_ended = |it: &Session| {
-        // What this process began itself it ends itself.
-        let is_dead = it.process != process && sessions::is_dead(it, &process);
-        is_dead || decide::is_over(it, &names)
-    };
+    let is_ended = |it: &Session| is_dead(store, it) || decide::is_over(it, &names);
     Ok(sessions.into_iter().filter(is_ended).collect())
 }
 
@@ -151,10 +152,12 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
     if store.absent().next().is_none() {
         return Ok(Vec::new());
     }
+    let mut sessions = sessions::load(store, Reach::Deletion)?;
+    sessions.retain(|session| session.work == Work::Backup && is_dead(store, session));
+    // In this order: whoever was dead before this look has put all that it ever will.
     let names = names(store)?;
-    let commits = ended(store)?.into_iter().filter(|session| session.work == Work::Backup);
-    let unseen = commits.map(|it| SnapshotId(it.commit)).filter(|id| !names.contains(id));
-    Ok(unseen.collect::<BTreeSet<_>>().into_iter().collect())
+    let commits = sessions.into_iter().map(|session| SnapshotId(session.commit));
+    Ok(commits.filter(|id| !names.contains(id)).collect::<BTreeSet<_>>().into_iter().collect())
 }
 
 /// Removes sessions that say nothing any more; how many.
