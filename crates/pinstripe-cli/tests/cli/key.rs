@@ -161,17 +161,38 @@ fn key_files_and_passwords_of_before_open_what_they_opened() {
     }
 }
 
+fn lose_packs(stand: &Stand, member: &str) {
+    let packs = stand.path(member).join("packs");
+    fs::remove_dir_all(&packs).unwrap();
+    fs::create_dir(&packs).unwrap();
+}
+
 #[test]
 fn damage_is_found_and_mended_without_a_key() {
     let stand = with_key_file();
     assert_eq!(stand.run("backup src --store m0 --key-file key -q").code, 0);
-    let packs = stand.path("m1/packs");
-    fs::remove_dir_all(&packs).unwrap();
-    fs::create_dir(&packs).unwrap();
+    lose_packs(&stand, "m1");
     assert_eq!(stand.run("check --read-data --store m0").code, 10);
     assert_eq!(stand.run("repair --store m0").code, 0);
     let checked = stand.run("check --read-data --store m0 --json");
     assert_eq!((checked.code, &checked.summary()["without_key"]), (0, &true.into()));
+    assert_eq!(stand.run("check --read-data --store m1 --key-file key").code, 0);
+}
+
+/// It asked for the key as a verb does that cannot do without.
+#[test]
+fn scrub_needs_no_key() {
+    let stand = with_key_file();
+    assert_eq!(stand.run("backup src --store m0 --key-file key -q").code, 0);
+    lose_packs(&stand, "m1");
+    let scrubbed = stand.run("scrub --store m0 --json");
+    assert!(
+        scrubbed.code != 16 && scrubbed.summary()["mended_extents"].as_u64() > Some(0),
+        "{}",
+        scrubbed.err
+    );
+    assert_eq!(stand.run("scrub --store m0").code, 0);
+    assert_eq!(stand.run("scrub --status --store m0").code, 0);
     assert_eq!(stand.run("check --read-data --store m1 --key-file key").code, 0);
 }
 

@@ -27,7 +27,7 @@ use crate::support::{
     small_tree,
 };
 
-fn options() -> gc::Options {
+pub fn options() -> gc::Options {
     let wait = Duration::from_millis(300);
     gc::Options { max_waste: 0.1, dry_run: false, wait, limits: limits() }
 }

@@ -233,7 +233,7 @@ impl World {
     }
 
     /// Removes a damaged session or step of deletion from all members, as the error says.
-    fn follow_advice(&self, error: &Error) -> bool {
+    pub fn follow_advice(&self, error: &Error) -> bool {
         let is_asked = error.advice_text().is_some_and(|text| text.contains("remove this file"));
         let Some(place) = error.place().filter(|_| is_asked && self.damaged) else {
             return false;

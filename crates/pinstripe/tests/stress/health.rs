@@ -96,13 +96,14 @@ impl World {
         }
     }
 
-    /// Whether this is the only copy of what a killed process left of a session or deletion. Nobody
-    /// knows what it said when it is damaged, so every writer stops until somebody removes it.
+    /// Whether this is what a killed process left of a session or deletion, with so few copies that
+    /// it may become the only one that is there. Nobody knows what it said when it is damaged then,
+    /// so every writer stops until somebody removes it.
     fn is_lone_step(&self, member: usize, path: &Path) -> bool {
         let name = path.strip_prefix(&self.site.members[member]).unwrap();
         let is_step = [Room::Sessions, Room::Gc].iter().any(|it| name.starts_with(it.dir()));
         let others = self.site.members.iter().enumerate().filter(|(other, _)| *other != member);
-        is_step && !others.into_iter().any(|(_, other)| other.join(name).exists())
+        is_step && others.filter(|(_, other)| other.join(name).exists()).count() <= self.parity
     }
 
     pub fn repair(&mut self, end: End) {

@@ -1,6 +1,6 @@
 //! Backups: alone, in trouble, cut off, several at once.
 
-use pinstripe::error::Error;
+use pinstripe::error::{Error, Kind};
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::id::SnapshotId;
 
@@ -43,6 +43,8 @@ impl World {
             Err(_) if cut => self.adopt(&[(source, &tree)]),
             // Fewer members than it takes to give new packs the parity that was asked for.
             Err(error) if self.is_for_want_of_members(&error) => self.untidy = true,
+            // The only copy of something that a killed process left was damaged.
+            Err(error) if error.kind() == Kind::Corrupt && self.follow_advice(&error) => {}
             Err(error) => panic!("a backup failed: {error}\n{:#?}", ledger.seen()),
         }
     }

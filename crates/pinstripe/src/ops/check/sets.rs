@@ -93,6 +93,8 @@ pub(super) fn stripe_sets(
 }
 
 struct Examined {
+    /// Members that it lies over.
+    width: usize,
     verification: Verification,
     /// Records that do not decode though their strips are as written.
     records: Vec<(Range<u64>, Error)>,
@@ -117,7 +119,7 @@ fn examine(
         (Room::Packs, true) => undecodable(store, set, &verification, monitor),
         _ => Vec::new(),
     };
-    Ok(Examined { verification, records })
+    Ok(Examined { width: reader.geometry().members(), verification, records })
 }
 
 /// Decodes every record of a pack and holds each chunk against its id.
@@ -169,6 +171,10 @@ fn overlaps(left: &Range<u64>, right: &Range<u64>) -> bool {
     left.start < right.end && right.start < left.end
 }
 
+const REPAIR: &str = "run 'pinstripe repair'";
+const LAY_ANEW: &str = "run 'pinstripe repair'; what is left then has no member to go to: \
+                        'pinstripe gc' lays the pack anew, or add a member";
+
 /// Reports what was found about one set; returns what of it is lost.
 fn tally(
     store: &Store,
@@ -193,6 +199,10 @@ fn tally(
             return everything();
         }
     };
+    // What no member can take, repair cannot lay: all that are there have another part of it.
+    let is_short = !derived
+        && examined.width > store.takers().iter().flatten().count()
+        && store.absent().next().is_none();
     // Absent members were reported once; as many slots of each set may be with them.
     let mut with_absent = store.absent().count();
     for damage in &examined.verification.damage {
@@ -210,7 +220,7 @@ fn tally(
         };
         let error = Error::new(Kind::Corrupt, text);
         if damage.repairable || derived {
-            monitor.warning(place, error.advice("run 'pinstripe repair'"));
+            monitor.warning(place, error.advice(if is_short { LAY_ANEW } else { REPAIR }));
             outcome.repairable += 1;
         } else {
             monitor.loss(place, error);

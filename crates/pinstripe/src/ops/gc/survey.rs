@@ -12,7 +12,7 @@ use crate::monitor::Monitor;
 use crate::pipeline::backup::Leaving;
 use crate::store::Store;
 use crate::store::deletion::decide;
-use crate::store::index::{Index, standing_sets};
+use crate::store::index::{Index, Pack, standing_sets};
 
 /// Which packs go.
 pub(super) enum Pick {
@@ -62,9 +62,16 @@ impl<'a> Survey<'a> {
         // After the roots: what a snapshot needs was in the index before it.
         let index = Index::load(store, monitor)?;
         let threads = options.limits.workers;
+        // While a member is absent, what seems to have no place may be there.
+        let takers =
+            store.absent().next().is_none().then(|| store.takers().iter().flatten().count());
+        let is_short = |pack: &Pack| {
+            let width = usize::from(pack.data) + usize::from(pack.parity);
+            pack.extents() < width && takers.is_some_and(|takers| takers < width)
+        };
         let (plan, leaving, moved_bytes, missing) = index.over_rows(|rows| {
             let marked = mark::mark(store, &index, rows, &trees, &hopes, threads, monitor)?;
-            let usages = usage::count(rows, &marked.needed, &others)?;
+            let usages = usage::count(rows, &marked.needed, &others, &is_short)?;
             let mut plan = match pick {
                 Pick::Waste(share) => usages.plan(*share),
                 Pick::These(sets) => usages.plan_of(sets),

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::id::{ChunkId, SetId};
 use crate::pipeline::backup::Leaving;
 use crate::store::deletion::decide::{self, Need, Usage};
-use crate::store::index::{Place, Rows};
+use crate::store::index::{Pack, Place, Rows};
 
 /// What packs hold, in bytes of their chunks, by number.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,11 +84,17 @@ pub(super) struct Usages {
     with_copies: HashSet<SetId>,
 }
 
-/// Counts. `others` are the packs that others have condemned.
+/// Counts. `others` are the packs that others have condemned; `is_short` says which lack an extent
+/// for which there is no member.
 ///
 /// # Errors
 /// When a page of the index cannot be read.
-pub(super) fn count(rows: &Rows<'_>, needed: &Bits, others: &HashSet<SetId>) -> Result<Usages> {
+pub(super) fn count(
+    rows: &Rows<'_>,
+    needed: &Bits,
+    others: &HashSet<SetId>,
+    is_short: &dyn Fn(&Pack) -> bool,
+) -> Result<Usages> {
     let mut held: Vec<Held> = Vec::new();
     let mut any_copies = false;
     for_each_chunk(rows, needed, &mut |chunk| {
@@ -116,7 +122,8 @@ pub(super) fn count(rows: &Rows<'_>, needed: &Bits, others: &HashSet<SetId>) -> 
         let share = u128::from(pack.bytes) * u128::from(held.live_bytes);
         let live_bytes = (share / u128::from(held.raw_bytes)) as u64;
         let live_bytes = live_bytes.max(u64::from(held.live_bytes > 0));
-        usages.packs.push(Usage { set: pack.set, bytes: pack.bytes.max(1), live_bytes });
+        let (set, bytes, is_short) = (pack.set, pack.bytes.max(1), is_short(pack));
+        usages.packs.push(Usage { set, bytes, live_bytes, is_short });
         if held.has_copies {
             usages.with_copies.insert(pack.set);
         }

@@ -172,6 +172,8 @@ pub struct Usage {
     pub bytes: u64,
     /// Bytes of records, or shares of them, that something needs.
     pub live_bytes: u64,
+    /// It lacks an extent that no member can take: all that are there have another one of it.
+    pub is_short: bool,
 }
 
 /// What to do about packs.
@@ -188,7 +190,7 @@ pub struct Plan {
 }
 
 /// Picks the packs to condemn as they are and those to repack, so that at most `max_waste` (a
-/// share, 0 to 1) of what stays is needed by nothing.
+/// share, 0 to 1) of what stays is needed by nothing, and that all of it has the parity asked for.
 pub fn plan(packs: &[Usage], max_waste: f64) -> Plan {
     let mut plan = Plan::default();
     let mut kept = Vec::new();
@@ -206,8 +208,8 @@ pub fn plan(packs: &[Usage], max_waste: f64) -> Plan {
     for pack in kept {
         let waste = pack.bytes.saturating_sub(pack.live_bytes);
         let is_enough = plan.waste_bytes as f64 <= max_waste * plan.kept_bytes as f64;
-        if is_enough || waste == 0 {
-            break;
+        if !pack.is_short && (is_enough || waste == 0) {
+            continue;
         }
         plan.repack.push(pack.set);
         plan.waste_bytes -= waste;
@@ -244,7 +246,8 @@ mod tests {
 
     #[test]
     fn the_worst_packs_are_repacked_until_little_is_wasted() {
-        let pack = |n, bytes, live_bytes| Usage { set: set(n), bytes, live_bytes };
+        let pack =
+            |n, bytes, live_bytes| Usage { set: set(n), bytes, live_bytes, is_short: n == 9 };
         let packs =
             [pack(1, 100, 0), pack(2, 100, 90), pack(3, 100, 10), pack(4, 100, 50), pack(5, 0, 0)];
         for (max_waste, repack) in [
@@ -263,6 +266,8 @@ mod tests {
         }
         assert_eq!(plan(&[], 0.0), Plan::default());
         assert!(plan(&[pack(1, 100, 100)], 0.0).repack.is_empty(), "nothing to gain");
+        let short = plan(&[pack(2, 100, 90), pack(9, 100, 100)], 1.0);
+        assert_eq!((short.repack, short.waste_bytes, short.kept_bytes), (vec![set(9)], 10, 200));
     }
 
     #[test]

@@ -78,10 +78,11 @@ impl Index<'_> {
         (!merge.is_empty()).then_some(merge)
     }
 
-    /// Whether a member that is present lacks its part of a run.
+    /// Whether a member that is present lacks its part of a run, or none is left for a part of it.
     pub(super) fn is_thin(&self, run: &Run) -> bool {
-        let present = self.store.present().count();
-        self.extents_of(ExtentName::index(run.set)) < run.members().min(present)
+        let (present, absent) = (self.store.present().count(), self.store.absent().count());
+        let reachable = if absent == 0 { run.members() } else { run.members().min(present) };
+        self.extents_of(ExtentName::index(run.set)) < reachable
     }
 
     /// Runs that are to be merged now, if there are any.
