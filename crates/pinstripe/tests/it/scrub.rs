@@ -285,6 +285,22 @@ fn no_key_is_needed() {
     bench.assert_as_before();
 }
 
+/// It was passed over in silence, and check said otherwise.
+#[test]
+fn a_damaged_mark_is_named_and_left_to_repair() {
+    let mut bench = Bench::new(3, 1);
+    crate::gc::forget_one(&bench.site.store(), &bench.last.0);
+    bench.image = bench.site.image();
+    let marks = bench.files(1, "forgotten");
+    fs::write(&marks[0], b"not a mark").unwrap();
+    let (outcome, findings) = scrub(&bench.site.store(), "100%", &Ledger::new());
+    assert_eq!((outcome.repairable, findings.len()), (1, 1), "{findings:?}");
+    assert_eq!(fs::read(&marks[0]).unwrap(), b"not a mark");
+    crate::support::repair(&mut bench.site.store(), &Ledger::new());
+    let (outcome, _) = scrub(&bench.site.store(), "100%", &Ledger::new());
+    assert_eq!(outcome.repairable, 0);
+}
+
 #[test]
 fn a_damaged_state_costs_nothing_but_time() {
     let bench = Bench::new(4, 1);

@@ -2,7 +2,8 @@
 //!
 //! Marks, sessions and steps of deletion come and go. Whether one is missing or was just removed
 //! cannot be told from outside, and one brought back could delete what somebody kept: they are left
-//! to those who read them, who take any sound copy.
+//! to those who read them, who take any sound copy. A copy of those that last which is damaged is
+//! named, for repair.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,22 @@ pub(super) fn run(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     let mut names: BTreeSet<_> = store.key_names()?.into_iter().collect();
     let ids = store.list(Room::Snapshots)?.into_keys();
     names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
+    let lasting = store.lasting_objects()?;
+    lasting.difference(&names).try_for_each(|name| copies(store, *name, ledger))?;
     names.into_iter().try_for_each(|name| object(store, name, ledger))
+}
+
+/// Names damaged copies of an object that scrub does not write.
+fn copies(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
+    for (number, member) in store.present() {
+        match sound(store, number, member, name) {
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(error) => ledger.object(number, name, &error, Fate::Repairable),
+        }
+    }
+    Ok(())
 }
 
 fn sound(store: &Store, number: usize, member: &SharedMember, name: ExtentName) -> Result<Vec<u8>> {
