@@ -1,0 +1,255 @@
+//! Splitting: units of a source through workers into logs, and the logs onto outputs.
+//!
+//! ```text
+//! units --> workers: zeros? codec, frames, hash --> queue --> writer of each log --> lanes
+//! ```
+//! With a log per output and one queue for all, a batch goes to whichever output is free; with
+//! ranges each output has a queue of its own; a striped log has one writer for all outputs.
+//!
+//! Invariants: buffers are a fixed number and go round, so memory does not grow with the source;
+//! an index is written only when the batches that it speaks of are durable; ends are written when
+//! everything else is, on all outputs. The first error ends the run.
+
+mod own;
+mod striped;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::sync::Mutex;
+
+use crossbeam_channel::bounded;
+
+use self::own::OwnWriter;
+use self::striped::StripedWriter;
+pub use self::tally::{Stages, Tally};
+use self::worker::Worker;
+use super::abort::Abort;
+use super::lane::Lane;
+use crate::codec::Codec;
+use crate::device::{AlignedBuf, BufferPool};
+use crate::error::{Error, Kind, Result};
+use crate::format::split::{
+    BatchPlace, End, FrameKind, Head, Layout, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES,
+};
+use crate::monitor::Monitor;
+use crate::source::bulk::Units;
+use crate::split::batch::{batch_bytes_max, single};
+use crate::split::log::Sets;
+use crate::split::{Part, TreeHash};
+use crate::stripe::Geometry;
+
+/// How blocks are made small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// As the outputs lag or starve.
+    Auto,
+    /// Always so.
+    Fixed(Codec),
+}
+
+/// What a log has already, when a split is gone on with.
+#[derive(Debug, Clone, Default)]
+pub struct Begun {
+    /// Where the log goes on.
+    pub log_bytes: u64,
+    /// Batches in it that the index below does not speak of.
+    pub rows: Vec<BatchPlace>,
+    /// Its last index.
+    pub last_index: Option<u64>,
+    /// Batches that indexes speak of.
+    pub indexed: u64,
+}
+
+/// A split to be carried out.
+pub struct Job<'a> {
+    /// The source; with ranges once for each output, else once.
+    pub units: &'a [Units],
+    /// By output.
+    pub heads: &'a [Head],
+    /// By output: where its pages and log go.
+    pub lanes: &'a [Lane<'a>],
+    /// By output: where its bytes go, if the layout is plain.
+    pub plain: &'a [Lane<'a>],
+    /// By log.
+    pub begun: Vec<Begun>,
+    /// Parts of the hash that are known already.
+    pub parts: Vec<(u64, Part)>,
+    /// How blocks are made small.
+    pub codec: Choice,
+    /// Threads.
+    pub workers: usize,
+    /// Batches in memory.
+    pub buffers: usize,
+}
+
+/// A unit on its way.
+struct Unit {
+    frames: AlignedBuf,
+    /// The source's bytes, for a plain output.
+    plain: Option<AlignedBuf>,
+    offset: u64,
+    raw_bytes: u64,
+}
+
+/// What all threads share.
+struct Shared<'a> {
+    head: &'a Head,
+    codec: Choice,
+    frames: BufferPool,
+    raw: BufferPool,
+    abort: &'a Abort,
+    hash: Mutex<TreeHash>,
+    tally: Mutex<Tally>,
+    stages: Stages,
+    monitor: &'a Monitor,
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What the outputs say of themselves.
+    pub manifest: Manifest,
+    /// Where the time of the workers went.
+    pub stages: tally::Spent,
+}
+
+impl Job<'_> {
+    /// Splits to the end. What outputs hold then is complete and durable.
+    ///
+    /// # Errors
+    /// The first that a source or an output had; no output has an end then.
+    pub fn run(self, monitor: &Monitor) -> Result<Outcome> {
+        let head = &self.heads[0];
+        let abort = Abort::default();
+        let batch_bytes = batch_bytes_max(head.block_bytes);
+        let shared = Shared {
+            head,
+            codec: self.codec,
+            frames: BufferPool::new(self.buffers, batch_bytes),
+            raw: BufferPool::new(self.raw_buffers(), head.unit_bytes() as usize),
+            abort: &abort,
+            hash: Mutex::default(),
+            tally: Mutex::default(),
+            stages: Stages::default(),
+            monitor,
+        };
+        {
+            let mut hash = shared.hash.lock().expect("nobody else has it yet");
+            self.parts.iter().for_each(|(unit, part)| hash.take(*unit, *part));
+        }
+        let logs = self.carry_out(&shared)?;
+        let spent = shared.stages.spent();
+        let tally = shared.tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let hash = shared.hash.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let blake3 = hash.finish().ok_or_else(|| {
+            Error::new(Kind::Io, "a part of the source was read by nobody")
+        })?;
+        let places = logs.iter().map(|log| log.manifest_at.clone()).collect::<Vec<_>>();
+        let manifest = tally.manifest(blake3, logs.iter().map(|log| log.end).collect());
+        self.finish(&manifest, &places.concat())?;
+        Ok(Outcome { manifest, stages: spent })
+    }
+
+    /// A plain output takes the source's bytes as they were read, others do not.
+    fn raw_buffers(&self) -> usize {
+        self.workers + if self.plain.is_empty() { 0 } else { self.buffers }
+    }
+
+    fn carry_out(&self, shared: &Shared<'_>) -> Result<Vec<Written>> {
+        let queues = self.units.len();
+        std::thread::scope(|scope| {
+            let (senders, receivers): (Vec<_>, Vec<_>) =
+                (0..queues).map(|_| bounded::<Unit>(self.buffers)).unzip();
+            let tag = shared.head.tag();
+            let mut writers = Vec::new();
+            if shared.head.layout == Layout::Stripes {
+                let sets = Sets::new(shared.head.split, geometry(shared.head)?);
+                let writer = StripedWriter::new(sets, self.lanes, tag, self.begun[0].clone())?;
+                let receiver = receivers[0].clone();
+                writers.push(scope.spawn(move || {
+                    let _guard = shared.abort.on_panic();
+                    or_raise(shared.abort, writer.run(&receiver))
+                }));
+            } else {
+                for (number, lane) in self.lanes.iter().enumerate() {
+                    let begun = self.begun[number].clone();
+                    let plain = self.plain.get(number);
+                    let first_byte = self.heads[number].first_byte;
+                    let writer = OwnWriter::new(lane, plain, first_byte, tag, begun);
+                    let receiver = receivers[number.min(queues - 1)].clone();
+                    writers.push(scope.spawn(move || {
+                        let _guard = shared.abort.on_panic();
+                        or_raise(shared.abort, writer.run(&receiver))
+                    }));
+                }
+            }
+            drop(receivers);
+            for first in 0..self.workers {
+                let senders = senders.clone();
+                scope.spawn(move || {
+                    let _guard = shared.abort.on_panic();
+                    let worker = Worker::new(shared, self.units, senders, first);
+                    if let Err(error) = worker.and_then(Worker::run) {
+                        shared.abort.raise(error);
+                    }
+                });
+            }
+            drop(senders);
+            let written: Vec<_> = writers
+                .into_iter()
+                .filter_map(|it| it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect();
+            shared.abort.check()?;
+            Ok(written)
+        })
+    }
+
+    /// Writes the manifest on all outputs, and then their ends.
+    fn finish(&self, manifest: &Manifest, places: &[u64]) -> Result<()> {
+        let tag = self.heads[0].tag();
+        let mut frame = Vec::new();
+        single(&mut frame, tag, FrameKind::Manifest, &manifest.encode(), 1);
+        for (lane, place) in self.lanes.iter().zip(places) {
+            lane.write(*place, frame.clone().into())?;
+        }
+        self.lanes.iter().chain(self.plain).try_for_each(Lane::barrier)?;
+        for ((lane, head), place) in self.lanes.iter().zip(self.heads).zip(places) {
+            let end = End {
+                split: head.split,
+                output: head.output,
+                manifest_at: *place,
+                manifest_bytes: frame.len() as u64,
+                log_bytes: place - PAGES_BYTES,
+            };
+            lane.write(PAGE_BYTES as u64, end.encode().into())?;
+        }
+        self.lanes.iter().try_for_each(Lane::barrier)
+    }
+}
+
+/// How a striped log is cut.
+///
+/// # Errors
+/// As [`Geometry::new`].
+pub fn geometry(head: &Head) -> Result<Geometry> {
+    Geometry::new(head.outputs - head.parity, head.parity, head.strip_bytes)
+}
+
+/// A log that was written.
+struct Written {
+    end: LogEnd,
+    /// Where in the outputs of this log their manifests go.
+    manifest_at: Vec<u64>,
+}
+
+fn or_raise<T>(abort: &Abort, result: Result<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            abort.raise(error);
+            None
+        }
+    }
+}
