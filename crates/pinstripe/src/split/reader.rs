@@ -251,6 +251,8 @@ impl Reader {
             batches.extend(places.into_iter().map(|place| Located { log: number, place }));
         }
         batches.sort_by_key(|it| (it.place.offset, it.place.raw_bytes));
+        // A split that was gone on with may have written one twice.
+        batches.dedup_by(|later, one| later.place.offset < end_of(&one.place));
         self.batches = batches;
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::device::{Device, MemoryDevice, SharedDevice};
+use crate::device::{Engine, MemoryDevice, SharedDevice};
+use crate::pipeline::lane::LaneSettings;
 use crate::format::split::{FRAME_BYTES, UNIT_BYTES};
 use crate::id::SplitId;
 use crate::source::bulk::{Bulk, Fake};
@@ -77,21 +78,25 @@ fn make(layout: Layout, outputs: usize, parity: u8, spec: &str, codec: &str) -> 
         device.write_at(0, &head.encode()).unwrap();
         device.write_at(4096, &[0; 4096]).unwrap();
     }
-    let lanes: Vec<_> = devices.iter().map(|it| Lane::stub(it.clone())).collect();
-    let plain_lanes: Vec<_> = plain.iter().map(|it| Lane::stub(it.clone())).collect();
     let logs = if layout == Layout::Stripes { 1 } else { outputs };
-    let job = Job {
-        units: &units,
-        heads: &heads,
-        lanes: &lanes,
-        plain: &plain_lanes,
-        begun: vec![Begun::default(); logs],
-        parts: Vec::new(),
-        codec: Choice::Fixed(codec.parse().unwrap()),
-        workers: 3,
-        buffers: 4,
-    };
-    let outcome = job.run(&Monitor::default()).unwrap();
+    let settings = LaneSettings { engine: Engine::Threads, depth: 2, queued: 2 };
+    let outcome = std::thread::scope(|scope| {
+        let lane = |it: &SharedDevice| Lane::start(scope, it.clone(), settings, drop);
+        let lanes: Vec<_> = devices.iter().map(lane).collect();
+        let plain_lanes: Vec<_> = plain.iter().map(lane).collect();
+        let job = Job {
+            units: &units,
+            heads: &heads,
+            lanes: &lanes,
+            plain: &plain_lanes,
+            begun: vec![Begun::default(); logs],
+            parts: Vec::new(),
+            codec: Choice::Fixed(codec.parse().unwrap()),
+            workers: 3,
+            buffers: 4,
+        };
+        job.run(&Monitor::default()).unwrap()
+    });
     for (n, device) in plain.iter().enumerate() {
         device.set_len(range(n).end - range(n).start).unwrap();
     }
