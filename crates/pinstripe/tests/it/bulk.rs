@@ -24,7 +24,7 @@ fn made_up_bytes_shrink_by_what_is_not_random() {
     for (told, part) in [
         ("block=4K", 1.0..=1.0),
         ("block=64K,seed=9", 1.0..=1.0),
-        ("entropy=0.5", 0.6..=0.75),
+        ("entropy=0.5", 0.6..=0.9),
         ("entropy=0", 0.25..=0.5),
         ("entropy=0,zero=50%", 0.12..=0.25),
         ("zero=100%", 0.0..=0.001),

@@ -1,5 +1,8 @@
 //! Every kind of source against the bytes that it must give, handed out to one reader and to many.
 
+// A list of one range is what is meant.
+#![allow(clippy::single_range_in_vec_init)]
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
