@@ -13,12 +13,13 @@ pub mod batch;
 pub mod log;
 mod output;
 mod reader;
+pub mod resume;
 mod scan;
 pub mod tree_hash;
 pub mod unit;
 mod window;
 
-pub use output::Output;
+pub use output::{Output, beside_path};
 pub use reader::{Located, Reader};
 pub use scan::{Scan, scan};
 pub use tree_hash::{Part, TreeHash};

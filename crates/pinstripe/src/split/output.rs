@@ -89,3 +89,10 @@ impl Output {
         parse().map(Some).map_err(|error| error.at(self.place()))
     }
 }
+
+/// Where the log of a plain output stands: beside it.
+pub fn beside_path(output: &Path) -> std::path::PathBuf {
+    let mut name = output.as_os_str().to_owned();
+    name.push(".pinstripe");
+    name.into()
+}

@@ -23,20 +23,21 @@ use crossbeam_channel::bounded;
 
 use self::own::OwnWriter;
 use self::striped::StripedWriter;
-pub use self::tally::{Stages, Tally};
+pub use self::tally::{Spent, Stages, Tally};
 use self::worker::Worker;
 use super::abort::Abort;
 use super::lane::Lane;
-use crate::codec::Codec;
+use crate::codec::{Codec, Governor};
 use crate::device::{AlignedBuf, BufferPool};
 use crate::error::{Error, Kind, Result};
 use crate::format::split::{
-    BatchPlace, End, FrameKind, Head, Layout, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES,
+    End, FrameKind, Head, Layout, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES,
 };
 use crate::monitor::Monitor;
 use crate::source::bulk::Units;
 use crate::split::batch::{batch_bytes_max, single};
 use crate::split::log::Sets;
+use crate::split::resume::Begun;
 use crate::split::{Part, TreeHash};
 use crate::stripe::Geometry;
 
@@ -47,19 +48,6 @@ pub enum Choice {
     Auto,
     /// Always so.
     Fixed(Codec),
-}
-
-/// What a log has already, when a split is gone on with.
-#[derive(Debug, Clone, Default)]
-pub struct Begun {
-    /// Where the log goes on.
-    pub log_bytes: u64,
-    /// Batches in it that the index below does not speak of.
-    pub rows: Vec<BatchPlace>,
-    /// Its last index.
-    pub last_index: Option<u64>,
-    /// Batches that indexes speak of.
-    pub indexed: u64,
 }
 
 /// A split to be carried out.
@@ -76,6 +64,8 @@ pub struct Job<'a> {
     pub begun: Vec<Begun>,
     /// Parts of the hash that are known already.
     pub parts: Vec<(u64, Part)>,
+    /// Bytes of the source that the logs have already.
+    pub done_bytes: u64,
     /// How blocks are made small.
     pub codec: Choice,
     /// Threads.
@@ -97,6 +87,8 @@ struct Unit {
 struct Shared<'a> {
     head: &'a Head,
     codec: Choice,
+    governor: Governor,
+    buffers: usize,
     frames: BufferPool,
     raw: BufferPool,
     abort: &'a Abort,
@@ -106,13 +98,20 @@ struct Shared<'a> {
     monitor: &'a Monitor,
 }
 
+impl Shared<'_> {
+    /// How full the outputs are, 0 to 1: of all batches that may be in memory, those that wait for them.
+    fn fill(&self) -> f32 {
+        1.0 - self.frames.free() as f32 / self.buffers.max(1) as f32
+    }
+}
+
 /// What came of it.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// What the outputs say of themselves.
     pub manifest: Manifest,
     /// Where the time of the workers went.
-    pub stages: tally::Spent,
+    pub stages: Spent,
 }
 
 impl Job<'_> {
@@ -127,11 +126,13 @@ impl Job<'_> {
         let shared = Shared {
             head,
             codec: self.codec,
+            governor: Governor::new(self.workers),
+            buffers: self.buffers,
             frames: BufferPool::new(self.buffers, batch_bytes),
             raw: BufferPool::new(self.raw_buffers(), head.unit_bytes() as usize),
             abort: &abort,
             hash: Mutex::default(),
-            tally: Mutex::default(),
+            tally: Mutex::new(Tally::after(self.done_bytes)),
             stages: Stages::default(),
             monitor,
         };
@@ -191,7 +192,7 @@ impl Job<'_> {
                 scope.spawn(move || {
                     let _guard = shared.abort.on_panic();
                     let worker = Worker::new(shared, self.units, senders, first);
-                    if let Err(error) = worker.and_then(Worker::run) {
+                    if let Err(error) = worker.run() {
                         shared.abort.raise(error);
                     }
                 });
@@ -212,7 +213,7 @@ impl Job<'_> {
         let mut frame = Vec::new();
         single(&mut frame, tag, FrameKind::Manifest, &manifest.encode(), 1);
         for (lane, place) in self.lanes.iter().zip(places) {
-            lane.write(*place, frame.clone().into())?;
+            lane.write(*place, frame.clone())?;
         }
         self.lanes.iter().chain(self.plain).try_for_each(Lane::barrier)?;
         for ((lane, head), place) in self.lanes.iter().zip(self.heads).zip(places) {
@@ -223,7 +224,7 @@ impl Job<'_> {
                 manifest_bytes: frame.len() as u64,
                 log_bytes: place - PAGES_BYTES,
             };
-            lane.write(PAGE_BYTES as u64, end.encode().into())?;
+            lane.write(PAGE_BYTES as u64, end.encode())?;
         }
         self.lanes.iter().try_for_each(Lane::barrier)
     }

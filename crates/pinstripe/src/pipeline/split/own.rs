@@ -2,11 +2,12 @@
 
 use crossbeam_channel::Receiver;
 
-use super::{Begun, Unit, Written};
+use super::{Unit, Written};
 use crate::error::Result;
 use crate::format::split::{ALIGN_BYTES, BatchPlace, FrameKind, Index, LogEnd, PAGES_BYTES, Tag};
 use crate::pipeline::lane::Lane;
 use crate::split::batch::single;
+use crate::split::resume::Begun;
 
 /// Bytes of a log after which what it has is made durable and indexed.
 pub(super) const INDEX_EVERY_BYTES: u64 = 1 << 30;
@@ -91,9 +92,9 @@ impl<'a> OwnWriter<'a> {
             let place = PAGES_BYTES + self.ledger.end;
             self.ledger.note(&unit);
             if let (Some(lane), Some(bytes)) = (self.plain, unit.plain) {
-                lane.write(unit.offset - self.first_byte, bytes.into())?;
+                lane.write(unit.offset - self.first_byte, bytes)?;
             }
-            self.lane.write(place, unit.frames.into())?;
+            self.lane.write(place, unit.frames)?;
             if self.ledger.is_due() {
                 self.index()?;
             }
@@ -108,6 +109,6 @@ impl<'a> OwnWriter<'a> {
         self.lane.barrier()?;
         let place = PAGES_BYTES + self.ledger.end;
         let frame = self.ledger.index(ALIGN_BYTES);
-        self.lane.write(place, frame.into())
+        self.lane.write(place, frame)
     }
 }

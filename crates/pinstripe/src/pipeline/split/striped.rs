@@ -3,12 +3,13 @@
 use crossbeam_channel::Receiver;
 
 use super::own::Ledger;
-use super::{Begun, Unit, Written};
+use super::{Unit, Written};
 use crate::error::Result;
 use crate::format::split::{ALIGN_BYTES, Tag};
 use crate::format::stripe_set::SetKind;
 use crate::pipeline::lane::Lane;
 use crate::split::log::Sets;
+use crate::split::resume::Begun;
 use crate::stripe::{SetWriter, StripSink};
 
 /// Takes units from a queue and lays them over all outputs.
@@ -33,7 +34,7 @@ impl StripSink for Slots<'_> {
     fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
         let place = self.start + self.written[slot];
         self.written[slot] += bytes.len() as u64;
-        self.lanes[slot].write(place, bytes.into())
+        self.lanes[slot].write(place, bytes)
     }
 }
 

@@ -18,6 +18,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Of a split that has so much of the source already. What became of that is not counted.
+    pub fn after(done_bytes: u64) -> Self {
+        Tally { source_bytes: done_bytes, ..Tally::default() }
+    }
+
     /// Counts a hole.
     pub fn hole(&mut self, bytes: u64) {
         self.source_bytes += bytes;

@@ -4,7 +4,7 @@ use crossbeam_channel::Sender;
 
 use super::tally::{Stage, Tally};
 use super::{Choice, Shared, Unit};
-use crate::codec::{Codec, Encoded, Encoder};
+use crate::codec::{Codec, Encoded, EncoderSet};
 use crate::device::AlignedBuf;
 use crate::error::Result;
 use crate::format::split::{ALIGN_BYTES, Layout};
@@ -19,7 +19,7 @@ pub(super) struct Worker<'a> {
     senders: Vec<Sender<Unit>>,
     /// The source that it asks next.
     turn: usize,
-    encoders: Vec<(Codec, Encoder)>,
+    encoders: EncoderSet,
     packed: Vec<u8>,
     tally: Tally,
 }
@@ -30,16 +30,16 @@ impl<'a> Worker<'a> {
         units: &'a [Units],
         senders: Vec<Sender<Unit>>,
         first: usize,
-    ) -> Result<Self> {
-        Ok(Worker {
+    ) -> Self {
+        Worker {
             shared,
             units,
             senders,
             turn: first % units.len(),
-            encoders: Vec::new(),
+            encoders: EncoderSet::default(),
             packed: Vec::new(),
             tally: Tally::default(),
-        })
+        }
     }
 
     pub(super) fn run(mut self) -> Result<()> {
@@ -150,7 +150,7 @@ impl<'a> Worker<'a> {
             }
             let encoded = match codec {
                 Codec::Raw => Encoded::Raw,
-                _ => encoder(&mut self.encoders, codec)?.encode(block, &mut self.packed)?,
+                _ => self.encoders.get(codec)?.encode(block, &mut self.packed)?,
             };
             let stored = encoded.stored(block, &self.packed);
             let used = if encoded == Encoded::Raw { Codec::Raw } else { codec };
@@ -165,18 +165,9 @@ impl<'a> Worker<'a> {
     fn codec(&self) -> Codec {
         match self.shared.codec {
             Choice::Fixed(codec) => codec,
-            Choice::Auto => Codec::Lz4,
+            Choice::Auto => self.shared.governor.decide(self.shared.fill()),
         }
     }
-}
-
-/// The encoder of a codec, made when it is first wanted.
-fn encoder(encoders: &mut Vec<(Codec, Encoder)>, codec: Codec) -> Result<&mut Encoder> {
-    if let Some(at) = encoders.iter().position(|(it, _)| *it == codec) {
-        return Ok(&mut encoders[at].1);
-    }
-    encoders.push((codec, Encoder::new(codec)?));
-    Ok(&mut encoders.last_mut().expect("one was pushed").1)
 }
 
 /// Whether a block is all zeros. Most that are not say so at once.
