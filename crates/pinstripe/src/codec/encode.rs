@@ -75,6 +75,11 @@ impl Encoder {
         Ok(Encoder { codec, engine, scratch: Vec::new() })
     }
 
+    /// What it encodes with.
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
     /// Encodes `raw` into `out`, whose old content is dropped. `out` stays empty when the answer
     /// is [`Encoded::Raw`]: the caller then stores `raw` itself ([`Encoded::stored`] picks).
     ///

@@ -11,6 +11,7 @@
 
 mod decode;
 mod encode;
+mod governor;
 mod incompressible;
 pub mod lzo;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use crate::error::{Error, Kind, Result};
 
 pub use decode::{Decoder, MAX_RAW_BYTES};
 pub use encode::{Encoded, Encoder};
+pub use governor::{EncoderSet, Governor, STEPS};
 pub use incompressible::looks_incompressible;
 
 /// The zstd level of a bare `zstd`, and of the backup store (doc/decisions/0004-codec.md).

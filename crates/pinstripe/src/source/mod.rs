@@ -7,8 +7,9 @@
 //! Invariants: opens only below the root that it was given and through no symlink
 //! (`crate::beneath`); reading leaves no trace in access times where the system allows that;
 //! attributes that cannot be read are handed back as problems, never dropped. Never waits on a
-//! FIFO or a device, never writes.
+//! FIFO or a device, never writes. [`bulk`] has rules of its own: it reads one source that was named.
 
+pub mod bulk;
 mod file;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,92 @@
+//! A stream that is read from front to back: a pipe, a FIFO, a terminal, a character device, or
+//! the rest of a file that somebody else began to read.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::{Bulk, Extent, Identity};
+use crate::error::{Error, Kind, Result};
+
+/// What is asked for as the length of a kernel's pipe buffer, and what the system grants to
+/// everybody unless it was told otherwise (`pipe-max-size`, man 7 pipe).
+const PIPE_BYTES: usize = 1 << 20;
+
+/// An open stream.
+#[derive(Debug)]
+pub struct Pipe {
+    fd: OwnedFd,
+    place: PathBuf,
+    /// Bytes read so far. Locked while a range is read, so that ranges come whole.
+    at: Mutex<u64>,
+}
+
+impl Pipe {
+    /// Takes over a descriptor that can be read.
+    pub fn new(fd: OwnedFd, place: &Path) -> Self {
+        // A longer buffer saves turns between writer and reader; what is no pipe refuses.
+        let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE_BYTES);
+        Pipe { fd, place: place.into(), at: Mutex::new(0) }
+    }
+
+    /// Reads once; waits where the descriptor itself does not (O_NONBLOCK is its opener's choice,
+    /// shared by all processes that have it).
+    fn read(&self, to: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            match retry_on_intr(|| rustix::io::read(&self.fd, &mut *to)) {
+                Err(Errno::AGAIN) => {
+                    let mut waiting = [PollFd::new(&self.fd, PollFlags::IN)];
+                    retry_on_intr(|| rustix::event::poll(&mut waiting, None))?;
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Bulk for Pipe {
+    fn length(&self) -> Option<u64> {
+        None
+    }
+
+    fn place(&self) -> &Path {
+        &self.place
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
+
+    fn extent(&self, _: u64) -> Result<Extent> {
+        Ok(Extent { end: u64::MAX, is_hole: false })
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut at = self.at.lock().expect("no thread panics while it reads a stream");
+        if *at != offset {
+            return Err(Error::new(Kind::Unsupported, "can only be read from front to back")
+                .at(&self.place)
+                .expected(format!("to read at byte {at}"), format!("byte {offset}")));
+        }
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => {
+                    filled += count;
+                    *at += count as u64;
+                }
+                Err(errno) => {
+                    return Err(Error::io(format!("cannot read at byte {at}"), &self.place, errno));
+                }
+            }
+        }
+        Ok(filled)
+    }
+
+    fn expect(&self, _: Range<u64>) {}
+}

@@ -1,0 +1,200 @@
+//! Who reads what: units of the source, handed out in order to any number of readers.
+//!
+//! A unit is an aligned range of a fixed length; the last one may be shorter. Units that are
+//! holes from end to end are handed out as one piece and not read; one that is partly a hole is
+//! read. Units that are done already are left out; a stream has to read them to come by, and
+//! throws them away.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use super::Bulk;
+use crate::error::{Error, Kind, Result};
+
+/// So much is asked of the disk before somebody reads it: more than a handful of readers have in
+/// their hands at once.
+const AHEAD_BYTES: u64 = 32 << 20;
+
+/// What one reader was handed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it begins in the source: a multiple of the unit.
+    pub offset: u64,
+    /// How long it is: at most a unit, unless it is a hole. Never 0.
+    pub bytes: u64,
+    /// Whether it is zeros that nobody read. The buffer then holds what it held before.
+    pub is_hole: bool,
+}
+
+/// A source in the course of being handed out.
+pub struct Units {
+    source: Box<dyn Bulk>,
+    unit_bytes: u64,
+    done: Vec<Range<u64>>,
+    turn: Mutex<Turn>,
+}
+
+#[derive(Default)]
+struct Turn {
+    /// Everything below is handed out or done.
+    next: u64,
+    /// From `next` on there is data up to here at least; less than `next` when that is not known.
+    data_end: u64,
+    /// Everything below was announced to the source.
+    announced: u64,
+    /// A stream has come to its end.
+    is_over: bool,
+}
+
+impl Units {
+    /// Hands out `source` in units of `unit_bytes`, without the ranges in `done`: those are in
+    /// order, apart from each other, and made of whole units, of which the last may be shorter
+    /// because the source ends there.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for units of no bytes and ranges that are not like that.
+    pub fn new(source: Box<dyn Bulk>, unit_bytes: u64, done: Vec<Range<u64>>) -> Result<Self> {
+        let bad = |what: String| Error::new(Kind::Usage, what).at(source.place());
+        if unit_bytes == 0 {
+            return Err(bad("a unit has at least one byte".to_owned()));
+        }
+        let mut end = 0;
+        for (number, range) in done.iter().enumerate() {
+            let is_last = number + 1 == done.len();
+            let ends_well = range.end.is_multiple_of(unit_bytes)
+                || is_last && source.length().is_none_or(|length| length == range.end);
+            let is_within = source.length().is_none_or(|length| range.end <= length);
+            let begins_well = range.start.is_multiple_of(unit_bytes) && range.start >= end;
+            if !begins_well || !ends_well || !is_within || range.is_empty() {
+                let Range { start, end } = range;
+                return Err(bad(format!(
+                    "bytes {start} to {end} cannot be what is done of it in units of {unit_bytes}"
+                )));
+            }
+            end = range.end;
+        }
+        Ok(Units { source, unit_bytes, done, turn: Mutex::default() })
+    }
+
+    /// The source.
+    pub fn source(&self) -> &dyn Bulk {
+        &*self.source
+    }
+
+    /// Takes the next piece and, unless it is a hole, reads it to the front of `buffer`; `None`
+    /// when nothing is left. Readers of a file read at the same time, those of a stream one after
+    /// the other. After an error its piece is lost, and others may still be handed out.
+    ///
+    /// # Errors
+    /// Those of [`Bulk::extent`] and [`Bulk::read_at`]; [`Kind::Changed`] when a stream ends
+    /// within what is done of it, or goes on behind what was its end.
+    ///
+    /// # Panics
+    /// When the buffer is shorter than a unit.
+    pub fn next(&self, buffer: &mut [u8]) -> Result<Option<Piece>> {
+        assert!(buffer.len() as u64 >= self.unit_bytes, "a buffer holds a unit");
+        match self.source.length() {
+            Some(length) => self.next_by_place(length, buffer),
+            None => self.next_of_stream(buffer),
+        }
+    }
+
+    fn next_by_place(&self, length: u64, buffer: &mut [u8]) -> Result<Option<Piece>> {
+        let (piece, ahead) = {
+            let mut turn = self.turn();
+            let Some(piece) = self.claim(&mut turn, length)? else { return Ok(None) };
+            (piece, self.announce(&mut turn, length))
+        };
+        // Only what is known to be data is wanted from the disk.
+        if !ahead.is_empty() {
+            self.source.expect(ahead);
+        }
+        if !piece.is_hole {
+            let read = self.source.read_at(piece.offset, &mut buffer[..piece.bytes as usize])?;
+            debug_assert_eq!(read as u64, piece.bytes, "a source of known length is read whole");
+        }
+        Ok(Some(piece))
+    }
+
+    /// Moves `next` behind a piece that somebody must take.
+    fn claim(&self, turn: &mut Turn, length: u64) -> Result<Option<Piece>> {
+        let (offset, limit) = self.undone(turn.next, length);
+        if offset >= length {
+            return Ok(None);
+        }
+        let unit = self.unit_bytes;
+        if offset >= turn.data_end {
+            let extent = self.source.extent(offset)?;
+            // The last unit is whole whatever its length.
+            let whole = if extent.end >= length { length } else { extent.end / unit * unit };
+            let end = whole.min(limit);
+            if extent.is_hole && end > offset {
+                turn.next = end;
+                return Ok(Some(Piece { offset, bytes: end - offset, is_hole: true }));
+            }
+            turn.data_end = if extent.is_hole { offset + unit } else { extent.end };
+        }
+        turn.next = offset.saturating_add(unit).min(limit);
+        Ok(Some(Piece { offset, bytes: turn.next - offset, is_hole: false }))
+    }
+
+    /// The first byte from `at` on that is not done, and where the next that is done begins, or
+    /// else `length`.
+    fn undone(&self, mut at: u64, length: u64) -> (u64, u64) {
+        let mut number = self.done.partition_point(|range| range.end <= at);
+        while let Some(range) = self.done.get(number).filter(|range| range.start <= at) {
+            at = range.end;
+            number += 1;
+        }
+        (at, self.done.get(number).map_or(length, |range| range.start))
+    }
+
+    /// The data behind `next` that is due to be announced.
+    fn announce(&self, turn: &mut Turn, length: u64) -> Range<u64> {
+        let (_, limit) = self.undone(turn.next, length);
+        let start = turn.announced.max(turn.next);
+        let end = turn.next.saturating_add(AHEAD_BYTES).min(turn.data_end).min(limit);
+        turn.announced = start.max(end);
+        start..end
+    }
+
+    fn next_of_stream(&self, buffer: &mut [u8]) -> Result<Option<Piece>> {
+        let mut turn = self.turn();
+        let unit = &mut buffer[..self.unit_bytes as usize];
+        loop {
+            let (undone, _) = self.undone(turn.next, u64::MAX);
+            if turn.is_over {
+                return Ok(None);
+            }
+            let offset = turn.next;
+            let skipped = undone - offset;
+            let wanted = if skipped > 0 { skipped.min(self.unit_bytes) } else { self.unit_bytes };
+            let read = self.source.read_at(offset, &mut unit[..wanted as usize])? as u64;
+            turn.next += read;
+            turn.is_over = read < wanted;
+            if skipped > 0 {
+                if turn.is_over {
+                    return Err(self.other_stream(undone, turn.next));
+                }
+                continue;
+            }
+            if read > 0 && !offset.is_multiple_of(self.unit_bytes) {
+                // What is done ended within a unit: that was the end.
+                return Err(self.other_stream(offset, turn.next));
+            }
+            let piece = Piece { offset, bytes: read, is_hole: false };
+            return Ok((read > 0).then_some(piece));
+        }
+    }
+
+    fn other_stream(&self, expected: u64, found: u64) -> Error {
+        Error::new(Kind::Changed, "is not the stream of which a part is done already")
+            .at(self.source.place())
+            .expected(format!("{expected} bytes"), format!("{found}"))
+            .advice("feed it the same bytes again, from the beginning")
+    }
+
+    fn turn(&self) -> std::sync::MutexGuard<'_, Turn> {
+        self.turn.lock().expect("no thread panics while it has the turn")
+    }
+}
