@@ -140,7 +140,7 @@ impl FileDevice {
         Ok(())
     }
 
-    fn fall_back(&self, why: impl Into<io::Error>) {
+    pub(super) fn fall_back(&self, why: impl Into<io::Error>) {
         // Of several threads that meet the refusal, the first says why.
         let _ = self.fallback.set(Fallback::new(self.policy, why));
     }

@@ -20,10 +20,13 @@ mod memory;
 mod null;
 mod pattern;
 pub mod policy;
+pub mod ring;
 mod shared;
 
 #[cfg(test)]
 pub(crate) mod conformance;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use buffer::{AlignedBuf, BufferPool, WriteBuf};
 pub use engine::Engine;
@@ -32,6 +35,7 @@ pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use pattern::PatternDevice;
 pub use policy::{Fallback, Policy};
+pub use ring::Ring;
 
 use std::ops::Range;
 use std::path::Path;

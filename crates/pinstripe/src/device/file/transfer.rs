@@ -7,7 +7,7 @@ use std::ops::Range;
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 
 use super::super::policy::Policy;
-use super::super::too_short;
+use super::super::{end_within, too_short};
 use super::{FileDevice, is_refusal};
 use crate::device::Device;
 use crate::error::Result;
@@ -33,7 +33,39 @@ impl Direct {
     }
 }
 
+/// How the kernel may move bytes by itself.
+pub(in crate::device) struct Way<'a> {
+    pub file: &'a File,
+    /// For each call.
+    pub flags: i32,
+    /// Where a call that ends early must end, so that another can follow.
+    pub block_bytes: usize,
+    /// How many of the bytes; the rest is for [`Device::read_at`] and [`Device::write_at`].
+    pub len: usize,
+    /// Whether not from the memory where they are.
+    pub needs_copy: bool,
+}
+
 impl FileDevice {
+    /// How the kernel may move the bytes in `memory` at `offset` by itself.
+    pub(in crate::device) fn way(&self, offset: u64, memory: &[u8]) -> Way<'_> {
+        let is_within = end_within(offset, memory.len(), i64::MAX as u64).is_some();
+        let Some(direct) = self.direct() else {
+            let flags = self.flags().bits() as i32;
+            let len = if is_within { memory.len() } else { 0 };
+            return Way { file: &self.file, flags, block_bytes: 1, len, needs_copy: false };
+        };
+        let blocks = if is_within { direct.blocks(offset, memory.len()) } else { 0..0 };
+        Way {
+            file: &direct.file,
+            flags: 0,
+            block_bytes: direct.block_bytes,
+            // From the middle of a block the kernel could only begin.
+            len: if blocks.start == 0 { blocks.end } else { 0 },
+            needs_copy: !direct.takes(memory),
+        }
+    }
+
     /// The descriptor past the page cache, as long as nobody refused it.
     fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref().filter(|_| self.fallback.get().is_none())

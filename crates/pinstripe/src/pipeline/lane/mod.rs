@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::device::{Device, Engine, FileDevice, SharedDevice, WriteBuf};
+use crate::device::{Device, Engine, FileDevice, Ring, SharedDevice, WriteBuf};
 use crate::error::{Error, Kind, Result};
 
 mod queue;
@@ -109,15 +109,29 @@ impl<'a> Lane<'a> {
     {
         let queue = Queue::new(settings.queued);
         let shared = Arc::new(Shared { queue, returned: Box::new(returned) });
-        let device: SharedDevice = match device.into() {
-            LaneDevice::File(device) => device,
-            LaneDevice::Other(device) => device,
+        let depth = settings.depth.max(1);
+        let (device, refusal): (SharedDevice, _) = match (device.into(), settings.engine) {
+            (LaneDevice::File(device), Engine::Threads) => (device, None),
+            (LaneDevice::File(device), Engine::Auto | Engine::Uring) => match Ring::new(depth) {
+                Ok(ring) => {
+                    let worker = Arc::clone(&shared);
+                    scope.spawn(move || worker.work_by_ring(&device, ring, depth));
+                    return Lane { shared, engine: Engine::Uring, refusal: None };
+                }
+                Err(error) => (device, Some(error)),
+            },
+            (LaneDevice::Other(device), Engine::Uring) => {
+                let error = Error::new(Kind::Unsupported, "only files and disks have this engine");
+                let error = error.at(device.place());
+                (device, Some(error))
+            }
+            (LaneDevice::Other(device), Engine::Auto | Engine::Threads) => (device, None),
         };
-        for _ in 0..settings.depth.max(1) {
+        for _ in 0..depth {
             let (shared, device) = (Arc::clone(&shared), Arc::clone(&device));
             scope.spawn(move || shared.work(&device));
         }
-        Lane { shared, engine: Engine::Threads, refusal: None }
+        Lane { shared, engine: Engine::Threads, refusal }
     }
 
     /// Who carries out the writes: threads or uring.
@@ -204,6 +218,32 @@ impl Shared<'_> {
                     self.written(write, result);
                 }
                 Job::Sync(answer) => self.synced(&answer, device.sync()),
+            }
+        }
+    }
+
+    /// The one thread that leaves the writes to the kernel.
+    fn work_by_ring(&self, device: &Arc<FileDevice>, mut ring: Ring, depth: usize) {
+        let _guard = self.on_panic();
+        loop {
+            while ring.in_flight() < depth {
+                let is_idle = ring.in_flight() == 0;
+                match self.queue.next(if is_idle { Patience::Wait } else { Patience::Look }) {
+                    // The token is the offset, which is all that is to be known again.
+                    Some(Job::Write(Write { offset, buf })) => {
+                        ring.submit_write(device, offset, buf, offset);
+                    }
+                    Some(Job::Sync(answer)) => self.synced(&answer, device.sync()),
+                    None if is_idle => return,
+                    None => break,
+                }
+            }
+            match ring.reap() {
+                Ok(done) => {
+                    self.written(Write { offset: done.token, buf: done.buf }, done.result);
+                }
+                // What is in flight is lost with the ring; the lane's error says so.
+                Err(error) => return self.fail(error.at(device.place())),
             }
         }
     }

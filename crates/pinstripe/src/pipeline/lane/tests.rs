@@ -1,5 +1,7 @@
 use super::*;
-use crate::device::{AlignedBuf, BufferPool, Caps, MemoryDevice, PatternDevice};
+use crate::device::{
+    Access, AlignedBuf, BufferPool, Caps, MemoryDevice, PatternDevice, Policy, testing,
+};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
@@ -194,6 +196,96 @@ impl Moody {
     fn to_vec_len(&self) -> usize {
         self.inner.to_vec().len()
     }
+}
+
+/// Both engines on a file; by the kernel where there is one for us.
+fn on_files(test: &str, check: impl Fn(&Path, Engine)) {
+    for engine in [Engine::Threads, Engine::Uring] {
+        if engine == Engine::Uring && testing::ring(test, 1).is_none() {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        check(&folder.path().join("file"), engine);
+    }
+}
+
+#[test]
+fn both_engines_write_files_under_every_policy() {
+    on_files("both_engines_write_files_under_every_policy", |path, engine| {
+        for (policy, _) in Policy::ALL {
+            let device = Arc::new(FileDevice::open(path, Access::Create, policy).unwrap());
+            let pool = BufferPool::new(6, PIECE);
+            std::thread::scope(|scope| {
+                let settings = LaneSettings { engine, ..settings(4) };
+                let lane = Lane::start(scope, Arc::clone(&device), settings, drop);
+                assert_eq!(lane.engine(), engine);
+                assert!(lane.refusal().is_none());
+                for number in 0..60 {
+                    let offset = number * PIECE as u64;
+                    match number % 2 {
+                        0 => lane.write(offset, aligned(&pool, number)),
+                        _ => lane.write(offset, plain(number, PIECE)),
+                    }
+                    .unwrap();
+                    if number % 20 == 7 {
+                        lane.barrier().unwrap();
+                    }
+                }
+                lane.write(60 * PIECE as u64, plain(60, 777)).unwrap();
+                let traffic = lane.finish().unwrap();
+                assert_eq!(traffic.written_bytes, 60 * PIECE as u64 + 777);
+            });
+            assert_eq!(pool.free(), 6);
+            assert!(std::fs::read(path).unwrap() == pattern(60 * PIECE + 777), "{policy}");
+            std::fs::remove_file(path).unwrap();
+        }
+    });
+}
+
+#[test]
+fn both_engines_keep_a_file_s_first_error() {
+    on_files("both_engines_keep_a_file_s_first_error", |path, engine| {
+        std::fs::write(path, b"old").unwrap();
+        for policy in [Policy::Buffered, Policy::Direct] {
+            let device = Arc::new(FileDevice::open(path, Access::Read, policy).unwrap());
+            let pool = BufferPool::new(3, PIECE);
+            let refused = AtomicUsize::new(0);
+            let back = |it: Returned| {
+                assert!(!it.is_written);
+                refused.fetch_add(1, Ordering::SeqCst);
+            };
+            let mut sent = 0;
+            std::thread::scope(|scope| {
+                let lane = Lane::start(scope, device, LaneSettings { engine, ..settings(4) }, back);
+                let error = loop {
+                    sent += 1;
+                    if let Err(error) = lane.write(0, aligned(&pool, 0)) {
+                        break error;
+                    }
+                };
+                assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{error}");
+                assert_eq!(lane.finish().unwrap_err().to_string(), error.to_string());
+            });
+            assert_eq!((refused.into_inner(), pool.free()), (sent, 3));
+            assert_eq!(std::fs::read(path).unwrap(), b"old");
+        }
+    });
+}
+
+#[test]
+fn what_is_no_file_is_written_by_threads_and_it_says_so() {
+    std::thread::scope(|scope| {
+        for (engine, is_refused) in
+            [(Engine::Auto, false), (Engine::Threads, false), (Engine::Uring, true)]
+        {
+            let device: SharedDevice = Arc::new(MemoryDevice::new("memory"));
+            let lane = Lane::start(scope, device, LaneSettings { engine, ..settings(1) }, drop);
+            assert_eq!(lane.engine(), Engine::Threads);
+            assert_eq!(lane.refusal().is_some(), is_refused);
+            lane.write(0, vec![1]).unwrap();
+            lane.finish().unwrap();
+        }
+    });
 }
 
 #[test]
