@@ -29,7 +29,8 @@ pub fn open(paths: &[PathBuf], monitor: &Monitor) -> Result<Reader> {
     }
     let reader = Reader::open(devices)?;
     for error in reader.troubles() {
-        monitor.warning(error.place().unwrap_or_default().to_owned(), error.duplicate());
+        let place = error.place().map(Path::to_path_buf).unwrap_or_default();
+        monitor.warning(place, error.duplicate());
     }
     let missing = reader.missing();
     if !missing.is_empty() {
@@ -40,6 +41,15 @@ pub fn open(paths: &[PathBuf], monitor: &Monitor) -> Result<Reader> {
         monitor.warning("the split", error.advice(advice));
     }
     Ok(reader)
+}
+
+/// What one output says of itself.
+///
+/// # Errors
+/// As [`Output::open`]; [`Kind::NotFound`] when it is not there.
+pub fn look(path: &Path) -> Result<Output> {
+    let (device, plain) = open_one(path)?;
+    Output::open(device, plain)
 }
 
 /// The device with the log, and the one with the bytes where the log stands beside it.
