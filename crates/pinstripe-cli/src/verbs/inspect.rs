@@ -61,17 +61,26 @@ impl Args {
             .with("made_seconds", head.made_seconds)
             .with("complete", manifest.is_some())
             .with("bytes", output.bytes)
-            .with_some("source_bytes", manifest.as_ref().map(|it| it.source_bytes).or(head.source_bytes));
+            .with_some(
+                "source_bytes",
+                manifest.as_ref().map(|it| it.source_bytes).or(head.source_bytes),
+            );
         let mut rows = vec![
             ("split", head.split.to_string()),
             ("output", format!("{} of {}", head.output, head.outputs)),
             ("layout", head.layout.name().to_owned()),
-            ("may be lost", format!("{} of {}", head.parity, super::counted(head.outputs.into(), "output"))),
+            (
+                "may be lost",
+                format!("{} of {}", head.parity, super::counted(head.outputs.into(), "output")),
+            ),
             ("block", format_size(head.block_bytes.into())),
             ("codec asked for", head.codec.clone()),
             ("source", head.source.clone()),
             ("made", time::date(head.made_seconds)),
-            ("complete", if manifest.is_some() { "yes" } else { "no: it was interrupted" }.to_owned()),
+            (
+                "complete",
+                if manifest.is_some() { "yes" } else { "no: it was interrupted" }.to_owned(),
+            ),
             ("its bytes", format_size(output.bytes)),
         ];
         if head.strip_bytes > 0 {

@@ -148,7 +148,11 @@ impl Args {
 
 /// Writes to standard output, in order.
 pub fn to_stdout(run: &Run, reader: &Reader, options: &join::Options) -> Result<Joined> {
-    refuse_option(run.common.json, "--json", "standard output is the content: name a file with -o")?;
+    refuse_option(
+        run.common.json,
+        "--json",
+        "standard output is the content: name a file with -o",
+    )?;
     let ticker = (!std::io::stdout().is_terminal()).then(|| run.ticker(GAUGE));
     let screen = Arc::clone(&run.screen);
     let mut write = move |bytes: &[u8]| screen.content(bytes);

@@ -174,11 +174,8 @@ impl Args {
 }
 
 /// How far the source is read.
-const GAUGE: Gauge = Gauge {
-    label: "splitting",
-    done_bytes: |monitor| monitor.get(Counter::ReadBytes),
-    passes: 1,
-};
+const GAUGE: Gauge =
+    Gauge { label: "splitting", done_bytes: |monitor| monitor.get(Counter::ReadBytes), passes: 1 };
 
 fn written(output: &split::Written) -> Event {
     Event::new("output").with_fields(output).with("busy_seconds", output.busy.as_secs_f64())

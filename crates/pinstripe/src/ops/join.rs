@@ -35,9 +35,14 @@ pub fn open(paths: &[PathBuf], monitor: &Monitor) -> Result<Reader> {
     let missing = reader.missing();
     if !missing.is_empty() {
         let numbers: Vec<String> = missing.iter().map(usize::to_string).collect();
-        let what = format!("of {} outputs these are missing: {}", reader.head().outputs, numbers.join(", "));
+        let what = format!(
+            "of {} outputs these are missing: {}",
+            reader.head().outputs,
+            numbers.join(", ")
+        );
         let error = Error::new(Kind::NotFound, what);
-        let advice = "name all outputs that there are; parity gives back as many as it was asked for";
+        let advice =
+            "name all outputs that there are; parity gives back as many as it was asked for";
         monitor.warning("the split", error.advice(advice));
     }
     Ok(reader)
@@ -107,8 +112,7 @@ pub fn run(
     require_complete(reader, options.best_effort)?;
     let range = options.range.clone().unwrap_or(0..reader.source_bytes());
     monitor.expect(range.end.saturating_sub(range.start), 0);
-    let job =
-        Job { reader, range, best_effort: options.best_effort, workers: options.workers };
+    let job = Job { reader, range, best_effort: options.best_effort, workers: options.workers };
     let joined = job.run(target, monitor)?;
     let told = reader.manifest().map(|manifest| manifest.blake3);
     if let (Some(told), Some(found)) = (told, joined.blake3)
@@ -147,21 +151,31 @@ pub struct Verified {
 /// As [`run`], but losses are in the outcome.
 pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Verified> {
     let options = Options { range: None, best_effort: true, workers };
-    let mut verified = Verified { joined: run(reader, &options, Target::None, monitor)?, ..Verified::default() };
+    let mut verified =
+        Verified { joined: run(reader, &options, Target::None, monitor)?, ..Verified::default() };
     let Some(log) = reader.striped()? else { return Ok(verified) };
     // Joining reads data; parity is read here.
     let sets: Vec<u64> = (0..log.sets()).collect();
     let damage = each(workers, &sets, |set| {
         let reader = log.set(*set)?;
         let found = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
-        Ok(found.damage.into_iter().map(|it| (it.member, it.repairable, it.part.to_string(), it.reason.to_string())).collect::<Vec<_>>())
+        Ok(found
+            .damage
+            .into_iter()
+            .map(|it| (it.member, it.repairable, it.part.to_string(), it.reason.to_string()))
+            .collect::<Vec<_>>())
     })?;
     for (member, repairable, part, reason) in damage.into_iter().flatten() {
-        let Some(output) = member.and_then(|number| reader.outputs()[number].as_ref()) else { continue };
+        let Some(output) = member.and_then(|number| reader.outputs()[number].as_ref()) else {
+            continue;
+        };
         let error = Error::new(Kind::Corrupt, format!("{part}: {reason}"));
         if repairable {
             verified.repairable += 1;
-            monitor.warning(output.place(), error.advice("parity gives it back; split or copy it anew"));
+            monitor.warning(
+                output.place(),
+                error.advice("parity gives it back; split or copy it anew"),
+            );
         } else {
             verified.lost_parts += 1;
             monitor.loss(output.place(), error);

@@ -86,8 +86,10 @@ impl Job<'_> {
     pub fn run(&self, target: Target<'_>, monitor: &Monitor) -> Result<Outcome> {
         let Range { start, end } = self.range;
         if start > end || end > self.reader.source_bytes() {
-            return Err(Error::new(Kind::Usage, "a range beyond the end of the source")
-                .expected(format!("within 0..{}", self.reader.source_bytes()), format!("{start}..{end}")));
+            return Err(Error::new(Kind::Usage, "a range beyond the end of the source").expected(
+                format!("within 0..{}", self.reader.source_bytes()),
+                format!("{start}..{end}"),
+            ));
         }
         let absent = self.absent();
         if let (Some(lost), false) = (absent.first(), self.best_effort) {
@@ -177,7 +179,8 @@ impl Shared<'_, '_> {
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             found.outcome.lost.extend(lost);
             found.outcome.healed += u64::from(unit.is_healed);
-            let is_same = |part: &Part| unit.chaining_value.is_none_or(|it| it == part.chaining_value);
+            let is_same =
+                |part: &Part| unit.chaining_value.is_none_or(|it| it == part.chaining_value);
             if part.flatten().is_some_and(|part| !is_same(&part)) {
                 found.outcome.changed.push(whole.clone());
             }
@@ -216,7 +219,8 @@ impl Shared<'_, '_> {
         zeros: &[Range<u64>],
         raw: &[u8],
     ) -> Result<()> {
-        let slice = |range: Range<u64>| &raw[(range.start - start) as usize..(range.end - start) as usize];
+        let slice =
+            |range: Range<u64>| &raw[(range.start - start) as usize..(range.end - start) as usize];
         let device = match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
             Target::None => return Ok(()),
             Target::Device { device, is_blank } => Some((*device, *is_blank)),
@@ -279,7 +283,7 @@ impl Shared<'_, '_> {
     }
 }
 
-const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 fn send_zeros(out: &mut dyn FnMut(&[u8]) -> Result<()>, mut bytes: u64) -> Result<()> {
     while bytes > 0 {

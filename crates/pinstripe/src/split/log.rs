@@ -14,6 +14,7 @@ use crate::stripe::{Layout, SetReader};
 use super::window::Window;
 
 /// A run of frames.
+#[allow(clippy::len_without_is_empty)] // A log is asked for its length, never whether it has one.
 pub trait Log: Send + Sync {
     /// Appends a range to `out`, believed as it comes: the frames in it are checked by whoever asks.
     ///

@@ -53,8 +53,14 @@ impl Reader {
         let opened: Vec<Output> = devices.into_iter().map(open).collect::<Result<_>>()?;
         let head = common_head(&opened)?;
         let (outputs, troubles) = by_number(&head, opened)?;
-        let mut reader =
-            Reader { head, manifest: None, outputs, logs: Vec::new(), batches: Vec::new(), troubles };
+        let mut reader = Reader {
+            head,
+            manifest: None,
+            outputs,
+            logs: Vec::new(),
+            batches: Vec::new(),
+            troubles,
+        };
         reader.manifest = reader.find_manifest();
         reader.open_logs()?;
         reader.locate()?;
@@ -126,12 +132,16 @@ impl Reader {
     ///
     /// # Errors
     /// As there. A log that is missing is a loss, and no error.
-    pub fn read(&self, located: &Located, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<Unit> {
+    pub fn read(
+        &self,
+        located: &Located,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Unit> {
         let place = &located.place;
         let Some(log) = &self.logs[located.log] else {
             out.clear();
-            let lost = vec![place.offset..end_of(place)];
-            return Ok(Unit { lost, ..Unit::default() });
+            return Ok(Unit::lost(place.offset..end_of(place)));
         };
         let plain = self.outputs[located.log.min(self.outputs.len() - 1)].as_ref();
         let beside = plain.and_then(|output| {
@@ -154,9 +164,8 @@ impl Reader {
         }
         buf.fill(0);
         let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
-        let (mut next, overlaps) = (offset, |lost: &Range<u64>| {
-            lost.start < wanted.end && wanted.start < lost.end
-        });
+        let (mut next, overlaps) =
+            (offset, |lost: &Range<u64>| lost.start < wanted.end && wanted.start < lost.end);
         for located in self.batches_in(&wanted) {
             let place = located.place;
             if place.offset > next {
@@ -311,11 +320,7 @@ fn by_number(head: &Head, opened: Vec<Output>) -> Result<(Vec<Option<Output>>, V
 }
 
 /// Follows the indexes of a log from the last one back.
-fn indexed(
-    log: &dyn Log,
-    tag: crate::format::split::Tag,
-    end: &LogEnd,
-) -> Result<Vec<BatchPlace>> {
+fn indexed(log: &dyn Log, tag: crate::format::split::Tag, end: &LogEnd) -> Result<Vec<BatchPlace>> {
     let (mut parts, mut next) = (Vec::new(), end.last_index);
     while let Some(position) = next {
         let index = read_index(log, tag, position, false)
@@ -327,8 +332,10 @@ fn indexed(
     let places: Vec<BatchPlace> = parts.into_iter().rev().flatten().collect();
     match places.len() as u64 == end.batches {
         true => Ok(places),
-        false => Err(Error::new(Kind::Corrupt, "the index is not whole")
-            .expected(end.batches, places.len())),
+        false => {
+            Err(Error::new(Kind::Corrupt, "the index is not whole")
+                .expected(end.batches, places.len()))
+        }
     }
 }
 

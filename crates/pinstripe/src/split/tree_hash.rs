@@ -10,7 +10,9 @@
 use std::collections::BTreeMap;
 
 use blake3::Hasher;
-use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use blake3::hazmat::{
+    ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
+};
 
 /// What a unit gives to the hash of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

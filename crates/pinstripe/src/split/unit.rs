@@ -22,17 +22,19 @@ pub struct Unit {
     pub chaining_value: Option<[u8; 32]>,
 }
 
+impl Unit {
+    /// Nothing of it could be read.
+    pub(super) fn lost(range: Range<u64>) -> Self {
+        Unit { lost: std::iter::once(range).collect(), ..Unit::default() }
+    }
+}
+
 /// Buffers of one reader.
+#[derive(Default)]
 pub struct Scratch {
     log: Vec<u8>,
     block: Vec<u8>,
     decoder: Decoder,
-}
-
-impl Default for Scratch {
-    fn default() -> Self {
-        Scratch { log: Vec::new(), block: Vec::new(), decoder: Decoder::new() }
-    }
 }
 
 /// Where bytes stand that are not in the log.
@@ -83,7 +85,7 @@ fn attempt(
         true => log.read_healed(place.position, wanted, bytes),
     };
     if read.is_err() {
-        return Ok(Unit { lost: vec![whole], ..Unit::default() });
+        return Ok(Unit::lost(whole));
     }
     let mut unit = Unit::default();
     let mut walk = Walk { bytes, at: 0, tag };

@@ -29,7 +29,8 @@ const VERSION: u8 = 1;
 const SUM_AT: usize = 56;
 const SUM_BYTES: usize = 8;
 
-const _: () = assert!(4 + 4 + 4 + 4 + 8 + 8 + 8 + 16 == SUM_AT && SUM_AT + SUM_BYTES == FRAME_BYTES);
+const _: () =
+    assert!(4 + 4 + 4 + 4 + 8 + 8 + 8 + 16 == SUM_AT && SUM_AT + SUM_BYTES == FRAME_BYTES);
 
 /// The beginning of a split's id, in all of its frames.
 pub type Tag = [u8; 8];

@@ -130,7 +130,9 @@ impl Head {
         w.u64(identity.device).u64(identity.inode).u64(identity.bytes);
         w.i64(identity.modified_seconds).u32(identity.modified_nanos).zeros(4);
         for text in [&self.codec, &self.source] {
-            let text = &text[..text.floor_char_boundary(NAME_MAX_BYTES)];
+            let end =
+                (0..=text.len().min(NAME_MAX_BYTES)).rev().find(|at| text.is_char_boundary(*at));
+            let text = &text[..end.unwrap_or(0)];
             w.u16(text.len() as u16).raw(text.as_bytes());
         }
         page(Object::SplitHead, out)
@@ -196,7 +198,9 @@ impl Head {
             true => Ok(()),
             false => Err(Error::new(Kind::WrongMember, "an output of another split")
                 .expected(self.split.short(), other.split.short())
-                .advice("name outputs of one split only: pinstripe inspect OUT says of which it is")),
+                .advice(
+                    "name outputs of one split only: pinstripe inspect OUT says of which it is",
+                )),
         }
     }
 }

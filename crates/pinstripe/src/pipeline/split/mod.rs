@@ -17,7 +17,8 @@ mod tally;
 mod tests;
 mod worker;
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crossbeam_channel::bounded;
 
@@ -26,14 +27,14 @@ use self::striped::StripedWriter;
 pub use self::tally::{Spent, Stages, Tally};
 use self::worker::Worker;
 use super::abort::Abort;
-use super::lane::Lane;
+use super::lane::{Lane, LaneDevice, LaneSettings, Returned};
 use crate::codec::{Codec, Governor};
-use crate::device::{AlignedBuf, BufferPool};
+use crate::device::{AlignedBuf, BufferPool, Engine};
 use crate::error::{Error, Kind, Result};
 use crate::format::split::{
     End, FrameKind, Head, Layout, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES,
 };
-use crate::monitor::Monitor;
+use crate::monitor::{Counter, Monitor};
 use crate::source::bulk::Units;
 use crate::split::batch::{batch_bytes_max, single};
 use crate::split::log::Sets;
@@ -50,16 +51,24 @@ pub enum Choice {
     Fixed(Codec),
 }
 
+/// Where one output goes.
+pub struct Sink {
+    /// Takes pages and log.
+    pub log: LaneDevice,
+    /// Takes the source's bytes, if the layout is plain.
+    pub plain: Option<LaneDevice>,
+}
+
 /// A split to be carried out.
 pub struct Job<'a> {
     /// The source; with ranges once for each output, else once.
     pub units: &'a [Units],
     /// By output.
     pub heads: &'a [Head],
-    /// By output: where its pages and log go.
-    pub lanes: &'a [Lane<'a>],
-    /// By output: where its bytes go, if the layout is plain.
-    pub plain: &'a [Lane<'a>],
+    /// By output.
+    pub sinks: Vec<Sink>,
+    /// How outputs are written.
+    pub settings: LaneSettings,
     /// By log.
     pub begun: Vec<Begun>,
     /// Parts of the hash that are known already.
@@ -72,6 +81,17 @@ pub struct Job<'a> {
     pub workers: usize,
     /// Batches in memory.
     pub buffers: usize,
+}
+
+/// A job with its outputs open.
+struct Running<'a> {
+    units: &'a [Units],
+    heads: &'a [Head],
+    lanes: Vec<Lane<'a>>,
+    plain: Vec<Lane<'a>>,
+    begun: Vec<Begun>,
+    workers: usize,
+    buffers: usize,
 }
 
 /// A unit on its way.
@@ -105,13 +125,26 @@ impl Shared<'_> {
     }
 }
 
+/// What an output took.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken {
+    /// Bytes, pages included.
+    pub written_bytes: u64,
+    /// Time in which at least one write was under way.
+    pub busy: Duration,
+    /// Who carried writes out.
+    pub engine: Engine,
+}
+
 /// What came of it.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// What the outputs say of themselves.
     pub manifest: Manifest,
+    /// By output.
+    pub taken: Vec<Taken>,
     /// Where the time of the workers went.
-    pub stages: Spent,
+    pub spent: Spent,
 }
 
 impl Job<'_> {
@@ -120,16 +153,18 @@ impl Job<'_> {
     /// # Errors
     /// The first that a source or an output had; no output has an end then.
     pub fn run(self, monitor: &Monitor) -> Result<Outcome> {
-        let head = &self.heads[0];
         let abort = Abort::default();
-        let batch_bytes = batch_bytes_max(head.block_bytes);
+        let raw_buffers = self.workers
+            + self.sinks.iter().filter(|it| it.plain.is_some()).count().min(1) * self.buffers;
+        let head = &self.heads[0];
         let shared = Shared {
             head,
             codec: self.codec,
             governor: Governor::new(self.workers),
             buffers: self.buffers,
-            frames: BufferPool::new(self.buffers, batch_bytes),
-            raw: BufferPool::new(self.raw_buffers(), head.unit_bytes() as usize),
+            frames: BufferPool::new(self.buffers, batch_bytes_max(head.block_bytes)),
+            // A plain output takes the source's bytes as they were read, others do not.
+            raw: BufferPool::new(raw_buffers, head.unit_bytes() as usize),
             abort: &abort,
             hash: Mutex::default(),
             tally: Mutex::new(Tally::after(self.done_bytes)),
@@ -140,22 +175,46 @@ impl Job<'_> {
             let mut hash = shared.hash.lock().expect("nobody else has it yet");
             self.parts.iter().for_each(|(unit, part)| hash.take(*unit, *part));
         }
+        std::thread::scope(|scope| {
+            let count = |returned: Returned| {
+                if returned.is_written {
+                    monitor.add(Counter::WrittenBytes, returned.buf.len() as u64);
+                }
+            };
+            let (mut lanes, mut plain) = (Vec::new(), Vec::new());
+            for sink in self.sinks {
+                lanes.push(Lane::start(scope, sink.log, self.settings, count));
+                plain.extend(sink.plain.map(|it| Lane::start(scope, it, self.settings, count)));
+            }
+            let Job { units, heads, begun, workers, buffers, .. } = self;
+            Running { units, heads, lanes, plain, begun, workers, buffers }.run(shared)
+        })
+    }
+}
+
+impl Running<'_> {
+    fn run(self, shared: Shared<'_>) -> Result<Outcome> {
         let logs = self.carry_out(&shared)?;
         let spent = shared.stages.spent();
-        let tally = shared.tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let hash = shared.hash.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let blake3 = hash.finish().ok_or_else(|| {
-            Error::new(Kind::Io, "a part of the source was read by nobody")
-        })?;
-        let places = logs.iter().map(|log| log.manifest_at.clone()).collect::<Vec<_>>();
+        let tally = shared.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let hash = shared.hash.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let blake3 = hash
+            .finish()
+            .ok_or_else(|| Error::new(Kind::Io, "a part of the source was read by nobody"))?;
+        let places: Vec<u64> = logs.iter().flat_map(|log| log.manifest_at.clone()).collect();
         let manifest = tally.manifest(blake3, logs.iter().map(|log| log.end).collect());
-        self.finish(&manifest, &places.concat())?;
-        Ok(Outcome { manifest, stages: spent })
-    }
-
-    /// A plain output takes the source's bytes as they were read, others do not.
-    fn raw_buffers(&self) -> usize {
-        self.workers + if self.plain.is_empty() { 0 } else { self.buffers }
+        self.finish(&manifest, &places)?;
+        let taken = |(number, lane): (usize, &Lane<'_>)| {
+            let (log, plain) = (lane.traffic(), self.plain.get(number).map(Lane::traffic));
+            let plain = plain.unwrap_or_default();
+            Taken {
+                written_bytes: log.written_bytes + plain.written_bytes,
+                busy: log.busy.max(plain.busy),
+                engine: lane.engine(),
+            }
+        };
+        let taken = self.lanes.iter().enumerate().map(taken).collect();
+        Ok(Outcome { manifest, taken, spent })
     }
 
     fn carry_out(&self, shared: &Shared<'_>) -> Result<Vec<Written>> {
@@ -167,7 +226,7 @@ impl Job<'_> {
             let mut writers = Vec::new();
             if shared.head.layout == Layout::Stripes {
                 let sets = Sets::new(shared.head.split, geometry(shared.head)?);
-                let writer = StripedWriter::new(sets, self.lanes, tag, self.begun[0].clone())?;
+                let writer = StripedWriter::new(sets, &self.lanes, tag, self.begun[0].clone())?;
                 let receiver = receivers[0].clone();
                 writers.push(scope.spawn(move || {
                     let _guard = shared.abort.on_panic();
@@ -191,8 +250,7 @@ impl Job<'_> {
                 let senders = senders.clone();
                 scope.spawn(move || {
                     let _guard = shared.abort.on_panic();
-                    let worker = Worker::new(shared, self.units, senders, first);
-                    if let Err(error) = worker.run() {
+                    if let Err(error) = Worker::new(shared, self.units, senders, first).run() {
                         shared.abort.raise(error);
                     }
                 });
@@ -215,7 +273,7 @@ impl Job<'_> {
         for (lane, place) in self.lanes.iter().zip(places) {
             lane.write(*place, frame.clone())?;
         }
-        self.lanes.iter().chain(self.plain).try_for_each(Lane::barrier)?;
+        self.lanes.iter().chain(&self.plain).try_for_each(Lane::barrier)?;
         for ((lane, head), place) in self.lanes.iter().zip(self.heads).zip(places) {
             let end = End {
                 split: head.split,

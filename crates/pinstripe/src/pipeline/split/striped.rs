@@ -40,12 +40,7 @@ impl StripSink for Slots<'_> {
 
 impl<'a> StripedWriter<'a> {
     /// A writer that goes on at the beginning of a set.
-    pub(super) fn new(
-        sets: Sets,
-        lanes: &'a [Lane<'a>],
-        tag: Tag,
-        begun: Begun,
-    ) -> Result<Self> {
+    pub(super) fn new(sets: Sets, lanes: &'a [Lane<'a>], tag: Tag, begun: Begun) -> Result<Self> {
         let set = begun.log_bytes / sets.log_bytes();
         let writer = open(&sets, set);
         let start = sets.extent_at(set);

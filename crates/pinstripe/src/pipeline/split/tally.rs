@@ -120,9 +120,8 @@ impl Stages {
 
     /// What was spent so far.
     pub fn spent(&self) -> Spent {
-        let of = |stage: Stage| {
-            Duration::from_nanos(self.0[stage as usize].load(Ordering::Relaxed))
-        };
+        let of =
+            |stage: Stage| Duration::from_nanos(self.0[stage as usize].load(Ordering::Relaxed));
         let (read, hash) = (of(Stage::Read), of(Stage::Hash));
         Spent { read, hash, code: of(Stage::Code), wait: of(Stage::Wait) }
     }

@@ -3,29 +3,26 @@
 //! Everything that can be refused is refused before an output is touched; an output is complete
 //! only when all are (doc/decisions/0018-split.md).
 
-use std::collections::HashSet;
-use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod outputs;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
+use outputs::{Target, check_paths, open_outputs, output_paths, write_heads};
+
 use crate::clock;
-use crate::device::{Access, Engine, FileDevice, Policy, SharedDevice};
+use crate::device::{Engine, Policy};
 use crate::error::{Error, Kind, Result};
 use crate::fault::Plan;
-use crate::format::split::{
-    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Head, Layout, Manifest, OUTPUTS_MAX, PAGE_BYTES,
-    unit_bytes,
-};
+use crate::format::split::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Head, Layout, Manifest, unit_bytes};
 use crate::id::{SplitId, random};
 use crate::monitor::Monitor;
-use crate::pipeline::lane::{Lane, LaneSettings};
+use crate::pipeline::lane::LaneSettings;
 use crate::pipeline::split::{Choice, Job, Spent};
-use crate::source::bulk::{Bulk, Identity, Units};
+use crate::source::bulk::{Bulk, Units};
+use crate::split::Output;
 use crate::split::batch::batch_bytes_max;
 use crate::split::resume::{Begun, Resumed, resume};
-use crate::split::{Output, beside_path};
 use crate::units::MIB;
 
 /// How the source is laid over the outputs, as it is asked for.
@@ -137,67 +134,29 @@ pub fn run(
     let done_bytes = resumed.done.iter().map(|range| range.end - range.start).sum();
     monitor.expect(source.length().unwrap_or(0).saturating_sub(done_bytes), 0);
     let units = units(open, source, layout, &heads, &resumed)?;
-    let (outcome, lanes) = carry_out(&units, &heads, &outputs, resumed, done_bytes, options, monitor)?;
+    let outcome = job(&units, &heads, &outputs, resumed, options).run(monitor)?;
     for (output, head) in outputs.iter().zip(&heads) {
         if let Some(plain) = &output.plain {
             plain.set_len(range_bytes(&heads, head, outcome.manifest.source_bytes))?;
             plain.sync()?;
         }
     }
-    let engine = lanes.first().map_or(options.engine, |lane| lane.engine);
-    let written = outputs.iter().zip(lanes).map(|(output, lane)| Written {
+    let engine = outcome.taken.first().map_or(options.engine, |taken| taken.engine);
+    let written = outputs.iter().zip(&outcome.taken).map(|(output, taken)| Written {
         path: output.path.clone(),
-        written_bytes: lane.written_bytes,
-        busy: lane.busy,
+        written_bytes: taken.written_bytes,
+        busy: taken.busy,
         fallback: output.fallback(),
     });
     Ok(Outcome {
         head: heads[0].clone(),
         outputs: written.collect(),
         resumed_bytes: done_bytes,
-        spent: outcome.stages,
+        spent: outcome.spent,
         elapsed: began.elapsed(),
         engine,
         manifest: outcome.manifest,
     })
-}
-
-/// An output as it is written.
-struct Target {
-    path: PathBuf,
-    /// Takes pages and log.
-    log: SharedDevice,
-    /// Takes the source's bytes, if the log stands beside.
-    plain: Option<SharedDevice>,
-    files: Vec<Arc<FileDevice>>,
-}
-
-impl Target {
-    fn fallback(&self) -> Option<String> {
-        let fallback = self.files.iter().find_map(|file| file.fallback())?;
-        Some(fallback.to_string())
-    }
-}
-
-fn output_paths(options: &Options, source: &Path) -> Result<Vec<PathBuf>> {
-    let count = options.outputs.len();
-    if count == 0 || count > OUTPUTS_MAX {
-        return Err(Error::new(Kind::Usage, format!("{count} outputs"))
-            .expected(format!("1 to {OUTPUTS_MAX}"), count));
-    }
-    if usize::from(options.parity) >= count {
-        let least = usize::from(options.parity) + 1;
-        return Err(Error::new(Kind::Usage, format!("parity {} over {count} outputs", options.parity))
-            .expected(format!("at least {least} outputs"), count)
-            .advice("name more outputs, or ask for less parity"));
-    }
-    let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.unwrap_or_else(|| "split".to_owned()).replace([':', ' '], "-");
-    let path = |(number, path): (usize, &PathBuf)| match path.is_dir() {
-        true => path.join(format!("{name}.split-{number}")),
-        false => path.clone(),
-    };
-    Ok(options.outputs.iter().enumerate().map(path).collect())
 }
 
 fn layout(options: &Options, source: &dyn Bulk) -> Result<Layout> {
@@ -223,49 +182,6 @@ fn layout(options: &Options, source: &dyn Bulk) -> Result<Layout> {
         }
         Spread::Ranges => Ok(Layout::Ranges),
     }
-}
-
-/// Refuses what would be written over without being asked for.
-fn check_paths(
-    paths: &[PathBuf],
-    layout: Layout,
-    source: Option<Identity>,
-    options: &Options,
-) -> Result<()> {
-    let mut seen = HashSet::new();
-    let mut names = HashSet::new();
-    let beside: Vec<PathBuf> = match layout {
-        Layout::Plain => paths.iter().map(|path| beside_path(path)).collect(),
-        _ => Vec::new(),
-    };
-    for path in paths.iter().chain(&beside) {
-        if !names.insert(path.clone()) {
-            return Err(Error::new(Kind::Usage, "two outputs are the same file").at(path));
-        }
-        let Ok(found) = fs::metadata(path) else { continue };
-        let is_block = found.file_type().is_block_device();
-        let is = if is_block { (found.rdev(), 0) } else { (found.dev(), found.ino()) };
-        if source.is_some_and(|source| (source.device, source.inode) == is) {
-            return Err(Error::new(Kind::Usage, "an output is the source itself")
-                .at(path)
-                .advice("nothing was written; name another file"));
-        }
-        let is_sink = found.file_type().is_char_device();
-        if !seen.insert(is) && !is_sink {
-            return Err(Error::new(Kind::Usage, "two outputs are the same file").at(path));
-        }
-        if is_block && layout == Layout::Plain {
-            return Err(Error::new(Kind::Usage, "plain ranges need a file beside each output")
-                .at(path)
-                .advice("use --layout queue, or a codec"));
-        }
-        if !(options.force || options.resume || is_sink) {
-            return Err(Error::new(Kind::Exists, "the output is there already").at(path).advice(
-                "nothing was written; to write over it --force, to go on with it --resume",
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn heads(
@@ -303,43 +219,6 @@ fn heads(
         source: source.place().to_string_lossy().into_owned(),
     };
     Ok((0..outputs).map(head).collect())
-}
-
-fn open_outputs(paths: &[PathBuf], layout: Layout, options: &Options) -> Result<Vec<Target>> {
-    let access = if options.resume { Access::Write } else { Access::Create };
-    let open = |number: usize, path: &Path, policy: Policy| {
-        let file = Arc::new(FileDevice::open(path, access, policy)?);
-        let device: SharedDevice = file.clone();
-        let _ = number;
-        Ok::<_, Error>((file, device))
-    };
-    let target = |(number, path): (usize, &PathBuf)| {
-        let (file, device) = open(number, path, options.policy)?;
-        if layout != Layout::Plain {
-            let path = path.clone();
-            return Ok(Target { path, log: device, plain: None, files: vec![file] });
-        }
-        let (log_file, log) = open(number, &beside_path(path), Policy::Buffered)?;
-        let files = vec![file, log_file];
-        Ok(Target { path: path.clone(), log, plain: Some(device), files })
-    };
-    paths.iter().enumerate().map(target).collect()
-}
-
-/// Makes outputs empty but for their heads. From here on what was in them is gone.
-fn write_heads(outputs: &mut [Target], heads: &[Head]) -> Result<()> {
-    for (output, head) in outputs.iter().zip(heads) {
-        for device in [Some(&output.log), output.plain.as_ref()].into_iter().flatten() {
-            match device.set_len(0) {
-                Err(error) if error.kind() == Kind::Unsupported => {}
-                done => done?,
-            }
-        }
-        let mut pages = head.encode();
-        pages.resize(2 * PAGE_BYTES, 0);
-        output.log.write_at(0, &pages)?;
-    }
-    outputs.iter().try_for_each(|output| output.log.sync())
 }
 
 /// Finds what the outputs of an interrupted split have.
@@ -415,22 +294,14 @@ fn range_bytes(heads: &[Head], head: &Head, source_bytes: u64) -> u64 {
     next - head.first_byte
 }
 
-/// What a lane did.
-struct Done {
-    written_bytes: u64,
-    busy: Duration,
-    engine: Engine,
-}
-
-fn carry_out(
-    units: &[Units],
-    heads: &[Head],
+/// What is carried out.
+fn job<'j>(
+    units: &'j [Units],
+    heads: &'j [Head],
     outputs: &[Target],
     resumed: Resumed,
-    done_bytes: u64,
     options: &Options,
-    monitor: &Monitor,
-) -> Result<(crate::pipeline::split::Outcome, Vec<Done>)> {
+) -> Job<'j> {
     let logs = if heads[0].layout == Layout::Stripes { 1 } else { outputs.len() };
     let begun = match resumed.begun.is_empty() {
         true => vec![Begun::default(); logs],
@@ -439,50 +310,18 @@ fn carry_out(
     let batch = batch_bytes_max(options.block_bytes) as u64;
     let unit = u64::from(unit_bytes(options.block_bytes));
     let (workers, buffers) = budget(options, outputs.len(), unit, batch);
-    let settings = LaneSettings { engine: options.engine, depth: options.depth, queued: 2 };
-    std::thread::scope(|scope| {
-        let count = |returned: crate::pipeline::lane::Returned| {
-            if returned.is_written {
-                let bytes = returned.buf.len() as u64;
-                monitor.add(crate::monitor::Counter::WrittenBytes, bytes);
-            }
-        };
-        let lane = |device: &SharedDevice, file: Option<&Arc<FileDevice>>| match file {
-            Some(file) if options.faults.is_none() => {
-                Lane::start(scope, Arc::clone(file), settings, count)
-            }
-            _ => Lane::start(scope, Arc::clone(device), settings, count),
-        };
-        let lanes: Vec<Lane<'_>> =
-            outputs.iter().map(|it| lane(&it.log, it.files.last())).collect();
-        let plain: Vec<Lane<'_>> = outputs
-            .iter()
-            .filter_map(|it| Some(lane(it.plain.as_ref()?, it.files.first())))
-            .collect();
-        let job = Job {
-            units,
-            heads,
-            lanes: &lanes,
-            plain: &plain,
-            begun,
-            parts: resumed.parts,
-            done_bytes,
-            codec: options.codec,
-            workers,
-            buffers,
-        };
-        let outcome = job.run(monitor)?;
-        let traffic = |number: usize, lane: &Lane<'_>| {
-            let mut all = lane.traffic();
-            if let Some(more) = plain.get(number).map(Lane::traffic) {
-                all.written_bytes += more.written_bytes;
-                all.busy = all.busy.max(more.busy);
-            }
-            Done { written_bytes: all.written_bytes, busy: all.busy, engine: lane.engine() }
-        };
-        let done = lanes.iter().enumerate().map(|(number, it)| traffic(number, it)).collect();
-        Ok((outcome, done))
-    })
+    Job {
+        units,
+        heads,
+        sinks: outputs.iter().map(Target::sink).collect(),
+        settings: LaneSettings { engine: options.engine, depth: options.depth, queued: 2 },
+        begun,
+        parts: resumed.parts,
+        done_bytes: resumed.done.iter().map(|range| range.end - range.start).sum(),
+        codec: options.codec,
+        workers,
+        buffers,
+    }
 }
 
 /// Workers, and batches in memory.
