@@ -120,7 +120,7 @@ fn sectors_kept(offset: u64, len: usize, fate: u64, dice: &mut Dice) -> Vec<Rang
         start..end.min(len)
     };
     match fate {
-        0 => vec![0..len],
+        0 => std::iter::once(0..len).collect(),
         1 => Vec::new(),
         2 => (0..dice.below(count)).map(part).collect(),
         _ => (0..count).filter(|_| dice.happens(0.5)).map(part).collect(),

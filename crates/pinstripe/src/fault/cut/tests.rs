@@ -94,7 +94,7 @@ fn lengths_and_zeros_may_be_lost_too() {
 #[test]
 fn parts_of_a_write_end_at_sectors() {
     let mut dice = Dice::new(1);
-    assert_eq!(sectors_kept(700, 100, 0, &mut dice), [0..100]);
+    assert!(sectors_kept(700, 100, 0, &mut dice).into_iter().eq(std::iter::once(0..100)));
     for _ in 0..100 {
         for part in sectors_kept(700, 2000, 3, &mut dice) {
             assert!(part.start == 0 || (700 + part.start).is_multiple_of(512));
