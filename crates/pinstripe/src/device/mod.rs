@@ -112,13 +112,13 @@ pub type SharedDevice = Arc<dyn Device>;
 const ALIGN_BYTES: u32 = buffer::BUFFER_ALIGN as u32;
 
 /// The error of a read beyond the end.
-fn too_short(place: &Path, offset: u64, wanted: usize, len: u64) -> Error {
+pub(crate) fn too_short(place: &Path, offset: u64, wanted: usize, len: u64) -> Error {
     let end = u128::from(offset) + wanted as u128;
     Error::corrupt("ends too early", place).expected(format!("{end} bytes or more"), len)
 }
 
 /// The error of a write beyond the end of what cannot grow so far.
-fn no_room(place: &Path, offset: u64, wanted: usize, len: u64) -> Error {
+pub(crate) fn no_room(place: &Path, offset: u64, wanted: usize, len: u64) -> Error {
     let end = u128::from(offset) + wanted as u128;
     Error::new(Kind::NoSpace, "a write beyond the end")
         .at(place)
@@ -126,7 +126,7 @@ fn no_room(place: &Path, offset: u64, wanted: usize, len: u64) -> Error {
 }
 
 /// Where `wanted` bytes from `offset` end, if that is not beyond `len`.
-fn end_within(offset: u64, wanted: usize, len: u64) -> Option<u64> {
+pub(crate) fn end_within(offset: u64, wanted: usize, len: u64) -> Option<u64> {
     offset.checked_add(wanted as u64).filter(|end| *end <= len)
 }
 
