@@ -9,6 +9,7 @@ mod completions;
 mod config;
 mod diff;
 mod dump;
+mod fakevmcore;
 mod find;
 mod forget;
 mod gc;
@@ -57,6 +58,7 @@ pub enum Verb {
     Config(config::Args),
     Scrub(scrub::Args),
     Key(key::Args),
+    Fakevmcore(fakevmcore::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -88,6 +90,7 @@ impl Verb {
             Verb::Config(_) => "config",
             Verb::Scrub(_) => "scrub",
             Verb::Key(_) => "key",
+            Verb::Fakevmcore(_) => "fakevmcore",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
         }
@@ -122,6 +125,7 @@ impl Verb {
             Verb::Config(args) => args.run(run),
             Verb::Scrub(args) => args.run(run),
             Verb::Key(args) => args.run(run),
+            Verb::Fakevmcore(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),
         }

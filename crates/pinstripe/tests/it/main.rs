@@ -9,6 +9,7 @@ mod content;
 mod crash;
 mod daily;
 mod damage;
+mod export;
 mod faults;
 mod forget;
 mod gc;
