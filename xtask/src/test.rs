@@ -33,7 +33,8 @@ const LZO_ORACLE: (&str, &str) = ("pinstripe", "lzo-oracle");
 /// The package that this feature links.
 const LZO_PACKAGE: &str = "liblzo2-dev";
 /// Debian packages whose programs tests use, liblzo2 among them.
-const PACKAGES: &[&str] = &[LZO_PACKAGE, "attr", "acl", "e2fsprogs", "rsync"];
+const PACKAGES: &[&str] =
+    &[LZO_PACKAGE, "attr", "acl", "btrfs-progs", "e2fsprogs", "rsync", "xfsprogs"];
 
 /// What became of the checks and tests so far.
 #[derive(Default, Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ pub mod beneath;
 
 pub mod format;
 
+pub mod device;
 pub mod fault;
 pub mod member;
 pub mod process;

@@ -27,7 +27,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["catalog"],
     &["store"],
     &["chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
-    &["member", "fault", "process", "source", "sink"],
+    &["member", "device", "fault", "process", "source", "sink"],
     &["format"],
     &["units", "error", "monitor", "id", "beneath", "clock"],
 ];
@@ -36,7 +36,7 @@ pub const FLOORS: &[&[&str]] = &[
 pub const GROUND: usize = 7;
 
 /// Imports between rooms of one floor that are wanted all the same.
-pub const NEIGHBOURS: &[(&str, &str)] = &[("fault", "member")];
+pub const NEIGHBOURS: &[(&str, &str)] = &[("fault", "member"), ("fault", "device")];
 
 /// Rooms that may import less than their floor allows.
 pub const NARROW: &[(&str, &[&str])] = &[("format", &["id", "units", "error"])];

@@ -1,17 +1,24 @@
 //! Faults on purpose: wrappers that make a good member behave like a bad disk.
 //!
-//! [`FaultMember`] stands before any member and follows a [`Plan`], which has a text form for the
-//! command line; it also counts calls and bytes. [`PowerCut`] stands below a directory member,
-//! stops it at any single step and leaves the disk as a power cut could. Both follow a seed, so
-//! whatever they find can be found again. Neither does anything that its plan does not say.
+//! [`FaultMember`] and [`FaultyDevice`] stand before any member or device and follow a [`Plan`],
+//! which has a text form for the command line; they also count calls and bytes. [`PowerCut`] stands
+//! below a directory member, [`CutDevice`] before a device: they stop it at any single step and
+//! leave the disk as a power cut could. All follow a seed, so whatever they find can be found
+//! again. None does anything that its plan does not say.
 
+mod cut;
+mod device;
 mod member;
 mod plan;
 mod powercut;
+mod work;
 
-pub use member::{Count, FaultMember, Statistics};
+pub use cut::{CutDevice, Power};
+pub use device::FaultyDevice;
+pub use member::FaultMember;
 pub use plan::{Effect, Fault, Operation, Plan, Target};
 pub use powercut::PowerCut;
+pub use work::{Count, Statistics};
 
 /// Numbers that look random and follow a seed alone (splitmix64).
 struct Dice(u64);

@@ -4,8 +4,8 @@
 //!
 //! | key | value | meaning |
 //! |---|---|---|
-//! | `op` | `create append seal put read len list delete sync any` | which calls (default `any`) |
-//! | `member` | number | the store's member (default all) |
+//! | `op` | `create append seal put read len list delete sync any`; of devices `write read len set_len discard sync` | which calls (default `any`) |
+//! | `member` | number | the store's member, or the output of a split (default all) |
 //! | `room` | `packs index snapshots keys label` | extents of this room only |
 //! | `after` | count | lets so many matching calls pass first |
 //! | `times` | count | then strikes so often (default: always) |
@@ -14,8 +14,8 @@
 //! | `error` | `EIO`, `ENOSPC`, `5` ... | the call fails |
 //! | `delay` | `5ms`, `2s`, `100us` | the call takes longer |
 //! | `rate` | `50M` | all matching calls together move so many bytes per second |
-//! | `torn` | size | only the first bytes of an append or put arrive; success is reported |
-//! | `lost` | `yes` | an append or put does nothing; success is reported |
+//! | `torn` | size | only the first bytes of an append, put or write arrive; success is reported |
+//! | `lost` | `yes` | an append, put or write does nothing; success is reported |
 //! | `flip` | count | so many bits are wrong in what is read or written |
 //! | `short` | size | a read ends after so many bytes |
 //!
@@ -56,7 +56,7 @@ pub struct Fault {
     pub effect: Effect,
 }
 
-/// The calls of the seam.
+/// The calls of the two seams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// `Member::create`
@@ -67,16 +67,22 @@ pub enum Operation {
     Seal,
     /// `Member::put`
     Put,
-    /// `Member::read_at`
+    /// `Member::read_at`, `Device::read_at`
     Read,
-    /// `Member::len`
+    /// `Member::len`, `Device::len`
     Len,
     /// `Member::list`
     List,
     /// `Member::delete`
     Delete,
-    /// `Member::sync`
+    /// `Member::sync`, `Device::sync`
     Sync,
+    /// `Device::write_at`
+    Write,
+    /// `Device::set_len`
+    SetLen,
+    /// `Device::discard`
+    Discard,
 }
 
 /// Which extents a fault is about.
@@ -109,7 +115,7 @@ pub enum Effect {
 
 impl Operation {
     /// Every operation with its name in the text form.
-    pub const ALL: [(Operation, &'static str); 9] = [
+    pub const ALL: [(Operation, &'static str); 12] = [
         (Operation::Create, "create"),
         (Operation::Append, "append"),
         (Operation::Seal, "seal"),
@@ -119,10 +125,24 @@ impl Operation {
         (Operation::List, "list"),
         (Operation::Delete, "delete"),
         (Operation::Sync, "sync"),
+        (Operation::Write, "write"),
+        (Operation::SetLen, "set_len"),
+        (Operation::Discard, "discard"),
     ];
 
     pub(super) fn name(self) -> &'static str {
         Self::ALL[self as usize].1
+    }
+
+    /// Whether it is given bytes to store.
+    fn writes(self) -> bool {
+        matches!(self, Operation::Append | Operation::Put | Operation::Write)
+    }
+
+    /// Whether it may be about an extent, which is in a room.
+    fn has_room(self) -> bool {
+        use Operation::{Discard, SetLen, Sync, Write};
+        !matches!(self, Sync | Write | SetLen | Discard)
     }
 }
 
@@ -163,12 +183,8 @@ impl Fault {
     pub(super) fn matches(&self, operation: Operation, target: Option<Target>) -> bool {
         let fits = match self.effect {
             Effect::Error(_) | Effect::Delay(_) => true,
-            Effect::Rate(_) | Effect::Flip(_) => {
-                matches!(operation, Operation::Append | Operation::Put | Operation::Read)
-            }
-            Effect::Torn(_) | Effect::Lost => {
-                matches!(operation, Operation::Append | Operation::Put)
-            }
+            Effect::Rate(_) | Effect::Flip(_) => operation.writes() || operation == Operation::Read,
+            Effect::Torn(_) | Effect::Lost => operation.writes(),
             Effect::Short(_) => operation == Operation::Read,
         };
         fits && self.operation.is_none_or(|it| it == operation)
@@ -178,15 +194,15 @@ impl Fault {
     /// Refuses what could never strike.
     fn check(self) -> Result<Self> {
         if let Some(operation) = self.operation {
-            let target = if operation == Operation::Sync { None } else { self.target };
+            let target = self.target.filter(|_| operation.has_room());
             if !self.matches(operation, target) {
                 return Err(Error::new(
                     Kind::Usage,
                     format!("the fault '{self}' can never strike {}", operation.name()),
                 )
                 .advice(
-                    "flip and rate need append, put or read; torn and lost append or put; \
-                         short read; sync has no room",
+                    "flip and rate need append, put, write or read; torn and lost append, put or \
+                     write; short read; sync and the calls of devices have no room",
                 ));
             }
         }

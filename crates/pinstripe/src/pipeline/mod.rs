@@ -17,6 +17,7 @@ pub mod backup;
 pub mod each;
 pub mod fill;
 pub mod fleet;
+pub mod lane;
 pub mod limits;
 pub mod pack;
 pub mod publish;

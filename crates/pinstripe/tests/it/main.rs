@@ -9,6 +9,7 @@ mod content;
 mod crash;
 mod daily;
 mod damage;
+mod device;
 mod export;
 mod faults;
 mod forget;

@@ -75,6 +75,7 @@ fn every_operation_can_fail() {
             Operation::List => member.list(Room::Packs).map(drop),
             Operation::Delete => member.delete(behind),
             Operation::Sync => member.sync(),
+            Operation::Write | Operation::SetLen | Operation::Discard => continue, // Of devices.
         };
         assert_eq!(result.unwrap_err().kind(), Kind::NoSpace, "{name}");
         assert_eq!(member.statistics().of(operation).struck, 1, "{name}");
@@ -141,17 +142,6 @@ fn chance_strikes_now_and_then() {
     let failed = (0..1000).filter(|_| member.len(pack(1)).is_err()).count();
     assert!((150..350).contains(&failed), "{failed}");
     assert_eq!(member.statistics().of(Operation::Len).struck, failed as u64);
-}
-
-#[test]
-fn a_rate_is_shared_by_all_calls() {
-    let mut progress = Progress { matched: 0, struck: 0, dice: Dice::new(0), busy_until: None };
-    let day = Duration::from_secs(24 * 3600);
-    // A byte per second, so that the time this test takes does not matter.
-    assert_eq!(progress.occupy(24 * 3600, 1), day);
-    // The second waits for the first.
-    let second = progress.occupy(24 * 3600, 1);
-    assert!(second > day && second <= 2 * day, "{second:?}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn plans_are_read_as_people_write_them() {
 fn what_makes_no_sense_is_refused_with_a_reason() {
     for (text, reason) in [
         ("op=append", "does not say what happens"),
-        ("op=write,error=EIO", "'write' is no operation"),
+        ("op=wipe,error=EIO", "'wipe' is no operation"),
         ("error=EWHAT", "'EWHAT' is no error"),
         ("error=0", "'0' is no error"),
         ("op=append error=EIO", "is no operation"),
@@ -34,6 +34,8 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         ("op=append,short=1", "never strike append"),
         ("op=len,flip=1", "never strike len"),
         ("op=sync,room=packs,error=EIO", "never strike sync"),
+        ("op=write,room=packs,error=EIO", "never strike write"),
+        ("op=discard,lost=yes", "never strike discard"),
         ("rate=0", "never ends"),
         ("rate=fast", "not a size"),
         ("delay=5", "no delay"),
@@ -61,7 +63,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         any::<u32>().prop_map(Effect::Flip),
         (0..1_u64 << 40).prop_map(Effect::Short),
     ];
-    let operation = proptest::option::of((0..9_usize).prop_map(|at| Operation::ALL[at].0));
+    let operation = proptest::option::of((0..12_usize).prop_map(|at| Operation::ALL[at].0));
     let target = proptest::option::of((0..5_usize).prop_map(|at| Target::ALL[at].0));
     let counts = (any::<Option<u32>>(), any::<u64>(), any::<Option<u64>>(), any::<u64>());
     (effect, operation, target, counts, 0.0..=1.0_f64).prop_map(

@@ -1,0 +1,356 @@
+use super::*;
+use crate::device::{
+    Access, AlignedBuf, BufferPool, Caps, MemoryDevice, PatternDevice, Policy, testing,
+};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+const PIECE: usize = 8192;
+
+fn settings(depth: usize) -> LaneSettings {
+    LaneSettings { engine: Engine::Auto, depth, queued: 3 }
+}
+
+/// Memory that fails where it is told to, and remembers what happened in which order.
+struct Moody {
+    inner: MemoryDevice,
+    /// Writes that begin here fail.
+    bad: Range<u64>,
+    fails_sync: bool,
+    begun: AtomicUsize,
+    log: Mutex<Vec<Option<u64>>>,
+}
+
+impl Moody {
+    fn new(bad: Range<u64>) -> Arc<Self> {
+        Arc::new(Moody::plain(bad, false))
+    }
+
+    fn plain(bad: Range<u64>, fails_sync: bool) -> Self {
+        let inner = MemoryDevice::new("moody");
+        Moody { inner, bad, fails_sync, begun: AtomicUsize::new(0), log: Mutex::default() }
+    }
+
+    fn error(&self, what: String) -> Error {
+        Error::new(Kind::Io, what).at(self.place())
+    }
+}
+
+impl Device for Moody {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        if self.bad.contains(&offset) {
+            return Err(self.error(format!("bad at {offset}")));
+        }
+        self.inner.write_at(offset, bytes)?;
+        self.log.lock().unwrap().push(Some(offset));
+        Ok(())
+    }
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.inner.set_len(bytes)
+    }
+    fn sync(&self) -> Result<()> {
+        if self.fails_sync {
+            return Err(self.error("no sync".to_owned()));
+        }
+        self.log.lock().unwrap().push(None);
+        Ok(())
+    }
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.inner.discard(range)
+    }
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+    fn place(&self) -> &Path {
+        self.inner.place()
+    }
+}
+
+fn aligned(pool: &BufferPool, number: u64) -> AlignedBuf {
+    let mut buf = pool.take();
+    buf.set_len(PIECE);
+    PatternDevice::fill(1, number * PIECE as u64, &mut buf);
+    buf
+}
+
+fn plain(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    PatternDevice::fill(1, number * PIECE as u64, &mut bytes);
+    bytes
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    PatternDevice::fill(1, 0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn everything_is_written_and_every_buffer_comes_back() {
+    for depth in [0, 1, 4] {
+        let device = Arc::new(MemoryDevice::new("memory"));
+        let pool = BufferPool::new(2, PIECE);
+        let plain_back = AtomicUsize::new(0);
+        let back = |it: Returned| {
+            assert!(it.is_written);
+            if matches!(it.buf, WriteBuf::Plain(_)) {
+                plain_back.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        std::thread::scope(|scope| {
+            let shared: SharedDevice = device.clone();
+            let lane = Lane::start(scope, shared, settings(depth), back);
+            assert_eq!(lane.engine(), Engine::Threads);
+            std::thread::scope(|writers| {
+                for writer in 0..4 {
+                    let (lane, pool) = (&lane, &pool);
+                    writers.spawn(move || {
+                        for number in (writer..40).step_by(4) {
+                            match number % 2 {
+                                0 => lane.write(number * PIECE as u64, aligned(pool, number)),
+                                _ => lane.write(number * PIECE as u64, plain(number, PIECE)),
+                            }
+                            .unwrap();
+                        }
+                    });
+                }
+            });
+            lane.write(40 * PIECE as u64, plain(40, 777)).unwrap();
+            lane.barrier().unwrap();
+            assert!(device.to_vec() == pattern(40 * PIECE + 777));
+            let traffic = lane.finish().unwrap();
+            assert_eq!(traffic.written_bytes, 40 * PIECE as u64 + 777);
+            assert_eq!((traffic.queued, traffic.writing), (0, 0));
+        });
+        assert_eq!((pool.free(), plain_back.into_inner()), (2, 21));
+    }
+}
+
+#[test]
+fn a_barrier_has_everything_before_it_synced() {
+    let device = Moody::new(0..0);
+    std::thread::scope(|scope| {
+        let shared: SharedDevice = device.clone();
+        let lane = Lane::start(scope, shared, settings(4), drop);
+        for round in 0..20_u64 {
+            for number in 0..5 {
+                lane.write(round * 100 + number, vec![1]).unwrap();
+            }
+            let barrier = lane.begin_barrier();
+            lane.write(round * 100 + 50, vec![1]).unwrap();
+            barrier.wait().unwrap();
+            let log = device.log.lock().unwrap();
+            let last_sync = log.iter().rposition(Option::is_none).unwrap();
+            for number in 0..5 {
+                let written = log.iter().position(|it| *it == Some(round * 100 + number));
+                assert!(written.unwrap() < last_sync);
+            }
+        }
+    });
+    assert_eq!(device.begun.load(Ordering::SeqCst), 120);
+}
+
+#[test]
+fn the_first_error_is_kept_and_no_buffer_is_lost() {
+    for depth in [1, 4] {
+        let device = Moody::new(500..600);
+        let (written, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        let back = |it: Returned| {
+            let count = if it.is_written { &written } else { &refused };
+            count.fetch_add(1, Ordering::SeqCst);
+        };
+        let mut sent = 0;
+        std::thread::scope(|scope| {
+            let shared: SharedDevice = device.clone();
+            let lane = Lane::start(scope, shared, settings(depth), back);
+            let error = loop {
+                sent += 1;
+                if let Err(error) = lane.write(sent * 10, vec![1; 10]) {
+                    break error;
+                }
+            };
+            // One write in flight may have begun before the first failed; it is not the first.
+            assert!(error.to_string().contains("bad at 5"), "{error}");
+            for result in [lane.write(0, vec![1]), lane.barrier(), lane.barrier()] {
+                assert_eq!(result.unwrap_err().to_string(), error.to_string());
+            }
+            assert_eq!(lane.error().unwrap().to_string(), error.to_string());
+            assert_eq!(lane.finish().unwrap_err().to_string(), error.to_string());
+        });
+        assert_eq!(written.load(Ordering::SeqCst), device.log.lock().unwrap().len() as u64);
+        assert_eq!(written.into_inner() + refused.into_inner(), sent + 1);
+        assert!(device.to_vec_len() >= 500, "what came before was written");
+    }
+}
+
+impl Moody {
+    fn to_vec_len(&self) -> usize {
+        self.inner.to_vec().len()
+    }
+}
+
+/// Both engines on a file; by the kernel where there is one for us.
+fn on_files(test: &str, check: impl Fn(&Path, Engine)) {
+    for engine in [Engine::Threads, Engine::Uring] {
+        if engine == Engine::Uring && testing::ring(test, 1).is_none() {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        check(&folder.path().join("file"), engine);
+    }
+}
+
+#[test]
+fn both_engines_write_files_under_every_policy() {
+    on_files("both_engines_write_files_under_every_policy", |path, engine| {
+        for (policy, _) in Policy::ALL {
+            let device = Arc::new(FileDevice::open(path, Access::Create, policy).unwrap());
+            let pool = BufferPool::new(6, PIECE);
+            std::thread::scope(|scope| {
+                let settings = LaneSettings { engine, ..settings(4) };
+                let lane = Lane::start(scope, Arc::clone(&device), settings, drop);
+                assert_eq!(lane.engine(), engine);
+                assert!(lane.refusal().is_none());
+                for number in 0..60 {
+                    let offset = number * PIECE as u64;
+                    match number % 2 {
+                        0 => lane.write(offset, aligned(&pool, number)),
+                        _ => lane.write(offset, plain(number, PIECE)),
+                    }
+                    .unwrap();
+                    if number % 20 == 7 {
+                        lane.barrier().unwrap();
+                    }
+                }
+                lane.write(60 * PIECE as u64, plain(60, 777)).unwrap();
+                let traffic = lane.finish().unwrap();
+                assert_eq!(traffic.written_bytes, 60 * PIECE as u64 + 777);
+            });
+            assert_eq!(pool.free(), 6);
+            assert!(std::fs::read(path).unwrap() == pattern(60 * PIECE + 777), "{policy}");
+            std::fs::remove_file(path).unwrap();
+        }
+    });
+}
+
+#[test]
+fn both_engines_keep_a_file_s_first_error() {
+    on_files("both_engines_keep_a_file_s_first_error", |path, engine| {
+        std::fs::write(path, b"old").unwrap();
+        for policy in [Policy::Buffered, Policy::Direct] {
+            let device = Arc::new(FileDevice::open(path, Access::Read, policy).unwrap());
+            let pool = BufferPool::new(3, PIECE);
+            let refused = AtomicUsize::new(0);
+            let back = |it: Returned| {
+                assert!(!it.is_written);
+                refused.fetch_add(1, Ordering::SeqCst);
+            };
+            let mut sent = 0;
+            std::thread::scope(|scope| {
+                let lane = Lane::start(scope, device, LaneSettings { engine, ..settings(4) }, back);
+                let error = loop {
+                    sent += 1;
+                    if let Err(error) = lane.write(0, aligned(&pool, 0)) {
+                        break error;
+                    }
+                };
+                assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{error}");
+                assert_eq!(lane.finish().unwrap_err().to_string(), error.to_string());
+            });
+            assert_eq!((refused.into_inner(), pool.free()), (sent, 3));
+            assert_eq!(std::fs::read(path).unwrap(), b"old");
+        }
+    });
+}
+
+#[test]
+fn what_is_no_file_is_written_by_threads_and_it_says_so() {
+    std::thread::scope(|scope| {
+        for (engine, is_refused) in
+            [(Engine::Auto, false), (Engine::Threads, false), (Engine::Uring, true)]
+        {
+            let device: SharedDevice = Arc::new(MemoryDevice::new("memory"));
+            let lane = Lane::start(scope, device, LaneSettings { engine, ..settings(1) }, drop);
+            assert_eq!(lane.engine(), Engine::Threads);
+            assert_eq!(lane.refusal().is_some(), is_refused);
+            lane.write(0, vec![1]).unwrap();
+            lane.finish().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_failed_sync_ends_the_lane() {
+    let device: SharedDevice = Arc::new(Moody::plain(0..0, true));
+    std::thread::scope(|scope| {
+        let lane = Lane::start(scope, device, settings(2), drop);
+        lane.write(0, vec![1]).unwrap();
+        assert_eq!(lane.barrier().unwrap_err().what(), "no sync");
+        assert_eq!(lane.write(1, vec![1]).unwrap_err().what(), "no sync");
+        assert_eq!(lane.begin_barrier().wait().unwrap_err().what(), "no sync");
+    });
+}
+
+#[test]
+fn a_lane_that_is_dropped_writes_what_it_has() {
+    let device = Arc::new(MemoryDevice::new("memory"));
+    std::thread::scope(|scope| {
+        let shared: SharedDevice = device.clone();
+        let lane = Lane::start(scope, shared, settings(1), drop);
+        for number in 0..3 {
+            lane.write(number * PIECE as u64, plain(number, PIECE)).unwrap();
+        }
+    });
+    assert!(device.to_vec() == pattern(3 * PIECE));
+}
+
+#[test]
+fn a_panicking_device_keeps_nobody_waiting() {
+    struct Panics(MemoryDevice);
+    impl Device for Panics {
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+            self.0.read_at(offset, buf)
+        }
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
+            panic!("on purpose")
+        }
+        fn len(&self) -> Result<u64> {
+            self.0.len()
+        }
+        fn set_len(&self, bytes: u64) -> Result<()> {
+            self.0.set_len(bytes)
+        }
+        fn sync(&self) -> Result<()> {
+            self.0.sync()
+        }
+        fn discard(&self, range: Range<u64>) -> Result<()> {
+            self.0.discard(range)
+        }
+        fn caps(&self) -> Caps {
+            self.0.caps()
+        }
+        fn place(&self) -> &Path {
+            self.0.place()
+        }
+    }
+    let device: SharedDevice = Arc::new(Panics(MemoryDevice::new("panics")));
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        std::thread::scope(|scope| {
+            let lane = Lane::start(scope, device, settings(2), drop);
+            lane.write(0, vec![1]).unwrap();
+            let error = lane.barrier().unwrap_err();
+            assert_eq!(error.what(), "a writer thread panicked");
+        });
+    }));
+    let message = outcome.unwrap_err().downcast::<&str>().map(|it| it.to_string());
+    assert!(message.is_ok_and(|it| it.contains("scoped thread panicked")));
+}
