@@ -37,6 +37,7 @@ pub mod walk;
 pub mod catalog;
 pub mod export;
 pub mod pipeline;
+pub mod split;
 pub mod store;
 
 pub mod ops;

@@ -25,7 +25,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["ops"],
     &["pipeline", "export"],
     &["catalog"],
-    &["store"],
+    &["split", "store"],
     &["chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
     &["member", "device", "fault", "process", "source", "sink"],
     &["format"],

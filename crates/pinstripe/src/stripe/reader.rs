@@ -76,6 +76,33 @@ impl SetReader {
         }))
     }
 
+    /// A set that was cut off before its trailers were written, as far as `layout` says that its rows
+    /// are there. Only [`read`](Self::read) works: nothing says what a strip's checksum was, so the
+    /// records in it are all that tells whether it is sound.
+    ///
+    /// # Errors
+    /// Those of the layout.
+    pub fn unfinished(
+        members: &[Option<SharedMember>],
+        name: ExtentName,
+        store: StoreId,
+        set: SetId,
+        kind: SetKind,
+        layout: &Layout,
+    ) -> Result<Self> {
+        let strips = layout.rows() as usize * layout.geometry().members();
+        let trailer = Trailer {
+            store,
+            set,
+            kind,
+            geometry: layout.geometry(),
+            logical_bytes: layout.logical_bytes(),
+            index: 0..0,
+            checksums: vec![Checksum::default(); strips],
+        };
+        Self::with_trailer(members, name, trailer)
+    }
+
     fn with_trailer(
         members: &[Option<SharedMember>],
         name: ExtentName,
