@@ -18,6 +18,8 @@ use crate::split::beside_path;
 /// An output as it is written.
 pub(super) struct Target {
     pub(super) path: PathBuf,
+    /// As it was named.
+    told: PathBuf,
     /// Takes pages and log.
     pub(super) log: SharedDevice,
     /// Takes the source's bytes, if the log stands beside.
@@ -41,6 +43,7 @@ impl Target {
             _ => LaneDevice::from(Arc::clone(device)),
         };
         Sink {
+            name: self.told.display().to_string(),
             log: lane(&self.log, self.files.last()),
             plain: self.plain.as_ref().map(|device| lane(device, self.files.first())),
         }
@@ -62,8 +65,10 @@ pub(super) fn output_paths(options: &Options, source: &Path) -> Result<Vec<PathB
         .expected(format!("at least {least} outputs"), count)
         .advice("name more outputs, or ask for less parity"));
     }
+    // Of what a generator was told only that it is one.
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.unwrap_or_else(|| "split".to_owned()).replace([':', ' '], "-");
+    let name = name.unwrap_or_default();
+    let name = name.split([':', ' ']).next().filter(|it| !it.is_empty()).unwrap_or("split");
     let path = |(number, path): (usize, &PathBuf)| match path.is_dir() {
         true => path.join(format!("{name}.split-{number}")),
         false => path.clone(),
@@ -129,13 +134,21 @@ pub(super) fn open_outputs(
     let has_faults = options.faults.is_some();
     let target = |(number, path): (usize, &PathBuf)| {
         let (file, device) = open(number, path, options.policy)?;
+        let told = options.outputs[number].clone();
         if layout != Layout::Plain {
             let path = path.clone();
-            return Ok(Target { path, log: device, plain: None, files: vec![file], has_faults });
+            return Ok(Target {
+                path,
+                told,
+                log: device,
+                plain: None,
+                files: vec![file],
+                has_faults,
+            });
         }
         let (log_file, log) = open(number, &beside_path(path), Policy::Buffered)?;
         let files = vec![file, log_file];
-        Ok(Target { path: path.clone(), log, plain: Some(device), files, has_faults })
+        Ok(Target { path: path.clone(), told, log, plain: Some(device), files, has_faults })
     };
     paths.iter().enumerate().map(target).collect()
 }
