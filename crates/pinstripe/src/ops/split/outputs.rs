@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Options;
-use crate::device::{Access, FileDevice, Policy, SharedDevice};
+use crate::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use crate::error::{Error, Kind, Result};
+use crate::fault::FaultyDevice;
 use crate::format::split::{Head, Layout, OUTPUTS_MAX, PAGE_BYTES};
 use crate::pipeline::lane::LaneDevice;
 use crate::pipeline::split::Sink;
@@ -85,8 +86,8 @@ pub(super) fn check_paths(
         _ => Vec::new(),
     };
     for path in paths.iter().chain(&beside) {
-        if !names.insert(path.clone()) {
-            return Err(Error::new(Kind::Usage, "two outputs are the same file").at(path));
+        if !names.insert(resolved(path)) {
+            return Err(twice(path));
         }
         let Ok(found) = fs::metadata(path) else { continue };
         let is_block = found.file_type().is_block_device();
@@ -98,7 +99,7 @@ pub(super) fn check_paths(
         }
         let is_sink = found.file_type().is_char_device();
         if !seen.insert(is) && !is_sink {
-            return Err(Error::new(Kind::Usage, "two outputs are the same file").at(path));
+            return Err(twice(path));
         }
         if is_block && layout == Layout::Plain {
             return Err(Error::new(Kind::Usage, "plain ranges need a file beside each output")
@@ -114,40 +115,102 @@ pub(super) fn check_paths(
     Ok(())
 }
 
+fn twice(path: &Path) -> Error {
+    Error::new(Kind::Usage, "two outputs are the same file")
+        .at(path)
+        .advice("nothing was written; name each output once")
+}
+
+/// A path by which the same file is known again before it is there, but for a dangling symlink.
+fn resolved(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")));
+    match (parent, path.file_name()) {
+        (Ok(parent), Some(name)) => parent.join(name),
+        _ => path.to_path_buf(),
+    }
+}
+
+/// Opens the outputs. Nothing is written to them yet; those that were made are removed again when
+/// one cannot be opened.
+///
+/// # Errors
+/// [`Kind::Usage`] when two are the same file; those of [`FileDevice::open`].
 pub(super) fn open_outputs(
     paths: &[PathBuf],
     layout: Layout,
     options: &Options,
 ) -> Result<Vec<Target>> {
+    let mut made = Vec::new();
+    let opened = (paths.iter().enumerate())
+        .map(|(number, path)| open_target(number, path, layout, options, &mut made))
+        .collect::<Result<Vec<_>>>()
+        .and_then(|opened| refuse_twins(&opened).map(|()| opened));
+    if opened.is_err() {
+        made.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+    opened
+}
+
+fn open_target(
+    number: usize,
+    path: &Path,
+    layout: Layout,
+    options: &Options,
+    made: &mut Vec<PathBuf>,
+) -> Result<Target> {
     let access = if options.resume { Access::Write } else { Access::Create };
-    let open = |number: usize, path: &Path, policy: Policy| {
+    let mut open = |path: &Path, policy: Policy| {
+        let is_new = !path.exists();
         let file = Arc::new(FileDevice::open(path, access, policy)?);
-        let device: SharedDevice = file.clone();
-        let _ = number;
+        if is_new {
+            made.push(path.to_path_buf());
+        }
+        let device: SharedDevice = match &options.faults {
+            Some(plan) => Arc::new(FaultyDevice::new(file.clone(), plan.for_member(number as u32))),
+            None => file.clone(),
+        };
         Ok::<_, Error>((file, device))
     };
     let has_faults = options.faults.is_some();
-    let target = |(number, path): (usize, &PathBuf)| {
-        let (file, device) = open(number, path, options.policy)?;
-        if layout != Layout::Plain {
-            let path = path.clone();
-            return Ok(Target { path, log: device, plain: None, files: vec![file], has_faults });
-        }
-        let (log_file, log) = open(number, &beside_path(path), Policy::Buffered)?;
-        let files = vec![file, log_file];
-        Ok(Target { path: path.clone(), log, plain: Some(device), files, has_faults })
-    };
-    paths.iter().enumerate().map(target).collect()
+    let (file, device) = open(path, options.policy)?;
+    let path = path.to_path_buf();
+    if layout != Layout::Plain {
+        return Ok(Target { path, log: device, plain: None, files: vec![file], has_faults });
+    }
+    let (log_file, log) = open(&beside_path(&path), Policy::Buffered)?;
+    Ok(Target { path, log, plain: Some(device), files: vec![file, log_file], has_faults })
 }
 
-/// Makes outputs empty but for their heads. From here on what was in them is gone.
-pub(super) fn write_heads(outputs: &mut [Target], heads: &[Head]) -> Result<()> {
-    for (output, head) in outputs.iter().zip(heads) {
-        for device in [Some(&output.log), output.plain.as_ref()].into_iter().flatten() {
-            match device.set_len(0) {
-                Err(error) if error.kind() == Kind::Unsupported => {}
-                done => done?,
-            }
+/// Two names may have led to one file that was not there when they were looked at.
+fn refuse_twins(opened: &[Target]) -> Result<()> {
+    let mut seen = HashSet::new();
+    for file in opened.iter().flat_map(|target| &target.files) {
+        let found = fs::metadata(file.place());
+        let found = found.map_err(|error| Error::io("cannot examine", file.place(), error))?;
+        if found.is_file() && !seen.insert((found.dev(), found.ino())) {
+            return Err(twice(file.place()));
+        }
+    }
+    Ok(())
+}
+
+/// Sets the length of what has no fixed one.
+fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
+    match device.set_len(bytes) {
+        Err(error) if error.kind() == Kind::Unsupported => Ok(()),
+        done => done,
+    }
+}
+
+/// Makes outputs empty but for their heads, and gives plain ones the lengths of their ranges. From
+/// here on what was in them is gone.
+pub(super) fn write_heads(outputs: &[Target], heads: &[Head], plain_bytes: &[u64]) -> Result<()> {
+    for ((output, head), bytes) in outputs.iter().zip(heads).zip(plain_bytes) {
+        set_len(&output.log, 0)?;
+        if let Some(plain) = &output.plain {
+            set_len(plain, 0)?;
+            set_len(plain, *bytes)?;
         }
         let mut pages = head.encode();
         pages.resize(2 * PAGE_BYTES, 0);
