@@ -15,5 +15,6 @@ mod member;
 mod places;
 mod scrub;
 mod search;
+mod split;
 mod stand;
 mod store;
