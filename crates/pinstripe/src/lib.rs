@@ -35,6 +35,7 @@ pub mod stripe;
 pub mod walk;
 
 pub mod catalog;
+pub mod export;
 pub mod pipeline;
 pub mod split;
 pub mod store;

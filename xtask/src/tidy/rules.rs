@@ -23,7 +23,7 @@ pub const LIBRARY: &str = "crates/pinstripe/src";
 /// The rooms of the library, highest floor first: a room imports from lower floors only.
 pub const FLOORS: &[&[&str]] = &[
     &["ops"],
-    &["pipeline"],
+    &["pipeline", "export"],
     &["catalog"],
     &["split", "store"],
     &["chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],

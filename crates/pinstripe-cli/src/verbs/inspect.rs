@@ -1,8 +1,9 @@
 //! `pinstripe inspect`: what an output of a split says of itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pinstripe::error::Result;
+use pinstripe::format::split::{Head, Manifest};
 use pinstripe::ops::join::{self, hex};
 use pinstripe::units::{format_count, format_size};
 
@@ -47,56 +48,7 @@ impl Args {
             run.monitor.warning(path, error);
             None
         });
-        let mut event = Event::new("output")
-            .with("path", path.display().to_string())
-            .with("split", head.split.to_string())
-            .with("layout", head.layout.name())
-            .with("output", head.output)
-            .with("outputs", head.outputs)
-            .with("parity", head.parity)
-            .with("strip_bytes", head.strip_bytes)
-            .with("block_bytes", head.block_bytes)
-            .with("codec", head.codec.as_str())
-            .with("source", head.source.as_str())
-            .with("made_seconds", head.made_seconds)
-            .with("complete", manifest.is_some())
-            .with("bytes", output.bytes)
-            .with_some(
-                "source_bytes",
-                manifest.as_ref().map(|it| it.source_bytes).or(head.source_bytes),
-            );
-        let mut rows = vec![
-            ("split", head.split.to_string()),
-            ("output", format!("{} of {}", head.output, head.outputs)),
-            ("layout", head.layout.name().to_owned()),
-            (
-                "may be lost",
-                format!("{} of {}", head.parity, super::counted(head.outputs.into(), "output")),
-            ),
-            ("block", format_size(head.block_bytes.into())),
-            ("codec asked for", head.codec.clone()),
-            ("source", head.source.clone()),
-            ("made", time::date(head.made_seconds)),
-            (
-                "complete",
-                if manifest.is_some() { "yes" } else { "no: it was interrupted" }.to_owned(),
-            ),
-            ("its bytes", format_size(output.bytes)),
-        ];
-        if head.strip_bytes > 0 {
-            rows.insert(4, ("strip", format_size(head.strip_bytes.into())));
-        }
-        if let Some(manifest) = &manifest {
-            rows.push(("bytes of the source", format_count(manifest.source_bytes)));
-            rows.push(("BLAKE3 of the source", hex(&manifest.blake3)));
-            let batches = manifest.logs.iter().map(|log| log.batches).sum::<u64>();
-            rows.push(("batches", format_count(batches)));
-            event = event
-                .with("blake3", hex(&manifest.blake3))
-                .with("batches", batches)
-                .with("zero_bytes", manifest.zero_bytes)
-                .with("hole_bytes", manifest.hole_bytes);
-        }
+        let (event, rows) = described(path, head, output.bytes, manifest.as_ref());
         run.screen.event(&event)?;
         run.screen.row(&path.display().to_string())?;
         for (name, value) in rows {
@@ -125,3 +77,57 @@ const HEAD: [(&str, Side); 4] = [
     ("of the source", Side::Right),
     ("stored", Side::Right),
 ];
+
+/// What is said of an output, for scripts and for people.
+fn described(
+    path: &Path,
+    head: &Head,
+    bytes: u64,
+    manifest: Option<&Manifest>,
+) -> (Event, Vec<(&'static str, String)>) {
+    let mut event = Event::new("output")
+        .with("path", path.display().to_string())
+        .with("split", head.split.to_string())
+        .with("layout", head.layout.name())
+        .with("output", head.output)
+        .with("outputs", head.outputs)
+        .with("parity", head.parity)
+        .with("strip_bytes", head.strip_bytes)
+        .with("block_bytes", head.block_bytes)
+        .with("codec", head.codec.as_str())
+        .with("source", head.source.as_str())
+        .with("made_seconds", head.made_seconds)
+        .with("complete", manifest.is_some())
+        .with("bytes", bytes)
+        .with_some("source_bytes", manifest.map(|it| it.source_bytes).or(head.source_bytes));
+    let mut rows = vec![
+        ("split", head.split.to_string()),
+        ("output", format!("{} of {}", head.output, head.outputs)),
+        ("layout", head.layout.name().to_owned()),
+        (
+            "may be lost",
+            format!("{} of {}", head.parity, super::counted(head.outputs.into(), "output")),
+        ),
+        ("block", format_size(head.block_bytes.into())),
+        ("codec asked for", head.codec.clone()),
+        ("source", head.source.clone()),
+        ("made", time::date(head.made_seconds)),
+        ("complete", if manifest.is_some() { "yes" } else { "no: it was interrupted" }.to_owned()),
+        ("its bytes", format_size(bytes)),
+    ];
+    if head.strip_bytes > 0 {
+        rows.insert(4, ("strip", format_size(head.strip_bytes.into())));
+    }
+    if let Some(manifest) = manifest {
+        rows.push(("bytes of the source", format_count(manifest.source_bytes)));
+        rows.push(("BLAKE3 of the source", hex(&manifest.blake3)));
+        let batches = manifest.logs.iter().map(|log| log.batches).sum::<u64>();
+        rows.push(("batches", format_count(batches)));
+        event = event
+            .with("blake3", hex(&manifest.blake3))
+            .with("batches", batches)
+            .with("zero_bytes", manifest.zero_bytes)
+            .with("hole_bytes", manifest.hole_bytes);
+    }
+    (event, rows)
+}

@@ -9,6 +9,7 @@ mod completions;
 mod config;
 mod diff;
 mod dump;
+mod fakevmcore;
 mod find;
 mod forget;
 mod gc;
@@ -65,6 +66,7 @@ pub enum Verb {
     Join(join::Args),
     Verify(verify::Args),
     Inspect(inspect::Args),
+    Fakevmcore(fakevmcore::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -100,6 +102,7 @@ impl Verb {
             Verb::Join(_) => "join",
             Verb::Verify(_) => "verify",
             Verb::Inspect(_) => "inspect",
+            Verb::Fakevmcore(_) => "fakevmcore",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
         }
@@ -138,6 +141,7 @@ impl Verb {
             Verb::Join(args) => args.run(run),
             Verb::Verify(args) => args.run(run),
             Verb::Inspect(args) => args.run(run),
+            Verb::Fakevmcore(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),
         }

@@ -51,7 +51,8 @@ impl Args {
             time::rate(reader.source_bytes(), run.elapsed()),
             match (lost, is_repairable) {
                 (true, _) => "some of it is lost, as named above",
-                (false, true) => "all of the source is there, but not all of the outputs",
+                (false, true) =>
+                    "all of the source can be read, but outputs are missing or damaged",
                 (false, false) => "everything is as it was written",
             },
         ));

@@ -26,7 +26,8 @@ fn frame(bytes: &[u8], kind: u8) -> usize {
 /// The ranges that a run named as lost.
 fn lost(ran: &Ran) -> Vec<Range<usize>> {
     let of = |what: &str| {
-        let (start, end) = what.strip_prefix("bytes ")?.strip_suffix(" are lost")?.split_once("..")?;
+        let (start, end) =
+            what.strip_prefix("bytes ")?.strip_suffix(" are lost")?.split_once("..")?;
         Some(start.parse().unwrap()..end.parse().unwrap())
     };
     ran.events_of("problem").iter().filter_map(|it| of(it["what"].as_str().unwrap())).collect()
@@ -198,7 +199,8 @@ fn a_missing_or_shorter_output_costs_what_it_had() {
     for (layout, outputs) in LAYOUTS {
         let stand = Stand::new();
         let source = stand.source(13 * MIB + 5);
-        let parity = layout.strip_prefix("--parity ").map_or(0, |it| usize::from(it.as_bytes()[0] - b'0'));
+        let parity =
+            layout.strip_prefix("--parity ").map_or(0, |it| usize::from(it.as_bytes()[0] - b'0'));
         stand.split(&format!("{layout} --block-size 4K"), outputs);
         // As many as may be missing, then one more.
         for missing in 0..=parity {
@@ -244,7 +246,8 @@ fn faults_while_reading_are_healed_or_named() {
         let (ran, joined) = stand.join(&format!("o0 o1 o2 --fault {fault}"));
         assert!(ran.code == 0 && joined.unwrap() == source, "{fault}: {}", ran.err);
     }
-    let two = "o0 o1 o2 --fault op=read,member=1,after=4,error=EIO;op=read,member=2,after=9,error=EIO";
+    let two =
+        "o0 o1 o2 --fault op=read,member=1,after=4,error=EIO;op=read,member=2,after=9,error=EIO";
     let (ran, joined) = stand.join(two);
     assert_eq!((ran.code, joined), (15, None), "{}", ran.err);
 }

@@ -125,7 +125,11 @@ fn only_the_same_split_is_gone_on_with() {
     assert_eq!(stand.run("split src o0 o1 --codec lz4 --resume -q").code, 0);
     stand.assert_whole(2, &source);
     // A source that was written since.
-    kill_at(&stand, &format!("{line} --force --depth 1 --fault op=write,delay=20ms"), 8192 + 3 * MIB);
+    kill_at(
+        &stand,
+        &format!("{line} --force --depth 1 --fault op=write,delay=20ms"),
+        8192 + 3 * MIB,
+    );
     let mut changed = source.clone();
     changed[SOURCE_BYTES as usize / 2] ^= 1;
     fs::write(stand.path("src"), changed).unwrap();

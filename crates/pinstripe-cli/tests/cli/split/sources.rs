@@ -12,7 +12,8 @@ const MIB: u64 = 1 << 20;
 /// The largest file of a directory that is as large as a kernel.
 fn largest(directory: &str) -> Option<PathBuf> {
     let files = fs::read_dir(directory).ok()?.flatten().map(|it| it.path());
-    let size = |path: &PathBuf| path.metadata().map_or(0, |it| if it.is_file() { it.len() } else { 0 });
+    let size =
+        |path: &PathBuf| path.metadata().map_or(0, |it| if it.is_file() { it.len() } else { 0 });
     files.max_by_key(size).filter(|path| size(path) > MIB)
 }
 

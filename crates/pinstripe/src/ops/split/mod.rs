@@ -104,8 +104,10 @@ pub struct Outcome {
     pub engine: Engine,
 }
 
-/// Buffers of one output, whatever the budget.
+/// Batches in memory at least.
 const BUFFERS_MIN: usize = 3;
+/// Bytes of batches that wait for outputs, at most.
+const BUFFERED_BYTES: u64 = 48 * MIB;
 
 /// Splits a source; `open` opens it, once for each range.
 ///
@@ -325,14 +327,14 @@ fn job<'j>(
     }
 }
 
-/// Workers, and batches in memory.
+/// Workers, and batches in memory: 48 MiB of these and one for each worker, whatever the budget, or
+/// less where that is small. More would only fill the outputs' queues.
 fn budget(options: &Options, outputs: usize, unit: u64, batch: u64) -> (usize, usize) {
     // A worker holds a unit, and what it becomes; a plain output's batches have their unit with them.
     let memory = options.memory_bytes.max(64 * MIB);
     let affordable = (memory / 4 / (unit + batch)).max(1) as usize;
     let workers = options.workers.clamp(1, affordable);
-    let most = (outputs * (options.depth + 1) + workers).max(BUFFERS_MIN);
     let left = memory.saturating_sub(workers as u64 * (unit + batch)) / 2;
-    let buffers = (left / batch) as usize;
-    (workers, buffers.clamp(BUFFERS_MIN, most.max(BUFFERS_MIN)))
+    let most = (left / batch).min(BUFFERED_BYTES / batch) as usize + workers;
+    (workers, most.min(outputs * (options.depth + 1) + workers).max(BUFFERS_MIN))
 }

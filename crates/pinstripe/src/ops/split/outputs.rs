@@ -19,6 +19,8 @@ use crate::split::beside_path;
 /// An output as it is written.
 pub(super) struct Target {
     pub(super) path: PathBuf,
+    /// As it was named.
+    told: PathBuf,
     /// Takes pages and log.
     pub(super) log: SharedDevice,
     /// Takes the source's bytes, if the log stands beside.
@@ -42,6 +44,7 @@ impl Target {
             _ => LaneDevice::from(Arc::clone(device)),
         };
         Sink {
+            name: self.told.display().to_string(),
             log: lane(&self.log, self.files.last()),
             plain: self.plain.as_ref().map(|device| lane(device, self.files.first())),
         }
@@ -63,8 +66,10 @@ pub(super) fn output_paths(options: &Options, source: &Path) -> Result<Vec<PathB
         .expected(format!("at least {least} outputs"), count)
         .advice("name more outputs, or ask for less parity"));
     }
+    // Of what a generator was told only that it is one.
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.unwrap_or_else(|| "split".to_owned()).replace([':', ' '], "-");
+    let name = name.unwrap_or_default();
+    let name = name.split([':', ' ']).next().filter(|it| !it.is_empty()).unwrap_or("split");
     let path = |(number, path): (usize, &PathBuf)| match path.is_dir() {
         true => path.join(format!("{name}.split-{number}")),
         false => path.clone(),
@@ -174,12 +179,15 @@ fn open_target(
     };
     let has_faults = options.faults.is_some();
     let (file, device) = open(path, options.policy)?;
-    let path = path.to_path_buf();
+    let (path, told) = (path.to_path_buf(), options.outputs[number].clone());
+    let (files, plain) = (vec![file], None);
+    let target = Target { path, told, log: device, plain, files, has_faults };
     if layout != Layout::Plain {
-        return Ok(Target { path, log: device, plain: None, files: vec![file], has_faults });
+        return Ok(target);
     }
-    let (log_file, log) = open(&beside_path(&path), Policy::Buffered)?;
-    Ok(Target { path, log, plain: Some(device), files: vec![file, log_file], has_faults })
+    let (file, log) = open(&beside_path(&target.path), Policy::Buffered)?;
+    let files = [target.files, vec![file]].concat();
+    Ok(Target { plain: Some(target.log), log, files, ..target })
 }
 
 /// Two names may have led to one file that was not there when they were looked at.

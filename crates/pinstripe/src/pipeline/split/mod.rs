@@ -17,7 +17,7 @@ mod tally;
 mod tests;
 mod worker;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
@@ -34,7 +34,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::split::{
     End, FrameKind, Head, Layout, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES,
 };
-use crate::monitor::{Counter, Monitor};
+use crate::monitor::{Along, Counter, Flow, Monitor};
 use crate::source::bulk::Units;
 use crate::split::batch::{batch_bytes_max, single};
 use crate::split::log::Sets;
@@ -53,6 +53,8 @@ pub enum Choice {
 
 /// Where one output goes.
 pub struct Sink {
+    /// What to call it.
+    pub name: String,
     /// Takes pages and log.
     pub log: LaneDevice,
     /// Takes the source's bytes, if the layout is plain.
@@ -168,7 +170,7 @@ impl Job<'_> {
             abort: &abort,
             hash: Mutex::default(),
             tally: Mutex::new(Tally::after(self.done_bytes)),
-            stages: Stages::default(),
+            stages: Stages::new(monitor),
             monitor,
         };
         {
@@ -176,15 +178,20 @@ impl Job<'_> {
             self.parts.iter().for_each(|(unit, part)| hash.take(*unit, *part));
         }
         std::thread::scope(|scope| {
-            let count = |returned: Returned| {
-                if returned.is_written {
-                    monitor.add(Counter::WrittenBytes, returned.buf.len() as u64);
+            let count = |flow: Arc<Flow>| {
+                move |returned: Returned| {
+                    let bytes = if returned.is_written { returned.buf.len() as u64 } else { 0 };
+                    monitor.add(Counter::WrittenBytes, bytes);
+                    flow.pass(bytes, Duration::ZERO);
                 }
             };
             let (mut lanes, mut plain) = (Vec::new(), Vec::new());
             for sink in self.sinks {
-                lanes.push(Lane::start(scope, sink.log, self.settings, count));
-                plain.extend(sink.plain.map(|it| Lane::start(scope, it, self.settings, count)));
+                let flow = monitor.flow(Along::Output, sink.name);
+                let settings = self.settings;
+                let also = count(Arc::clone(&flow));
+                plain.extend(sink.plain.map(|it| Lane::start(scope, it, settings, also)));
+                lanes.push(Lane::start(scope, sink.log, settings, count(flow)));
             }
             let Job { units, heads, begun, workers, buffers, .. } = self;
             Running { units, heads, lanes, plain, begun, workers, buffers }.run(shared)

@@ -1,12 +1,13 @@
 //! What was done to blocks, and where the time went.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
 use crate::codec::Codec;
 use crate::format::split::{LogEnd, Manifest, Use};
+use crate::monitor::{Along, Flow, Monitor};
 
 /// Blocks by what became of them.
 #[derive(Debug, Clone, Default)]
@@ -93,8 +94,8 @@ pub enum Stage {
 }
 
 /// Time of all workers, by stage.
-#[derive(Debug, Default)]
-pub struct Stages([AtomicU64; 4]);
+#[derive(Debug)]
+pub struct Stages([Arc<Flow>; 4]);
 
 /// The same as values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,18 +111,23 @@ pub struct Spent {
 }
 
 impl Stages {
+    /// Stages that a monitor shows.
+    pub fn new(monitor: &Monitor) -> Self {
+        let names = ["the source", "hashing", "compressing", "the outputs"];
+        Stages(names.map(|name| monitor.flow(Along::Stage, name)))
+    }
+
     /// Does `work` on the account of a stage.
     pub fn time<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let began = clock::monotonic();
         let done = work();
-        self.0[stage as usize].fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.0[stage as usize].pass(0, began.elapsed());
         done
     }
 
     /// What was spent so far.
     pub fn spent(&self) -> Spent {
-        let of =
-            |stage: Stage| Duration::from_nanos(self.0[stage as usize].load(Ordering::Relaxed));
+        let of = |stage: Stage| self.0[stage as usize].time();
         let (read, hash) = (of(Stage::Read), of(Stage::Hash));
         Spent { read, hash, code: of(Stage::Code), wait: of(Stage::Wait) }
     }

@@ -80,6 +80,7 @@ fn make(layout: Layout, outputs: usize, parity: u8, spec: &str, codec: &str) -> 
     let logs = if layout == Layout::Stripes { 1 } else { outputs };
     let settings = LaneSettings { engine: Engine::Threads, depth: 2, queued: 2 };
     let sink = |n: usize| Sink {
+        name: n.to_string(),
         log: devices[n].clone().into(),
         plain: plain.get(n).map(|it| it.clone().into()),
     };
