@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::process::Stdio;
 
-use super::names;
 use crate::stand::Stand;
 
 const MIB: u64 = 1 << 20;
@@ -92,7 +91,7 @@ fn an_output_that_is_full_ends_it_and_no_output_is_complete() {
         let at = error["place"].as_str().unwrap();
         let full = if fault.contains("member=1") { "o1" } else { "o0" };
         let full = if fault.is_empty() { "/dev/full" } else { full };
-        assert!(at.ends_with(full), "{error}");
+        assert!(at.contains(full), "{error}");
         // Neither of the others is complete, and each says so.
         let there: Vec<_> = outs.split(' ').filter(|it| it.starts_with('o')).collect();
         for out in &there {
@@ -123,29 +122,25 @@ fn devices_that_swallow_are_outputs_and_targets() {
 
 #[test]
 fn a_source_that_shrinks_ends_it() {
-    let stand = Stand::new();
     for more in ["", "--parity 1", "--layout ranges --codec raw"] {
+        let stand = Stand::new();
         fs::write(stand.path("src"), vec![7; 64 << 20]).unwrap();
         let slow = "--depth 1 --memory 64M --codec raw --fault op=write,after=2,delay=40ms";
         let line = format!("split src o0 o1 --force {slow} {more}");
         let line = if more.contains("codec") { line.replacen("--codec raw", "", 1) } else { line };
         let mut command = stand.command(&line);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        while !fs::metadata(stand.output(1)).is_ok_and(|it| it.len() > 8192) {
+        // Of plain outputs the logs grow.
+        let log = stand.path(if more.contains("ranges") { "o1.pinstripe" } else { "o1" });
+        while !fs::metadata(&log).is_ok_and(|it| it.len() > 8192) {
             assert!(child.try_wait().unwrap().is_none(), "it ended before it wrote anything");
         }
         fs::File::options().write(true).open(stand.path("src")).unwrap().set_len(4097).unwrap();
-        let output = {
-            use std::io::Read;
-            let mut said = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            (child.wait().unwrap().code(), said)
-        };
-        assert_eq!(output.0, Some(1), "{}", output.1);
-        assert!(output.1.contains("became shorter"), "{}", output.1);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("became shorter"), "{said}");
         assert_eq!(stand.run("join o0 o1 -o joined").code, 14);
-        let _ = fs::remove_file(stand.path("o0.pinstripe"));
-        let _ = fs::remove_file(stand.path("o1.pinstripe"));
     }
 }
 
@@ -183,5 +178,4 @@ fn outputs_that_do_not_belong_together_are_refused() {
     assert_eq!(stand.run("join o0 o1 o2 --store x").code, 2);
     assert_eq!(stand.run("join o0 o1 o2 --json").code, 2);
     stand.assert_whole(3, &source);
-    assert!(!names(3).is_empty());
 }

@@ -14,12 +14,12 @@ fn every_size_comes_back_from_every_layout() {
     // Around a block, a unit; and, where a row of the log is 8 KiB and a set of 256 rows 2 MiB,
     // around these: a batch frame has 112 bytes, each block another 64.
     let (row, set) = (8192 - 112 - 64, 2 * MIB - 112 - 32 * 64);
-    let mut sizes = vec![0, 1, 2 * 4 * MIB + 5];
-    for edge in [4096, 65_536, 4 * MIB, row, set] {
-        sizes.extend([edge - 1, edge, edge + 1]);
-    }
+    let around =
+        |edges: &[u64]| edges.iter().flat_map(|it| [it - 1, *it, it + 1]).collect::<Vec<_>>();
+    let (plain, striped) = (around(&[65_536, 4 * MIB]), around(&[row, set]));
     for (layout, outputs) in LAYOUTS {
-        for bytes in &sizes {
+        let edges = if layout.contains("strip") { &striped } else { &plain };
+        for bytes in [0, 1, 2 * 4 * MIB + 5].iter().chain(edges) {
             let stand = Stand::new();
             let source = stand.source(*bytes);
             let codec = if layout.contains("codec") { "" } else { "--codec raw" };

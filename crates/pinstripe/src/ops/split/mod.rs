@@ -274,7 +274,12 @@ fn units(
         let own = resumed.done.iter().map(|it| it.start.max(head.first_byte)..it.end.min(end));
         done.splice(1..1, own);
         done.retain(|range| range.start < range.end);
-        Units::new(open()?, unit, joined(done))
+        let again = open()?;
+        if again.identity() != head.identity {
+            return Err(Error::new(Kind::Changed, "the source changed while it was opened")
+                .at(again.place()));
+        }
+        Units::new(again, unit, joined(done))
     };
     heads.iter().map(of).collect()
 }

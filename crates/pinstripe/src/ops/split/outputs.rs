@@ -14,7 +14,7 @@ use crate::format::split::{Head, Layout, OUTPUTS_MAX, PAGE_BYTES};
 use crate::pipeline::lane::LaneDevice;
 use crate::pipeline::split::Sink;
 use crate::source::bulk::Identity;
-use crate::split::beside_path;
+use crate::split::{Output, beside_path};
 
 /// An output as it is written.
 pub(super) struct Target {
@@ -91,10 +91,13 @@ pub(super) fn check_paths(
         _ => Vec::new(),
     };
     for path in paths.iter().chain(&beside) {
-        if !names.insert(resolved(path)) {
+        let is_new = names.insert(resolved(path));
+        let Ok(found) = fs::metadata(path) else {
+            if is_new {
+                continue;
+            }
             return Err(twice(path));
-        }
-        let Ok(found) = fs::metadata(path) else { continue };
+        };
         let is_block = found.file_type().is_block_device();
         let is = if is_block { (found.rdev(), 0) } else { (found.dev(), found.ino()) };
         if source.is_some_and(|source| (source.device, source.inode) == is) {
@@ -103,7 +106,7 @@ pub(super) fn check_paths(
                 .advice("nothing was written; name another file"));
         }
         let is_sink = found.file_type().is_char_device();
-        if !seen.insert(is) && !is_sink {
+        if !(seen.insert(is) && is_new || is_sink) {
             return Err(twice(path));
         }
         if is_block && layout == Layout::Plain {
@@ -203,6 +206,18 @@ fn refuse_twins(opened: &[Target]) -> Result<()> {
     Ok(())
 }
 
+/// Removes the log that stood beside an output which was plain before: it is of what is written over.
+fn remove_beside(output: &Path) -> Result<()> {
+    let beside = beside_path(output);
+    let Ok(file) = FileDevice::open(&beside, Access::Read, Policy::Buffered) else { return Ok(()) };
+    let head = Output::open(Arc::new(file), None).and_then(|found| found.head);
+    if head.is_ok_and(|head| head.layout == Layout::Plain) {
+        let failed = |error| Error::io("cannot remove what stood beside it", &beside, error);
+        fs::remove_file(&beside).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// Sets the length of what has no fixed one.
 fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
     match device.set_len(bytes) {
@@ -216,9 +231,9 @@ fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
 pub(super) fn write_heads(outputs: &[Target], heads: &[Head], plain_bytes: &[u64]) -> Result<()> {
     for ((output, head), bytes) in outputs.iter().zip(heads).zip(plain_bytes) {
         set_len(&output.log, 0)?;
-        if let Some(plain) = &output.plain {
-            set_len(plain, 0)?;
-            set_len(plain, *bytes)?;
+        match &output.plain {
+            Some(plain) => set_len(plain, 0).and_then(|()| set_len(plain, *bytes))?,
+            None => remove_beside(&output.path)?,
         }
         let mut pages = head.encode();
         pages.resize(2 * PAGE_BYTES, 0);
