@@ -189,13 +189,13 @@ fn plain_outputs_are_held_against_the_checksums_beside_them() {
     stand.split("--layout ranges --codec raw", 2);
     flip(&stand.output(0), 70_000);
     let lost = assert_rescues(&stand, "o0 o1", &source, "a flip");
-    assert_eq!(lost, [65_536..131_072]);
+    assert_eq!((lost.len(), &lost[0]), (1, &(65_536..131_072)));
     // What is written of it is not what the damaged file has.
     flip(&stand.output(0), 70_000);
     stand.assert_whole(2, &source);
     fs::rename(stand.path("o0.pinstripe"), stand.path("elsewhere")).unwrap();
     let lost = assert_rescues(&stand, "o0 o1", &source, "no log");
-    assert_eq!(lost, [0..8 << 20]);
+    assert_eq!((lost.len(), &lost[0]), (1, &(0..8 << 20)));
     fs::remove_file(stand.output(1)).unwrap();
     assert_eq!(stand.run("join o1 -o joined").code, 2);
 }
