@@ -91,7 +91,7 @@ impl Args {
     /// Writes a part of what was split.
     fn split(&self, run: &Run, range: Span) -> Result<Ending> {
         let outputs: Vec<PathBuf> = self.files.iter().map(PathBuf::from).collect();
-        let reader = join::open(&outputs, &run.monitor)?;
+        let reader = join::open(&outputs, &run.common.fault_plan(), &run.monitor)?;
         let options = join::Options {
             range: Some(range.of(reader.source_bytes())),
             best_effort: false,

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::IsTerminal;
 use std::ops::Range;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -64,7 +63,7 @@ impl Args {
     /// Those of [`join::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(run.common.store.is_some(), "--store", "name the outputs of a split")?;
-        let reader = join::open(&self.outputs, &run.monitor)?;
+        let reader = join::open(&self.outputs, &run.common.fault_plan(), &run.monitor)?;
         let range = self.range.map(|it| it.of(reader.source_bytes()));
         let options = join::Options {
             range,
@@ -80,7 +79,8 @@ impl Args {
     }
 
     fn to_file(&self, run: &Run, reader: &Reader, options: &join::Options) -> Result<Joined> {
-        let is_device = fs::metadata(&self.output).is_ok_and(|it| it.file_type().is_block_device());
+        // What is no file is written where it is: another one must not take its name.
+        let is_device = fs::metadata(&self.output).is_ok_and(|it| !it.is_file());
         if !is_device && self.output.exists() && !self.force {
             return Err(Error::new(Kind::Exists, "the file is there already")
                 .at(&self.output)

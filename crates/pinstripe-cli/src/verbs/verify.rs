@@ -34,14 +34,15 @@ impl Args {
     /// Those of [`join::verify`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(run.common.store.is_some(), "--store", "name the outputs of a split")?;
-        let reader = join::open(&self.outputs, &run.monitor)?;
+        let reader = join::open(&self.outputs, &run.common.fault_plan(), &run.monitor)?;
         join::require_complete(&reader, false)?;
         let workers = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
         let ticker = run.ticker(GAUGE);
         let verified = join::verify(&reader, workers, &run.monitor)?;
         drop(ticker);
         let missing = reader.missing().len() as u64;
-        let is_repairable = verified.repairable + missing > 0;
+        let troubles = reader.troubles().len() as u64;
+        let is_repairable = verified.repairable + missing + troubles > 0;
         let lost = !verified.joined.lost.is_empty();
         run.screen.say(&format!(
             "verified {} in {}, {}: {}",

@@ -16,5 +16,6 @@ mod member;
 mod places;
 mod scrub;
 mod search;
+mod split;
 mod stand;
 mod store;

@@ -42,7 +42,7 @@ pub enum Access {
     CreateNew,
 }
 
-/// A file or block device.
+/// A file or block device; or `/dev/null`, `/dev/zero`, `/dev/full`, which are as long as no file.
 pub struct FileDevice {
     path: PathBuf,
     /// The descriptor through the page cache.
@@ -51,6 +51,8 @@ pub struct FileDevice {
     direct: Option<Direct>,
     policy: Policy,
     caps: Caps,
+    /// It swallows what is written, and has neither a length nor anything to make durable.
+    is_sink: bool,
     fallback: OnceLock<Fallback>,
     failed_sync: Mutex<Option<Error>>,
     /// Memory for direct writes from where the disk cannot take them.
@@ -90,6 +92,7 @@ impl FileDevice {
                 is_block_device,
                 device: Some(device),
             },
+            is_sink: is_sink(&found),
             fallback: OnceLock::new(),
             failed_sync: Mutex::default(),
             bounce: BufferPool::new(BOUNCES, BOUNCE_BYTES.next_multiple_of(limits.block_bytes)),
@@ -182,7 +185,7 @@ impl Device for FileDevice {
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
-        if self.caps.is_block_device {
+        if self.caps.is_block_device || self.is_sink {
             return same_length(&self.path, bytes, self.len()?);
         }
         self.file.set_len(bytes).map_err(|error| self.cannot("cannot set the length", error))
@@ -192,6 +195,9 @@ impl Device for FileDevice {
         let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = &*failed {
             return Err(error.duplicate());
+        }
+        if self.is_sink {
+            return Ok(());
         }
         self.file.sync_data().map_err(|error| {
             // The kernel says it once, then forgets the bytes (fsync(2)).
@@ -274,8 +280,15 @@ fn look(path: &Path) -> Result<Option<Metadata>> {
     }
 }
 
+/// Whether it is `/dev/null`, `/dev/zero` or `/dev/full`: of the memory devices (major 1,
+/// Documentation/admin-guide/devices.txt of the kernel) those that are no memory.
+fn is_sink(found: &Metadata) -> bool {
+    let (major, minor) = (libc::major(found.rdev()), libc::minor(found.rdev()));
+    found.file_type().is_char_device() && major == 1 && matches!(minor, 3 | 5 | 7)
+}
+
 fn refuse_strangers(path: &Path, found: &Metadata) -> Result<()> {
-    if found.is_file() || found.file_type().is_block_device() {
+    if found.is_file() || found.file_type().is_block_device() || is_sink(found) {
         return Ok(());
     }
     let what = if found.is_dir() { "is a directory" } else { "is no file" };

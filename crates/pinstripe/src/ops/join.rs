@@ -6,22 +6,25 @@ use std::sync::Arc;
 
 use crate::device::{Access, FileDevice, Policy, SharedDevice};
 use crate::error::{Error, Kind, Result};
+use crate::fault::{FaultyDevice, Plan};
+use crate::format::split::Layout;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::join::{Job, Target};
+use crate::split::log::StripedLog;
 use crate::split::{Output, Reader, beside_path};
 
 pub use crate::pipeline::join::Outcome as Joined;
 
 /// Opens a split from its outputs in any order. Those that are not there are warnings: parity may
-/// do without them.
+/// do without them. `faults` are made on purpose, by the place of an output among `paths`.
 ///
 /// # Errors
 /// As [`Reader::open`].
-pub fn open(paths: &[PathBuf], monitor: &Monitor) -> Result<Reader> {
+pub fn open(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Reader> {
     let mut devices = Vec::with_capacity(paths.len());
-    for path in paths {
-        match open_one(path) {
+    for (number, path) in paths.iter().enumerate() {
+        match open_one(path, &faults.for_member(number as u32)) {
             Ok(pair) => devices.push(pair),
             Err(error) if error.kind() == Kind::NotFound => monitor.warning(path, error),
             Err(error) => return Err(error),
@@ -53,34 +56,45 @@ pub fn open(paths: &[PathBuf], monitor: &Monitor) -> Result<Reader> {
 /// # Errors
 /// As [`Output::open`]; [`Kind::NotFound`] when it is not there.
 pub fn look(path: &Path) -> Result<Output> {
-    let (device, plain) = open_one(path)?;
+    let (device, plain) = open_one(path, &Plan::default())?;
     Output::open(device, plain)
 }
 
 /// The device with the log, and the one with the bytes where the log stands beside it.
-fn open_one(path: &Path) -> Result<(SharedDevice, Option<SharedDevice>)> {
+fn open_one(path: &Path, faults: &Plan) -> Result<(SharedDevice, Option<SharedDevice>)> {
     let open = |path: &Path| -> Result<SharedDevice> {
-        Ok(Arc::new(FileDevice::open(path, Access::Read, Policy::Buffered)?))
+        let file = FileDevice::open(path, Access::Read, Policy::Buffered)?;
+        match faults.faults.is_empty() {
+            true => Ok(Arc::new(file)),
+            false => Ok(Arc::new(FaultyDevice::new(file, faults.clone()))),
+        }
     };
-    let beside = beside_path(path);
+    let (device, beside) = (open(path)?, beside_path(path));
     if !beside.exists() {
-        return Ok((open(path)?, None));
+        return Ok((device, None));
     }
-    let device = open(path)?;
-    // A file of that name may stand beside an output that has its own log.
-    match Output::open(device.clone(), None) {
-        Ok(output) if output.head.is_ok() => Ok((device, None)),
-        _ => Ok((open(&beside)?, Some(device))),
+    // A file of that name may stand beside an output that has its own log; and what is plain may
+    // itself have been an output of another split.
+    let log = open(&beside)?;
+    let head = |device: &SharedDevice| Output::open(device.clone(), None).and_then(|it| it.head);
+    let is_plain = head(&log).is_ok_and(|head| head.layout == Layout::Plain);
+    match !is_plain && head(&device).is_ok() {
+        true => Ok((device, None)),
+        false => Ok((log, Some(device))),
     }
 }
 
-/// Refuses a split that never came to its end, unless somebody wants what there is.
+/// Refuses a split that never came to its end, or of which too little is left, unless somebody wants
+/// what there is.
 ///
 /// # Errors
-/// [`Kind::Refused`], with how far it came.
+/// [`Kind::Refused`], with how far it came; those of [`Reader::require_enough`].
 pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
-    if reader.manifest().is_some() || best_effort {
+    if best_effort {
         return Ok(());
+    }
+    if reader.manifest().is_some() {
+        return reader.require_enough();
     }
     let there: u64 = reader.batches().iter().map(|it| it.place.raw_bytes).sum();
     let of = reader.head().source_bytes.map_or_else(String::new, |bytes| format!(" of {bytes}"));
@@ -126,6 +140,10 @@ pub fn run(
         let what = format!("bytes {start}..{end} are lost");
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::TooManyLosses, what));
     }
+    for Range { start, end } in &joined.changed {
+        let what = format!("bytes {start}..{end} are not what was split");
+        monitor.loss(reader.head().source.as_str(), Error::new(Kind::Corrupt, what));
+    }
     Ok(joined)
 }
 
@@ -153,33 +171,59 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
     let options = Options { range: None, best_effort: true, workers };
     let mut verified =
         Verified { joined: run(reader, &options, Target::None, monitor)?, ..Verified::default() };
-    let Some(log) = reader.striped()? else { return Ok(verified) };
+    let Some(log) = reader.striped()? else {
+        for Range { start, end } in &verified.joined.hurt {
+            let what = format!("frames of bytes {start}..{end} are damaged, the bytes are not");
+            let error = Error::new(Kind::Corrupt, what);
+            monitor.warning(reader.head().source.as_str(), error.advice("split it anew"));
+        }
+        verified.repairable += verified.joined.hurt.len() as u64;
+        return Ok(verified);
+    };
     // Joining reads data; parity is read here.
     let sets: Vec<u64> = (0..log.sets()).collect();
-    let damage = each(workers, &sets, |set| {
-        let reader = log.set(*set)?;
-        let found = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
-        Ok(found
-            .damage
-            .into_iter()
-            .map(|it| (it.member, it.repairable, it.part.to_string(), it.reason.to_string()))
-            .collect::<Vec<_>>())
-    })?;
-    for (member, repairable, part, reason) in damage.into_iter().flatten() {
-        let Some(output) = member.and_then(|number| reader.outputs()[number].as_ref()) else {
-            continue;
-        };
-        let error = Error::new(Kind::Corrupt, format!("{part}: {reason}"));
-        if repairable {
+    let damage = each(workers, &sets, |set| damage_of(reader, &log, *set, monitor))?;
+    for Hurt { place, is_repairable, what } in damage.into_iter().flatten() {
+        let error = Error::new(Kind::Corrupt, what);
+        if is_repairable {
             verified.repairable += 1;
-            monitor.warning(
-                output.place(),
-                error.advice("parity gives it back; split or copy it anew"),
-            );
+            let error = error.advice("parity gives it back; split or copy it anew");
+            monitor.warning(place, error);
         } else {
             verified.lost_parts += 1;
-            monitor.loss(output.place(), error);
+            monitor.loss(place, error);
         }
     }
     Ok(verified)
+}
+
+/// A damaged part of an output.
+struct Hurt {
+    place: PathBuf,
+    is_repairable: bool,
+    what: String,
+}
+
+/// What of a stripe set is damaged on outputs that are there.
+fn damage_of(
+    reader: &Reader,
+    log: &StripedLog,
+    number: u64,
+    monitor: &Monitor,
+) -> Result<Vec<Hurt>> {
+    let set = match log.finished_set(number) {
+        Ok(set) => set,
+        Err(error) => {
+            let place = PathBuf::from(&reader.head().source);
+            let what = format!("nothing gives stripe set {number} its parity any more: {error}");
+            return Ok(vec![Hurt { place, is_repairable: false, what }]);
+        }
+    };
+    let found = set.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
+    let hurt = found.damage.into_iter().filter_map(|it| {
+        let output = reader.outputs()[it.member?].as_ref()?;
+        let what = format!("{}: {}", it.part, it.reason);
+        Some(Hurt { place: output.place().to_path_buf(), is_repairable: it.repairable, what })
+    });
+    Ok(hurt.collect())
 }

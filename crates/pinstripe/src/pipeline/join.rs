@@ -54,6 +54,9 @@ pub struct Outcome {
     pub healed: u64,
     /// Batches that decode to other bytes than were split, ascending.
     pub changed: Vec<Range<u64>>,
+    /// Batches with damage that cost nothing of the source, and that parity did not give back,
+    /// ascending.
+    pub hurt: Vec<Range<u64>>,
     /// BLAKE3 of all of the source, if all was read.
     pub blake3: Option<[u8; 32]>,
 }
@@ -122,8 +125,9 @@ impl Job<'_> {
         let found = shared.found.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut outcome = found.outcome;
         outcome.lost.extend(absent);
-        outcome.lost.sort_by_key(|it| it.start);
+        outcome.lost = merged(outcome.lost);
         outcome.changed.sort_by_key(|it| it.start);
+        outcome.hurt.sort_by_key(|it| it.start);
         let is_whole = self.range == (0..self.reader.source_bytes()) && outcome.lost.is_empty();
         outcome.blake3 = if is_whole { found.hash.finish() } else { None };
         Ok(outcome)
@@ -134,6 +138,19 @@ impl Job<'_> {
         let within = |it: Range<u64>| it.start.max(self.range.start)..it.end.min(self.range.end);
         self.reader.absent().into_iter().map(within).filter(|it| it.start < it.end).collect()
     }
+}
+
+/// Ranges in order; those that touch are one.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|it| it.start);
+    ranges.dedup_by(|later, one| {
+        let touches = later.start <= one.end;
+        if touches {
+            one.end = one.end.max(later.end);
+        }
+        touches
+    });
+    ranges
 }
 
 /// The error of a loss.
@@ -179,6 +196,9 @@ impl Shared<'_, '_> {
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             found.outcome.lost.extend(lost);
             found.outcome.healed += u64::from(unit.is_healed);
+            if unit.is_damaged && unit.lost.is_empty() && !unit.is_healed {
+                found.outcome.hurt.push(whole.clone());
+            }
             let is_same =
                 |part: &Part| unit.chaining_value.is_none_or(|it| it == part.chaining_value);
             if part.flatten().is_some_and(|part| !is_same(&part)) {

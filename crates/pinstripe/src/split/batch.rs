@@ -11,7 +11,7 @@ use crate::format::split::{
 };
 
 /// Bytes that a batch takes at most: all blocks raw, each with a head.
-pub fn batch_bytes_max(block_bytes: u32) -> usize {
+pub const fn batch_bytes_max(block_bytes: u32) -> usize {
     let unit = unit_bytes(block_bytes);
     let frames = (unit / block_bytes) as usize + 2;
     let bytes = unit as usize + frames * FRAME_BYTES + Batch::BYTES + ALIGN_BYTES as usize;

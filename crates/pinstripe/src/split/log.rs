@@ -1,6 +1,7 @@
 //! The log of frames, wherever its bytes are: in one output, or striped over all of them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::SharedDevice;
@@ -21,17 +22,18 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// Those of the device; [`Kind::Corrupt`] beyond the end.
     fn read(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()>;
-    /// The same with every means of healing, for when the frames were not sound.
+    /// The same with every means of healing, for when the frames were not sound. What parity does
+    /// not give back is as it stands, or zeros where nothing does.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Kind::TooManyLosses`] when parity does not suffice.
+    /// [`Kind::Corrupt`] beyond the end; [`Kind::Unsupported`] for what a newer version wrote.
     fn read_healed(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()>;
     /// Bytes that may hold frames.
     fn len(&self) -> u64;
     /// Where, after a place at which no frame is, one may begin again; `None` when nowhere.
     fn resume_at(&self, position: u64) -> Option<u64>;
-    /// Whether damage can be healed at all.
-    fn has_parity(&self) -> bool;
+    /// Whether it lies on several outputs, so that a part may be there where the whole is not.
+    fn has_strips(&self) -> bool;
 }
 
 /// The log of one output.
@@ -65,7 +67,7 @@ impl Log for OwnLog {
         None
     }
 
-    fn has_parity(&self) -> bool {
+    fn has_strips(&self) -> bool {
         false
     }
 }
@@ -125,15 +127,15 @@ pub struct StripedLog {
     sets: Sets,
     /// By slot; `None` for an output that is missing.
     outputs: Vec<Option<SharedDevice>>,
-    /// Bytes of the log, if somebody wrote them down.
-    told_bytes: Option<u64>,
+    /// Whether somebody wrote down how long it is, or it was measured.
+    is_told: bool,
     bytes: u64,
     open: Mutex<VecDeque<(u64, Arc<SetReader>)>>,
 }
 
 impl StripedLog {
     /// A log of which the manifest says how long it is, or that is taken to be as long as enough
-    /// outputs have rows.
+    /// outputs have rows; never longer than the longest output could hold.
     ///
     /// # Errors
     /// Those of the outputs.
@@ -143,10 +145,11 @@ impl StripedLog {
         told_bytes: Option<u64>,
     ) -> Result<Self> {
         let bytes = match told_bytes {
-            Some(bytes) => bytes,
-            None => rows_there(&sets, &outputs)? * sets.geometry.row_bytes(),
+            Some(bytes) => bytes.min(sets_there(&sets, &outputs)?.saturating_mul(sets.log_bytes())),
+            None => rows_there(&sets, &outputs)?.saturating_mul(sets.geometry.row_bytes()),
         };
-        Ok(StripedLog { sets, outputs, told_bytes, bytes, open: Mutex::default() })
+        let is_told = told_bytes.is_some();
+        Ok(StripedLog { sets, outputs, is_told, bytes, open: Mutex::default() })
     }
 
     /// Number of sets.
@@ -154,11 +157,12 @@ impl StripedLog {
         self.bytes.div_ceil(self.sets.log_bytes())
     }
 
-    /// Opens a set.
+    /// Opens a set. One without a sound trailer is read as far as its rows are there: each frame has
+    /// checksums of its own.
     ///
     /// # Errors
-    /// As [`SetReader::open`].
-    pub fn set(&self, set: u64) -> Result<Arc<SetReader>> {
+    /// [`Kind::Unsupported`] for what a newer version wrote.
+    fn set(&self, set: u64) -> Result<Arc<SetReader>> {
         let kept = |open: &VecDeque<(u64, Arc<SetReader>)>| {
             open.iter().find(|(number, _)| *number == set).map(|(_, reader)| Arc::clone(reader))
         };
@@ -176,24 +180,49 @@ impl StripedLog {
     }
 
     fn open_set(&self, set: u64) -> Result<SetReader> {
-        let (id, store) = (self.sets.id(set), self.sets.store());
-        let name = ExtentName::pack(id);
-        let log_bytes = self.bytes.saturating_sub(set * self.sets.log_bytes());
-        let log_bytes = log_bytes.min(self.sets.log_bytes());
-        let layout = Layout::new(self.sets.geometry, id, log_bytes)?;
+        match self.finished_set(set) {
+            Err(error) if error.kind() != Kind::Unsupported => {
+                let (id, name) = (self.sets.id(set), ExtentName::pack(self.sets.id(set)));
+                let (members, layout) = self.windows(set)?;
+                let store = self.sets.store();
+                SetReader::unfinished(&members, name, store, id, SetKind::Split, &layout)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens a set by a trailer, which is written when all of it is.
+    ///
+    /// # Errors
+    /// As [`SetReader::open`].
+    pub fn finished_set(&self, set: u64) -> Result<SetReader> {
+        let (members, _) = self.windows(set)?;
+        let id = self.sets.id(set);
+        let opened = SetReader::open(&members, ExtentName::pack(id), self.sets.store(), id)?;
+        let expected = self.log_bytes_of(set);
+        let is_same = !self.is_told || opened.logical_bytes() == expected;
+        match opened.geometry() == self.sets.geometry && is_same {
+            true => Ok(opened),
+            false => Err(Error::new(Kind::Corrupt, "a stripe set is cut in another way")
+                .expected(expected, opened.logical_bytes())),
+        }
+    }
+
+    /// Bytes of the log in a set.
+    fn log_bytes_of(&self, set: u64) -> u64 {
+        let left = self.bytes.saturating_sub(set * self.sets.log_bytes());
+        left.min(self.sets.log_bytes())
+    }
+
+    /// A set's extents, by output.
+    fn windows(&self, set: u64) -> Result<(Vec<Option<SharedMember>>, Layout)> {
+        let layout = Layout::new(self.sets.geometry, self.sets.id(set), self.log_bytes_of(set))?;
         let window = |(slot, device): (usize, &Option<SharedDevice>)| {
             let device = device.as_ref()?.clone();
             let at = self.sets.extent_at(set);
             Some(Arc::new(Window::new(device, at, layout.extent_bytes(slot))) as SharedMember)
         };
-        let members: Vec<_> = self.outputs.iter().enumerate().map(window).collect();
-        match SetReader::open(&members, name, store, id) {
-            // It was cut off: its rows are there, its trailer is not.
-            Err(error) if self.told_bytes.is_none() && error.kind() != Kind::Unsupported => {
-                SetReader::unfinished(&members, name, store, id, SetKind::Split, &layout)
-            }
-            opened => opened,
-        }
+        Ok((self.outputs.iter().enumerate().map(window).collect(), layout))
     }
 
     fn read_with(
@@ -201,7 +230,7 @@ impl StripedLog {
         mut position: u64,
         mut bytes: u64,
         out: &mut Vec<u8>,
-        read: impl Fn(&SetReader, std::ops::Range<u64>, &mut Vec<u8>) -> Result<()>,
+        read: impl Fn(&SetReader, Range<u64>, &mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
         if position.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(Error::new(Kind::Corrupt, "the log ends too early")
@@ -227,7 +256,15 @@ impl Log for StripedLog {
 
     fn read_healed(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()> {
         self.read_with(position, bytes as u64, out, |set, range, out| {
-            set.read_verified(range, out).map(drop)
+            let layout = set.layout();
+            for row in layout.rows_of(&range) {
+                let shape = layout.row_shape(row).logical;
+                let part = shape.start.max(range.start)..shape.end.min(range.end);
+                if set.read_verified(part.clone(), out).is_err() {
+                    salvage(set, row, part, out);
+                }
+            }
+            Ok(())
         })
     }
 
@@ -240,9 +277,29 @@ impl Log for StripedLog {
         (next < self.bytes).then_some(next)
     }
 
-    fn has_parity(&self) -> bool {
-        self.sets.geometry.parity() > 0
+    fn has_strips(&self) -> bool {
+        true
     }
+}
+
+/// Appends what there is of a row that is beyond parity, strip by strip.
+fn salvage(set: &SetReader, row: u64, part: Range<u64>, out: &mut Vec<u8>) {
+    for piece in set.layout().row_pieces(row, part) {
+        let end = out.len() + (piece.logical.end - piece.logical.start) as usize;
+        if set.read(piece.logical, out).is_err() {
+            out.resize(end, 0);
+        }
+    }
+}
+
+/// Sets that are begun on the longest output.
+fn sets_there(sets: &Sets, outputs: &[Option<SharedDevice>]) -> Result<u64> {
+    let set_bytes = sets.extent_at(1) - sets.extent_at(0);
+    let mut most = 0;
+    for device in outputs.iter().flatten() {
+        most = most.max(device.len()?.saturating_sub(PAGES_BYTES).div_ceil(set_bytes));
+    }
+    Ok(most)
 }
 
 /// Whole rows that can be read, as far as the lengths of the outputs tell.
@@ -260,6 +317,7 @@ fn rows_there(sets: &Sets, outputs: &[Option<SharedDevice>]) -> Result<u64> {
         rows.push(bytes / set_bytes * SET_ROWS + in_last.min(SET_ROWS));
     }
     rows.sort_unstable();
-    // As many as D outputs have.
-    Ok(rows[rows.len() - sets.geometry.data()])
+    // As many as D outputs have; or all that there are, for what can be salvaged.
+    let there = outputs.iter().flatten().count();
+    Ok(rows[rows.len() - sets.geometry.data().min(there.max(1))])
 }

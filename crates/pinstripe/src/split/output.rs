@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
 use crate::format::split::{End, FRAME_BYTES, Frame, FrameKind, Head, Manifest, PAGE_BYTES, Tag};
+use crate::id::SplitId;
 
 /// An output. A page that cannot be read is an error of that page alone: the others may do.
 pub struct Output {
@@ -53,10 +54,12 @@ impl Output {
         self.device.place()
     }
 
-    /// The number among the outputs, by whichever page is sound.
-    pub fn number(&self) -> Option<usize> {
-        let of_head = self.head.as_ref().ok().map(|head| head.output);
-        let of_end = || self.end.as_ref().ok().copied().flatten().map(|end| end.output);
+    /// The number among the outputs of a split, by whichever page is sound and of that split.
+    pub fn number(&self, split: SplitId) -> Option<usize> {
+        let head = self.head.as_ref().ok().filter(|head| head.split == split);
+        let of_head = head.map(|head| head.output);
+        let end = || self.end.as_ref().ok().copied().flatten().filter(|end| end.split == split);
+        let of_end = || end().map(|end| end.output);
         of_head.or_else(of_end).map(usize::from)
     }
 

@@ -46,8 +46,8 @@ impl Reader {
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when no output has a sound head; [`Kind::WrongMember`] for an output of
-    /// another split; [`Kind::Usage`] for the same output twice; [`Kind::TooManyLosses`] when more
-    /// are missing than parity replaces and the log is striped; those of the devices.
+    /// another split; [`Kind::Usage`] for the same output twice; those of the devices. That more
+    /// are missing than parity replaces is none, see [`require_enough`](Self::require_enough).
     pub fn open(devices: Vec<(SharedDevice, Option<SharedDevice>)>) -> Result<Self> {
         let open = |(device, plain)| Output::open(device, plain);
         let opened: Vec<Output> = devices.into_iter().map(open).collect::<Result<_>>()?;
@@ -80,6 +80,22 @@ impl Reader {
     /// Numbers of outputs that are missing.
     pub fn missing(&self) -> Vec<usize> {
         (0..self.outputs.len()).filter(|number| self.outputs[*number].is_none()).collect()
+    }
+
+    /// Refuses a split that parity cannot give back whole.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] when more outputs are missing than parity replaces, and the log is
+    /// striped: there is something of each batch on most of them.
+    pub fn require_enough(&self) -> Result<()> {
+        let Head { layout, outputs, parity, .. } = self.head;
+        let missing = self.missing().len();
+        if layout != Layout::Stripes || missing <= usize::from(parity) {
+            return Ok(());
+        }
+        Err(Error::new(Kind::TooManyLosses, "too many outputs are missing")
+            .expected(format!("at most {parity} of {outputs}"), missing)
+            .advice("name all outputs that there are; or take what is on these: --best-effort"))
     }
 
     /// What was found wrong with outputs on opening.
@@ -228,12 +244,6 @@ impl Reader {
 
     fn striped_log(&self) -> Result<StripedLog> {
         let Head { split, outputs, parity, strip_bytes, .. } = self.head;
-        let missing = self.missing().len();
-        if missing > usize::from(parity) {
-            return Err(Error::new(Kind::TooManyLosses, "too many outputs are missing")
-                .expected(format!("at most {parity} of {outputs}"), missing)
-                .advice("name all outputs that there are; nothing can be read without one more"));
-        }
         let geometry = Geometry::new(outputs - parity, parity, strip_bytes)?;
         let devices = self.outputs.iter().map(|it| it.as_ref().map(|it| it.device.clone()));
         let told = self.manifest.as_ref().and_then(|it| it.logs.first()).map(|it| it.log_bytes);
@@ -259,6 +269,8 @@ impl Reader {
             };
             batches.extend(places.into_iter().map(|place| Located { log: number, place }));
         }
+        let unit_bytes = self.head.unit_bytes();
+        batches.retain(|it: &Located| it.place.is_of(unit_bytes));
         batches.sort_by_key(|it| (it.place.offset, it.place.raw_bytes));
         // A split that was gone on with may have written one twice.
         batches.dedup_by(|later, one| later.place.offset < end_of(&one.place));
@@ -280,17 +292,17 @@ fn lost_range(lost: &Range<u64>) -> Error {
 
 /// The head of any output that has a sound one; all of these must belong together.
 fn common_head(outputs: &[Output]) -> Result<Head> {
-    let heads: Vec<&Head> = outputs.iter().filter_map(|it| it.head.as_ref().ok()).collect();
-    let Some((first, others)) = heads.split_first() else {
+    let mut heads = outputs.iter().filter_map(|it| Some((it.head.as_ref().ok()?, it)));
+    let Some((first, _)) = heads.next() else {
         return Err(match outputs.iter().find_map(|it| it.head.as_ref().err()) {
             Some(error) => error.duplicate().advice("is this what 'pinstripe split' wrote?"),
             None => Error::new(Kind::Usage, "no output is named"),
         });
     };
-    for (head, output) in others.iter().zip(outputs.iter().skip(1)) {
+    for (head, output) in heads {
         first.belongs_with(head).map_err(|error| error.at(output.place()))?;
     }
-    Ok((*first).clone())
+    Ok(first.clone())
 }
 
 /// Puts outputs in their places. One without a sound page fills the only gap, if there is one only.
@@ -301,7 +313,7 @@ fn by_number(head: &Head, opened: Vec<Output>) -> Result<(Vec<Option<Output>>, V
         if let Err(error) = &output.head {
             troubles.push(error.duplicate());
         }
-        let Some(number) = output.number().filter(|number| *number < outputs.len()) else {
+        let Some(number) = output.number(head.split).filter(|it| *it < outputs.len()) else {
             nameless.push(output);
             continue;
         };

@@ -2,7 +2,8 @@
 //!
 //! Invariants: what a log says in front of its last index was durable when the index was written;
 //! everything behind it is read and held against its checksums before it is counted on. Of a
-//! striped log only whole sets count.
+//! striped log only whole sets count: those behind the last index with all of their strips sound,
+//! parity too.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use super::tree_hash::Part;
 use super::unit::{Beside, Scratch, read};
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
-use crate::format::split::{Batch, BatchPlace, Head, Layout, PAGES_BYTES};
+use crate::format::split::{ALIGN_BYTES, Batch, BatchPlace, Head, Layout, PAGES_BYTES};
 use crate::stripe::Geometry;
 
 /// What a log has already.
@@ -38,8 +39,6 @@ pub struct Resumed {
     pub parts: Vec<(u64, Part)>,
     /// Parts of the source, ascending and apart.
     pub done: Vec<Range<u64>>,
-    /// What was counted, for the manifest: batches that are there.
-    pub batches: u64,
 }
 
 /// Looks at the outputs of an interrupted split, all of which must be there, in their order, and
@@ -67,8 +66,8 @@ pub fn resume(outputs: &[Output], head: &Head) -> Result<Resumed> {
                 let beside = output.plain.as_ref().map(|device| Beside { device, first_byte });
                 let found = scan(&log, head.tag())?;
                 let end = found.end;
-                let begun = take(&log, head, found, end, beside.as_ref(), &mut resumed)?;
-                output.device.set_len(PAGES_BYTES + begun.log_bytes)?;
+                let begun = take(&log, head, &found, end, beside.as_ref(), &mut resumed)?;
+                cut(&output.device, PAGES_BYTES + begun.log_bytes)?;
                 resumed.begun.push(begun);
             }
         }
@@ -92,24 +91,32 @@ fn striped(outputs: &[Output], head: &Head, resumed: &mut Resumed) -> Result<()>
         outputs.iter().map(|output| Some(output.device.clone())).collect();
     let extent = sets.extent_at(1) - sets.extent_at(0);
     let there = |output: &Output| output.bytes.saturating_sub(PAGES_BYTES) / extent;
-    let mut whole = outputs.iter().map(there).min().unwrap_or(0);
-    let log = StripedLog::new(sets, devices, Some(whole * sets.log_bytes()))?;
-    // The sets in front of one with sound trailers were durable before it was begun, unless the
-    // power went: those behind the last index are read below.
-    while whole > 0 && log.set(whole - 1).is_err() {
-        whole -= 1;
-    }
-    let end = whole * sets.log_bytes();
-    let begun = take(&log, head, scan(&log, head.tag())?, end, None, resumed)?;
+    let all = outputs.iter().map(there).min().unwrap_or(0);
+    let log = StripedLog::new(sets, devices, Some(all * sets.log_bytes()))?;
+    let found = scan(&log, head.tag())?;
+    // The sets in front of that of an index were durable when it was written. Behind it the power
+    // may have taken anything, and parity that is not sound would be no help later.
+    let indexed = found.indexes.last().map_or(0, |index| index.start / sets.log_bytes());
+    let is_sound = |set: &u64| {
+        log.finished_set(*set).is_ok_and(|set| set.verify(&mut |_| {}).damage.is_empty())
+    };
+    let whole = (indexed..all).find(|set| !is_sound(set)).unwrap_or(all);
     // It goes on at the beginning of a set, whatever is in front of it.
-    let set = begun.log_bytes / sets.log_bytes();
+    let mut set = whole;
+    let begun = loop {
+        let end = set * sets.log_bytes();
+        let mut counted = Resumed::default();
+        let begun = take(&log, head, &found, end, None, &mut counted)?;
+        if begun.log_bytes == end {
+            (resumed.done, resumed.parts) = (counted.done, counted.parts);
+            break begun;
+        }
+        set = begun.log_bytes / sets.log_bytes();
+    };
     for output in outputs {
-        output.device.set_len(sets.extent_at(set))?;
+        cut(&output.device, sets.extent_at(set))?;
     }
-    let log_bytes = set * sets.log_bytes();
-    let is_kept = |row: &BatchPlace| row.position + row.log_bytes <= log_bytes;
-    let rows = begun.rows.iter().copied().filter(is_kept).collect();
-    resumed.begun.push(Begun { log_bytes, rows, ..begun });
+    resumed.begun.push(begun);
     Ok(())
 }
 
@@ -117,32 +124,44 @@ fn striped(outputs: &[Output], head: &Head, resumed: &mut Resumed) -> Result<()>
 fn take(
     log: &dyn Log,
     head: &Head,
-    found: Scan,
+    found: &Scan,
     end: u64,
     beside: Option<&Beside<'_>>,
     resumed: &mut Resumed,
 ) -> Result<Begun> {
-    let last_index = found.last_index.filter(|position| *position < end);
+    let last_index = found.indexes.iter().rfind(|index| index.end <= end).map(|it| it.start);
     let mut begun = Begun { log_bytes: end, last_index, ..Begun::default() };
     let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
-    for (place, batch) in found.batches {
+    for (place, batch) in &found.batches {
         if place.position + place.log_bytes > end {
             break;
         }
         let is_indexed = last_index.is_some_and(|position| place.position < position);
         if !is_indexed {
-            let unit = read(log, head.tag(), &place, beside, &mut scratch, &mut raw)?;
+            let unit = read(log, head.tag(), place, beside, &mut scratch, &mut raw)?;
             if !unit.lost.is_empty() {
                 begun.log_bytes = place.position;
                 break;
             }
-            begun.rows.push(place);
+            begun.rows.push(*place);
         } else {
             begun.indexed += 1;
         }
-        count(log, head, &place, &batch, beside, resumed)?;
+        count(log, head, place, batch, beside, resumed)?;
     }
     Ok(begun)
+}
+
+/// Cuts a log off. A disk keeps its length, and gets a page without a frame there.
+fn cut(device: &SharedDevice, bytes: u64) -> Result<()> {
+    match device.set_len(bytes) {
+        Err(error) if error.kind() == Kind::Unsupported && bytes < device.len()? => {
+            let end = device.len()?.min(bytes + ALIGN_BYTES);
+            device.write_at(bytes, &vec![0; (end - bytes) as usize])
+        }
+        Err(error) if error.kind() == Kind::Unsupported => Ok(()),
+        done => done,
+    }
 }
 
 /// Takes a batch for done: its range, and its part of the hash.
@@ -156,7 +175,6 @@ fn count(
 ) -> Result<()> {
     let (start, end) = (place.offset, place.offset + place.raw_bytes);
     let unit = u64::from(head.unit_bytes());
-    resumed.batches += 1;
     resumed.done.push(start..end);
     if let (Some(value), true) = (batch.chaining_value, start > 0) {
         resumed.parts.push((start / unit, Part::known(value, None)));

@@ -1,5 +1,7 @@
 //! Walking a log from frame to frame, for a split that never came to its end.
 
+use std::ops::Range;
+
 use crate::error::{Kind, Result};
 use crate::format::split::{Batch, BatchPlace, FRAME_BYTES, Frame, FrameKind, Tag};
 
@@ -10,13 +12,13 @@ use super::log::Log;
 pub struct Scan {
     /// Batches in the order of the log, with what they say.
     pub batches: Vec<(BatchPlace, Batch)>,
-    /// Where the last index begins.
-    pub last_index: Option<u64>,
+    /// Where parts of the index begin and end.
+    pub indexes: Vec<Range<u64>>,
     /// Where the next frame would begin.
     pub end: u64,
 }
 
-/// Walks to where no frame is any more. Blocks are not read: whether theirs are the bytes that were
+/// Walks to where no sound frame is any more. Blocks are not read: whether theirs are the bytes that were
 /// written is for whoever reads the batches.
 ///
 /// # Errors
@@ -24,27 +26,44 @@ pub struct Scan {
 pub fn scan(log: &dyn Log, tag: Tag) -> Result<Scan> {
     let (mut found, mut position) = (Scan::default(), 0);
     loop {
-        match step(log, tag, position) {
-            Ok(Step { next, batch, is_index }) => {
-                let reaches = next <= log.len();
-                if let Some((place, batch)) = batch.filter(|_| reaches) {
-                    found.batches.push((place, batch));
-                }
-                if is_index && reaches {
-                    found.last_index = Some(position);
-                }
-                if !reaches {
-                    return Ok(found);
-                }
-                (position, found.end) = (next, next);
-            }
+        let Step { next, batch, is_index } = match step(log, tag, position) {
+            Ok(step) => step,
             Err(error) if error.kind() == Kind::Unsupported => return Err(error),
             Err(_) => match log.resume_at(position) {
-                Some(next) => position = next,
+                Some(next) => {
+                    position = next;
+                    continue;
+                }
                 None => return Ok(found),
             },
+        };
+        if let Some(anew) = begun_anew(log, tag, position..next) {
+            position = anew;
+            continue;
         }
+        if next > log.len() {
+            return Ok(found);
+        }
+        found.batches.extend(batch);
+        if is_index {
+            found.indexes.push(position..next);
+        }
+        (position, found.end) = (next, next);
     }
+}
+
+/// Where, within what begins as one batch, another begins: there a split was gone on with that had
+/// been cut off in the middle of the first.
+fn begun_anew(log: &dyn Log, tag: Tag, range: Range<u64>) -> Option<u64> {
+    let mut place = log.resume_at(range.start).filter(|place| *place < range.end);
+    while let Some(at) = place {
+        let begun = step(log, tag, at);
+        if begun.is_ok_and(|step| step.batch.is_some() || step.is_index) {
+            return Some(at);
+        }
+        place = log.resume_at(at).filter(|place| *place < range.end);
+    }
+    None
 }
 
 struct Step {
@@ -60,12 +79,15 @@ fn step(log: &dyn Log, tag: Tag, position: u64) -> Result<Step> {
     let frame = Frame::decode(head, tag)?;
     let end = position.saturating_add(frame.log_bytes());
     let is_index = frame.kind == FrameKind::Index;
-    if frame.kind != FrameKind::Batch {
+    if !is_index && frame.kind != FrameKind::Batch {
         return Ok(Step { next: end, batch: None, is_index });
     }
     bytes.clear();
     log.read(position + FRAME_BYTES as u64, frame.stored_bytes as usize, &mut bytes)?;
     frame.verify(&bytes)?;
+    if is_index {
+        return Ok(Step { next: end, batch: None, is_index });
+    }
     let batch = Batch::decode(&bytes)?;
     let next = position.saturating_add(batch.log_bytes.max(frame.log_bytes()));
     let (offset, raw_bytes) = (frame.offset, frame.raw_bytes);

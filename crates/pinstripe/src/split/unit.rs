@@ -5,11 +5,14 @@ use std::ops::Range;
 use crate::codec::Decoder;
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
-use crate::format::split::{Batch, BatchPlace, FRAME_BYTES, Frame, FrameKind, Tag};
+use crate::format::split::{
+    BLOCK_BYTES_MAX, Batch, BatchPlace, FRAME_BYTES, Frame, FrameKind, Tag,
+};
 
+use super::batch::batch_bytes_max;
 use super::log::Log;
 
-/// What one batch gave.
+/// What one batch gave. A frame that is not sound costs the block that it is of, and no other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Unit {
     /// Parts of the source that could not be read, in its own offsets, ascending.
@@ -18,6 +21,8 @@ pub struct Unit {
     pub zeros: Vec<Range<u64>>,
     /// Frames were not sound at first and are now.
     pub is_healed: bool,
+    /// Frames are not sound, whether or not that costs a part of the source.
+    pub is_damaged: bool,
     /// What the batch says of its hash.
     pub chaining_value: Option<[u8; 32]>,
 }
@@ -25,7 +30,7 @@ pub struct Unit {
 impl Unit {
     /// Nothing of it could be read.
     pub(super) fn lost(range: Range<u64>) -> Self {
-        Unit { lost: std::iter::once(range).collect(), ..Unit::default() }
+        Unit { lost: std::iter::once(range).collect(), is_damaged: true, ..Unit::default() }
     }
 }
 
@@ -46,7 +51,7 @@ pub struct Beside<'a> {
 }
 
 /// Reads a batch of units into `out`, whose length becomes the batch's raw length; what is lost reads
-/// as zeros. A batch that is a hole as a whole leaves `out` empty.
+/// as zeros. A batch without any data, be it zeros, a hole or lost, leaves `out` empty.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for frames of a newer version. What is lost is no error.
@@ -59,11 +64,11 @@ pub fn read(
     out: &mut Vec<u8>,
 ) -> Result<Unit> {
     let first = attempt(log, tag, place, beside, scratch, out, false)?;
-    if first.lost.is_empty() || !log.has_parity() {
+    if first.lost.is_empty() || !log.has_strips() {
         return Ok(first);
     }
     let second = attempt(log, tag, place, beside, scratch, out, true)?;
-    Ok(Unit { is_healed: second.lost.is_empty(), ..second })
+    Ok(Unit { is_healed: second.lost.is_empty(), is_damaged: true, ..second })
 }
 
 fn attempt(
@@ -79,7 +84,10 @@ fn attempt(
     let whole = place.offset..place.offset + place.raw_bytes;
     let Scratch { log: bytes, block, decoder } = scratch;
     bytes.clear();
-    let wanted = usize::try_from(place.log_bytes).unwrap_or(usize::MAX);
+    if place.log_bytes > MAX_LOG_BYTES {
+        return Ok(Unit::lost(whole));
+    }
+    let wanted = place.log_bytes as usize;
     let read = match heal {
         false => log.read(place.position, wanted, bytes),
         true => log.read_healed(place.position, wanted, bytes),
@@ -88,21 +96,26 @@ fn attempt(
         return Ok(Unit::lost(whole));
     }
     let mut unit = Unit::default();
-    let mut walk = Walk { bytes, at: 0, tag };
+    let mut walk = Walk { bytes, at: 0, tag, has_skipped: false };
     let mut next = place.offset;
     while let Some((frame, stored)) = walk.next()? {
         let Range { start, end } = frame.offset..frame.offset + frame.raw_bytes;
         let is_block = match frame.kind {
             FrameKind::Batch => {
                 let batch = frame.verify(stored).and_then(|()| Batch::decode(stored));
+                unit.is_damaged |= batch.is_err();
                 unit.chaining_value = batch.ok().and_then(|batch| batch.chaining_value);
                 continue;
             }
-            FrameKind::Index | FrameKind::Manifest | FrameKind::Pad => continue,
+            FrameKind::Index | FrameKind::Manifest | FrameKind::Pad => {
+                unit.is_damaged |= frame.verify(stored).is_err();
+                continue;
+            }
             FrameKind::Data | FrameKind::Beside => true,
             FrameKind::Zeros | FrameKind::Hole => false,
         };
-        if start < next || end > whole.end || (is_block && frame.raw_bytes > MAX_BLOCK) {
+        // Only what is a hole reaches further than a unit.
+        if start < next || end > whole.end || (is_block && end - whole.start > MAX_UNIT) {
             continue;
         }
         lose(&mut unit.lost, next..start);
@@ -117,13 +130,21 @@ fn attempt(
         }
     }
     lose(&mut unit.lost, next..whole.end);
-    if !(out.is_empty() && unit.lost.is_empty() && unit.zeros == [whole.clone()]) {
+    unit.is_damaged |= walk.has_skipped || !unit.lost.is_empty();
+    if !out.is_empty() && whole.end - whole.start <= MAX_UNIT {
         fill(out, whole.start, whole.end);
+    } else if !out.is_empty() {
+        out.clear();
+        return Ok(Unit::lost(whole));
     }
     Ok(unit)
 }
 
-const MAX_BLOCK: u64 = crate::format::split::BLOCK_BYTES_MAX as u64;
+/// The longest unit: one block of the longest kind.
+const MAX_UNIT: u64 = BLOCK_BYTES_MAX as u64;
+/// More than any batch takes, whatever its blocks.
+const MAX_LOG_BYTES: u64 = 2 * MAX_UNIT;
+const _: () = assert!(batch_bytes_max(BLOCK_BYTES_MAX) as u64 <= MAX_LOG_BYTES);
 
 /// Zeros up to a place of the source.
 fn fill(out: &mut Vec<u8>, start: u64, place: u64) {
@@ -154,7 +175,10 @@ fn raw_block(
             return Err(Error::new(Kind::NotFound, "the output with the bytes is missing"));
         };
         block.resize(raw_bytes, 0);
-        beside.device.read_at(frame.offset - beside.first_byte, block)?;
+        let Some(at) = frame.offset.checked_sub(beside.first_byte) else {
+            return Err(Error::new(Kind::Corrupt, "a block in front of its output's range"));
+        };
+        beside.device.read_at(at, block)?;
         frame.verify(block)?;
         out.extend_from_slice(block);
         return Ok(());
@@ -170,6 +194,8 @@ struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
     tag: Tag,
+    /// Bytes were passed over that are no frame.
+    has_skipped: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -183,9 +209,13 @@ impl<'a> Walk<'a> {
                     return Ok(Some((frame, stored)));
                 }
                 Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-                _ => self.at += 1,
+                _ => {
+                    self.at += 1;
+                    self.has_skipped = true;
+                }
             }
         }
+        self.has_skipped |= self.at < self.bytes.len();
         Ok(None)
     }
 }

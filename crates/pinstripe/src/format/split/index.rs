@@ -75,6 +75,13 @@ pub struct BatchPlace {
     pub log_bytes: u64,
 }
 
+impl BatchPlace {
+    /// Whether a unit can lie so: it begins where units begin, and is not empty.
+    pub fn is_of(&self, unit_bytes: u32) -> bool {
+        self.raw_bytes > 0 && self.offset.is_multiple_of(unit_bytes.into())
+    }
+}
+
 /// A part of the index of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {

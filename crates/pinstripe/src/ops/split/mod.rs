@@ -23,6 +23,7 @@ use crate::source::bulk::{Bulk, Units};
 use crate::split::Output;
 use crate::split::batch::batch_bytes_max;
 use crate::split::resume::{Begun, Resumed, resume};
+use crate::stripe::Geometry;
 use crate::units::MIB;
 
 /// How the source is laid over the outputs, as it is asked for.
@@ -125,11 +126,13 @@ pub fn run(
     let layout = layout(options, &*source)?;
     check_paths(&paths, layout, source.identity(), options)?;
     let mut heads = heads(&*source, layout, options, paths.len())?;
-    let mut outputs = open_outputs(&paths, layout, options)?;
+    let outputs = open_outputs(&paths, layout, options)?;
     let resumed = match options.resume {
         true => take_up(&outputs, &mut heads)?,
         false => {
-            write_heads(&mut outputs, &heads)?;
+            let source_bytes = source.length().unwrap_or(0);
+            let ranges = heads.iter().map(|head| range_bytes(&heads, head, source_bytes));
+            write_heads(&outputs, &heads, &ranges.collect::<Vec<_>>())?;
             Resumed::default()
         }
     };
@@ -137,12 +140,6 @@ pub fn run(
     monitor.expect(source.length().unwrap_or(0).saturating_sub(done_bytes), 0);
     let units = units(open, source, layout, &heads, &resumed)?;
     let outcome = job(&units, &heads, &outputs, resumed, options).run(monitor)?;
-    for (output, head) in outputs.iter().zip(&heads) {
-        if let Some(plain) = &output.plain {
-            plain.set_len(range_bytes(&heads, head, outcome.manifest.source_bytes))?;
-            plain.sync()?;
-        }
-    }
     let engine = outcome.taken.first().map_or(options.engine, |taken| taken.engine);
     let written = outputs.iter().zip(&outcome.taken).map(|(output, taken)| Written {
         path: output.path.clone(),
@@ -170,7 +167,11 @@ fn layout(options: &Options, source: &dyn Bulk) -> Result<Layout> {
     }
     let default = if options.parity > 0 { Spread::Stripes } else { Spread::Queue };
     match options.spread.unwrap_or(default) {
-        Spread::Stripes => Ok(Layout::Stripes),
+        Spread::Stripes => {
+            let data = options.outputs.len() as u8 - options.parity;
+            Geometry::new(data, options.parity, options.strip_bytes)?;
+            Ok(Layout::Stripes)
+        }
         Spread::Queue | Spread::Ranges if options.parity > 0 => {
             usage("parity needs stripes", "leave --layout out, or --parity")
         }
@@ -273,7 +274,12 @@ fn units(
         let own = resumed.done.iter().map(|it| it.start.max(head.first_byte)..it.end.min(end));
         done.splice(1..1, own);
         done.retain(|range| range.start < range.end);
-        Units::new(open()?, unit, joined(done))
+        let again = open()?;
+        if again.identity() != head.identity {
+            return Err(Error::new(Kind::Changed, "the source changed while it was opened")
+                .at(again.place()));
+        }
+        Units::new(again, unit, joined(done))
     };
     heads.iter().map(of).collect()
 }

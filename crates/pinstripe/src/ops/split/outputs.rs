@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Options;
-use crate::device::{Access, FileDevice, Policy, SharedDevice};
+use crate::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use crate::error::{Error, Kind, Result};
+use crate::fault::FaultyDevice;
 use crate::format::split::{Head, Layout, OUTPUTS_MAX, PAGE_BYTES};
 use crate::pipeline::lane::LaneDevice;
 use crate::pipeline::split::Sink;
 use crate::source::bulk::Identity;
-use crate::split::beside_path;
+use crate::split::{Output, beside_path};
 
 /// An output as it is written.
 pub(super) struct Target {
@@ -90,10 +91,13 @@ pub(super) fn check_paths(
         _ => Vec::new(),
     };
     for path in paths.iter().chain(&beside) {
-        if !names.insert(path.clone()) {
-            return Err(Error::new(Kind::Usage, "two outputs are the same file").at(path));
-        }
-        let Ok(found) = fs::metadata(path) else { continue };
+        let is_new = names.insert(resolved(path));
+        let Ok(found) = fs::metadata(path) else {
+            if is_new {
+                continue;
+            }
+            return Err(twice(path));
+        };
         let is_block = found.file_type().is_block_device();
         let is = if is_block { (found.rdev(), 0) } else { (found.dev(), found.ino()) };
         if source.is_some_and(|source| (source.device, source.inode) == is) {
@@ -102,8 +106,8 @@ pub(super) fn check_paths(
                 .advice("nothing was written; name another file"));
         }
         let is_sink = found.file_type().is_char_device();
-        if !seen.insert(is) && !is_sink {
-            return Err(Error::new(Kind::Usage, "two outputs are the same file").at(path));
+        if !(seen.insert(is) && is_new || is_sink) {
+            return Err(twice(path));
         }
         if is_block && layout == Layout::Plain {
             return Err(Error::new(Kind::Usage, "plain ranges need a file beside each output")
@@ -119,48 +123,117 @@ pub(super) fn check_paths(
     Ok(())
 }
 
+fn twice(path: &Path) -> Error {
+    Error::new(Kind::Usage, "two outputs are the same file")
+        .at(path)
+        .advice("nothing was written; name each output once")
+}
+
+/// A path by which the same file is known again before it is there, but for a dangling symlink.
+fn resolved(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")));
+    match (parent, path.file_name()) {
+        (Ok(parent), Some(name)) => parent.join(name),
+        _ => path.to_path_buf(),
+    }
+}
+
+/// Opens the outputs. Nothing is written to them yet; those that were made are removed again when
+/// one cannot be opened.
+///
+/// # Errors
+/// [`Kind::Usage`] when two are the same file; those of [`FileDevice::open`].
 pub(super) fn open_outputs(
     paths: &[PathBuf],
     layout: Layout,
     options: &Options,
 ) -> Result<Vec<Target>> {
+    let mut made = Vec::new();
+    let opened = (paths.iter().enumerate())
+        .map(|(number, path)| open_target(number, path, layout, options, &mut made))
+        .collect::<Result<Vec<_>>>()
+        .and_then(|opened| refuse_twins(&opened).map(|()| opened));
+    if opened.is_err() {
+        made.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+    opened
+}
+
+fn open_target(
+    number: usize,
+    path: &Path,
+    layout: Layout,
+    options: &Options,
+    made: &mut Vec<PathBuf>,
+) -> Result<Target> {
     let access = if options.resume { Access::Write } else { Access::Create };
-    let open = |number: usize, path: &Path, policy: Policy| {
+    let mut open = |path: &Path, policy: Policy| {
+        let is_new = !path.exists();
         let file = Arc::new(FileDevice::open(path, access, policy)?);
-        let device: SharedDevice = file.clone();
-        let _ = number;
+        if is_new {
+            made.push(path.to_path_buf());
+        }
+        let device: SharedDevice = match &options.faults {
+            Some(plan) => Arc::new(FaultyDevice::new(file.clone(), plan.for_member(number as u32))),
+            None => file.clone(),
+        };
         Ok::<_, Error>((file, device))
     };
     let has_faults = options.faults.is_some();
-    let target = |(number, path): (usize, &PathBuf)| {
-        let (file, device) = open(number, path, options.policy)?;
-        let told = options.outputs[number].clone();
-        if layout != Layout::Plain {
-            let path = path.clone();
-            return Ok(Target {
-                path,
-                told,
-                log: device,
-                plain: None,
-                files: vec![file],
-                has_faults,
-            });
-        }
-        let (log_file, log) = open(number, &beside_path(path), Policy::Buffered)?;
-        let files = vec![file, log_file];
-        Ok(Target { path: path.clone(), told, log, plain: Some(device), files, has_faults })
-    };
-    paths.iter().enumerate().map(target).collect()
+    let (file, device) = open(path, options.policy)?;
+    let (path, told) = (path.to_path_buf(), options.outputs[number].clone());
+    let (files, plain) = (vec![file], None);
+    let target = Target { path, told, log: device, plain, files, has_faults };
+    if layout != Layout::Plain {
+        return Ok(target);
+    }
+    let (file, log) = open(&beside_path(&target.path), Policy::Buffered)?;
+    let files = [target.files, vec![file]].concat();
+    Ok(Target { plain: Some(target.log), log, files, ..target })
 }
 
-/// Makes outputs empty but for their heads. From here on what was in them is gone.
-pub(super) fn write_heads(outputs: &mut [Target], heads: &[Head]) -> Result<()> {
-    for (output, head) in outputs.iter().zip(heads) {
-        for device in [Some(&output.log), output.plain.as_ref()].into_iter().flatten() {
-            match device.set_len(0) {
-                Err(error) if error.kind() == Kind::Unsupported => {}
-                done => done?,
-            }
+/// Two names may have led to one file that was not there when they were looked at.
+fn refuse_twins(opened: &[Target]) -> Result<()> {
+    let mut seen = HashSet::new();
+    for file in opened.iter().flat_map(|target| &target.files) {
+        let found = fs::metadata(file.place());
+        let found = found.map_err(|error| Error::io("cannot examine", file.place(), error))?;
+        if found.is_file() && !seen.insert((found.dev(), found.ino())) {
+            return Err(twice(file.place()));
+        }
+    }
+    Ok(())
+}
+
+/// Removes the log that stood beside an output which was plain before: it is of what is written over.
+fn remove_beside(output: &Path) -> Result<()> {
+    let beside = beside_path(output);
+    let Ok(file) = FileDevice::open(&beside, Access::Read, Policy::Buffered) else { return Ok(()) };
+    let head = Output::open(Arc::new(file), None).and_then(|found| found.head);
+    if head.is_ok_and(|head| head.layout == Layout::Plain) {
+        let failed = |error| Error::io("cannot remove what stood beside it", &beside, error);
+        fs::remove_file(&beside).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Sets the length of what has no fixed one.
+fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
+    match device.set_len(bytes) {
+        Err(error) if error.kind() == Kind::Unsupported => Ok(()),
+        done => done,
+    }
+}
+
+/// Makes outputs empty but for their heads, and gives plain ones the lengths of their ranges. From
+/// here on what was in them is gone.
+pub(super) fn write_heads(outputs: &[Target], heads: &[Head], plain_bytes: &[u64]) -> Result<()> {
+    for ((output, head), bytes) in outputs.iter().zip(heads).zip(plain_bytes) {
+        set_len(&output.log, 0)?;
+        match &output.plain {
+            Some(plain) => set_len(plain, 0).and_then(|()| set_len(plain, *bytes))?,
+            None => remove_beside(&output.path)?,
         }
         let mut pages = head.encode();
         pages.resize(2 * PAGE_BYTES, 0);

@@ -199,7 +199,7 @@ fn outputs_may_be_missing_or_damaged_as_far_as_parity_goes() {
     }
     let mut pairs = made.pairs();
     pairs.truncate(2);
-    let error = Reader::open(pairs).err().unwrap();
+    let error = Reader::open(pairs).unwrap().require_enough().unwrap_err();
     assert_eq!(error.kind(), Kind::TooManyLosses, "{error}");
 }
 

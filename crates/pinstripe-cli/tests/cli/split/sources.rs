@@ -1,0 +1,95 @@
+//! Sources as they are met: a kernel, a core of a running process, a sparse file.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::stand::{Stand, skipped};
+
+const MIB: u64 = 1 << 20;
+
+/// The largest file of a directory that is as large as a kernel.
+fn largest(directory: &str) -> Option<PathBuf> {
+    let files = fs::read_dir(directory).ok()?.flatten().map(|it| it.path());
+    let size =
+        |path: &PathBuf| path.metadata().map_or(0, |it| if it.is_file() { it.len() } else { 0 });
+    files.max_by_key(size).filter(|path| size(path) > MIB)
+}
+
+fn assert_splits(stand: &Stand, source: &Path) {
+    let content = fs::read(source).unwrap();
+    for (more, outputs) in [("", 3), ("--parity 1", 4), ("--codec lzo --layout ranges", 2)] {
+        let outs: String = (0..outputs).map(|it| format!("o{it} ")).collect();
+        let line = format!("split {} {outs} --force -q {more}", source.display());
+        let ran = stand.run(&line);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        stand.assert_whole(outputs, &content);
+    }
+}
+
+#[test]
+fn a_kernel_comes_back() {
+    let Some(kernel) = largest("/boot").or_else(|| largest("/usr/src")) else {
+        return skipped("a_kernel_comes_back", "neither /boot nor /usr/src has one");
+    };
+    // The first part is enough, and takes no minutes.
+    let stand = Stand::new();
+    let part = fs::File::open(&kernel);
+    let Ok(part) = part else { return skipped("a_kernel_comes_back", "it cannot be read") };
+    let mut bytes = vec![0; (24 * MIB).min(kernel.metadata().unwrap().len()) as usize];
+    part.read_exact_at(&mut bytes, 0).unwrap();
+    fs::write(stand.path("kernel"), bytes).unwrap();
+    assert_splits(&stand, &stand.path("kernel"));
+}
+
+#[test]
+fn a_core_of_a_process_comes_back() {
+    let test = "a_core_of_a_process_comes_back";
+    let stand = Stand::new();
+    let mut sleeper = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let id = sleeper.id().to_string();
+    let made = Command::new("gcore").arg("-o").arg(stand.path("core")).arg(&id).output();
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    let core = stand.path(&format!("core.{id}"));
+    match made {
+        Ok(made) if made.status.success() && core.exists() => assert_splits(&stand, &core),
+        Ok(_) => skipped(test, "gcore may not look into a process here"),
+        Err(_) => skipped(test, "there is no gcore"),
+    }
+}
+
+#[test]
+fn holes_stay_holes() {
+    let stand = Stand::new();
+    let path = stand.path("src");
+    let file = fs::File::create(&path).unwrap();
+    file.set_len(200 * MIB + 100).unwrap();
+    for at in [0, 50 * MIB + 4096, 199 * MIB] {
+        file.write_all_at(&[7; 10_000], at).unwrap();
+    }
+    file.sync_all().unwrap();
+    let content = fs::read(&path).unwrap();
+    let blocks = |path: &Path| path.metadata().unwrap().blocks() * 512;
+    if blocks(&path) > 100 * MIB {
+        return skipped("holes_stay_holes", "this file system keeps no holes");
+    }
+    for more in ["", "--parity 1", "--layout ranges --codec raw"] {
+        stand.split(&format!("{more} --force"), 2);
+        stand.assert_whole(2, &content);
+        for path in ["joined", "o0", "o1"] {
+            let taken = blocks(&stand.path(path));
+            assert!(taken < 20 * MIB, "{more}: {path} takes {taken}");
+        }
+        let ran = stand.run("inspect o0 --json");
+        let told = &ran.events_of("output")[0];
+        assert!(told["hole_bytes"].as_u64() > Some(180 * MIB), "{told}");
+    }
+    // A part of a hole, and the edge of one.
+    let cat = stand.command("cat o0 o1 --range 52M..53M").output().unwrap();
+    assert!(cat.stdout == vec![0; MIB as usize]);
+    let cat = stand.command("cat o1 o0 --range 51M..52500K").output().unwrap();
+    assert!(cat.stdout == content[51 << 20..52_500 << 10]);
+    fs::remove_file(stand.path("o0")).unwrap();
+}
