@@ -8,7 +8,8 @@
 //! Invariants: every buffer that was taken in is given back once, written or not; writes are
 //! begun in the order given and end in any order; a barrier covers all that was taken in before
 //! it; after the first error, which is kept, nothing more is begun, and everything is answered
-//! with that error; a failed sync is such an error and is never tried again.
+//! with that error; a failed sync is such an error and is never tried again. Only an io_uring that
+//! breaks keeps the buffers that are in it.
 
 use std::sync::Arc;
 use std::thread::Scope;
@@ -97,7 +98,8 @@ pub struct Barrier<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// Starts the workers. `returned` is called for every buffer, by any thread.
+    /// Starts the workers. `returned` is called for every buffer, by any thread; it must not wait
+    /// for the lane.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         device: impl Into<LaneDevice>,
