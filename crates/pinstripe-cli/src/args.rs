@@ -157,6 +157,33 @@ pub fn size(text: &str) -> Result<Size, String> {
     parse_size(text).map(Size).map_err(one_line)
 }
 
+/// A part of a source: from a byte on, up to another one if that is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    start: u64,
+    end: Option<u64>,
+}
+
+impl Span {
+    /// The bytes of a source that is so long.
+    pub fn of(self, source_bytes: u64) -> std::ops::Range<u64> {
+        self.start..self.end.unwrap_or(source_bytes.max(self.start))
+    }
+}
+
+/// Reads `A..B`, `A..` or `..B`, with sizes as everywhere.
+pub fn range(text: &str) -> Result<Span, String> {
+    let wrong = || "write two sizes with '..' between them, as in 1G..2G or 4096..".to_owned();
+    let (start, end) = text.split_once("..").ok_or_else(wrong)?;
+    let bytes = |text: &str| parse_size(text).map_err(one_line);
+    let start = if start.is_empty() { 0 } else { bytes(start)? };
+    let end = if end.is_empty() { None } else { Some(bytes(end)?) };
+    match end {
+        Some(end) if end < start => Err("the range ends before it begins".to_owned()),
+        end => Ok(Span { start, end }),
+    }
+}
+
 const TAG_MAX_BYTES: usize = 255;
 
 /// Reads a tag: one word, so that a rule about tags can list several.

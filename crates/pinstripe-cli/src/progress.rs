@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use pinstripe::monitor::Monitor;
+use pinstripe::monitor::{Along, Monitor};
 
 use crate::args::Common;
 use crate::event::Event;
@@ -69,14 +69,15 @@ impl Ticker {
             }
             let began = Instant::now();
             let period = Duration::from_secs(1) / u32::from(TICKS_PER_SECOND);
-            let mut form = None;
+            let (mut form, mut flows) = (None, Flows::default());
             for tick in 1.. {
                 let reading = Reading::take(&monitor, gauge);
                 if is_drawn {
-                    reading.draw(&screen.bar, gauge.label, &mut form);
+                    reading.draw(&screen.bar, gauge.label, !flows.seen.is_empty(), &mut form);
                 }
                 if tick % EVENT_TICKS == 0 {
-                    let _ = screen.event(&reading.event(began.elapsed()));
+                    screen.bar.set_prefix(flows.line(&monitor));
+                    let _ = screen.event(&flows.with(reading.event(began.elapsed())));
                     screen.flush();
                 }
                 if stopped.recv_timeout(period) == Err(RecvTimeoutError::Disconnected) {
@@ -100,13 +101,62 @@ impl Drop for Ticker {
     }
 }
 
+/// What parts of the run did in the last second, where it has such parts.
+#[derive(Default)]
+struct Flows {
+    /// By flow: bytes and time when it was last looked at.
+    seen: Vec<(u64, Duration)>,
+    /// By output: its name, and bytes in the last second.
+    rates: Vec<(String, u64)>,
+    limit: Option<String>,
+}
+
+impl Flows {
+    /// Rates of all outputs, and the stage that took most of the time; to be asked once a second.
+    fn line(&mut self, monitor: &Monitor) -> String {
+        let flows = monitor.flows();
+        self.seen.resize(flows.len(), (0, Duration::ZERO));
+        self.rates.clear();
+        let mut most = Duration::ZERO;
+        for (flow, seen) in flows.iter().zip(&mut self.seen) {
+            let now = (flow.bytes(), flow.time());
+            let (bytes, time) = (now.0 - seen.0, now.1.saturating_sub(seen.1));
+            *seen = now;
+            match flow.along {
+                Along::Output => self.rates.push((flow.name.clone(), bytes)),
+                Along::Stage if time > most => {
+                    most = time;
+                    self.limit = Some(flow.name.clone());
+                }
+                Along::Stage => {}
+            }
+        }
+        let second = Duration::from_secs(1);
+        let rate = |(name, bytes): &(String, u64)| format!("{name} {}", time::rate(*bytes, second));
+        let mut parts: Vec<String> = self.rates.iter().map(rate).collect();
+        parts.extend(self.limit.iter().map(|limit| format!("waiting for {limit}")));
+        parts.join("  ")
+    }
+
+    /// The same in an event.
+    fn with(&self, event: Event) -> Event {
+        if self.rates.is_empty() {
+            return event;
+        }
+        let outputs: serde_json::Map<String, serde_json::Value> =
+            self.rates.iter().map(|(name, bytes)| (name.clone(), (*bytes).into())).collect();
+        event.with("output_bytes_per_second", outputs).with_some("limit", self.limit.clone())
+    }
+}
+
 struct Reading {
     done_bytes: u64,
     total_bytes: Option<u64>,
 }
 
-/// How a bar looks: whether the total is known, and how much room there is.
-type Form = (bool, u16);
+/// How a bar looks: whether the total is known, how much room there is, and whether parts of the run
+/// have a line of their own.
+type Form = (bool, u16, bool);
 
 impl Reading {
     fn take(monitor: &Monitor, gauge: Gauge) -> Self {
@@ -116,9 +166,15 @@ impl Reading {
         Reading { done_bytes, total_bytes }
     }
 
-    fn draw(&self, bar: &ProgressBar, label: &'static str, form: &mut Option<Form>) {
+    fn draw(
+        &self,
+        bar: &ProgressBar,
+        label: &'static str,
+        has_flows: bool,
+        form: &mut Option<Form>,
+    ) {
         let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |it| it.ws_col);
-        let now = (self.total_bytes.is_some(), columns);
+        let now = (self.total_bytes.is_some(), columns, has_flows);
         if *form != Some(now) {
             *form = Some(now);
             bar.set_style(style(now));
@@ -139,7 +195,7 @@ impl Reading {
     }
 }
 
-fn style((is_total_known, columns): Form) -> ProgressStyle {
+fn style((is_total_known, columns, has_flows): Form) -> ProgressStyle {
     let template = match (is_total_known, columns) {
         (true, BAR_COLUMNS..) => {
             "{msg} [{wide_bar}] {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
@@ -155,7 +211,11 @@ fn style((is_total_known, columns): Form) -> ProgressStyle {
         }
         (false, _) => "{binary_bytes}  {so_far}",
     };
-    let style = ProgressStyle::with_template(template).expect("the templates above are sound");
+    let template = match has_flows {
+        true => format!("{template}\n{{prefix}}"),
+        false => template.to_owned(),
+    };
+    let style = ProgressStyle::with_template(&template).expect("the templates above are sound");
     style.with_key("left", write_left).with_key("so_far", write_so_far).progress_chars("=> ")
 }
 
@@ -189,8 +249,10 @@ mod tests {
     #[test]
     fn every_form_has_a_sound_template() {
         for columns in [0, 20, 48, 72, 300] {
-            style((true, columns));
-            style((false, columns));
+            for has_flows in [false, true] {
+                style((true, columns, has_flows));
+                style((false, columns, has_flows));
+            }
         }
     }
 

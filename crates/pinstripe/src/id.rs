@@ -69,6 +69,10 @@ id!(
     SessionId, 16
 );
 id!(
+    /// Random name of a split.
+    SplitId, 16
+);
+id!(
     /// Random name of a condemnation: one round of deletion.
     CondemnationId, 16
 );

@@ -35,7 +35,9 @@ pub mod stripe;
 pub mod walk;
 
 pub mod catalog;
+pub mod export;
 pub mod pipeline;
+pub mod split;
 pub mod store;
 
 pub mod ops;

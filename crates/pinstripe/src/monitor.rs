@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::error::Error;
 
@@ -115,6 +117,44 @@ pub trait Observer: Send + Sync {
     fn note(&self, text: &str);
 }
 
+/// What a flow is a part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Along {
+    /// One of the outputs, by its name.
+    Output,
+    /// A stage that all workers take part in.
+    Stage,
+}
+
+/// A part of a run whose rate is of interest by itself.
+#[derive(Debug)]
+pub struct Flow {
+    /// What it is.
+    pub along: Along,
+    /// For people.
+    pub name: String,
+    bytes: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Flow {
+    /// Counts bytes that passed, and the time that it took.
+    pub fn pass(&self, bytes: u64, time: Duration) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Time so far, that of all threads together.
+    pub fn time(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+}
+
 struct Silent;
 
 impl Observer for Silent {
@@ -128,6 +168,7 @@ pub struct Monitor {
     /// Bytes and entries expected in all, 0 while unknown: what a progress bar is drawn against.
     expected_bytes: AtomicU64,
     expected_entries: AtomicU64,
+    flows: Mutex<Vec<Arc<Flow>>>,
     observer: Box<dyn Observer>,
 }
 
@@ -144,6 +185,7 @@ impl Monitor {
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
             expected_bytes: AtomicU64::new(0),
             expected_entries: AtomicU64::new(0),
+            flows: Mutex::default(),
             observer,
         }
     }
@@ -177,6 +219,19 @@ impl Monitor {
     /// Passes a remark on to whoever watches.
     pub fn note(&self, text: &str) {
         self.observer.note(text);
+    }
+
+    /// Begins to count a flow.
+    pub fn flow(&self, along: Along, name: impl Into<String>) -> Arc<Flow> {
+        let (bytes, nanos) = (AtomicU64::new(0), AtomicU64::new(0));
+        let flow = Arc::new(Flow { along, name: name.into(), bytes, nanos });
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&flow));
+        flow
+    }
+
+    /// All flows, in the order in which they began.
+    pub fn flows(&self) -> Vec<Arc<Flow>> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// States how much there is to do in all, as far as it is known now.

@@ -23,9 +23,9 @@ pub const LIBRARY: &str = "crates/pinstripe/src";
 /// The rooms of the library, highest floor first: a room imports from lower floors only.
 pub const FLOORS: &[&[&str]] = &[
     &["ops"],
-    &["pipeline"],
+    &["pipeline", "export"],
     &["catalog"],
-    &["store"],
+    &["split", "store"],
     &["chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
     &["member", "device", "fault", "process", "source", "sink"],
     &["format"],

@@ -3,19 +3,24 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::monitor::Counter;
-use pinstripe::ops::cat;
+use pinstripe::ops::{cat, join};
 
 use super::refuse_option;
-use crate::args::{Size, size};
+use crate::args::{Size, Span, range, size};
 use crate::event::Event;
 use crate::named;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
+use crate::system;
 
-/// Write the content of files of a snapshot to standard output
+/// Write the content of files of a snapshot, or a part of what was split, to standard output
+///
+/// With --range the names are outputs of 'pinstripe split', in any order, and only those blocks are
+/// read that the range lies in.
 ///
 /// Several files come out one after the other. Holes come out as zeros. What is missing or damaged
 /// on the members is rebuilt from parity on the way; what cannot be rebuilt ends it with an error,
@@ -25,11 +30,16 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe cat latest:/etc/fstab
   pinstripe cat 1a2b3c4d:/var/log/syslog latest:/var/log/syslog | less
-  pinstripe cat latest:/images/disk.img --offset 1G --length 512 | xxd")]
+  pinstripe cat latest:/images/disk.img --offset 1G --length 512 | xxd
+  pinstripe cat /mnt/?/disk.img.split-* --range 1G..1025M | xxd")]
 pub struct Args {
-    /// 'latest' or the beginning of an id, and the path of a file in it
-    #[arg(value_name = "SNAPSHOT:PATH", required = true)]
+    /// 'latest' or the beginning of an id, and the path of a file in it; or outputs of a split
+    #[arg(value_name = "SNAPSHOT:PATH|OUT", required = true)]
     files: Vec<OsString>,
+
+    /// These bytes of what was split, the second one excluded, as in 1G..2G or 4096..
+    #[arg(long, value_name = "A..B", value_parser = range, conflicts_with_all = ["offset", "length"])]
+    range: Option<Span>,
 
     /// Begin each file at this byte, as in 512 or 1G
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(0))]
@@ -46,6 +56,9 @@ impl Args {
     /// # Errors
     /// Those of [`cat::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
+        if let Some(range) = self.range {
+            return self.split(run, range);
+        }
         let instead = "standard output is the content: leave --json out";
         refuse_option(run.common.json, "--json", instead)?;
         let parse = |what: &OsString| {
@@ -71,6 +84,21 @@ impl Args {
         cat::run(&store, &options, &run.monitor, &mut |bytes| run.screen.content(bytes))?;
         drop(ticker);
         Ok(Ending::done(Event::default()))
+    }
+}
+
+impl Args {
+    /// Writes a part of what was split.
+    fn split(&self, run: &Run, range: Span) -> Result<Ending> {
+        let outputs: Vec<PathBuf> = self.files.iter().map(PathBuf::from).collect();
+        let reader = join::open(&outputs, &run.monitor)?;
+        let options = join::Options {
+            range: Some(range.of(reader.source_bytes())),
+            best_effort: false,
+            workers: run.common.threads.map_or_else(system::cores, |threads| threads as usize),
+        };
+        let joined = super::join::to_stdout(run, &reader, &options)?;
+        Ok(Ending::done(super::join::facts(&reader, &joined)))
     }
 }
 

@@ -9,11 +9,14 @@ mod completions;
 mod config;
 mod diff;
 mod dump;
+mod fakevmcore;
 mod find;
 mod forget;
 mod gc;
 mod history;
 mod init;
+mod inspect;
+mod join;
 mod key;
 mod ls;
 mod man;
@@ -23,8 +26,10 @@ mod repair;
 mod restore;
 mod scrub;
 mod snapshots;
+mod split;
 mod stats;
 mod undelete;
+mod verify;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_count;
@@ -57,6 +62,11 @@ pub enum Verb {
     Config(config::Args),
     Scrub(scrub::Args),
     Key(key::Args),
+    Split(split::Args),
+    Join(join::Args),
+    Verify(verify::Args),
+    Inspect(inspect::Args),
+    Fakevmcore(fakevmcore::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -88,6 +98,11 @@ impl Verb {
             Verb::Config(_) => "config",
             Verb::Scrub(_) => "scrub",
             Verb::Key(_) => "key",
+            Verb::Split(_) => "split",
+            Verb::Join(_) => "join",
+            Verb::Verify(_) => "verify",
+            Verb::Inspect(_) => "inspect",
+            Verb::Fakevmcore(_) => "fakevmcore",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
         }
@@ -122,6 +137,11 @@ impl Verb {
             Verb::Config(args) => args.run(run),
             Verb::Scrub(args) => args.run(run),
             Verb::Key(args) => args.run(run),
+            Verb::Split(args) => args.run(run),
+            Verb::Join(args) => args.run(run),
+            Verb::Verify(args) => args.run(run),
+            Verb::Inspect(args) => args.run(run),
+            Verb::Fakevmcore(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),
         }

@@ -20,6 +20,7 @@ fn help_says_what_there_is() {
         "scrub",
         "key",
         "config",
+        "fakevmcore",
     ] {
         stand.tell(&format!("{verb} -h"));
     }

@@ -2,6 +2,7 @@
 
 mod content;
 mod daily;
+mod fakevmcore;
 mod faults;
 mod flow;
 mod forget;

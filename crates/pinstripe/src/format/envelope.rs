@@ -45,6 +45,10 @@ pub enum Object {
     Scrub = 8,
     /// A key slot that opens nothing any more.
     RemovedSlot = 9,
+    /// The first page of an output of `split`.
+    SplitHead = 10,
+    /// The second: it is complete.
+    SplitEnd = 11,
 }
 
 impl Object {
@@ -68,6 +72,8 @@ impl Object {
             Object::Forgotten => "mark of a forgotten snapshot",
             Object::Scrub => "scrub state",
             Object::RemovedSlot => "removed key slot",
+            Object::SplitHead => "head of an output",
+            Object::SplitEnd => "end of an output",
         }
     }
 }

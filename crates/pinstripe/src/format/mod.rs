@@ -20,6 +20,7 @@ pub mod removed_slot;
 pub mod scrub;
 pub mod session;
 pub mod snapshot;
+pub mod split;
 pub mod stripe_set;
 pub mod tar;
 pub mod tree;

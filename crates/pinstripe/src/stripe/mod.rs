@@ -20,6 +20,7 @@ mod holders;
 mod reader;
 mod report;
 mod row;
+mod trailer;
 mod verify;
 mod writer;
 

@@ -18,16 +18,11 @@ use super::geometry::{Geometry, Layout, Piece};
 use super::holders::Standing;
 use super::report::{Part, ReadReport, Reason};
 use super::row::{Row, Trust};
+use super::trailer::{gravity, read_trailer};
 use crate::error::{Error, Kind, Result};
-use crate::format::stripe_set::{
-    Checksum, FOOTER_BYTES, Footer, HEADER_BYTES, SetKind, Trailer, checksum,
-};
+use crate::format::stripe_set::{Checksum, SetKind, Trailer, checksum};
 use crate::id::{SetId, StoreId};
 use crate::member::{ExtentName, Member, SharedMember};
-
-/// How much of an extent's end is read at once in the hope that the whole trailer is in it: the
-/// trailer of a 64 MiB pack with strips of 256 KiB on 4 members has 5.6 KiB.
-const TAIL_GUESS_BYTES: u64 = 16 << 10;
 
 /// An open stripe set. Any number of threads may read through one.
 pub struct SetReader {
@@ -74,6 +69,33 @@ impl SetReader {
         Err(worst.filter(|error| error.kind() != Kind::NotFound).unwrap_or_else(|| {
             Error::new(Kind::NotFound, "no member has this stripe set").at(name.path())
         }))
+    }
+
+    /// A set that was cut off before its trailers were written, as far as `layout` says that its rows
+    /// are there. Only [`read`](Self::read) works: nothing says what a strip's checksum was, so the
+    /// records in it are all that tells whether it is sound.
+    ///
+    /// # Errors
+    /// Those of the layout.
+    pub fn unfinished(
+        members: &[Option<SharedMember>],
+        name: ExtentName,
+        store: StoreId,
+        set: SetId,
+        kind: SetKind,
+        layout: &Layout,
+    ) -> Result<Self> {
+        let strips = layout.rows() as usize * layout.geometry().members();
+        let trailer = Trailer {
+            store,
+            set,
+            kind,
+            geometry: layout.geometry(),
+            logical_bytes: layout.logical_bytes(),
+            index: 0..0,
+            checksums: vec![Checksum::default(); strips],
+        };
+        Self::with_trailer(members, name, trailer)
     }
 
     fn with_trailer(
@@ -329,54 +351,5 @@ impl SetReader {
         there
             .read_at(self.name, offset, buf)
             .map_err(|error| Reason::unreadable(error.at(there.place().join(self.name.path()))))
-    }
-}
-
-/// Reads the trailer of one member's extent and compares its ids.
-fn read_trailer(
-    member: &dyn Member,
-    name: ExtentName,
-    store: StoreId,
-    set: SetId,
-) -> Result<Trailer> {
-    let place = member.place().join(name.path());
-    let at_place = |error: Error| error.at(&place);
-    let extent_bytes = member.len(name).map_err(at_place)?;
-    let guess = extent_bytes.min(TAIL_GUESS_BYTES);
-    let mut tail = vec![0; guess as usize];
-    member.read_at(name, extent_bytes - guess, &mut tail).map_err(at_place)?;
-
-    let footer_at = tail.len().saturating_sub(FOOTER_BYTES);
-    let footer = Footer::decode(&tail[footer_at..]).map_err(at_place)?;
-    let room = extent_bytes.saturating_sub((HEADER_BYTES + FOOTER_BYTES) as u64);
-    if footer.trailer_bytes > room {
-        return Err(Error::corrupt("the trailer is longer than the extent", &place)
-            .expected(format!("at most {room}"), footer.trailer_bytes));
-    }
-    tail.truncate(footer_at);
-    if footer.trailer_bytes > footer_at as u64 {
-        tail = vec![0; footer.trailer_bytes as usize];
-        let start = extent_bytes - FOOTER_BYTES as u64 - footer.trailer_bytes;
-        member.read_at(name, start, &mut tail).map_err(at_place)?;
-    }
-    let start = tail.len() - footer.trailer_bytes as usize;
-    let trailer = Trailer::decode(&tail[start..], &footer).map_err(at_place)?;
-    if trailer.store != store || trailer.set != set {
-        let name = |store: StoreId, set: SetId| format!("store {store} set {set}");
-        return Err(Error::new(Kind::WrongMember, "the extent belongs elsewhere")
-            .at(&place)
-            .expected(name(store, set), name(trailer.store, trailer.set)));
-    }
-    Ok(trailer)
-}
-
-/// Which error to tell when no member has a good trailer: the one that says most.
-fn gravity(error: &Error) -> u8 {
-    match error.kind() {
-        Kind::NotFound => 0,
-        Kind::Corrupt => 2,
-        Kind::WrongMember => 3,
-        Kind::Unsupported => 4,
-        _ => 1,
     }
 }

@@ -1,7 +1,15 @@
-//! Made-up bytes against the codecs: what is said to be random does not shrink, words do.
+//! Made-up bytes against the codecs: what is said to be random does not shrink, words do. And a
+//! block device, which only root can make.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Command;
 
 use pinstripe::codec::{Encoder, looks_incompressible};
-use pinstripe::source::bulk::Fake;
+use pinstripe::source::bulk::{self, Fake, Units};
+
+use crate::support::{is_root, skipped};
 
 const BLOCK_BYTES: usize = 64 << 10;
 
@@ -41,4 +49,50 @@ fn random_blocks_look_incompressible_at_once() {
     fake.fill(0, &mut raw);
     assert!(looks_incompressible(&raw));
     assert!(raw.chunks(BLOCK_BYTES).all(looks_incompressible));
+}
+
+/// A loop device, given back at the end.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path) -> Option<Self> {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        let name = String::from_utf8(made.stdout).ok()?.trim().to_owned();
+        (made.status.success() && !name.is_empty()).then_some(Loop(name))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_read_to_its_end() {
+    let test = "a_block_device_is_read_to_its_end";
+    if !is_root() {
+        return skipped(test, "only root may make a loop device");
+    }
+    let here = tempfile::tempdir().unwrap();
+    let path = here.path().join("image");
+    let fake = Fake::new("fake:3M".parse().unwrap()).unwrap();
+    let mut content = vec![0; (3 << 20) - 512];
+    fake.fill(0, &mut content);
+    std::fs::write(&path, &content).unwrap();
+    let Some(device) = Loop::over(&path) else {
+        return skipped(test, "no loop device can be made here");
+    };
+    let null = File::open("/dev/null").unwrap();
+    let source = bulk::open(device.0.as_ref(), null.as_fd()).unwrap();
+    assert_eq!(source.length(), Some(content.len() as u64));
+    assert_eq!(source.identity().unwrap().bytes, content.len() as u64);
+    let units = Units::new(source, 1 << 20, Vec::new()).unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    let mut read = Vec::new();
+    while let Some(piece) = units.next(&mut buffer).unwrap() {
+        assert!(!piece.is_hole && piece.offset == read.len() as u64);
+        read.extend_from_slice(&buffer[..piece.bytes as usize]);
+    }
+    assert!(read == content);
 }

@@ -10,6 +10,7 @@ mod crash;
 mod daily;
 mod damage;
 mod device;
+mod export;
 mod faults;
 mod forget;
 mod gc;

@@ -27,6 +27,8 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::file::stat_of;
 use crate::error::{Error, Kind, Result};
+pub use crate::format::split::Identity;
+
 use crate::format::meta::{FileKind, Stat};
 
 pub use fake::{Fake, FakeSpec, Share};
@@ -76,21 +78,6 @@ pub struct Extent {
     pub end: u64,
     /// Whether it reads as zeros because there is nothing.
     pub is_hole: bool,
-}
-
-/// Tells whether a source is still the one that it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
-    /// st_dev; of a block device st_rdev; 0 for a generator.
-    pub device: u64,
-    /// st_ino; 0 for a block device; for a generator a hash of what it was told.
-    pub inode: u64,
-    /// Length in bytes.
-    pub bytes: u64,
-    /// st_mtime; 0 for a block device, whose node does not tell, and for a generator.
-    pub modified_seconds: i64,
-    /// And its nanoseconds.
-    pub modified_nanos: u32,
 }
 
 /// Opens what `name` says: `-` is `standard_input`, `fake:...` a generator ([`FakeSpec`] says

@@ -1,0 +1,196 @@
+//! `pinstripe join`: what `split` wrote becomes one again.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pinstripe::device::{Access, Device, FileDevice, Policy};
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::monitor::Counter;
+use pinstripe::ops::join::{self, Joined, hex};
+use pinstripe::pipeline::join::Target;
+use pinstripe::split::Reader;
+use pinstripe::units::format_size;
+
+use super::refuse_option;
+use crate::args::range;
+use crate::event::Event;
+use crate::progress::Gauge;
+use crate::run::{Ending, Run};
+use crate::system;
+use crate::time;
+
+/// Put what 'pinstripe split' wrote together again
+///
+/// The outputs are named in any order. With parity, as many as that may be missing or damaged.
+/// Every block is held against its checksum, and the whole against the BLAKE3 of the source. Holes
+/// stay holes.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe join /mnt/?/disk.img.split-* -o disk.img
+  pinstripe join /mnt/a/pool /mnt/b/pool | zfs receive pool/back
+  pinstripe join a b c d -o part --range 10G..11G
+  pinstripe join a b d -o rescued.img --best-effort     # c is lost, and there is no parity")]
+pub struct Args {
+    /// Outputs of one split
+    #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::FilePath)]
+    outputs: Vec<PathBuf>,
+
+    /// Where it goes: a file, a block device, or '-' for standard output
+    #[arg(long, short, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+
+    /// Only these bytes of the source, the second one excluded, as in 1G..2G, 4096.. or ..1M
+    #[arg(long, value_name = "A..B", value_parser = range)]
+    range: Option<crate::args::Span>,
+
+    /// Write zeros for what is lost, name it, and go on
+    #[arg(long)]
+    best_effort: bool,
+
+    /// Write over a file that is there
+    #[arg(long)]
+    force: bool,
+}
+
+impl Args {
+    /// Joins.
+    ///
+    /// # Errors
+    /// Those of [`join::run`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        refuse_option(run.common.store.is_some(), "--store", "name the outputs of a split")?;
+        let reader = join::open(&self.outputs, &run.monitor)?;
+        let range = self.range.map(|it| it.of(reader.source_bytes()));
+        let options = join::Options {
+            range,
+            best_effort: self.best_effort,
+            workers: run.common.threads.map_or_else(system::cores, |threads| threads as usize),
+        };
+        join::require_complete(&reader, self.best_effort)?;
+        let joined = match self.output == Path::new("-") {
+            true => to_stdout(run, &reader, &options)?,
+            false => self.to_file(run, &reader, &options)?,
+        };
+        Ok(Ending::done(facts(&reader, &joined)))
+    }
+
+    fn to_file(&self, run: &Run, reader: &Reader, options: &join::Options) -> Result<Joined> {
+        let is_device = fs::metadata(&self.output).is_ok_and(|it| it.file_type().is_block_device());
+        if !is_device && self.output.exists() && !self.force {
+            return Err(Error::new(Kind::Exists, "the file is there already")
+                .at(&self.output)
+                .advice("nothing was written; name another one, or write over it: --force"));
+        }
+        for output in &self.outputs {
+            if is_same_file(output, &self.output) {
+                return Err(Error::new(Kind::Usage, "the file is an output of the split")
+                    .at(&self.output)
+                    .advice("nothing was written; name another one"));
+            }
+        }
+        let range = options.range.clone().unwrap_or(0..reader.source_bytes());
+        let (path, access) = match is_device {
+            true => (self.output.clone(), Access::Write),
+            false => (unfinished(&self.output), Access::Create),
+        };
+        let device = FileDevice::open(&path, access, Policy::Buffered)?;
+        let written = self.write(run, reader, options, &device, is_device, &range);
+        let joined = match written {
+            Ok(joined) => joined,
+            Err(error) => {
+                if !is_device {
+                    let _ = fs::remove_file(&path);
+                }
+                return Err(error);
+            }
+        };
+        if !is_device {
+            let failed = |error| Error::io("cannot give it its name", &self.output, error);
+            fs::rename(&path, &self.output).map_err(failed)?;
+        }
+        let bytes = range.end - range.start;
+        run.screen.say(&format!(
+            "joined {} into {} in {}, {}",
+            format_size(bytes),
+            self.output.display(),
+            time::span(run.elapsed()),
+            time::rate(bytes, run.elapsed()),
+        ));
+        Ok(joined)
+    }
+
+    fn write(
+        &self,
+        run: &Run,
+        reader: &Reader,
+        options: &join::Options,
+        device: &FileDevice,
+        is_device: bool,
+        range: &Range<u64>,
+    ) -> Result<Joined> {
+        if !is_device {
+            device.set_len(0)?;
+            device.set_len(range.end - range.start)?;
+        }
+        let ticker = run.ticker(GAUGE);
+        let target = Target::Device { device, is_blank: !is_device };
+        let joined = join::run(reader, options, target, &run.monitor)?;
+        device.sync()?;
+        drop(ticker);
+        Ok(joined)
+    }
+}
+
+/// Writes to standard output, in order.
+pub fn to_stdout(run: &Run, reader: &Reader, options: &join::Options) -> Result<Joined> {
+    refuse_option(
+        run.common.json,
+        "--json",
+        "standard output is the content: name a file with -o",
+    )?;
+    let ticker = (!std::io::stdout().is_terminal()).then(|| run.ticker(GAUGE));
+    let screen = Arc::clone(&run.screen);
+    let mut write = move |bytes: &[u8]| screen.content(bytes);
+    let joined = join::run(reader, options, Target::Stream(&mut write), &run.monitor)?;
+    drop(ticker);
+    Ok(joined)
+}
+
+/// The name of a file that is not complete.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    name.into()
+}
+
+fn is_same_file(left: &Path, right: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (fs::metadata(left), fs::metadata(right)) {
+        (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
+        _ => false,
+    }
+}
+
+/// What the summary says.
+pub fn facts(reader: &Reader, joined: &Joined) -> Event {
+    let lost: u64 = joined.lost.iter().map(|it| it.end - it.start).sum();
+    Event::default()
+        .with("split", reader.head().split.to_string())
+        .with("source_bytes", reader.source_bytes())
+        .with("missing_outputs", reader.missing().len() as u64)
+        .with("healed_batches", joined.healed)
+        .with("lost_bytes", lost)
+        .with_some("blake3", joined.blake3.map(|it| hex(&it)))
+}
+
+/// How far content is written.
+pub const GAUGE: Gauge = Gauge {
+    label: "joining",
+    done_bytes: |monitor| monitor.get(Counter::RestoredBytes),
+    passes: 1,
+};

@@ -1,0 +1,200 @@
+//! One source as a file that every program can read: a read-only FUSE file system with one file.
+//!
+//! Invariants: the bytes are the source's, at any place and for any number of readers at once;
+//! nothing can be written; whatever ends the serving, nothing stays mounted, unless the process
+//! is killed. The threads that answer the kernel are those of the crate `fuser`. Never here: what
+//! the bytes are.
+
+mod files;
+
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::error::{Error, Kind, Result};
+use crate::source::bulk::Bulk;
+use files::Files;
+
+/// Where the kernel takes file systems from programs.
+const DEVICE: &str = "/dev/fuse";
+/// How long an interrupt may go unnoticed.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How often unmounting is tried while the file is open.
+const PATIENCE: usize = 10;
+/// What the kernel is asked to read ahead: as much as one answer of ours may hold (FUSE_MAX_PAGES
+/// in fs/fuse/fuse_i.h).
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// How a source is shown.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The file's name.
+    pub name: String,
+    /// Threads that answer reads.
+    pub threads: usize,
+    /// Read past the page cache: every read is answered anew.
+    pub is_direct: bool,
+}
+
+/// A source that is shown somewhere.
+pub struct Export {
+    session: BackgroundSession,
+    mountpoint: PathBuf,
+    file: PathBuf,
+    failure: Arc<Mutex<Option<Error>>>,
+}
+
+impl Export {
+    /// Mounts a file system with the source as its only file on an empty directory.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for a source without a known length; [`Kind::NotFound`] when there is
+    /// no such directory or no /dev/fuse, [`Kind::Usage`] for what is no directory,
+    /// [`Kind::Exists`] for one that is not empty, [`Kind::Busy`] when something is mounted there;
+    /// [`Kind::Io`] when the system refuses to mount.
+    pub fn mount(source: Box<dyn Bulk>, mountpoint: &Path, options: &Options) -> Result<Self> {
+        let failure = Arc::new(Mutex::new(None));
+        let files = Files::new(source, options, Arc::clone(&failure))?;
+        let mountpoint = check_mountpoint(mountpoint)?;
+        check_device()?;
+        let session = Session::new(files, &mountpoint, &config(options))
+            .and_then(Session::spawn)
+            .map_err(|error| refused(&mountpoint, error))?;
+        read_far_ahead(&mountpoint);
+        let file = mountpoint.join(&options.name);
+        Ok(Export { session, mountpoint, file, failure })
+    }
+
+    /// Where the file is.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Serves until somebody unmounts the file system, or `stop` is set, and then unmounts it.
+    ///
+    /// # Errors
+    /// The first error of the source that a reader met; [`Kind::Busy`] when a program still had
+    /// the file open: it is out of sight then, and ends with this process; [`Kind::Io`] as the
+    /// system says.
+    pub fn serve(self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) && !self.session.guard.is_finished() {
+            std::thread::sleep(GLANCE);
+        }
+        let Export { session, mountpoint, failure, .. } = self;
+        // Dropped, it would unmount once more (fuser 0.18 takes POLLERR for "mounted"), and hit
+        // what somebody else has mounted there since. What leaks is a device that is closed.
+        let session = ManuallyDrop::new(session);
+        if session.guard.is_finished() || unmount(&mountpoint)? {
+            while !session.guard.is_finished() {
+                std::thread::sleep(GLANCE);
+            }
+        } else {
+            // Asks the helper that mounted.
+            let joined = ManuallyDrop::into_inner(session).umount_and_join();
+            joined.map_err(|error| Error::io("cannot unmount", &mountpoint, error))?;
+        }
+        let failure = failure.lock().expect("no thread panics while it has a failure").take();
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// Unmounts, and says whether we may do that ourselves. Whoever is about to close the file, or has
+/// just been started by a program that has it open, gets a moment; then it goes out of sight all
+/// the same.
+fn unmount(mountpoint: &Path) -> Result<bool> {
+    for _ in 0..PATIENCE {
+        match rustix::mount::unmount(mountpoint, UnmountFlags::empty()) {
+            Ok(()) => return Ok(true),
+            Err(Errno::BUSY) => std::thread::sleep(GLANCE),
+            Err(Errno::PERM) => return Ok(false),
+            // Somebody else was quicker.
+            Err(Errno::INVAL) => return Ok(true),
+            Err(errno) => return Err(Error::io("cannot unmount", mountpoint, errno)),
+        }
+    }
+    match rustix::mount::unmount(mountpoint, UnmountFlags::DETACH) {
+        Ok(()) => Err(Error::new(Kind::Busy, "a program still had the file open")
+            .at(mountpoint)
+            .advice("end the readers first; what they read from now on fails")),
+        Err(errno) => Err(Error::io("cannot unmount", mountpoint, errno)),
+    }
+}
+
+fn config(options: &Options) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName("pinstripe".to_owned()),
+        MountOption::Subtype("pinstripe".to_owned()),
+        MountOption::RO,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoAtime,
+        MountOption::DefaultPermissions,
+    ];
+    // Others may read what root shows; what a user shows is for that user, unless the system's
+    // /etc/fuse.conf says otherwise.
+    if rustix::process::geteuid().is_root() {
+        config.acl = SessionACL::All;
+    }
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    config
+}
+
+fn check_device() -> Result<()> {
+    let device = std::fs::File::options().read(true).write(true).open(DEVICE);
+    device.map(drop).map_err(|error| {
+        Error::io("cannot be opened, so no file system can be shown", DEVICE, error).advice(
+            "load the kernel's module with 'modprobe fuse', or run where the device is allowed",
+        )
+    })
+}
+
+/// The directory's full name.
+fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
+    let busy = || {
+        Error::new(Kind::Busy, "something is mounted there already")
+            .at(mountpoint)
+            .advice("unmount it ('fusermount3 -u' or 'umount'), or name another directory")
+    };
+    let refused = |error: std::io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        // What a killed server leaves behind.
+        Some(Errno::NOTCONN) => busy(),
+        Some(Errno::NOTDIR) => {
+            Error::new(Kind::Usage, "is no directory to mount on").at(mountpoint)
+        }
+        _ => Error::io("cannot be mounted on", mountpoint, error),
+    };
+    let found = rustix::fs::statx(CWD, mountpoint, AtFlags::empty(), StatxFlags::TYPE)
+        .map_err(|errno| refused(errno.into()))?;
+    if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return Err(busy());
+    }
+    if std::fs::read_dir(mountpoint).map_err(refused)?.next().is_some() {
+        return Err(Error::new(Kind::Exists, "the directory is not empty")
+            .at(mountpoint)
+            .advice("name an empty one: what is in it could not be reached meanwhile"));
+    }
+    mountpoint.canonicalize().map_err(refused)
+}
+
+fn refused(mountpoint: &Path, error: std::io::Error) -> Error {
+    Error::io("cannot mount a file system", mountpoint, error)
+        .advice("be root, or install fusermount3 (package fuse3)")
+}
+
+/// Raises what the kernel reads ahead for this file system, which is 128 KiB for FUSE whatever a
+/// server asks for. Only root may; others are served as they are.
+fn read_far_ahead(mountpoint: &Path) {
+    let Ok(stat) = rustix::fs::stat(mountpoint) else { return };
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let _ = std::fs::write(setting, READ_AHEAD_KIB.to_string());
+}

@@ -1,0 +1,339 @@
+//! `split`: one huge source over N outputs.
+//!
+//! Everything that can be refused is refused before an output is touched; an output is complete
+//! only when all are (doc/decisions/0018-split.md).
+
+mod outputs;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outputs::{Target, check_paths, open_outputs, output_paths, write_heads};
+
+use crate::clock;
+use crate::device::{Engine, Policy};
+use crate::error::{Error, Kind, Result};
+use crate::fault::Plan;
+use crate::format::split::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Head, Layout, Manifest, unit_bytes};
+use crate::id::{SplitId, random};
+use crate::monitor::Monitor;
+use crate::pipeline::lane::LaneSettings;
+use crate::pipeline::split::{Choice, Job, Spent};
+use crate::source::bulk::{Bulk, Units};
+use crate::split::Output;
+use crate::split::batch::batch_bytes_max;
+use crate::split::resume::{Begun, Resumed, resume};
+use crate::units::MIB;
+
+/// How the source is laid over the outputs, as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// Striped over all, with parity or without.
+    Stripes,
+    /// Each batch to whichever output is free.
+    Queue,
+    /// One contiguous range per output.
+    Ranges,
+}
+
+/// How to split.
+pub struct Options {
+    /// Files, block devices, or directories to put a file in.
+    pub outputs: Vec<PathBuf>,
+    /// The layout; by default stripes with parity and a queue without.
+    pub spread: Option<Spread>,
+    /// Outputs that may be lost.
+    pub parity: u8,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Bytes of a strip.
+    pub strip_bytes: u32,
+    /// How blocks are made small.
+    pub codec: Choice,
+    /// How outputs are written.
+    pub policy: Policy,
+    /// Who carries the writes out.
+    pub engine: Engine,
+    /// Writes in flight per output.
+    pub depth: usize,
+    /// Threads that read, hash and compress.
+    pub workers: usize,
+    /// For all buffers together.
+    pub memory_bytes: u64,
+    /// Write over outputs that are there.
+    pub force: bool,
+    /// Go on with a split that was interrupted.
+    pub resume: bool,
+    /// When it begins.
+    pub now_seconds: i64,
+    /// Faults to be made on purpose, by number of the output.
+    pub faults: Option<Plan>,
+}
+
+/// What became of one output.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Written {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Bytes that were written to it.
+    pub written_bytes: u64,
+    /// Time in which it was being written to.
+    #[serde(skip)]
+    pub busy: Duration,
+    /// What it was written by, when that is not what was asked for, and why.
+    pub fallback: Option<String>,
+}
+
+/// What was done.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What the outputs say of themselves.
+    pub head: Head,
+    /// And of the whole.
+    pub manifest: Manifest,
+    /// By output.
+    pub outputs: Vec<Written>,
+    /// Bytes of the source that an interrupted split had already.
+    pub resumed_bytes: u64,
+    /// Where the time of the workers went.
+    pub spent: Spent,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Who carried the writes out.
+    pub engine: Engine,
+}
+
+/// Batches in memory at least.
+const BUFFERS_MIN: usize = 3;
+/// Bytes of batches that wait for outputs, at most.
+const BUFFERED_BYTES: u64 = 48 * MIB;
+
+/// Splits a source; `open` opens it, once for each range.
+///
+/// # Errors
+/// [`Kind::Usage`] for what makes no sense; [`Kind::Exists`] for outputs that are there;
+/// [`Kind::WrongMember`] when what is to be gone on with is of another split; the first error of the
+/// source or of an output: then none of them is complete.
+pub fn run(
+    open: &dyn Fn() -> Result<Box<dyn Bulk>>,
+    options: &Options,
+    monitor: &Monitor,
+) -> Result<Outcome> {
+    let began = clock::monotonic();
+    let source = open()?;
+    let paths = output_paths(options, source.place())?;
+    let layout = layout(options, &*source)?;
+    check_paths(&paths, layout, source.identity(), options)?;
+    let mut heads = heads(&*source, layout, options, paths.len())?;
+    let mut outputs = open_outputs(&paths, layout, options)?;
+    let resumed = match options.resume {
+        true => take_up(&outputs, &mut heads)?,
+        false => {
+            write_heads(&mut outputs, &heads)?;
+            Resumed::default()
+        }
+    };
+    let done_bytes = resumed.done.iter().map(|range| range.end - range.start).sum();
+    monitor.expect(source.length().unwrap_or(0).saturating_sub(done_bytes), 0);
+    let units = units(open, source, layout, &heads, &resumed)?;
+    let outcome = job(&units, &heads, &outputs, resumed, options).run(monitor)?;
+    for (output, head) in outputs.iter().zip(&heads) {
+        if let Some(plain) = &output.plain {
+            plain.set_len(range_bytes(&heads, head, outcome.manifest.source_bytes))?;
+            plain.sync()?;
+        }
+    }
+    let engine = outcome.taken.first().map_or(options.engine, |taken| taken.engine);
+    let written = outputs.iter().zip(&outcome.taken).map(|(output, taken)| Written {
+        path: output.path.clone(),
+        written_bytes: taken.written_bytes,
+        busy: taken.busy,
+        fallback: output.fallback(),
+    });
+    Ok(Outcome {
+        head: heads[0].clone(),
+        outputs: written.collect(),
+        resumed_bytes: done_bytes,
+        spent: outcome.spent,
+        elapsed: began.elapsed(),
+        engine,
+        manifest: outcome.manifest,
+    })
+}
+
+fn layout(options: &Options, source: &dyn Bulk) -> Result<Layout> {
+    let usage = |what: &str, advice: &str| Err(Error::new(Kind::Usage, what).advice(advice));
+    let block = options.block_bytes;
+    if !block.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block) {
+        return Err(Error::new(Kind::Usage, format!("a block of {block} bytes"))
+            .expected("a power of two from 4K to 16M", block));
+    }
+    let default = if options.parity > 0 { Spread::Stripes } else { Spread::Queue };
+    match options.spread.unwrap_or(default) {
+        Spread::Stripes => Ok(Layout::Stripes),
+        Spread::Queue | Spread::Ranges if options.parity > 0 => {
+            usage("parity needs stripes", "leave --layout out, or --parity")
+        }
+        Spread::Queue => Ok(Layout::Queue),
+        Spread::Ranges if source.length().is_none() => usage(
+            "ranges need to know the length of the source",
+            "split a pipe with --layout queue or stripes",
+        ),
+        Spread::Ranges if options.codec == Choice::Fixed(crate::codec::Codec::Raw) => {
+            Ok(Layout::Plain)
+        }
+        Spread::Ranges => Ok(Layout::Ranges),
+    }
+}
+
+fn heads(
+    source: &dyn Bulk,
+    layout: Layout,
+    options: &Options,
+    outputs: usize,
+) -> Result<Vec<Head>> {
+    let split = SplitId(random()?);
+    let unit = u64::from(unit_bytes(options.block_bytes));
+    let per = match (layout, source.length()) {
+        (Layout::Ranges | Layout::Plain, Some(bytes)) => {
+            bytes.div_ceil(unit).div_ceil(outputs as u64) * unit
+        }
+        _ => 0,
+    };
+    let codec = match options.codec {
+        Choice::Auto => "auto".to_owned(),
+        Choice::Fixed(codec) => codec.to_string(),
+    };
+    let striped = layout == Layout::Stripes;
+    let head = |output: usize| Head {
+        split,
+        layout,
+        output: output as u8,
+        outputs: outputs as u8,
+        parity: options.parity,
+        strip_bytes: if striped { options.strip_bytes } else { 0 },
+        block_bytes: options.block_bytes,
+        source_bytes: source.length(),
+        first_byte: (output as u64 * per).min(source.length().unwrap_or(0)),
+        made_seconds: options.now_seconds,
+        identity: source.identity(),
+        codec: codec.clone(),
+        source: source.place().to_string_lossy().into_owned(),
+    };
+    Ok((0..outputs).map(head).collect())
+}
+
+/// Finds what the outputs of an interrupted split have.
+fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
+    let mut opened = Vec::with_capacity(outputs.len());
+    for (output, head) in outputs.iter().zip(&mut *heads) {
+        let found = Output::open(output.log.clone(), output.plain.clone())?;
+        let old = match &found.head {
+            Ok(old) => old.clone(),
+            Err(error) => return Err(error.duplicate().advice("begin anew with --force")),
+        };
+        let is_same = (old.layout, old.output, old.outputs, old.parity)
+            == (head.layout, head.output, head.outputs, head.parity)
+            && old.block_bytes == head.block_bytes
+            && (old.strip_bytes, old.first_byte) == (head.strip_bytes, head.first_byte)
+            && old.identity == head.identity;
+        if !is_same {
+            return Err(Error::new(Kind::WrongMember, "this is not what was interrupted")
+                .at(&output.path)
+                .advice(
+                    "give the same source, outputs in the same order and the same options as \
+                     then; a source that has changed since is split anew with --force",
+                ));
+        }
+        *head = old;
+        opened.push(found);
+    }
+    for (output, head) in opened.iter().zip(&*heads) {
+        heads[0].belongs_with(head).map_err(|error| error.at(output.place()))?;
+    }
+    resume(&opened, &heads[0])
+}
+
+fn units(
+    open: &dyn Fn() -> Result<Box<dyn Bulk>>,
+    source: Box<dyn Bulk>,
+    layout: Layout,
+    heads: &[Head],
+    resumed: &Resumed,
+) -> Result<Vec<Units>> {
+    let unit = u64::from(heads[0].unit_bytes());
+    if !matches!(layout, Layout::Ranges | Layout::Plain) {
+        return Ok(vec![Units::new(source, unit, resumed.done.clone())?]);
+    }
+    let bytes = source.length().unwrap_or(0);
+    drop(source);
+    let of = |head: &Head| {
+        let end = head.first_byte + range_bytes(heads, head, bytes);
+        let mut done = vec![0..head.first_byte, end..bytes];
+        let own = resumed.done.iter().map(|it| it.start.max(head.first_byte)..it.end.min(end));
+        done.splice(1..1, own);
+        done.retain(|range| range.start < range.end);
+        Units::new(open()?, unit, joined(done))
+    };
+    heads.iter().map(of).collect()
+}
+
+/// Ranges in order, adjacent ones as one.
+fn joined(ranges: Vec<std::ops::Range<u64>>) -> Vec<std::ops::Range<u64>> {
+    let mut all: Vec<std::ops::Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match all.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => all.push(range),
+        }
+    }
+    all
+}
+
+/// Bytes of the range that an output has.
+fn range_bytes(heads: &[Head], head: &Head, source_bytes: u64) -> u64 {
+    let next = heads.get(usize::from(head.output) + 1).map_or(source_bytes, |it| it.first_byte);
+    next - head.first_byte
+}
+
+/// What is carried out.
+fn job<'j>(
+    units: &'j [Units],
+    heads: &'j [Head],
+    outputs: &[Target],
+    resumed: Resumed,
+    options: &Options,
+) -> Job<'j> {
+    let logs = if heads[0].layout == Layout::Stripes { 1 } else { outputs.len() };
+    let begun = match resumed.begun.is_empty() {
+        true => vec![Begun::default(); logs],
+        false => resumed.begun,
+    };
+    let batch = batch_bytes_max(options.block_bytes) as u64;
+    let unit = u64::from(unit_bytes(options.block_bytes));
+    let (workers, buffers) = budget(options, outputs.len(), unit, batch);
+    Job {
+        units,
+        heads,
+        sinks: outputs.iter().map(Target::sink).collect(),
+        settings: LaneSettings { engine: options.engine, depth: options.depth, queued: 2 },
+        begun,
+        parts: resumed.parts,
+        done_bytes: resumed.done.iter().map(|range| range.end - range.start).sum(),
+        codec: options.codec,
+        workers,
+        buffers,
+    }
+}
+
+/// Workers, and batches in memory: 48 MiB of these and one for each worker, whatever the budget, or
+/// less where that is small. More would only fill the outputs' queues.
+fn budget(options: &Options, outputs: usize, unit: u64, batch: u64) -> (usize, usize) {
+    // A worker holds a unit, and what it becomes; a plain output's batches have their unit with them.
+    let memory = options.memory_bytes.max(64 * MIB);
+    let affordable = (memory / 4 / (unit + batch)).max(1) as usize;
+    let workers = options.workers.clamp(1, affordable);
+    let left = memory.saturating_sub(workers as u64 * (unit + batch)) / 2;
+    let most = (left / batch).min(BUFFERED_BYTES / batch) as usize + workers;
+    (workers, most.min(outputs * (options.depth + 1) + workers).max(BUFFERS_MIN))
+}

@@ -1,0 +1,305 @@
+//! Joining: batches of a split read back by many threads, to a device in any order or to a stream in
+//! the source's.
+//!
+//! ```text
+//! workers: next batch --> read, check, heal, make raw --> hash --> device, or the stream in turn
+//! ```
+//! Invariants: what is written is what was split, or a named loss; zeros are not written where the
+//! target reads as zeros anyway; each worker holds one unit.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use super::abort::Abort;
+use crate::device::Device;
+use crate::error::{Error, Kind, Result};
+use crate::monitor::{Counter, Monitor};
+use crate::split::unit::Scratch;
+use crate::split::{Located, Part, Reader, TreeHash};
+
+/// Where the source goes.
+pub enum Target<'t> {
+    /// Nowhere: it is only verified.
+    None,
+    /// Its bytes at their places, less the range's beginning.
+    Device {
+        /// What takes them.
+        device: &'t dyn Device,
+        /// It reads as zeros where nothing is written.
+        is_blank: bool,
+    },
+    /// Its bytes in their order, zeros too.
+    Stream(&'t mut (dyn FnMut(&[u8]) -> Result<()> + Send)),
+}
+
+/// What is wanted of a split.
+pub struct Job<'j> {
+    /// The split.
+    pub reader: &'j Reader,
+    /// Which part of the source.
+    pub range: Range<u64>,
+    /// Write zeros for what is lost, and go on.
+    pub best_effort: bool,
+    /// Threads.
+    pub workers: usize,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Parts of the range that could not be read, ascending.
+    pub lost: Vec<Range<u64>>,
+    /// Batches that parity gave back.
+    pub healed: u64,
+    /// Batches that decode to other bytes than were split, ascending.
+    pub changed: Vec<Range<u64>>,
+    /// BLAKE3 of all of the source, if all was read.
+    pub blake3: Option<[u8; 32]>,
+}
+
+struct Shared<'s, 't> {
+    job: &'s Job<'s>,
+    batches: &'s [Located],
+    next: AtomicUsize,
+    target: Mutex<Target<'t>>,
+    /// Which batch is the stream's next.
+    turn: Mutex<usize>,
+    turned: Condvar,
+    abort: Abort,
+    found: Mutex<Found>,
+    monitor: &'s Monitor,
+}
+
+#[derive(Default)]
+struct Found {
+    outcome: Outcome,
+    hash: TreeHash,
+}
+
+impl Job<'_> {
+    /// Reads the range and gives it to the target.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] at the first part that is lost, unless losses are no reason to stop;
+    /// [`Kind::Usage`] for a range beyond the end; those of the target.
+    pub fn run(&self, target: Target<'_>, monitor: &Monitor) -> Result<Outcome> {
+        let Range { start, end } = self.range;
+        if start > end || end > self.reader.source_bytes() {
+            return Err(Error::new(Kind::Usage, "a range beyond the end of the source").expected(
+                format!("within 0..{}", self.reader.source_bytes()),
+                format!("{start}..{end}"),
+            ));
+        }
+        let absent = self.absent();
+        if let (Some(lost), false) = (absent.first(), self.best_effort) {
+            return Err(lost_error(lost));
+        }
+        let shared = Shared {
+            job: self,
+            batches: self.reader.batches_in(&self.range),
+            next: AtomicUsize::new(0),
+            target: Mutex::new(target),
+            turn: Mutex::new(0),
+            turned: Condvar::new(),
+            abort: Abort::default(),
+            found: Mutex::default(),
+            monitor,
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..self.workers.clamp(1, shared.batches.len().max(1)) {
+                scope.spawn(|| {
+                    let _guard = shared.abort.on_panic();
+                    if let Err(error) = shared.work() {
+                        shared.abort.raise(error);
+                        shared.turned.notify_all();
+                    }
+                });
+            }
+        });
+        shared.abort.check()?;
+        shared.fill_to(end)?;
+        let found = shared.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = found.outcome;
+        outcome.lost.extend(absent);
+        outcome.lost.sort_by_key(|it| it.start);
+        outcome.changed.sort_by_key(|it| it.start);
+        let is_whole = self.range == (0..self.reader.source_bytes()) && outcome.lost.is_empty();
+        outcome.blake3 = if is_whole { found.hash.finish() } else { None };
+        Ok(outcome)
+    }
+
+    /// Parts of the range that no batch has.
+    fn absent(&self) -> Vec<Range<u64>> {
+        let within = |it: Range<u64>| it.start.max(self.range.start)..it.end.min(self.range.end);
+        self.reader.absent().into_iter().map(within).filter(|it| it.start < it.end).collect()
+    }
+}
+
+/// The error of a loss.
+fn lost_error(lost: &Range<u64>) -> Error {
+    let Range { start, end } = lost;
+    Error::new(Kind::TooManyLosses, format!("bytes {start}..{end} of the source are lost")).advice(
+        "'pinstripe verify OUT...' names all that is; to write the rest, with zeros there: \
+         --best-effort",
+    )
+}
+
+impl Shared<'_, '_> {
+    fn work(&self) -> Result<()> {
+        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(located) = self.batches.get(number) else { return Ok(()) };
+            if self.abort.is_raised() {
+                return Ok(());
+            }
+            self.batch(number, located, &mut scratch, &mut raw)?;
+        }
+    }
+
+    fn batch(
+        &self,
+        number: usize,
+        located: &Located,
+        scratch: &mut Scratch,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        let place = located.place;
+        let unit = self.job.reader.read(located, scratch, raw)?;
+        let wanted = &self.job.range;
+        let within = |it: &Range<u64>| it.start.max(wanted.start)..it.end.min(wanted.end);
+        let lost: Vec<_> = unit.lost.iter().map(within).filter(|it| it.start < it.end).collect();
+        if let (Some(first), false) = (lost.first(), self.job.best_effort) {
+            return Err(lost_error(first));
+        }
+        let whole = place.offset..place.offset + place.raw_bytes;
+        let part = unit.lost.is_empty().then(|| self.hash(&whole, raw));
+        {
+            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.outcome.lost.extend(lost);
+            found.outcome.healed += u64::from(unit.is_healed);
+            let is_same =
+                |part: &Part| unit.chaining_value.is_none_or(|it| it == part.chaining_value);
+            if part.flatten().is_some_and(|part| !is_same(&part)) {
+                found.outcome.changed.push(whole.clone());
+            }
+        }
+        self.write(number, &within(&whole), place.offset, &unit.zeros, raw)?;
+        let here = within(&whole);
+        self.monitor.add(Counter::RestoredBytes, here.end.saturating_sub(here.start));
+        Ok(())
+    }
+
+    /// Gives a batch to the hash of the whole; the part, if it is one unit.
+    fn hash(&self, whole: &Range<u64>, raw: &[u8]) -> Option<Part> {
+        if self.job.range.start > 0 || self.job.range.end < self.job.reader.source_bytes() {
+            return None;
+        }
+        let unit = u64::from(self.job.reader.head().unit_bytes());
+        let mut part = None;
+        let zeros = if raw.is_empty() { vec![0; unit as usize] } else { Vec::new() };
+        for offset in (whole.start..whole.end).step_by(unit as usize) {
+            let end = whole.end.min(offset + unit);
+            let range = (offset - whole.start) as usize..(end - whole.start) as usize;
+            let bytes = if raw.is_empty() { &zeros[..range.len()] } else { &raw[range] };
+            let of = Part::of(offset, bytes);
+            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.hash.take(offset / unit, of);
+            part = Some(of);
+        }
+        part.filter(|_| whole.end - whole.start <= unit)
+    }
+
+    fn write(
+        &self,
+        number: usize,
+        here: &Range<u64>,
+        start: u64,
+        zeros: &[Range<u64>],
+        raw: &[u8],
+    ) -> Result<()> {
+        let slice =
+            |range: Range<u64>| &raw[(range.start - start) as usize..(range.end - start) as usize];
+        let device = match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
+            Target::None => return Ok(()),
+            Target::Device { device, is_blank } => Some((*device, *is_blank)),
+            Target::Stream(_) => None,
+        };
+        let Some((device, is_blank)) = device else { return self.stream(number, here, start, raw) };
+        let base = self.job.range.start;
+        if !is_blank {
+            return match raw.is_empty() {
+                true => write_zeros(device, here.start - base..here.end - base),
+                false => device.write_at(here.start - base, slice(here.clone())),
+            };
+        }
+        let mut next = here.start;
+        let end = std::iter::once(here.end..here.end);
+        for zero in zeros.iter().cloned().chain(end) {
+            let data = next..zero.start.clamp(next, here.end);
+            if !data.is_empty() && !raw.is_empty() {
+                device.write_at(data.start - base, slice(data))?;
+            }
+            next = zero.end.clamp(next, here.end);
+        }
+        Ok(())
+    }
+
+    /// Waits for a batch's turn at the stream, and writes what of the source is up to its end.
+    fn stream(&self, number: usize, here: &Range<u64>, start: u64, raw: &[u8]) -> Result<()> {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        while *turn != number {
+            if self.abort.is_raised() {
+                return Ok(());
+            }
+            turn = self.turned.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+        let before = match number.checked_sub(1).map(|it| self.batches[it].place) {
+            Some(place) => (place.offset + place.raw_bytes).max(self.job.range.start),
+            None => self.job.range.start,
+        };
+        let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let Target::Stream(out) = &mut *target else { return Ok(()) };
+        // What no batch has reads as zeros.
+        send_zeros(out, here.start.saturating_sub(before))?;
+        match raw.is_empty() {
+            true => send_zeros(out, here.end - here.start)?,
+            false => out(&raw[(here.start - start) as usize..(here.end - start) as usize])?,
+        }
+        *turn += 1;
+        self.turned.notify_all();
+        Ok(())
+    }
+
+    /// Sends the zeros behind the last batch.
+    fn fill_to(&self, end: u64) -> Result<()> {
+        let reached = self.batches.last().map(|it| it.place.offset + it.place.raw_bytes);
+        let left = end.saturating_sub(reached.unwrap_or(0).max(self.job.range.start));
+        match &mut *self.target.lock().unwrap_or_else(PoisonError::into_inner) {
+            Target::Stream(out) => send_zeros(out, left),
+            _ => Ok(()),
+        }
+    }
+}
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+fn send_zeros(out: &mut dyn FnMut(&[u8]) -> Result<()>, mut bytes: u64) -> Result<()> {
+    while bytes > 0 {
+        let now = bytes.min(ZEROS.len() as u64);
+        out(&ZEROS[..now as usize])?;
+        bytes -= now;
+    }
+    Ok(())
+}
+
+fn write_zeros(device: &dyn Device, range: Range<u64>) -> Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let now = (range.end - at).min(ZEROS.len() as u64);
+        device.write_at(at, &ZEROS[..now as usize])?;
+        at += now;
+    }
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! Splitting: units of a source through workers into logs, and the logs onto outputs.
+//!
+//! ```text
+//! units --> workers: zeros? codec, frames, hash --> queue --> writer of each log --> lanes
+//! ```
+//! With a log per output and one queue for all, a batch goes to whichever output is free; with
+//! ranges each output has a queue of its own; a striped log has one writer for all outputs.
+//!
+//! Invariants: buffers are a fixed number and go round, so memory does not grow with the source;
+//! an index is written only when the batches that it speaks of are durable; ends are written when
+//! everything else is, on all outputs. The first error ends the run.
+
+mod own;
+mod striped;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+
+use self::own::OwnWriter;
+use self::striped::StripedWriter;
+pub use self::tally::{Spent, Stages, Tally};
+use self::worker::Worker;
+use super::abort::Abort;
+use super::lane::{Lane, LaneDevice, LaneSettings, Returned};
+use crate::codec::{Codec, Governor};
+use crate::device::{AlignedBuf, BufferPool, Engine};
+use crate::error::{Error, Kind, Result};
+use crate::format::split::{
+    End, FrameKind, Head, Layout, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES,
+};
+use crate::monitor::{Along, Counter, Flow, Monitor};
+use crate::source::bulk::Units;
+use crate::split::batch::{batch_bytes_max, single};
+use crate::split::log::Sets;
+use crate::split::resume::Begun;
+use crate::split::{Part, TreeHash};
+use crate::stripe::Geometry;
+
+/// How blocks are made small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// As the outputs lag or starve.
+    Auto,
+    /// Always so.
+    Fixed(Codec),
+}
+
+/// Where one output goes.
+pub struct Sink {
+    /// What to call it.
+    pub name: String,
+    /// Takes pages and log.
+    pub log: LaneDevice,
+    /// Takes the source's bytes, if the layout is plain.
+    pub plain: Option<LaneDevice>,
+}
+
+/// A split to be carried out.
+pub struct Job<'a> {
+    /// The source; with ranges once for each output, else once.
+    pub units: &'a [Units],
+    /// By output.
+    pub heads: &'a [Head],
+    /// By output.
+    pub sinks: Vec<Sink>,
+    /// How outputs are written.
+    pub settings: LaneSettings,
+    /// By log.
+    pub begun: Vec<Begun>,
+    /// Parts of the hash that are known already.
+    pub parts: Vec<(u64, Part)>,
+    /// Bytes of the source that the logs have already.
+    pub done_bytes: u64,
+    /// How blocks are made small.
+    pub codec: Choice,
+    /// Threads.
+    pub workers: usize,
+    /// Batches in memory.
+    pub buffers: usize,
+}
+
+/// A job with its outputs open.
+struct Running<'a> {
+    units: &'a [Units],
+    heads: &'a [Head],
+    lanes: Vec<Lane<'a>>,
+    plain: Vec<Lane<'a>>,
+    begun: Vec<Begun>,
+    workers: usize,
+    buffers: usize,
+}
+
+/// A unit on its way.
+struct Unit {
+    frames: AlignedBuf,
+    /// The source's bytes, for a plain output.
+    plain: Option<AlignedBuf>,
+    offset: u64,
+    raw_bytes: u64,
+}
+
+/// What all threads share.
+struct Shared<'a> {
+    head: &'a Head,
+    codec: Choice,
+    governor: Governor,
+    buffers: usize,
+    frames: BufferPool,
+    raw: BufferPool,
+    abort: &'a Abort,
+    hash: Mutex<TreeHash>,
+    tally: Mutex<Tally>,
+    stages: Stages,
+    monitor: &'a Monitor,
+}
+
+impl Shared<'_> {
+    /// How full the outputs are, 0 to 1: of all batches that may be in memory, those that wait for them.
+    fn fill(&self) -> f32 {
+        1.0 - self.frames.free() as f32 / self.buffers.max(1) as f32
+    }
+}
+
+/// What an output took.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken {
+    /// Bytes, pages included.
+    pub written_bytes: u64,
+    /// Time in which at least one write was under way.
+    pub busy: Duration,
+    /// Who carried writes out.
+    pub engine: Engine,
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What the outputs say of themselves.
+    pub manifest: Manifest,
+    /// By output.
+    pub taken: Vec<Taken>,
+    /// Where the time of the workers went.
+    pub spent: Spent,
+}
+
+impl Job<'_> {
+    /// Splits to the end. What outputs hold then is complete and durable.
+    ///
+    /// # Errors
+    /// The first that a source or an output had; no output has an end then.
+    pub fn run(self, monitor: &Monitor) -> Result<Outcome> {
+        let abort = Abort::default();
+        let raw_buffers = self.workers
+            + self.sinks.iter().filter(|it| it.plain.is_some()).count().min(1) * self.buffers;
+        let head = &self.heads[0];
+        let shared = Shared {
+            head,
+            codec: self.codec,
+            governor: Governor::new(self.workers),
+            buffers: self.buffers,
+            frames: BufferPool::new(self.buffers, batch_bytes_max(head.block_bytes)),
+            // A plain output takes the source's bytes as they were read, others do not.
+            raw: BufferPool::new(raw_buffers, head.unit_bytes() as usize),
+            abort: &abort,
+            hash: Mutex::default(),
+            tally: Mutex::new(Tally::after(self.done_bytes)),
+            stages: Stages::new(monitor),
+            monitor,
+        };
+        {
+            let mut hash = shared.hash.lock().expect("nobody else has it yet");
+            self.parts.iter().for_each(|(unit, part)| hash.take(*unit, *part));
+        }
+        std::thread::scope(|scope| {
+            let count = |flow: Arc<Flow>| {
+                move |returned: Returned| {
+                    let bytes = if returned.is_written { returned.buf.len() as u64 } else { 0 };
+                    monitor.add(Counter::WrittenBytes, bytes);
+                    flow.pass(bytes, Duration::ZERO);
+                }
+            };
+            let (mut lanes, mut plain) = (Vec::new(), Vec::new());
+            for sink in self.sinks {
+                let flow = monitor.flow(Along::Output, sink.name);
+                let settings = self.settings;
+                let also = count(Arc::clone(&flow));
+                plain.extend(sink.plain.map(|it| Lane::start(scope, it, settings, also)));
+                lanes.push(Lane::start(scope, sink.log, settings, count(flow)));
+            }
+            let Job { units, heads, begun, workers, buffers, .. } = self;
+            Running { units, heads, lanes, plain, begun, workers, buffers }.run(shared)
+        })
+    }
+}
+
+impl Running<'_> {
+    fn run(self, shared: Shared<'_>) -> Result<Outcome> {
+        let logs = self.carry_out(&shared)?;
+        let spent = shared.stages.spent();
+        let tally = shared.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let hash = shared.hash.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let blake3 = hash
+            .finish()
+            .ok_or_else(|| Error::new(Kind::Io, "a part of the source was read by nobody"))?;
+        let places: Vec<u64> = logs.iter().flat_map(|log| log.manifest_at.clone()).collect();
+        let manifest = tally.manifest(blake3, logs.iter().map(|log| log.end).collect());
+        self.finish(&manifest, &places)?;
+        let taken = |(number, lane): (usize, &Lane<'_>)| {
+            let (log, plain) = (lane.traffic(), self.plain.get(number).map(Lane::traffic));
+            let plain = plain.unwrap_or_default();
+            Taken {
+                written_bytes: log.written_bytes + plain.written_bytes,
+                busy: log.busy.max(plain.busy),
+                engine: lane.engine(),
+            }
+        };
+        let taken = self.lanes.iter().enumerate().map(taken).collect();
+        Ok(Outcome { manifest, taken, spent })
+    }
+
+    fn carry_out(&self, shared: &Shared<'_>) -> Result<Vec<Written>> {
+        let queues = self.units.len();
+        std::thread::scope(|scope| {
+            let (senders, receivers): (Vec<_>, Vec<_>) =
+                (0..queues).map(|_| bounded::<Unit>(self.buffers)).unzip();
+            let tag = shared.head.tag();
+            let mut writers = Vec::new();
+            if shared.head.layout == Layout::Stripes {
+                let sets = Sets::new(shared.head.split, geometry(shared.head)?);
+                let writer = StripedWriter::new(sets, &self.lanes, tag, self.begun[0].clone())?;
+                let receiver = receivers[0].clone();
+                writers.push(scope.spawn(move || {
+                    let _guard = shared.abort.on_panic();
+                    or_raise(shared.abort, writer.run(&receiver))
+                }));
+            } else {
+                for (number, lane) in self.lanes.iter().enumerate() {
+                    let begun = self.begun[number].clone();
+                    let plain = self.plain.get(number);
+                    let first_byte = self.heads[number].first_byte;
+                    let writer = OwnWriter::new(lane, plain, first_byte, tag, begun);
+                    let receiver = receivers[number.min(queues - 1)].clone();
+                    writers.push(scope.spawn(move || {
+                        let _guard = shared.abort.on_panic();
+                        or_raise(shared.abort, writer.run(&receiver))
+                    }));
+                }
+            }
+            drop(receivers);
+            for first in 0..self.workers {
+                let senders = senders.clone();
+                scope.spawn(move || {
+                    let _guard = shared.abort.on_panic();
+                    if let Err(error) = Worker::new(shared, self.units, senders, first).run() {
+                        shared.abort.raise(error);
+                    }
+                });
+            }
+            drop(senders);
+            let written: Vec<_> = writers
+                .into_iter()
+                .filter_map(|it| it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect();
+            shared.abort.check()?;
+            Ok(written)
+        })
+    }
+
+    /// Writes the manifest on all outputs, and then their ends.
+    fn finish(&self, manifest: &Manifest, places: &[u64]) -> Result<()> {
+        let tag = self.heads[0].tag();
+        let mut frame = Vec::new();
+        single(&mut frame, tag, FrameKind::Manifest, &manifest.encode(), 1);
+        for (lane, place) in self.lanes.iter().zip(places) {
+            lane.write(*place, frame.clone())?;
+        }
+        self.lanes.iter().chain(&self.plain).try_for_each(Lane::barrier)?;
+        for ((lane, head), place) in self.lanes.iter().zip(self.heads).zip(places) {
+            let end = End {
+                split: head.split,
+                output: head.output,
+                manifest_at: *place,
+                manifest_bytes: frame.len() as u64,
+                log_bytes: place - PAGES_BYTES,
+            };
+            lane.write(PAGE_BYTES as u64, end.encode())?;
+        }
+        self.lanes.iter().try_for_each(Lane::barrier)
+    }
+}
+
+/// How a striped log is cut.
+///
+/// # Errors
+/// As [`Geometry::new`].
+pub fn geometry(head: &Head) -> Result<Geometry> {
+    Geometry::new(head.outputs - head.parity, head.parity, head.strip_bytes)
+}
+
+/// A log that was written.
+struct Written {
+    end: LogEnd,
+    /// Where in the outputs of this log their manifests go.
+    manifest_at: Vec<u64>,
+}
+
+fn or_raise<T>(abort: &Abort, result: Result<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            abort.raise(error);
+            None
+        }
+    }
+}

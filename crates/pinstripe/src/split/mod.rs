@@ -1,0 +1,25 @@
+//! What `split` wrote, opened again: outputs in any order, a source that can be read anywhere.
+//!
+//! ```text
+//! output (two pages + log) --> log (own or striped) --> batches (index, or frame by frame)
+//!                                                   --> unit: blocks checked, healed, made raw
+//! ```
+//! The bytes are in [`crate::format::split`]; why they are so, in doc/decisions/0018-split.md.
+//!
+//! Never here: threads, and writing of outputs (pipeline/split); the choice of what a loss means to
+//! a verb.
+
+pub mod batch;
+pub mod log;
+mod output;
+mod reader;
+pub mod resume;
+mod scan;
+pub mod tree_hash;
+pub mod unit;
+mod window;
+
+pub use output::{Output, beside_path};
+pub use reader::{Located, Reader};
+pub use scan::{Scan, scan};
+pub use tree_hash::{Part, TreeHash};

@@ -1,0 +1,362 @@
+//! A split that is read: which outputs are there, where every unit is, and its bytes.
+//!
+//! Invariants: outputs may be given in any order; what a missing one had is rebuilt from parity, or
+//! named range by range; a split without an end is never taken for whole, and what of it is durable
+//! is found all the same.
+
+use std::ops::Range;
+
+use super::log::{Log, OwnLog, Sets, StripedLog};
+use super::output::Output;
+use super::scan::scan;
+use super::unit::{self, Beside, Scratch, Unit};
+use crate::device::SharedDevice;
+use crate::error::{Error, Kind, Result};
+use crate::format::split::{
+    BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, Index, Layout, LogEnd, Manifest, PAGES_BYTES,
+};
+use crate::stripe::Geometry;
+
+/// Where one batch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Located {
+    /// In which log; it is the number of the output where each has its own.
+    pub log: usize,
+    /// Where there.
+    pub place: BatchPlace,
+}
+
+/// An open split. Any number of threads may read through one.
+pub struct Reader {
+    head: Head,
+    manifest: Option<Manifest>,
+    /// By number; `None` for an output that is missing.
+    outputs: Vec<Option<Output>>,
+    /// By number of the output, or one that is striped.
+    logs: Vec<Option<Box<dyn Log>>>,
+    /// In the order of the source.
+    batches: Vec<Located>,
+    /// What is wrong with outputs that are there.
+    troubles: Vec<Error>,
+}
+
+impl Reader {
+    /// Opens a split from its outputs, in any order: each the device with the pages, and where the
+    /// layout is plain the one with the bytes.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when no output has a sound head; [`Kind::WrongMember`] for an output of
+    /// another split; [`Kind::Usage`] for the same output twice; [`Kind::TooManyLosses`] when more
+    /// are missing than parity replaces and the log is striped; those of the devices.
+    pub fn open(devices: Vec<(SharedDevice, Option<SharedDevice>)>) -> Result<Self> {
+        let open = |(device, plain)| Output::open(device, plain);
+        let opened: Vec<Output> = devices.into_iter().map(open).collect::<Result<_>>()?;
+        let head = common_head(&opened)?;
+        let (outputs, troubles) = by_number(&head, opened)?;
+        let mut reader = Reader {
+            head,
+            manifest: None,
+            outputs,
+            logs: Vec::new(),
+            batches: Vec::new(),
+            troubles,
+        };
+        reader.manifest = reader.find_manifest();
+        reader.open_logs()?;
+        reader.locate()?;
+        Ok(reader)
+    }
+
+    /// What the outputs have in common.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// What all of it is; `None` when the split never came to its end.
+    pub fn manifest(&self) -> Option<&Manifest> {
+        self.manifest.as_ref()
+    }
+
+    /// Numbers of outputs that are missing.
+    pub fn missing(&self) -> Vec<usize> {
+        (0..self.outputs.len()).filter(|number| self.outputs[*number].is_none()).collect()
+    }
+
+    /// What was found wrong with outputs on opening.
+    pub fn troubles(&self) -> &[Error] {
+        &self.troubles
+    }
+
+    /// The outputs, by number.
+    pub fn outputs(&self) -> &[Option<Output>] {
+        &self.outputs
+    }
+
+    /// Batches in the order of the source.
+    pub fn batches(&self) -> &[Located] {
+        &self.batches
+    }
+
+    /// Length of the source: as the manifest says, or as it was known beforehand, or as far as
+    /// batches reach.
+    pub fn source_bytes(&self) -> u64 {
+        let reach = || self.batches.iter().map(|it| end_of(&it.place)).max().unwrap_or(0);
+        let known = self.manifest.as_ref().map(|manifest| manifest.source_bytes);
+        known.or(self.head.source_bytes).unwrap_or_else(reach)
+    }
+
+    /// Parts of the source that no batch has.
+    pub fn absent(&self) -> Vec<Range<u64>> {
+        let mut absent = Vec::new();
+        let mut next = 0;
+        let end = std::iter::once(self.source_bytes()..self.source_bytes());
+        let there = self.batches.iter().map(|it| it.place.offset..end_of(&it.place));
+        for range in there.chain(end) {
+            if range.start > next {
+                absent.push(next..range.start);
+            }
+            next = next.max(range.end);
+        }
+        absent
+    }
+
+    /// The striped log, if that is how it lies.
+    pub fn striped(&self) -> Result<Option<StripedLog>> {
+        match self.head.layout {
+            Layout::Stripes => self.striped_log().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads one batch; see [`unit::read`].
+    ///
+    /// # Errors
+    /// As there. A log that is missing is a loss, and no error.
+    pub fn read(
+        &self,
+        located: &Located,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Unit> {
+        let place = &located.place;
+        let Some(log) = &self.logs[located.log] else {
+            out.clear();
+            return Ok(Unit::lost(place.offset..end_of(place)));
+        };
+        let plain = self.outputs[located.log.min(self.outputs.len() - 1)].as_ref();
+        let beside = plain.and_then(|output| {
+            let first_byte = output.head.as_ref().ok()?.first_byte;
+            Some(Beside { device: output.plain.as_ref()?, first_byte })
+        });
+        unit::read(&**log, self.head.tag(), place, beside.as_ref(), scratch, out)
+    }
+
+    /// Fills `buf` from a place of the source, reading only the batches that it lies in.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] when a part of it is lost, with the
+    /// first such range.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let wanted = offset..offset.saturating_add(buf.len() as u64);
+        if wanted.end > self.source_bytes() {
+            return Err(Error::new(Kind::Usage, "beyond the end of the source")
+                .expected(format!("within {}", self.source_bytes()), wanted.end));
+        }
+        buf.fill(0);
+        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+        let (mut next, overlaps) =
+            (offset, |lost: &Range<u64>| lost.start < wanted.end && wanted.start < lost.end);
+        for located in self.batches_in(&wanted) {
+            let place = located.place;
+            if place.offset > next {
+                break;
+            }
+            let unit = self.read(located, &mut scratch, &mut raw)?;
+            if let Some(lost) = unit.lost.iter().find(|lost| overlaps(lost)) {
+                return Err(lost_range(lost));
+            }
+            let here = place.offset.max(offset)..end_of(&place).min(wanted.end);
+            if !raw.is_empty() && !here.is_empty() {
+                let from = (here.start - place.offset) as usize;
+                let bytes = (here.end - here.start) as usize;
+                let to = (here.start - offset) as usize;
+                buf[to..to + bytes].copy_from_slice(&raw[from..from + bytes]);
+            }
+            next = next.max(here.end);
+        }
+        match next < wanted.end {
+            true => Err(lost_range(&(next..wanted.end))),
+            false => Ok(()),
+        }
+    }
+
+    /// The batches that a range of the source touches, in order.
+    pub fn batches_in(&self, range: &Range<u64>) -> &[Located] {
+        let start = self.batches.partition_point(|it| end_of(&it.place) <= range.start);
+        let end = self.batches.partition_point(|it| it.place.offset < range.end);
+        &self.batches[start.min(end)..end]
+    }
+
+    fn find_manifest(&mut self) -> Option<Manifest> {
+        let mut found = None;
+        for output in self.outputs.iter().flatten() {
+            match output.manifest(self.head.tag()) {
+                Ok(Some(manifest)) => found = found.or(Some(manifest)),
+                Ok(None) => {}
+                Err(error) => self.troubles.push(error),
+            }
+        }
+        // Ends are written when all outputs are durable, so one of them vouches for all.
+        found
+    }
+
+    fn open_logs(&mut self) -> Result<()> {
+        if self.head.layout == Layout::Stripes {
+            self.logs = vec![Some(Box::new(self.striped_log()?))];
+            return Ok(());
+        }
+        let told = |number: usize| Some(self.manifest.as_ref()?.logs.get(number)?.log_bytes);
+        let log = |(number, output): (usize, &Option<Output>)| {
+            let output = output.as_ref()?;
+            let there = output.bytes.saturating_sub(PAGES_BYTES);
+            let bytes = told(number).map_or(there, |told| told.min(there));
+            Some(Box::new(OwnLog { device: output.device.clone(), bytes }) as Box<dyn Log>)
+        };
+        self.logs = self.outputs.iter().enumerate().map(log).collect();
+        Ok(())
+    }
+
+    fn striped_log(&self) -> Result<StripedLog> {
+        let Head { split, outputs, parity, strip_bytes, .. } = self.head;
+        let missing = self.missing().len();
+        if missing > usize::from(parity) {
+            return Err(Error::new(Kind::TooManyLosses, "too many outputs are missing")
+                .expected(format!("at most {parity} of {outputs}"), missing)
+                .advice("name all outputs that there are; nothing can be read without one more"));
+        }
+        let geometry = Geometry::new(outputs - parity, parity, strip_bytes)?;
+        let devices = self.outputs.iter().map(|it| it.as_ref().map(|it| it.device.clone()));
+        let told = self.manifest.as_ref().and_then(|it| it.logs.first()).map(|it| it.log_bytes);
+        StripedLog::new(Sets::new(split, geometry), devices.collect(), told)
+    }
+
+    /// Finds all batches, by the indexes where these can be read, else frame by frame.
+    fn locate(&mut self) -> Result<()> {
+        let tag = self.head.tag();
+        let mut batches = Vec::new();
+        for (number, log) in self.logs.iter().enumerate() {
+            let Some(log) = log else { continue };
+            let end = self.manifest.as_ref().and_then(|manifest| manifest.logs.get(number));
+            let indexed = end.map(|end| indexed(&**log, tag, end));
+            let places = match indexed {
+                Some(Ok(places)) => places,
+                other => {
+                    if let Some(Err(error)) = other {
+                        self.troubles.push(error);
+                    }
+                    scan(&**log, tag)?.batches.into_iter().map(|(place, _)| place).collect()
+                }
+            };
+            batches.extend(places.into_iter().map(|place| Located { log: number, place }));
+        }
+        batches.sort_by_key(|it| (it.place.offset, it.place.raw_bytes));
+        // A split that was gone on with may have written one twice.
+        batches.dedup_by(|later, one| later.place.offset < end_of(&one.place));
+        self.batches = batches;
+        Ok(())
+    }
+}
+
+fn end_of(place: &BatchPlace) -> u64 {
+    place.offset + place.raw_bytes
+}
+
+fn lost_range(lost: &Range<u64>) -> Error {
+    Error::new(
+        Kind::TooManyLosses,
+        format!("bytes {}..{} of the source are lost", lost.start, lost.end),
+    )
+}
+
+/// The head of any output that has a sound one; all of these must belong together.
+fn common_head(outputs: &[Output]) -> Result<Head> {
+    let heads: Vec<&Head> = outputs.iter().filter_map(|it| it.head.as_ref().ok()).collect();
+    let Some((first, others)) = heads.split_first() else {
+        return Err(match outputs.iter().find_map(|it| it.head.as_ref().err()) {
+            Some(error) => error.duplicate().advice("is this what 'pinstripe split' wrote?"),
+            None => Error::new(Kind::Usage, "no output is named"),
+        });
+    };
+    for (head, output) in others.iter().zip(outputs.iter().skip(1)) {
+        first.belongs_with(head).map_err(|error| error.at(output.place()))?;
+    }
+    Ok((*first).clone())
+}
+
+/// Puts outputs in their places. One without a sound page fills the only gap, if there is one only.
+fn by_number(head: &Head, opened: Vec<Output>) -> Result<(Vec<Option<Output>>, Vec<Error>)> {
+    let mut outputs: Vec<Option<Output>> = (0..head.outputs).map(|_| None).collect();
+    let (mut troubles, mut nameless) = (Vec::new(), Vec::new());
+    for output in opened {
+        if let Err(error) = &output.head {
+            troubles.push(error.duplicate());
+        }
+        let Some(number) = output.number().filter(|number| *number < outputs.len()) else {
+            nameless.push(output);
+            continue;
+        };
+        if let Some(other) = &outputs[number] {
+            return Err(Error::new(Kind::Usage, format!("output {number} is named twice"))
+                .at(output.place())
+                .expected(format!("not {} again", other.place().display()), "the same output"));
+        }
+        outputs[number] = Some(output);
+    }
+    let gaps: Vec<usize> = (0..outputs.len()).filter(|number| outputs[*number].is_none()).collect();
+    if let ([gap], 1) = (&*gaps, nameless.len()) {
+        outputs[*gap] = nameless.pop();
+    }
+    Ok((outputs, troubles))
+}
+
+/// Follows the indexes of a log from the last one back.
+fn indexed(log: &dyn Log, tag: crate::format::split::Tag, end: &LogEnd) -> Result<Vec<BatchPlace>> {
+    let (mut parts, mut next) = (Vec::new(), end.last_index);
+    while let Some(position) = next {
+        let index = read_index(log, tag, position, false)
+            .or_else(|_| read_index(log, tag, position, true))?;
+        // Backwards only, or damage could lead in a circle.
+        next = index.previous.filter(|previous| *previous < position);
+        parts.push(index.rows);
+    }
+    let places: Vec<BatchPlace> = parts.into_iter().rev().flatten().collect();
+    match places.len() as u64 == end.batches {
+        true => Ok(places),
+        false => {
+            Err(Error::new(Kind::Corrupt, "the index is not whole")
+                .expected(end.batches, places.len()))
+        }
+    }
+}
+
+fn read_index(
+    log: &dyn Log,
+    tag: crate::format::split::Tag,
+    position: u64,
+    heal: bool,
+) -> Result<Index> {
+    let read = |at: u64, bytes: usize, out: &mut Vec<u8>| match heal {
+        false => log.read(at, bytes, out),
+        true => log.read_healed(at, bytes, out),
+    };
+    let mut bytes = Vec::new();
+    read(position, FRAME_BYTES, &mut bytes)?;
+    let frame = Frame::decode(bytes.first_chunk().expect("a read is whole"), tag)?;
+    if frame.kind != FrameKind::Index {
+        return Err(Error::new(Kind::Corrupt, "no index stands there"));
+    }
+    bytes.clear();
+    read(position + FRAME_BYTES as u64, frame.stored_bytes as usize, &mut bytes)?;
+    frame.verify(&bytes)?;
+    Index::decode(&bytes)
+}

@@ -1,0 +1,179 @@
+//! What an interrupted split has, so that it can be gone on with.
+//!
+//! Invariants: what a log says in front of its last index was durable when the index was written;
+//! everything behind it is read and held against its checksums before it is counted on. Of a
+//! striped log only whole sets count.
+
+use std::ops::Range;
+
+use super::log::{Log, OwnLog, Sets, StripedLog};
+use super::output::Output;
+use super::scan::{Scan, scan};
+use super::tree_hash::Part;
+use super::unit::{Beside, Scratch, read};
+use crate::device::SharedDevice;
+use crate::error::{Error, Kind, Result};
+use crate::format::split::{Batch, BatchPlace, Head, Layout, PAGES_BYTES};
+use crate::stripe::Geometry;
+
+/// What a log has already.
+#[derive(Debug, Clone, Default)]
+pub struct Begun {
+    /// Where the log goes on.
+    pub log_bytes: u64,
+    /// Batches in it that the index below does not speak of.
+    pub rows: Vec<BatchPlace>,
+    /// Its last index.
+    pub last_index: Option<u64>,
+    /// Batches that indexes speak of.
+    pub indexed: u64,
+}
+
+/// What a split has already.
+#[derive(Default)]
+pub struct Resumed {
+    /// By log.
+    pub begun: Vec<Begun>,
+    /// Parts of the hash, by unit.
+    pub parts: Vec<(u64, Part)>,
+    /// Parts of the source, ascending and apart.
+    pub done: Vec<Range<u64>>,
+    /// What was counted, for the manifest: batches that are there.
+    pub batches: u64,
+}
+
+/// Looks at the outputs of an interrupted split, all of which must be there, in their order, and
+/// cuts off what cannot be counted on.
+///
+/// # Errors
+/// [`Kind::Exists`] when it is complete; [`Kind::TooManyLosses`] when a batch in front of the last
+/// index cannot be read; those of the devices.
+pub fn resume(outputs: &[Output], head: &Head) -> Result<Resumed> {
+    if outputs.iter().any(|output| matches!(output.end, Ok(Some(_)))) {
+        return Err(Error::new(Kind::Exists, "the split is complete already")
+            .at(outputs[0].place())
+            .advice("join it, or write it anew with --force"));
+    }
+    let mut resumed = Resumed::default();
+    match head.layout {
+        Layout::Stripes => striped(outputs, head, &mut resumed)?,
+        _ => {
+            for output in outputs {
+                let log = OwnLog {
+                    device: output.device.clone(),
+                    bytes: output.bytes.saturating_sub(PAGES_BYTES),
+                };
+                let first_byte = output.head.as_ref().map_or(0, |head| head.first_byte);
+                let beside = output.plain.as_ref().map(|device| Beside { device, first_byte });
+                let found = scan(&log, head.tag())?;
+                let end = found.end;
+                let begun = take(&log, head, found, end, beside.as_ref(), &mut resumed)?;
+                output.device.set_len(PAGES_BYTES + begun.log_bytes)?;
+                resumed.begun.push(begun);
+            }
+        }
+    }
+    resumed.done.sort_by_key(|range| range.start);
+    let mut done: Vec<Range<u64>> = Vec::with_capacity(resumed.done.len());
+    for range in std::mem::take(&mut resumed.done) {
+        match done.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => done.push(range),
+        }
+    }
+    resumed.done = done;
+    Ok(resumed)
+}
+
+fn striped(outputs: &[Output], head: &Head, resumed: &mut Resumed) -> Result<()> {
+    let geometry = Geometry::new(head.outputs - head.parity, head.parity, head.strip_bytes)?;
+    let sets = Sets::new(head.split, geometry);
+    let devices: Vec<Option<SharedDevice>> =
+        outputs.iter().map(|output| Some(output.device.clone())).collect();
+    let extent = sets.extent_at(1) - sets.extent_at(0);
+    let there = |output: &Output| output.bytes.saturating_sub(PAGES_BYTES) / extent;
+    let mut whole = outputs.iter().map(there).min().unwrap_or(0);
+    let log = StripedLog::new(sets, devices, Some(whole * sets.log_bytes()))?;
+    // The sets in front of one with sound trailers were durable before it was begun, unless the
+    // power went: those behind the last index are read below.
+    while whole > 0 && log.set(whole - 1).is_err() {
+        whole -= 1;
+    }
+    let end = whole * sets.log_bytes();
+    let begun = take(&log, head, scan(&log, head.tag())?, end, None, resumed)?;
+    // It goes on at the beginning of a set, whatever is in front of it.
+    let set = begun.log_bytes / sets.log_bytes();
+    for output in outputs {
+        output.device.set_len(sets.extent_at(set))?;
+    }
+    let log_bytes = set * sets.log_bytes();
+    let is_kept = |row: &BatchPlace| row.position + row.log_bytes <= log_bytes;
+    let rows = begun.rows.iter().copied().filter(is_kept).collect();
+    resumed.begun.push(Begun { log_bytes, rows, ..begun });
+    Ok(())
+}
+
+/// Counts the batches of a log that end at `end` or before.
+fn take(
+    log: &dyn Log,
+    head: &Head,
+    found: Scan,
+    end: u64,
+    beside: Option<&Beside<'_>>,
+    resumed: &mut Resumed,
+) -> Result<Begun> {
+    let last_index = found.last_index.filter(|position| *position < end);
+    let mut begun = Begun { log_bytes: end, last_index, ..Begun::default() };
+    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+    for (place, batch) in found.batches {
+        if place.position + place.log_bytes > end {
+            break;
+        }
+        let is_indexed = last_index.is_some_and(|position| place.position < position);
+        if !is_indexed {
+            let unit = read(log, head.tag(), &place, beside, &mut scratch, &mut raw)?;
+            if !unit.lost.is_empty() {
+                begun.log_bytes = place.position;
+                break;
+            }
+            begun.rows.push(place);
+        } else {
+            begun.indexed += 1;
+        }
+        count(log, head, &place, &batch, beside, resumed)?;
+    }
+    Ok(begun)
+}
+
+/// Takes a batch for done: its range, and its part of the hash.
+fn count(
+    log: &dyn Log,
+    head: &Head,
+    place: &BatchPlace,
+    batch: &Batch,
+    beside: Option<&Beside<'_>>,
+    resumed: &mut Resumed,
+) -> Result<()> {
+    let (start, end) = (place.offset, place.offset + place.raw_bytes);
+    let unit = u64::from(head.unit_bytes());
+    resumed.batches += 1;
+    resumed.done.push(start..end);
+    if let (Some(value), true) = (batch.chaining_value, start > 0) {
+        resumed.parts.push((start / unit, Part::known(value, None)));
+        return Ok(());
+    }
+    // A hole has no value of its own, and the first unit may be all that there is.
+    let mut raw = Vec::new();
+    let found = read(log, head.tag(), place, beside, &mut Scratch::default(), &mut raw)?;
+    if !found.lost.is_empty() {
+        return Err(Error::new(Kind::TooManyLosses, "a part that was durable cannot be read")
+            .advice("write the split anew with --force"));
+    }
+    let zeros = vec![0; if raw.is_empty() { unit.min(end - start) as usize } else { 0 }];
+    for offset in (start..end).step_by(unit as usize) {
+        let range = (offset - start) as usize..(end.min(offset + unit) - start) as usize;
+        let bytes = if raw.is_empty() { &zeros[..range.len()] } else { &raw[range] };
+        resumed.parts.push((offset / unit, Part::of(offset, bytes)));
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! A part of a device that is read as one extent of a stripe set.
+
+use std::path::Path;
+
+use crate::device::SharedDevice;
+use crate::error::{Error, Kind, Result};
+use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+
+/// A member that has one extent, whatever it is asked for, and cannot be written.
+pub struct Window {
+    device: SharedDevice,
+    start: u64,
+    bytes: u64,
+}
+
+impl Window {
+    /// The bytes from `start` on, as many as are there of `bytes`.
+    pub fn new(device: SharedDevice, start: u64, bytes: u64) -> Self {
+        Window { device, start, bytes }
+    }
+}
+
+fn read_only<T>() -> Result<T> {
+    Err(Error::new(Kind::Unsupported, "an output is not written through its stripe sets"))
+}
+
+impl Member for Window {
+    fn create(&self, _name: ExtentName, _replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        read_only()
+    }
+
+    fn put(&self, _name: ExtentName, _bytes: &[u8]) -> Result<()> {
+        read_only()
+    }
+
+    fn read_at(&self, _name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.bytes) {
+            return Err(Error::corrupt("beyond the extent", self.device.place())
+                .expected(format!("within {}", self.bytes), offset));
+        }
+        self.device.read_at(self.start + offset, buf)
+    }
+
+    fn len(&self, _name: ExtentName) -> Result<u64> {
+        let there = self.device.len()?.saturating_sub(self.start);
+        match there {
+            0 => Err(Error::new(Kind::NotFound, "the output ends before").at(self.device.place())),
+            _ => Ok(there.min(self.bytes)),
+        }
+    }
+
+    fn list(&self, _room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        Ok(Vec::new())
+    }
+
+    fn delete(&self, _name: ExtentName) -> Result<()> {
+        read_only()
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { device: None, free_bytes: None }
+    }
+
+    fn place(&self) -> &Path {
+        self.device.place()
+    }
+}
