@@ -143,6 +143,13 @@ impl Pinstripe {
         self.folder.join(number.to_string())
     }
 
+    /// A verb without a store, a key or a configuration.
+    pub fn bare(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("PINSTRIPE_CONFIG", "/dev/null").env_remove("PINSTRIPE_STORE").arg(verb);
+        command
+    }
+
     /// Whether it has a verb.
     pub fn knows(&self, verb: &str) -> bool {
         let asked = Command::new(&self.program).args([verb, "--help"]).output();

@@ -1,9 +1,11 @@
 //! What every case is told that calls the tools: where to work, how often, and which programs.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::count;
 use crate::Result;
+use crate::child::{self, Cost};
 use crate::tools::{Pinstripe, Restic};
 
 /// Where and how often, with which programs.
@@ -51,6 +53,26 @@ impl Bench {
     pub fn pinstripe(&self) -> Result<Pinstripe> {
         Pinstripe::find(&self.pinstripe, &self.work)
     }
+}
+
+/// Runs a command when nothing of others is left to be written, and says on standard error what it
+/// cost.
+pub fn timed(mut command: Command, logs: &Path, name: &str) -> Result<Cost> {
+    rustix::fs::sync();
+    let cost = child::run(&mut command, logs, name)?;
+    say(name, &cost);
+    Ok(cost)
+}
+
+/// Says on standard error what a run cost.
+pub fn say(name: &str, cost: &Cost) {
+    let Cost { wall_s, cpu_s, .. } = cost;
+    eprintln!("{name}: {wall_s:.2} s, {cpu_s:.2} s CPU, {:.0} MiB", mib(cost));
+}
+
+/// The most memory that it had, for people.
+pub fn mib(cost: &Cost) -> f64 {
+    cost.memory_bytes as f64 / f64::from(1 << 20)
 }
 
 /// A path that holds wherever the tools run.

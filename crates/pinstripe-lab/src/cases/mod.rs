@@ -8,6 +8,7 @@ mod codec;
 mod parity;
 mod seal;
 mod settings;
+mod split;
 mod store;
 mod walk;
 
@@ -36,6 +37,7 @@ pub const ALL: &[Case] = &[
     Case { name: "parity", about: parity::ABOUT, run: parity::run },
     Case { name: "seal", about: seal::ABOUT, run: seal::run },
     Case { name: "settings", about: settings::ABOUT, run: settings::run },
+    Case { name: "split", about: split::ABOUT, run: split::run },
     Case { name: "store", about: store::ABOUT, run: store::run },
     Case { name: "walk", about: "the walker against find, nftw, ignore: --work DIR", run: walkers },
 ];

@@ -12,15 +12,11 @@ mod rebuild;
 mod seal;
 mod small;
 
-use std::path::Path;
-use std::process::Command;
-
 use pinstripe::units::{GIB, parse_size};
 
-use super::bench::Bench;
+use super::bench::{Bench, mib, say, timed};
 use super::{count, pairs};
 use crate::Result;
-use crate::child::{self, Cost};
 use crate::table::Table;
 
 /// What it measures, and its arguments.
@@ -81,24 +77,6 @@ impl Settings {
         settings.bench.work.push("store");
         Ok(settings)
     }
-}
-
-/// Runs a command when nothing of others is left to be written, and says on standard error what it
-/// cost.
-fn timed(mut command: Command, logs: &Path, name: &str) -> Result<Cost> {
-    rustix::fs::sync();
-    let cost = child::run(&mut command, logs, name)?;
-    say(name, &cost);
-    Ok(cost)
-}
-
-fn say(name: &str, cost: &Cost) {
-    let Cost { wall_s, cpu_s, .. } = cost;
-    eprintln!("{name}: {wall_s:.2} s, {cpu_s:.2} s CPU, {:.0} MiB", mib(cost));
-}
-
-fn mib(cost: &Cost) -> f64 {
-    cost.memory_bytes as f64 / f64::from(1 << 20)
 }
 
 #[cfg(test)]
