@@ -18,6 +18,11 @@ pub const BUFFER_ALIGN: usize = 4096;
 #[repr(C, align(4096))]
 struct Page([u8; BUFFER_ALIGN]);
 
+/// Memory for so many bytes, rounded up.
+fn pages(bytes: usize) -> Vec<Page> {
+    vec![Page([0; BUFFER_ALIGN]); bytes.div_ceil(BUFFER_ALIGN)]
+}
+
 /// Bytes up to a fixed capacity, in memory aligned for direct I/O.
 pub struct AlignedBuf {
     pages: Vec<Page>,
@@ -28,8 +33,7 @@ pub struct AlignedBuf {
 impl AlignedBuf {
     /// An empty buffer of at least `capacity` bytes, rounded up to whole pages.
     pub fn new(capacity: usize) -> Self {
-        let pages = vec![Page([0; BUFFER_ALIGN]); capacity.div_ceil(BUFFER_ALIGN)];
-        AlignedBuf { pages, len: 0, home: None }
+        AlignedBuf { pages: pages(capacity), len: 0, home: None }
     }
 
     /// How many bytes it holds at most.
@@ -154,8 +158,8 @@ impl From<Vec<u8>> for WriteBuf {
 pub struct BufferPool(Arc<Shelf>);
 
 struct Shelf {
-    pages_each: usize,
-    state: Mutex<Stock>,
+    capacity: usize,
+    stock: Mutex<Stock>,
     returned: Condvar,
 }
 
@@ -169,13 +173,8 @@ impl BufferPool {
     /// A pool of `count` buffers of at least `capacity` bytes; each is made when it is first
     /// wanted.
     pub fn new(count: usize, capacity: usize) -> Self {
-        let stock = Stock { free: Vec::new(), unmade: count };
-        let pages_each = capacity.div_ceil(BUFFER_ALIGN);
-        BufferPool(Arc::new(Shelf {
-            pages_each,
-            state: Mutex::new(stock),
-            returned: Condvar::new(),
-        }))
+        let stock = Mutex::new(Stock { free: Vec::new(), unmade: count });
+        BufferPool(Arc::new(Shelf { capacity, stock, returned: Condvar::new() }))
     }
 
     /// An empty buffer; waits until one is there. A pool of none waits for ever.
@@ -210,22 +209,16 @@ impl BufferPool {
             Some(pages) => pages,
             None => {
                 stock.unmade = stock.unmade.checked_sub(1)?;
-                AlignedBuf::new(self.0.pages_each * BUFFER_ALIGN).pages_out()
+                pages(self.0.capacity)
             }
         };
         Some(AlignedBuf { pages, len: 0, home: Some(Arc::clone(&self.0)) })
     }
 }
 
-impl AlignedBuf {
-    fn pages_out(mut self) -> Vec<Page> {
-        std::mem::take(&mut self.pages)
-    }
-}
-
 impl Shelf {
     fn stock(&self) -> MutexGuard<'_, Stock> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn give(&self, pages: Vec<Page>) {

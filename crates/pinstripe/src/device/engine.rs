@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// How several writes are in flight at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Engine {
-    /// Whatever is better here.
+    /// Whatever is better for the policy (decision 0019).
     #[default]
     Auto,
     /// A thread for each write in flight.

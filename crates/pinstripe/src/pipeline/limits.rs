@@ -3,6 +3,8 @@
 use crate::units::MIB;
 use crate::walk::recommended_threads;
 
+/// Writes in flight on one device, and as many more that wait (decision 0019).
+pub const LANE_DEPTH: usize = 4;
 /// Default for `--memory`.
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 /// A pack is sealed when its logical run has reached this length.

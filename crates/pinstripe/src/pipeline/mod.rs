@@ -7,6 +7,7 @@
 //!           beside it: watch (other writers' packs), merge (index runs)
 //! restore:  plan (caller) -> fetchers -> decoders, which also write
 //! stream:   feed (plans) -> readers, which fetch and decode -> caller, in order
+//! lane:     any thread -> writes of one device: threads, or one that leaves them to the kernel
 //! ```
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
 //! blocks on a stage above it; after the first fatal error each stage drains its input and throws

@@ -12,7 +12,7 @@ use pinstripe::device::{
 };
 use pinstripe::error::Kind;
 use pinstripe::fault::{CutDevice, FaultyDevice, Plan, Power};
-use pinstripe::pipeline::lane::{Lane, LaneSettings};
+use pinstripe::pipeline::lane::{Lane, LaneSettings, Returned};
 
 use crate::faults::{in_own_mounts, mount, unmount};
 use crate::support::{is_root, skipped};
@@ -153,15 +153,25 @@ fn a_full_disk_is_told_as_such() {
             for policy in [Policy::Buffered, Policy::Direct] {
                 let path = folder.path().join(format!("{engine} {policy}"));
                 let device = FileDevice::open(&path, Access::Create, policy).unwrap();
+                let (written, refused) = (AtomicU32::new(0), AtomicU32::new(0));
+                let back = |it: Returned| {
+                    let count = if it.is_written { &written } else { &refused };
+                    count.fetch_add(1, Ordering::Relaxed);
+                };
+                let mut sent = 0;
                 std::thread::scope(|scope| {
                     let settings = LaneSettings { engine, depth: 2, queued: 2 };
-                    let lane = Lane::start(scope, Arc::new(device), settings, drop);
-                    let full = (0..PIECES)
-                        .find_map(|at| lane.write((at * PIECE) as u64, vec![1; PIECE]).err());
+                    let lane = Lane::start(scope, Arc::new(device), settings, back);
+                    let full = (0..PIECES).find_map(|at| {
+                        sent += 1;
+                        lane.write((at * PIECE) as u64, vec![1; PIECE]).err()
+                    });
                     let error = full.unwrap_or_else(|| lane.barrier().unwrap_err());
                     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
                     assert_eq!(error.place(), Some(path.as_path()));
                 });
+                let (written, refused) = (written.into_inner(), refused.into_inner());
+                assert!(written <= 4 && written + refused == sent, "{written} and {refused}");
                 fs::remove_file(path).unwrap();
             }
         }

@@ -8,7 +8,8 @@
 //! Invariants: every buffer that was taken in is given back once, written or not; writes are
 //! begun in the order given and end in any order; a barrier covers all that was taken in before
 //! it; after the first error, which is kept, nothing more is begun, and everything is answered
-//! with that error; a failed sync is such an error and is never tried again.
+//! with that error; a failed sync is such an error and is never tried again. Only an io_uring that
+//! breaks keeps the buffers that are in it.
 
 use std::sync::Arc;
 use std::thread::Scope;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
+use super::limits::LANE_DEPTH;
 use crate::device::{Device, Engine, FileDevice, Ring, SharedDevice, WriteBuf};
 use crate::error::{Error, Kind, Result};
 
@@ -52,6 +54,12 @@ pub struct LaneSettings {
     pub depth: usize,
     /// Writes that may wait in the queue, beside those in flight.
     pub queued: usize,
+}
+
+impl Default for LaneSettings {
+    fn default() -> Self {
+        LaneSettings { engine: Engine::Auto, depth: LANE_DEPTH, queued: LANE_DEPTH }
+    }
 }
 
 /// A buffer that a lane is done with.
@@ -97,7 +105,8 @@ pub struct Barrier<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// Starts the workers. `returned` is called for every buffer, by any thread.
+    /// Starts the workers. `returned` is called for every buffer, by any thread; it must not wait
+    /// for the lane.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         device: impl Into<LaneDevice>,
@@ -110,22 +119,24 @@ impl<'a> Lane<'a> {
         let queue = Queue::new(settings.queued);
         let shared = Arc::new(Shared { queue, returned: Box::new(returned) });
         let depth = settings.depth.max(1);
-        let (device, refusal): (SharedDevice, _) = match (device.into(), settings.engine) {
-            (LaneDevice::File(device), Engine::Threads) => (device, None),
-            (LaneDevice::File(device), Engine::Auto | Engine::Uring) => match Ring::new(depth) {
-                Ok(ring) => {
-                    let worker = Arc::clone(&shared);
-                    scope.spawn(move || worker.work_by_ring(&device, ring, depth));
-                    return Lane { shared, engine: Engine::Uring, refusal: None };
+        let (device, refusal): (SharedDevice, _) = match device.into() {
+            LaneDevice::File(device) if is_for_the_kernel(settings.engine, &device) => {
+                match Ring::new(depth) {
+                    Ok(ring) => {
+                        let worker = Arc::clone(&shared);
+                        scope.spawn(move || worker.work_by_ring(&device, ring, depth));
+                        return Lane { shared, engine: Engine::Uring, refusal: None };
+                    }
+                    Err(error) => (device, Some(error)),
                 }
-                Err(error) => (device, Some(error)),
-            },
-            (LaneDevice::Other(device), Engine::Uring) => {
+            }
+            LaneDevice::File(device) => (device, None),
+            LaneDevice::Other(device) if settings.engine == Engine::Uring => {
                 let error = Error::new(Kind::Unsupported, "only files and disks have this engine");
                 let error = error.at(device.place());
                 (device, Some(error))
             }
-            (LaneDevice::Other(device), Engine::Auto | Engine::Threads) => (device, None),
+            LaneDevice::Other(device) => (device, None),
         };
         for _ in 0..depth {
             let (shared, device) = (Arc::clone(&shared), Arc::clone(&device));
@@ -185,6 +196,16 @@ impl<'a> Lane<'a> {
     /// Its first error, if there was one.
     pub fn error(&self) -> Option<Error> {
         self.shared.queue.error()
+    }
+}
+
+/// Which engine is meant for a file or disk. Writes through the page cache are made by threads:
+/// many file systems make io_uring carry them out one after the other (decision 0019).
+fn is_for_the_kernel(engine: Engine, device: &FileDevice) -> bool {
+    match engine {
+        Engine::Auto => device.policy().is_direct(),
+        Engine::Threads => false,
+        Engine::Uring => true,
     }
 }
 

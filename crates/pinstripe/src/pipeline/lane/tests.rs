@@ -273,6 +273,25 @@ fn both_engines_keep_a_file_s_first_error() {
 }
 
 #[test]
+fn auto_leaves_direct_writes_to_the_kernel() {
+    let test = "auto_leaves_direct_writes_to_the_kernel";
+    if testing::ring(test, 1).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for (policy, _) in Policy::ALL {
+            let path = folder.path().join(policy.to_string());
+            let device = FileDevice::open(path, Access::CreateNew, policy).unwrap();
+            let is_direct = device.policy().is_direct();
+            let lane = Lane::start(scope, Arc::new(device), settings(1), drop);
+            let wanted = if is_direct { Engine::Uring } else { Engine::Threads };
+            assert_eq!(lane.engine(), wanted, "{policy}");
+        }
+    });
+}
+
+#[test]
 fn what_is_no_file_is_written_by_threads_and_it_says_so() {
     std::thread::scope(|scope| {
         for (engine, is_refused) in
