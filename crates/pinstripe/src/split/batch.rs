@@ -69,28 +69,6 @@ impl<'b> BatchWriter<'b> {
         self.advance(raw_bytes);
     }
 
-    /// Room for a block that is stored as it is, to be filled and then kept or dropped.
-    pub fn raw_room(&mut self, raw_bytes: usize) -> &mut [u8] {
-        self.end_zeros();
-        let start = self.out.len() + FRAME_BYTES;
-        self.out.set_len(start + raw_bytes);
-        &mut self.out[start..]
-    }
-
-    /// Keeps what [`raw_room`](Self::raw_room) was filled with, or takes it for zeros.
-    pub fn keep_raw(&mut self, raw_bytes: usize, is_zero: bool) {
-        let start = self.out.len() - raw_bytes - FRAME_BYTES;
-        if is_zero {
-            self.out.set_len(start);
-            self.zeros(raw_bytes as u64);
-            return;
-        }
-        let place = self.position..self.position + raw_bytes as u64;
-        let frame = Frame::over(FrameKind::Data, 0, place, &self.out[start + FRAME_BYTES..]);
-        self.out[start..start + FRAME_BYTES].copy_from_slice(&frame.encode(self.tag));
-        self.advance(raw_bytes as u64);
-    }
-
     fn advance(&mut self, raw_bytes: u64) {
         self.position += raw_bytes;
         self.zeros = self.position..self.position;
