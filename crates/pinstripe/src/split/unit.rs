@@ -200,8 +200,11 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn next(&mut self) -> Result<Option<(Frame, &'a [u8])>> {
-        while let Some(head) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()) {
-            let rest = &self.bytes[self.at + FRAME_BYTES..];
+        // Megabytes may have to be passed over: only what looks like a head is decoded.
+        while let Some(passed) = self.bytes.get(self.at..).and_then(Frame::find) {
+            self.has_skipped |= passed > 0;
+            self.at += passed;
+            let Some((head, rest)) = self.bytes[self.at..].split_first_chunk() else { break };
             match Frame::decode(head, self.tag) {
                 Ok(frame) if frame.stored_bytes as usize <= rest.len() => {
                     let stored = &rest[..frame.stored_bytes as usize];
