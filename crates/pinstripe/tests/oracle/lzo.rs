@@ -1,10 +1,12 @@
 //! Our LZO1X against liblzo2: each decodes what the other encoded, and damaged streams are judged
-//! alike. Needs the system's liblzo2 and `--features lzo-oracle`; without the feature it is empty.
-#![cfg(feature = "lzo-oracle")]
+//! alike.
 
 use std::ffi::{c_int, c_ulong, c_void};
 
+use pinstripe::codec::Codec;
 use pinstripe::codec::lzo::{Dictionary, compress, decompress, max_stored_bytes};
+
+use crate::blocks::each_of_a_split;
 
 #[link(name = "lzo2")]
 unsafe extern "C" {
@@ -150,6 +152,15 @@ fn each_decodes_the_other_up_to_a_mebibyte() {
     let spread = (0..60).map(|n| 1200 + n * n * 290);
     for bytes in edges.into_iter().chain(spread) {
         corpora(bytes as u64, bytes).iter().for_each(|raw| check(raw));
+    }
+}
+
+#[test]
+fn liblzo2_decodes_the_blocks_of_a_split() {
+    for block_bytes in [4 << 10, 64 << 10, 4 << 20] {
+        each_of_a_split(Codec::Lzo, block_bytes, |stored, raw| {
+            assert!(their_bytes(stored, raw.len()).as_deref() == Some(raw), "{block_bytes}");
+        });
     }
 }
 
