@@ -72,7 +72,7 @@ fn a_killed_split_of_any_layout_is_gone_on_with() {
         let source = stand.source(SOURCE_BYTES);
         let codec = if layout.contains("codec") { "" } else { "--codec raw" };
         let line = format!("split src {} {layout} {codec} --memory 64M", names(outputs));
-        let delay = if layout.contains("strip") { "1ms" } else { "300ms" };
+        let delay = if layout.contains("strip") { "1ms" } else { "150ms" };
         let slow = format!("{line} --depth 1 --fault op=write,delay={delay}");
         // A batch of the first output, or of three whole sets; of the log beside, two batches.
         let some = match layout {
@@ -108,7 +108,7 @@ fn only_the_same_split_is_gone_on_with() {
     let stand = Stand::new();
     let source = stand.source(SOURCE_BYTES);
     let line = "split src o0 o1 --codec raw --memory 64M";
-    kill_at(&stand, &format!("{line} --depth 1 --fault op=write,delay=300ms"), 8192 + 5 * MIB);
+    kill_at(&stand, &format!("{line} --depth 1 --fault op=write,delay=150ms"), 8192 + 5 * MIB);
     let before = fs::read(stand.output(0)).unwrap();
     fs::copy(stand.path("src"), stand.path("copy")).unwrap();
     for (other, code) in [
@@ -133,7 +133,7 @@ fn only_the_same_split_is_gone_on_with() {
     // A source that was written since.
     kill_at(
         &stand,
-        &format!("{line} --force --depth 1 --fault op=write,delay=300ms"),
+        &format!("{line} --force --depth 1 --fault op=write,delay=150ms"),
         8192 + 3 * MIB,
     );
     let mut changed = source.clone();
@@ -161,7 +161,7 @@ fn a_killed_split_of_a_pipe_is_gone_on_with_and_another_pipe_is_noticed() {
         (child, feeder)
     };
     let line = "split - o0 o1 --codec raw --memory 64M";
-    let slow = format!("{line} --depth 1 --fault op=write,delay=300ms");
+    let slow = format!("{line} --depth 1 --fault op=write,delay=150ms");
     let (mut child, feeder) = feed(&slow, source.len());
     while !fs::metadata(stand.output(0)).is_ok_and(|it| it.len() > 8192 + 5 * MIB) {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
