@@ -1,7 +1,8 @@
 //! A RAID of levels 0, 1, 4, 5, 6 and 10 in user space: what is pure about it.
 //!
-//! [`geometry`] says where every byte lies. Nothing here sees a byte of data: all is arithmetic on
-//! numbers and ranges, so that every case can be tried without a disk.
+//! [`geometry`] says where every byte lies, [`plan`] what to read, compute and write for a row. Neither
+//! sees a byte of data: all is arithmetic on numbers and ranges, so that every case can be tried without
+//! a disk.
 //!
 //! Words: a *row* is what is planned and written as one: with parity, one chunk on each member at one
 //! member offset; a *shard* is one of its chunks, data in the order of user bytes, then P, then Q; of a
@@ -17,4 +18,5 @@
 //! Never here: devices, threads, locks, the bytes of superblocks (`format/`).
 
 pub mod geometry;
+pub mod plan;
 pub mod set;
