@@ -326,7 +326,7 @@ fn check_members(level: Level, members: usize, layout: Layout) -> Result<()> {
     }
     if let Layout::Copies(Copies { near, far, offset: true }) = layout
         && far > 1
-        && members % usize::from(near) != 0
+        && !members.is_multiple_of(near.into())
     {
         // Near copies that run off the last member would lie on the offset copies of their row.
         return Err(Error::new(Kind::Usage, format!("copies of {layout} would overlap"))

@@ -22,6 +22,7 @@
 
 mod read;
 mod sweep;
+mod view;
 mod write;
 
 use std::ops::Range;
@@ -32,6 +33,7 @@ use super::geometry::RowMap;
 use super::set::{MemberSet, ShardSet};
 use crate::error::{Error, Kind, Result};
 use sweep::{Segment, Sweep};
+use view::{Sources, View};
 
 /// What is known of some bytes of a shard.
 ///
@@ -218,8 +220,8 @@ impl Planner {
         Ok(())
     }
 
-    /// Plans how wanted bytes of a row are had, from parity or another copy where they must. What `plan`
-    /// held before is gone.
+    /// Plans how wanted bytes of a row are had, from parity or another copy where they must: those that the
+    /// members hold, so that dirty bytes count for nothing here. What `plan` held before is gone.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`] where the members that are left cannot give them. Then `plan` means nothing.
@@ -235,81 +237,6 @@ impl Planner {
         read::plan(&View::new(row, absent), &self.sweep.segments, plan)?;
         plan.transfer(row);
         Ok(())
-    }
-}
-
-/// A row as both planners see it.
-struct View {
-    row: u64,
-    mirrors: bool,
-    /// The data shards; of a mirror, all copies.
-    data: ShardSet,
-    parity: ShardSet,
-    /// Shards on absent members.
-    gone: ShardSet,
-}
-
-/// Where the old bytes of the shards of a segment are.
-struct Sources {
-    /// Nowhere needed to be read from: zeros.
-    zeros: ShardSet,
-    /// With the caller.
-    cached: ShardSet,
-    /// To be had from the rest of the row only.
-    lost: ShardSet,
-    /// On their members.
-    readable: ShardSet,
-}
-
-impl View {
-    fn new(row: &RowMap, absent: MemberSet) -> Self {
-        View {
-            row: row.index(),
-            mirrors: row.mirrors(),
-            data: row.data_shards(),
-            parity: row.parity_shards(),
-            gone: row.shards_on(absent),
-        }
-    }
-
-    fn shards(&self) -> ShardSet {
-        self.data.or(self.parity)
-    }
-
-    fn sources(&self, segment: &Segment) -> Sources {
-        let all = self.shards();
-        let zeros = segment.class(Class::Unwritten).and(all);
-        let changing = segment.class(Class::Dirty).or(segment.class(Class::Partial));
-        let cached = segment.class(Class::Cached).minus(changing).minus(zeros);
-        let lost = self.gone.or(segment.class(Class::Erased)).minus(zeros).minus(cached);
-        let readable = all.minus(zeros).minus(cached).minus(lost);
-        Sources { zeros, cached, lost, readable }
-    }
-
-    /// The data shards and the parity from which lost data shards are solved; `None` where it cannot be.
-    fn solution(&self, sources: &Sources) -> Option<ShardSet> {
-        let unknown = self.data.and(sources.lost).len();
-        let free = self.parity.and(sources.zeros).lowest(unknown);
-        let read = self.parity.and(sources.readable).lowest(unknown - free.len());
-        let parity = free.or(read);
-        (parity.len() == unknown).then(|| self.data.minus(sources.lost).or(parity))
-    }
-
-    fn too_many(&self, segment: &Segment) -> Error {
-        let lost = self.sources(segment).lost;
-        let what = format!("row {} has lost more than its parity or copies replace", self.row);
-        Error::new(Kind::TooManyLosses, what)
-            .expected(
-                format!(
-                    "at most {} lost shards",
-                    match self.mirrors {
-                        true => self.data.len() - 1,
-                        false => self.parity.len(),
-                    }
-                ),
-                lost.len(),
-            )
-            .advice("bring back a member that is absent")
     }
 }
 

@@ -1,7 +1,8 @@
 //! The plan of a read: from where it lies if that can be believed, otherwise from the rest of the row.
 
 use super::sweep::Segment;
-use super::{Class, Method, Piece, RowPlan, Sources, View};
+use super::view::{Sources, View};
+use super::{Class, Method, Piece, RowPlan};
 use crate::array::set::ShardSet;
 use crate::error::Result;
 
@@ -43,13 +44,4 @@ fn mirrored(view: &View, wanted: ShardSet, sources: &Sources) -> Option<ShardSet
     let there = wanted.minus(sources.lost);
     let from = if there.is_empty() { view.copy_to_read(sources)? } else { there };
     Some(from.or(wanted))
-}
-
-impl View {
-    /// The one copy to take a mirror's bytes from: the caller's, one that is zeros, the first one that can
-    /// be read.
-    pub(super) fn copy_to_read(&self, sources: &Sources) -> Option<ShardSet> {
-        let choices = [sources.cached, sources.zeros, sources.readable];
-        choices.into_iter().find_map(ShardSet::first).map(ShardSet::one)
-    }
 }

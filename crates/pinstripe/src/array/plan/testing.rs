@@ -36,13 +36,14 @@ fn noise(seed: u64) -> impl FnMut() -> u8 {
 /// The definition of P and Q, byte by byte.
 fn parity_by_definition(row: &RowMap, shards: &mut [Vec<u8>]) {
     for parity in row.parity_shards().iter() {
-        for at in 0..row.len() as usize {
+        let byte = |at: usize| {
             let term = |data: usize| {
                 let power = if parity == row.data() { 0 } else { row.coefficient(data) };
                 gf256::mul(gf256::exp(power), shards[data][at])
             };
-            shards[parity][at] = (0..row.data()).map(term).fold(0, |sum, term| sum ^ term);
-        }
+            (0..row.data()).map(term).fold(0, |sum, term| sum ^ term)
+        };
+        shards[parity] = (0..row.len() as usize).map(byte).collect();
     }
 }
 

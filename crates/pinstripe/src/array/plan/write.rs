@@ -2,7 +2,8 @@
 //! whichever way parity is computed, so the fewest bytes read are the fewest bytes moved.
 
 use super::sweep::Segment;
-use super::{Class, Method, Payload, Piece, RmwLevel, RowPlan, Sources, View};
+use super::view::{Sources, View};
+use super::{Class, Method, Payload, Piece, RmwLevel, RowPlan};
 use crate::array::set::ShardSet;
 use crate::error::Result;
 
