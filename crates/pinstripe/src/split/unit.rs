@@ -117,8 +117,7 @@ fn attempt(
                 unit.is_damaged |= frame.verify(stored).is_err();
                 continue;
             }
-            FrameKind::Data | FrameKind::Beside => true,
-            FrameKind::Zeros | FrameKind::Hole => false,
+            kind => matches!(kind, FrameKind::Data | FrameKind::Beside),
         };
         // Only what is a hole reaches further than a unit.
         if start < next || end > whole.end || (is_block && end - whole.start > room) {
