@@ -207,6 +207,16 @@ fn plan(text: &str) -> Result<Plan, String> {
     text.parse().map_err(one_line)
 }
 
+/// A value that says itself which texts it has.
+///
+/// # Errors
+/// The advice, on one line.
+pub fn parsed<T: std::str::FromStr<Err = pinstripe::error::Error>>(
+    text: &str,
+) -> std::result::Result<T, String> {
+    text.parse().map_err(one_line)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

@@ -15,7 +15,7 @@ use pinstripe::split::Reader;
 use pinstripe::units::format_size;
 
 use super::refuse_option;
-use crate::args::range;
+use crate::args::{parsed, range};
 use crate::event::Event;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
@@ -54,6 +54,10 @@ pub struct Args {
     /// Write over a file that is there
     #[arg(long)]
     force: bool,
+
+    /// How the file is written, as in 'pinstripe split'
+    #[arg(long, value_name = "NAME", default_value = "direct", value_parser = parsed::<Policy>)]
+    policy: Policy,
 }
 
 impl Args {
@@ -98,7 +102,7 @@ impl Args {
             true => (self.output.clone(), Access::Write),
             false => (unfinished(&self.output), Access::Create),
         };
-        let device = FileDevice::open(&path, access, Policy::Buffered)?;
+        let device = FileDevice::open(&path, access, self.policy)?;
         let written = self.write(run, reader, options, &device, is_device, &range);
         let joined = match written {
             Ok(joined) => joined,

@@ -17,7 +17,7 @@ use pinstripe::source::bulk;
 use pinstripe::units::{format_count, format_size};
 
 use super::refuse_option;
-use crate::args::{Size, one_line, size};
+use crate::args::{Size, one_line, parsed, size};
 use crate::event::Event;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
@@ -38,7 +38,7 @@ SOURCE is a file, a block device, '-' for standard input, or
 
 Examples:
   pinstripe split /proc/vmcore /mnt/a /mnt/b /mnt/c /mnt/d
-  pinstripe split disk.img /mnt/a /mnt/b /mnt/c /mnt/d /mnt/e --parity 1 --policy direct
+  pinstripe split disk.img /mnt/a /mnt/b /mnt/c /mnt/d /mnt/e --parity 1
   zfs send pool@now | pinstripe split - /mnt/a/pool /mnt/b/pool --codec zstd:3
   pinstripe split disk.img /mnt/a /mnt/b --resume      # after an interruption
   pinstripe split disk.img a b --codec raw --layout ranges && cat a b | cmp - disk.img
@@ -67,13 +67,13 @@ pub struct Args {
     #[arg(long, value_name = "P", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     parity: u8,
 
-    /// How outputs are written
+    /// How outputs are written [default: direct]
     ///
     /// direct and direct+dsync go past the page cache, uncached through it without staying there,
     /// dsync and sync wait for the disk at each write. What a file system refuses is replaced by
     /// what promises the same, and said. Everything is durable at the end whichever it is.
-    #[arg(long, value_name = "NAME", default_value = "buffered", value_parser = parsed::<Policy>)]
-    policy: Policy,
+    #[arg(long, value_name = "NAME", value_parser = parsed::<Policy>)]
+    policy: Option<Policy>,
 
     /// Who carries out writes: auto, threads or uring
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parsed::<Engine>)]
@@ -118,14 +118,8 @@ enum Layout {
 fn choice(text: &str) -> std::result::Result<Choice, String> {
     match text {
         "auto" => Ok(Choice::Auto),
-        _ => text.parse::<Codec>().map(Choice::Fixed).map_err(one_line),
+        _ => text.parse::<Codec>().map(Choice::Fixed).map_err(|e| one_line(e) + ", auto"),
     }
-}
-
-fn parsed<T: std::str::FromStr<Err = pinstripe::error::Error>>(
-    text: &str,
-) -> std::result::Result<T, String> {
-    text.parse().map_err(one_line)
 }
 
 impl Args {
@@ -147,7 +141,7 @@ impl Args {
             block_bytes: u32::try_from(self.block_size.0).unwrap_or(u32::MAX),
             strip_bytes: u32::try_from(self.strip_size.0).unwrap_or(u32::MAX),
             codec: self.codec,
-            policy: self.policy,
+            policy: self.policy.unwrap_or(Policy::Direct),
             engine: self.engine,
             depth: self.depth as usize,
             workers: run.common.threads.map_or_else(system::cores, |threads| threads as usize),
@@ -163,7 +157,7 @@ impl Args {
         let outcome = split::run(&open, &options, &run.monitor)?;
         drop(ticker);
         for output in &outcome.outputs {
-            if let Some(fallback) = &output.fallback {
+            if let (Some(fallback), Some(_)) = (&output.fallback, self.policy) {
                 run.monitor.note(&format!("{}: {fallback}", output.path.display()));
             }
             run.screen.event(&written(output))?;

@@ -70,14 +70,22 @@ impl AlignedBuf {
         self[start..].copy_from_slice(bytes);
     }
 
+    /// Cuts it to `len` bytes, or adds zeros up to there.
+    ///
+    /// # Panics
+    /// Beyond the capacity.
+    pub fn resize(&mut self, len: usize) {
+        let kept = self.len.min(len);
+        self.set_len(len);
+        self[kept..].fill(0);
+    }
+
     /// Adds zeros up to a multiple of `align`.
     ///
     /// # Panics
     /// Beyond the capacity, or when `align` is zero.
     pub fn pad_to(&mut self, align: usize) {
-        let start = self.len;
-        self.set_len(start.next_multiple_of(align));
-        self[start..].fill(0);
+        self.resize(self.len.next_multiple_of(align));
     }
 }
 

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::abort::Abort;
-use crate::device::Device;
+use super::limits::LANE_DEPTH;
+use crate::device::{AlignedBuf, Device};
 use crate::error::{Error, Kind, Result};
 use crate::monitor::{Counter, Monitor};
 use crate::split::unit::Scratch;
@@ -121,7 +122,7 @@ impl Job<'_> {
             monitor,
         };
         std::thread::scope(|scope| {
-            for _ in 0..self.workers.clamp(1, shared.batches.len().max(1)) {
+            for _ in 0..self.threads(&shared).clamp(1, shared.batches.len().max(1)) {
                 scope.spawn(|| {
                     let _wake = Wake(&shared);
                     let _guard = shared.abort.on_panic();
@@ -142,6 +143,14 @@ impl Job<'_> {
         let is_whole = self.range == (0..self.reader.source_bytes()) && outcome.lost.is_empty();
         outcome.blake3 = if is_whole { found.hash.finish() } else { None };
         Ok(outcome)
+    }
+
+    /// Where each writes for itself, more than workers: some wait for the disk.
+    fn threads(&self, shared: &Shared<'_, '_>) -> usize {
+        match &*shared.target.lock().unwrap_or_else(PoisonError::into_inner) {
+            Target::Device { .. } => self.workers + LANE_DEPTH,
+            Target::None | Target::Stream(_) => self.workers,
+        }
     }
 
     /// Parts of the range that no batch has.
@@ -175,7 +184,7 @@ fn lost_error(lost: &Range<u64>) -> Error {
 
 impl Shared<'_, '_> {
     fn work(&self) -> Result<()> {
-        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+        let (mut scratch, mut raw) = (Scratch::default(), self.job.reader.buffer());
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(located) = self.batches.get(number) else { return Ok(()) };
@@ -191,7 +200,7 @@ impl Shared<'_, '_> {
         number: usize,
         located: &Located,
         scratch: &mut Scratch,
-        raw: &mut Vec<u8>,
+        raw: &mut AlignedBuf,
     ) -> Result<()> {
         let place = located.place;
         let unit = self.job.reader.read(located, scratch, raw)?;
@@ -319,12 +328,16 @@ impl Shared<'_, '_> {
     }
 }
 
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+/// As a disk takes them.
+#[repr(align(4096))]
+struct Zeros([u8; 1 << 20]);
+
+static ZEROS: Zeros = Zeros([0; 1 << 20]);
 
 fn send_zeros(out: &mut dyn FnMut(&[u8]) -> Result<()>, mut bytes: u64) -> Result<()> {
     while bytes > 0 {
-        let now = bytes.min(ZEROS.len() as u64);
-        out(&ZEROS[..now as usize])?;
+        let now = bytes.min(ZEROS.0.len() as u64);
+        out(&ZEROS.0[..now as usize])?;
         bytes -= now;
     }
     Ok(())
@@ -333,8 +346,8 @@ fn send_zeros(out: &mut dyn FnMut(&[u8]) -> Result<()>, mut bytes: u64) -> Resul
 fn write_zeros(device: &dyn Device, range: Range<u64>) -> Result<()> {
     let mut at = range.start;
     while at < range.end {
-        let now = (range.end - at).min(ZEROS.len() as u64);
-        device.write_at(at, &ZEROS[..now as usize])?;
+        let now = (range.end - at).min(ZEROS.0.len() as u64);
+        device.write_at(at, &ZEROS.0[..now as usize])?;
         at += now;
     }
     Ok(())

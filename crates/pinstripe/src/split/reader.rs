@@ -10,7 +10,7 @@ use super::log::{Log, OwnLog, Sets, StripedLog};
 use super::output::Output;
 use super::scan::scan;
 use super::unit::{self, Beside, Scratch, Unit};
-use crate::device::SharedDevice;
+use crate::device::{AlignedBuf, SharedDevice};
 use crate::error::{Error, Kind, Result};
 use crate::format::split::{
     BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, Index, Layout, LogEnd, Manifest, PAGES_BYTES,
@@ -144,6 +144,11 @@ impl Reader {
         }
     }
 
+    /// What a batch is read into.
+    pub fn buffer(&self) -> AlignedBuf {
+        unit::buffer(&self.head)
+    }
+
     /// Reads one batch; see [`unit::read`].
     ///
     /// # Errors
@@ -152,7 +157,7 @@ impl Reader {
         &self,
         located: &Located,
         scratch: &mut Scratch,
-        out: &mut Vec<u8>,
+        out: &mut AlignedBuf,
     ) -> Result<Unit> {
         let place = &located.place;
         let Some(log) = &self.logs[located.log] else {
@@ -179,7 +184,7 @@ impl Reader {
                 .expected(format!("within {}", self.source_bytes()), wanted.end));
         }
         buf.fill(0);
-        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+        let (mut scratch, mut raw) = (Scratch::default(), self.buffer());
         let (mut next, overlaps) =
             (offset, |lost: &Range<u64>| lost.start < wanted.end && wanted.start < lost.end);
         for located in self.batches_in(&wanted) {

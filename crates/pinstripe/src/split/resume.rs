@@ -11,7 +11,7 @@ use super::log::{Log, OwnLog, Sets, StripedLog};
 use super::output::Output;
 use super::scan::{Scan, scan};
 use super::tree_hash::Part;
-use super::unit::{Beside, Scratch, read};
+use super::unit::{Beside, Scratch, buffer, read};
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
 use crate::format::split::{ALIGN_BYTES, Batch, BatchPlace, Head, Layout, PAGES_BYTES};
@@ -131,7 +131,7 @@ fn take(
 ) -> Result<Begun> {
     let last_index = found.indexes.iter().rfind(|index| index.end <= end).map(|it| it.start);
     let mut begun = Begun { log_bytes: end, last_index, ..Begun::default() };
-    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+    let (mut scratch, mut raw) = (Scratch::default(), buffer(head));
     for (place, batch) in &found.batches {
         if place.position + place.log_bytes > end {
             break;
@@ -181,7 +181,7 @@ fn count(
         return Ok(());
     }
     // A hole has no value of its own, and the first unit may be all that there is.
-    let mut raw = Vec::new();
+    let mut raw = buffer(head);
     let found = read(log, head.tag(), place, beside, &mut Scratch::default(), &mut raw)?;
     if !found.lost.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, "a part that was durable cannot be read")

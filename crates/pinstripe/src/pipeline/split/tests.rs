@@ -118,7 +118,7 @@ impl Made {
         assert_eq!(reader.source_bytes(), self.source.len() as u64);
         assert_eq!(reader.manifest(), Some(&self.outcome.manifest));
         assert!(reader.absent().is_empty(), "{:?}", reader.absent());
-        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+        let (mut scratch, mut raw) = (Scratch::default(), reader.buffer());
         for located in reader.batches() {
             let unit = reader.read(located, &mut scratch, &mut raw).unwrap();
             assert!(unit.lost.is_empty(), "{unit:?}");
@@ -126,7 +126,7 @@ impl Made {
             let wanted = &self.source[range][..located.place.raw_bytes as usize];
             match raw.is_empty() {
                 true => assert!(wanted.iter().all(|byte| *byte == 0)),
-                false => assert!(raw == wanted),
+                false => assert!(*raw == *wanted),
             }
         }
         let len = self.source.len() as u64;
@@ -229,7 +229,7 @@ fn a_flipped_bit_costs_a_block() {
     made.outputs[0].read_at(at + 3000, &mut byte).unwrap();
     made.outputs[0].write_at(at + 3000, &[byte[0] ^ 4]).unwrap();
     let reader = Reader::open(made.pairs()).unwrap();
-    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+    let (mut scratch, mut raw) = (Scratch::default(), reader.buffer());
     let first = reader.batches().iter().find(|it| it.place.position == 0).unwrap();
     let start = first.place.offset;
     let unit = reader.read(first, &mut scratch, &mut raw).unwrap();
@@ -265,12 +265,12 @@ fn without_an_end_it_is_read_as_far_as_it_got() {
             assert_eq!(reader.source_bytes(), 40 << 20);
             let there: u64 = reader.batches().iter().map(|it| it.place.raw_bytes).sum();
             assert!((12 << 20..28 << 20).contains(&there), "{layout:?}: {there}");
-            let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+            let (mut scratch, mut raw) = (Scratch::default(), reader.buffer());
             for located in reader.batches() {
                 let unit = reader.read(located, &mut scratch, &mut raw).unwrap();
                 assert!(unit.lost.is_empty(), "{layout:?} {located:?} {unit:?}");
                 let wanted = &made.source[located.place.offset as usize..][..raw.len()];
-                assert!(raw == wanted);
+                assert!(*raw == *wanted);
             }
         }
     }
