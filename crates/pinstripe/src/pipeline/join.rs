@@ -67,6 +67,7 @@ struct Shared<'s, 't> {
     batches: &'s [Located],
     next: AtomicUsize,
     target: Mutex<Target<'t>>,
+    is_verifying: bool,
     /// Which batch is the stream's next.
     turn: Mutex<usize>,
     turned: Condvar,
@@ -114,6 +115,7 @@ impl Job<'_> {
             job: self,
             batches: self.reader.batches_in(&self.range),
             next: AtomicUsize::new(0),
+            is_verifying: matches!(target, Target::None),
             target: Mutex::new(target),
             turn: Mutex::new(0),
             turned: Condvar::new(),
@@ -212,11 +214,14 @@ impl Shared<'_, '_> {
         }
         let whole = place.offset..place.offset + place.raw_bytes;
         let part = unit.lost.is_empty().then(|| self.hash(&whole, raw));
+        // Who joins writes zeros anyway; who verifies wants to know.
+        let has_strays = self.is_verifying && self.job.reader.has_stray_bytes(located, &unit.zeros);
         {
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             found.outcome.lost.extend(lost);
             found.outcome.healed += u64::from(unit.is_healed);
-            if unit.is_damaged && unit.lost.is_empty() && !unit.is_healed {
+            let is_hurt = unit.is_damaged && !unit.is_healed || has_strays;
+            if is_hurt && unit.lost.is_empty() {
                 found.outcome.hurt.push(whole.clone());
             }
             let is_same =

@@ -282,12 +282,12 @@ fn a_stream_that_fails_or_panics_ends_those_who_wait_for_their_turn() {
     let reader = Reader::open(made.pairs()).unwrap();
     let job = join::Job { reader: &reader, range: 0..24 << 20, best_effort: false, workers: 6 };
     for (after, panics) in (0..6).flat_map(|after| [(after, false), (after, true)]) {
-        let mut left = after * 64;
-        let mut full = |_: &[u8]| match left {
-            0 if panics => panic!("on purpose"),
-            0 => Err(Error::new(Kind::NoSpace, "full")),
-            _ => {
-                left -= 1;
+        let mut room = after * UNIT_BYTES as usize;
+        let mut full = |bytes: &[u8]| match room.checked_sub(bytes.len()) {
+            None if panics => panic!("on purpose"),
+            None => Err(Error::new(Kind::NoSpace, "full")),
+            Some(left) => {
+                room = left;
                 Ok(())
             }
         };

@@ -72,7 +72,30 @@ fn what_no_output_has_is_zeros_on_a_disk_that_held_something_else() {
         source: "fake:9M".to_owned(),
     });
     fs::remove_file(made.path(0)).unwrap();
-    made.assert_lost(&[0..8 << 20]);
+    let first_range = 0..8 << 20;
+    made.assert_lost(std::slice::from_ref(&first_range));
+}
+
+#[test]
+fn verify_finds_a_byte_where_a_plain_output_has_zeros() {
+    let made = Made::new(&Shape {
+        layout: Layout::Plain,
+        outputs: 2,
+        parity: 0,
+        block_bytes: 64 << 10,
+        strip_bytes: 4096,
+        codec: "raw",
+        source: "fake:9M,zero=100%".to_owned(),
+    });
+    assert!(!made.verify_finds(&[]));
+    for at in [0, 70_000, (8 << 20) - 1] {
+        change(&made.path(0), |bytes| bytes[at] ^= 1);
+        made.assert_whole();
+        assert!(made.verify_finds(&[]), "{at}");
+        change(&made.path(0), |bytes| bytes[at] ^= 1);
+    }
+    change(&made.path(1), |bytes| bytes.truncate((1 << 20) - 1));
+    assert!(made.verify_finds(&[]));
 }
 
 proptest! {

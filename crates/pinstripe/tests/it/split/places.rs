@@ -60,15 +60,15 @@ impl Made {
         Some((self.log_path(number), PAGES_BYTES as usize + at, cost(&frames, at)?))
     }
 
-    /// A byte of a plain output that is in a block, not in zeros.
+    /// A byte of a plain output, which costs the block that it is in; in zeros it costs nothing.
     pub fn in_plain(&self, number: usize, place: u64) -> Option<(PathBuf, usize, Range<u64>)> {
         let path = self.path(number);
         let (head, frames) = self.log_of(number);
         let at = scale(place, fs::metadata(&path).unwrap().len() as usize)?;
         let blocks = frames.iter().filter(|(_, frame)| frame.kind == FrameKind::Beside);
         let mut ranges = blocks.map(|(_, frame)| frame.offset..frame.offset + frame.raw_bytes);
-        let block = ranges.find(|it| it.contains(&(head.first_byte + at as u64)))?;
-        Some((path, at, block))
+        let block = ranges.find(|it| it.contains(&(head.first_byte + at as u64)));
+        Some((path, at, block.unwrap_or(0..0)))
     }
 }
 
