@@ -22,7 +22,7 @@ const ROOM_BYTES: u64 = 9 * GIB;
 /// The budget that is asked for.
 const MEMORY: &str = "256M";
 /// What may be in memory at most: the budget, and what the program itself takes.
-const PEAK_BYTES: u64 = (256 + 128) << 20;
+const PEAK_BYTES: u64 = (256 + 64) << 20;
 /// Exit code of something that is damaged and whole.
 const REPAIRABLE: i32 = 10;
 
