@@ -89,7 +89,8 @@ impl Carrier<'_> {
 
     fn try_carry(&self, request: &Request, buffer: Option<Buffer>) -> Result<Packet, Failure> {
         let device = self.export.device();
-        let range = request.offset..request.offset + u64::from(request.len);
+        // Those of a flush may be any.
+        let range = request.offset..request.offset.saturating_add(request.len.into());
         match (request.command, buffer) {
             (Command::Read, Some(buffer)) => return self.read(request, buffer),
             (Command::Write, Some(buffer)) => device.write_at(request.offset, buffer.data())?,
