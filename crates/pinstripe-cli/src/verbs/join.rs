@@ -102,7 +102,7 @@ impl Args {
             true => (self.output.clone(), Access::Write),
             false => (unfinished(&self.output), Access::Create),
         };
-        let device = FileDevice::open(&path, access, self.policy)?;
+        let device = Arc::new(FileDevice::open(&path, access, self.policy)?);
         let written = self.write(run, reader, options, &device, is_device, &range);
         let joined = match written {
             Ok(joined) => joined,
@@ -133,7 +133,7 @@ impl Args {
         run: &Run,
         reader: &Reader,
         options: &join::Options,
-        device: &FileDevice,
+        device: &Arc<FileDevice>,
         is_device: bool,
         range: &Range<u64>,
     ) -> Result<Joined> {
@@ -142,7 +142,7 @@ impl Args {
             device.set_len(range.end - range.start)?;
         }
         let ticker = run.ticker(GAUGE);
-        let target = Target::Device { device, is_blank: !is_device };
+        let target = Target::Device { device: Arc::clone(device), is_blank: !is_device };
         let joined = join::run(reader, options, target, &run.monitor)?;
         device.sync()?;
         drop(ticker);

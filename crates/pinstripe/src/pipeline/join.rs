@@ -2,18 +2,18 @@
 //! the source's.
 //!
 //! ```text
-//! workers: next batch --> read, check, heal, make raw --> hash --> device, or the stream in turn
+//! workers: next batch --> read, check, heal, make raw --> hash --> lane of the device, or the stream in turn
 //! ```
 //! Invariants: what is written is what was split, or a named loss; zeros are not written where the
-//! target reads as zeros anyway; each worker holds one unit.
+//! target reads as zeros anyway; buffers are a fixed number and go round.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::abort::Abort;
-use super::limits::LANE_DEPTH;
-use crate::device::{AlignedBuf, Device};
+use super::lane::{Lane, LaneSettings};
+use crate::device::{AlignedBuf, BufferPool, Device, FileDevice};
 use crate::error::{Error, Kind, Result};
 use crate::monitor::{Counter, Monitor};
 use crate::split::unit::Scratch;
@@ -26,7 +26,7 @@ pub enum Target<'t> {
     /// Its bytes at their places, less the range's beginning.
     Device {
         /// What takes them.
-        device: &'t dyn Device,
+        device: Arc<FileDevice>,
         /// It reads as zeros where nothing is written.
         is_blank: bool,
     },
@@ -123,18 +123,7 @@ impl Job<'_> {
             found: Mutex::default(),
             monitor,
         };
-        std::thread::scope(|scope| {
-            for _ in 0..self.threads(&shared).clamp(1, shared.batches.len().max(1)) {
-                scope.spawn(|| {
-                    let _wake = Wake(&shared);
-                    let _guard = shared.abort.on_panic();
-                    if let Err(error) = shared.work() {
-                        shared.abort.raise(error);
-                    }
-                });
-            }
-        });
-        shared.abort.check()?;
+        shared.carry_out(self.workers)?;
         shared.fill(&absent)?;
         let found = shared.found.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut outcome = found.outcome;
@@ -145,14 +134,6 @@ impl Job<'_> {
         let is_whole = self.range == (0..self.reader.source_bytes()) && outcome.lost.is_empty();
         outcome.blake3 = if is_whole { found.hash.finish() } else { None };
         Ok(outcome)
-    }
-
-    /// Where each writes for itself, more than workers: some wait for the disk.
-    fn threads(&self, shared: &Shared<'_, '_>) -> usize {
-        match &*shared.target.lock().unwrap_or_else(PoisonError::into_inner) {
-            Target::Device { .. } => self.workers + LANE_DEPTH,
-            Target::None | Target::Stream(_) => self.workers,
-        }
     }
 
     /// Parts of the range that no batch has.
@@ -185,15 +166,41 @@ fn lost_error(lost: &Range<u64>) -> Error {
 }
 
 impl Shared<'_, '_> {
-    fn work(&self) -> Result<()> {
-        let (mut scratch, mut raw) = (Scratch::default(), self.job.reader.buffer());
+    fn carry_out(&self, workers: usize) -> Result<()> {
+        let workers = workers.clamp(1, self.batches.len().max(1));
+        std::thread::scope(|scope| {
+            // Several writers of one file would wait for each other, and for a processor in between.
+            let device = self.device().map(|(device, _)| device);
+            let settings = LaneSettings::default();
+            let lane = device.map(|device| Lane::start(scope, device, settings, |_| ()));
+            let waiting = if lane.is_some() { settings.depth + settings.queued } else { 0 };
+            let unit_bytes = self.job.reader.head().unit_bytes() as usize;
+            let buffers = BufferPool::new(workers + waiting, unit_bytes);
+            std::thread::scope(|scope| {
+                for _ in 0..workers {
+                    scope.spawn(|| {
+                        let _wake = Wake(self);
+                        let _guard = self.abort.on_panic();
+                        if let Err(error) = self.work(&buffers, lane.as_ref()) {
+                            self.abort.raise(error);
+                        }
+                    });
+                }
+            });
+            self.abort.check()?;
+            lane.map_or(Ok(()), |lane| lane.barrier())
+        })
+    }
+
+    fn work(&self, buffers: &BufferPool, lane: Option<&Lane<'_>>) -> Result<()> {
+        let mut scratch = Scratch::default();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(located) = self.batches.get(number) else { return Ok(()) };
             if self.abort.is_raised() {
                 return Ok(());
             }
-            self.batch(number, located, &mut scratch, &mut raw)?;
+            self.batch(number, located, &mut scratch, buffers.take(), lane)?;
         }
     }
 
@@ -202,10 +209,11 @@ impl Shared<'_, '_> {
         number: usize,
         located: &Located,
         scratch: &mut Scratch,
-        raw: &mut AlignedBuf,
+        mut raw: AlignedBuf,
+        lane: Option<&Lane<'_>>,
     ) -> Result<()> {
         let place = located.place;
-        let unit = self.job.reader.read(located, scratch, raw)?;
+        let unit = self.job.reader.read(located, scratch, &mut raw)?;
         let wanted = &self.job.range;
         let within = |it: &Range<u64>| it.start.max(wanted.start)..it.end.min(wanted.end);
         let lost: Vec<_> = unit.lost.iter().map(within).filter(|it| it.start < it.end).collect();
@@ -213,7 +221,7 @@ impl Shared<'_, '_> {
             return Err(lost_error(first));
         }
         let whole = place.offset..place.offset + place.raw_bytes;
-        let part = unit.lost.is_empty().then(|| self.hash(&whole, raw));
+        let part = unit.lost.is_empty().then(|| self.hash(&whole, &raw));
         // Who joins writes zeros anyway; who verifies wants to know.
         let has_strays = self.is_verifying && self.job.reader.has_stray_bytes(located, &unit.zeros);
         {
@@ -230,8 +238,19 @@ impl Shared<'_, '_> {
                 found.outcome.changed.push(whole.clone());
             }
         }
-        self.write(number, &within(&whole), place.offset, &unit.zeros, raw)?;
         let here = within(&whole);
+        match (self.device(), lane) {
+            (Some((device, is_blank)), Some(lane)) => {
+                let is_one = !raw.is_empty() && here == whole;
+                match is_one && (unit.zeros.is_empty() || !is_blank) {
+                    true => lane.write(here.start - wanted.start, raw)?,
+                    false => {
+                        self.parts(&device, is_blank, &here, place.offset, &unit.zeros, &raw)?
+                    }
+                }
+            }
+            _ => self.stream(number, &here, place.offset, &raw)?,
+        }
         self.monitor.add(Counter::RestoredBytes, here.end.saturating_sub(here.start));
         Ok(())
     }
@@ -256,9 +275,19 @@ impl Shared<'_, '_> {
         part.filter(|_| whole.end - whole.start <= unit)
     }
 
-    fn write(
+    /// Where bytes go at their places, and whether it reads as zeros where nothing is written.
+    fn device(&self) -> Option<(Arc<FileDevice>, bool)> {
+        match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
+            Target::Device { device, is_blank } => Some((Arc::clone(device), *is_blank)),
+            Target::None | Target::Stream(_) => None,
+        }
+    }
+
+    /// Writes what of a batch is wanted; zeros only where they are not there anyway.
+    fn parts(
         &self,
-        number: usize,
+        device: &FileDevice,
+        is_blank: bool,
         here: &Range<u64>,
         start: u64,
         zeros: &[Range<u64>],
@@ -266,12 +295,6 @@ impl Shared<'_, '_> {
     ) -> Result<()> {
         let slice =
             |range: Range<u64>| &raw[(range.start - start) as usize..(range.end - start) as usize];
-        let device = match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
-            Target::None => return Ok(()),
-            Target::Device { device, is_blank } => Some((*device, *is_blank)),
-            Target::Stream(_) => None,
-        };
-        let Some((device, is_blank)) = device else { return self.stream(number, here, start, raw) };
         let base = self.job.range.start;
         if !is_blank {
             return match raw.is_empty() {
@@ -291,8 +314,12 @@ impl Shared<'_, '_> {
         Ok(())
     }
 
-    /// Waits for a batch's turn at the stream, and writes what of the source is up to its end.
+    /// Waits for a batch's turn at the stream, if there is one, and writes what of the source is up to its
+    /// end.
     fn stream(&self, number: usize, here: &Range<u64>, start: u64, raw: &[u8]) -> Result<()> {
+        if self.is_verifying {
+            return Ok(());
+        }
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         while *turn != number {
             if self.abort.is_raised() {
@@ -327,7 +354,7 @@ impl Shared<'_, '_> {
             }
             Target::Device { device, is_blank: false } => absent
                 .iter()
-                .try_for_each(|it| write_zeros(*device, it.start - start..it.end - start)),
+                .try_for_each(|it| write_zeros(&**device, it.start - start..it.end - start)),
             _ => Ok(()),
         }
     }
