@@ -4,6 +4,7 @@
 //! flag that this version does not know is refused, never skipped. Decoding never panics and
 //! never allocates by a length that it has not checked against the bytes at hand.
 
+pub mod array;
 pub mod checksum;
 pub mod entry;
 pub mod envelope;
