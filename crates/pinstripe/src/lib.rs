@@ -26,6 +26,7 @@ pub mod process;
 pub mod sink;
 pub mod source;
 
+pub mod array;
 pub mod chunk;
 pub mod codec;
 pub mod dedup;

@@ -26,7 +26,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["pipeline", "export"],
     &["catalog"],
     &["split", "store"],
-    &["chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
+    &["array", "chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
     &["member", "device", "fault", "process", "source", "sink"],
     &["format"],
     &["units", "error", "monitor", "id", "beneath", "clock"],

@@ -233,6 +233,57 @@ unsafe impl<const OUTS: usize> Kernel for Combine<'_, OUTS> {
     }
 }
 
+/// `outs[n] ^=` sum of `factors[n] * source`.
+pub(super) struct AddInto<'a, const OUTS: usize> {
+    pub terms: &'a [Term<'a>],
+    pub outs: [&'a mut [u8]; OUTS],
+}
+
+// SAFETY: `bound` is the shortest slice; `step` touches N vectors at `at` of each and no more.
+unsafe impl<const OUTS: usize> Kernel for AddInto<'_, OUTS> {
+    fn bound(&self) -> usize {
+        let sources = self.terms.iter().map(|term| term.source.len());
+        sources.chain(self.outs.iter().map(|out| out.len())).min().unwrap_or(0)
+    }
+
+    fn slices(&self) -> usize {
+        self.terms.len() + OUTS
+    }
+
+    /// The outputs have just been read into the caches: storing past them gains nothing.
+    fn phase(&self) -> Option<usize> {
+        None
+    }
+
+    fn plain(&mut self, span: Range<usize>) {
+        scalar::add_into(self.terms, &mut self.outs, span);
+    }
+
+    #[inline(always)]
+    unsafe fn step<V: Lanes, const N: usize, const STREAM: bool>(&mut self, at: usize) {
+        let Some(first) = self.outs.first() else { return };
+        // SAFETY: the caller keeps N vectors at `at` within every slice.
+        unsafe {
+            let mut sums = [load::<V, N>(first.as_ptr().add(at)); OUTS];
+            for (sum, out) in sums.iter_mut().zip(&self.outs).skip(1) {
+                *sum = load::<V, N>(out.as_ptr().add(at));
+            }
+            for term in self.terms {
+                let data = load::<V, N>(term.source.as_ptr().add(at));
+                for (o, sum) in sums.iter_mut().enumerate() {
+                    let factor = V::factor(term.factors[o]);
+                    for n in 0..N {
+                        sum[n] = sum[n].xor(data[n].times(factor));
+                    }
+                }
+            }
+            for (sum, out) in sums.into_iter().zip(&mut self.outs) {
+                put::<V, N, STREAM>(sum, out.as_mut_ptr().add(at));
+            }
+        }
+    }
+}
+
 /// `target ^= source`.
 pub(super) struct XorInto<'a> {
     pub target: &'a mut [u8],

@@ -28,7 +28,7 @@ pub use code::max_data;
 pub use level::{Level, best, levels};
 
 use code::{Factors, Recovery, coefficient};
-use kernel::{Combine, Pq, Term, Xor, XorInto};
+use kernel::{AddInto, Combine, Pq, Term, Xor, XorInto};
 use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
@@ -141,6 +141,67 @@ pub fn rebuild_at(
         }
     }
     Ok(())
+}
+
+/// Adds data shards to parity shards that are there: P += D_i, Q += 2^i * D_i, and so on.
+///
+/// `sources` are `(i, bytes)`, `parity` are `(row, bytes)` with row 0 for P and 1 for Q; rows that are not
+/// listed are not looked at. Since adding is taking away, parity follows a change of some shards when
+/// what they were is added, and then what they are: in one call or, where the parity of what did not change
+/// is of use, in two. All slices are equally long.
+///
+/// # Panics
+/// If slices differ in length, a row is not below [`MAX_PARITY`], or a data shard's number is beyond
+/// [`max_data`].
+pub fn update(sources: &[(usize, &[u8])], parity: &mut [(usize, &mut [u8])]) {
+    update_at(best(), sources, parity);
+}
+
+/// As [`update`], on a chosen level; see [`encode_at`].
+///
+/// # Panics
+/// As [`update`].
+pub fn update_at(level: Level, sources: &[(usize, &[u8])], parity: &mut [(usize, &mut [u8])]) {
+    let Some((_, first)) = parity.first() else { return };
+    let len = first.len();
+    let equal = parity.iter().all(|(_, shard)| shard.len() == len);
+    assert!(equal && sources.iter().all(|(_, shard)| shard.len() == len), "all are equally long");
+    let rows = parity.iter().map(|(row, _)| row + 1).max().unwrap_or(0);
+    assert!(rows <= MAX_PARITY && parity.len() <= MAX_PARITY, "at most {MAX_PARITY} parity shards");
+    assert!(sources.iter().all(|(data, _)| *data < max_data(rows)), "too many data shards");
+    if let [(0, p)] = parity {
+        for (_, source) in sources {
+            level.run(&mut XorInto { target: p, source }, 0..len);
+        }
+        return;
+    }
+    // On the stack: this is done for every few KiB that are written.
+    for sources in sources.chunks(UPDATE_TERMS) {
+        let mut terms = [Term { source: &[], factors: [0; _] }; UPDATE_TERMS];
+        for (term, (data, source)) in terms.iter_mut().zip(sources) {
+            term.source = source;
+            for (factor, (row, _)) in term.factors.iter_mut().zip(parity.iter()) {
+                *factor = coefficient(*row, *data);
+            }
+        }
+        add_alike(level, &terms[..sources.len()], parity);
+    }
+}
+
+/// How many shards [`update`] adds at once.
+const UPDATE_TERMS: usize = 8;
+
+fn add_alike(level: Level, terms: &[Term], parity: &mut [(usize, &mut [u8])]) {
+    let len = parity.first().map_or(0, |(_, shard)| shard.len());
+    match parity {
+        [(_, a)] => level.run(&mut AddInto { terms, outs: [a] }, 0..len),
+        [(_, a), (_, b)] => level.run(&mut AddInto { terms, outs: [a, b] }, 0..len),
+        [(_, a), (_, b), (_, c)] => level.run(&mut AddInto { terms, outs: [a, b, c] }, 0..len),
+        [(_, a), (_, b), (_, c), (_, d)] => {
+            level.run(&mut AddInto { terms, outs: [a, b, c, d] }, 0..len);
+        }
+        _ => unreachable!("callers pass 1..=MAX_PARITY outputs"),
+    }
 }
 
 /// Adds (XORs) `source` to the beginning of `target`.

@@ -58,6 +58,23 @@ pub(super) fn combine(terms: &[Term], outs: &mut [&mut [u8]], span: Range<usize>
     }
 }
 
+/// `outs[n][span] ^=` sum of `term.factors[n] * term.source[span]`.
+pub(super) fn add_into(terms: &[Term], outs: &mut [&mut [u8]], span: Range<usize>) {
+    for tile in tiles(span) {
+        for (n, out) in outs.iter_mut().enumerate() {
+            let mut sum = [0; _];
+            for bit in (0..8).rev() {
+                double(&mut sum);
+                for term in terms.iter().filter(|term| term.factors[n] >> bit & 1 == 1) {
+                    add(&mut sum, &term.source[tile.clone()]);
+                }
+            }
+            add(&mut sum, &out[tile.clone()]);
+            put(&sum, &mut out[tile.clone()]);
+        }
+    }
+}
+
 /// `target[span] ^= source[span]`.
 pub(super) fn xor_into(target: &mut [u8], source: &[u8], span: Range<usize>) {
     for (to, from) in target[span.clone()].iter_mut().zip(&source[span]) {

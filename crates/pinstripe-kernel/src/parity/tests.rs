@@ -201,6 +201,12 @@ fn edges_of_encoding() {
 }
 
 #[test]
+#[should_panic(expected = "all are equally long")]
+fn an_update_is_as_long_as_its_parity() {
+    update(&[(0, b"abc")], &mut [(1, &mut [0; 2])]);
+}
+
+#[test]
 #[should_panic(expected = "no data shard is longer than its parity")]
 fn a_data_shard_may_not_be_longer_than_its_parity() {
     encode(&[b"abc"], &mut [&mut [0; 2]]);
@@ -284,6 +290,41 @@ proptest! {
         lost.sort_unstable();
         lost.dedup();
         levels().into_iter().for_each(|level| check_rebuild(level, &row, data.len(), &lost));
+    }
+
+    /// Shards change, their old and new bytes are added, and the parity is that of the new row: for
+    /// every choice of parity rows, in one call and in two.
+    #[test]
+    fn parity_follows_what_changes(
+        count in 1usize..=20, len in 0usize..1500, parity_count in 1..=MAX_PARITY, rows in 1u8..16,
+        changed in prop::collection::vec(any::<prop::sample::Index>(), 0..12), seed: u32, twice: bool,
+    ) {
+        let shard = |n: usize| noise(len, u64::from(seed) << 8 | n as u64);
+        let old: Vec<_> = (0..count).map(shard).collect();
+        let mut changed: Vec<_> = changed.iter().map(|index| index.index(count)).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        let mut new = old.clone();
+        changed.iter().for_each(|&n| new[n] = shard(n + 100));
+        let (before, after) = (whole_row(&old, parity_count), whole_row(&new, parity_count));
+        let listed = |row: &usize| rows >> row & 1 == 1;
+        let olds: Vec<_> = changed.iter().map(|&n| (n, old[n].as_slice())).collect();
+        let news: Vec<_> = changed.iter().map(|&n| (n, new[n].as_slice())).collect();
+        for level in levels() {
+            let mut outs: Vec<_> = before[count..].to_vec();
+            let mut parity: Vec<_> =
+                outs.iter_mut().map(Vec::as_mut_slice).enumerate().filter(|(n, _)| listed(n)).collect();
+            if twice {
+                update_at(level, &olds, &mut parity);
+                update_at(level, &news, &mut parity);
+            } else {
+                update_at(level, &[olds.clone(), news.clone()].concat(), &mut parity);
+            }
+            for (row, out) in outs.iter().enumerate() {
+                let expected = if listed(&row) { &after } else { &before };
+                prop_assert!(*out == expected[count + row], "row {row}, {level}");
+            }
+        }
     }
 
     #[test]

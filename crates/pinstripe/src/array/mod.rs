@@ -1,0 +1,22 @@
+//! A RAID of levels 0, 1, 4, 5, 6 and 10 in user space: what is pure about it.
+//!
+//! [`geometry`] says where every byte lies, [`plan`] what to read, compute and write for a row. Neither
+//! sees a byte of data: all is arithmetic on numbers and ranges, so that every case can be tried without
+//! a disk.
+//!
+//! Words: a *row* is what is planned and written as one: with parity, one chunk on each member at one
+//! member offset; a *shard* is one of its chunks, data in the order of user bytes, then P, then Q; of a
+//! mirror, the copies of one chunk. A *column* is a byte range within the chunks of a row. *Absent* is a
+//! member that failed or is missing; *erased* are bytes of a present one that cannot be believed.
+//!
+//! Invariants:
+//! - ranges are half-open, offsets are bytes;
+//! - the same input gives the same plan: no clock, no randomness, no state but buffers that are used
+//!   again;
+//! - nothing absent is ever read or written.
+//!
+//! Never here: devices, threads, locks, the bytes of superblocks (`format/`).
+
+pub mod geometry;
+pub mod plan;
+pub mod set;
