@@ -17,6 +17,9 @@
 //!
 //! Never here: devices, threads, locks, the bytes of superblocks (`format/`).
 
+pub mod cache;
 pub mod geometry;
 pub mod plan;
+pub mod runs;
 pub mod set;
+pub mod sums;
