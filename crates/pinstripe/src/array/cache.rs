@@ -14,10 +14,12 @@
 //! Never here: clocks (the time is an argument), members, plans.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::geometry::Span;
+use super::plan::{Class, Mark};
 use super::runs::Runs;
 
 /// What was written to one row.
@@ -42,6 +44,17 @@ impl Dirty {
     /// Bytes of it.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What the planner is to know of it: blocks that are new, and blocks of which some bytes are.
+    pub fn marks(&self, block_bytes: u32) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        for (shard, runs) in self.shards.iter().enumerate() {
+            runs.each(|start, bytes| {
+                mark(shard, start..start + bytes.len() as u32, block_bytes, &mut marks);
+            });
+        }
+        marks
     }
 
     fn write(&mut self, data: usize, start: u32, bytes: &[u8]) {
@@ -153,6 +166,25 @@ impl Cache {
         }
         self.bytes += all.bytes;
         self.gathering.insert(row, all);
+    }
+}
+
+/// Marks the blocks of a run: whole ones, and those that it begins or ends in. A block that the run
+/// before ended in is marked already.
+fn mark(shard: usize, run: Range<u32>, block: u32, marks: &mut Vec<Mark>) {
+    let whole = run.start.next_multiple_of(block)..run.end / block * block;
+    let mut add = |class: Class, column: Range<u32>| {
+        let is_known = |last: &Mark| last.shard == shard && last.column.end > column.start;
+        if !column.is_empty() && !marks.last().is_some_and(is_known) {
+            marks.push(Mark { shard, class, column });
+        }
+    };
+    if run.start < whole.start {
+        add(Class::Partial, whole.start - block..whole.start);
+    }
+    add(Class::Dirty, whole.clone());
+    if run.end > whole.end && whole.end >= whole.start {
+        add(Class::Partial, whole.end..whole.end + block);
     }
 }
 

@@ -18,6 +18,7 @@
 //! Never here: devices, threads, locks, the bytes of superblocks (`format/`).
 
 pub mod cache;
+pub mod compute;
 pub mod geometry;
 pub mod plan;
 pub mod runs;

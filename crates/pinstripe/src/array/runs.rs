@@ -90,6 +90,14 @@ impl Runs {
         there
     }
 
+    /// The bytes of a column, if one run has them all.
+    pub fn slice(&self, column: &Range<u32>) -> Option<&[u8]> {
+        let run = self.0.get(self.0.partition_point(|run| run.end() <= column.start))?;
+        let is_there = run.start <= column.start && column.end <= run.end();
+        let from = column.start.checked_sub(run.start)? as usize;
+        is_there.then(|| &run.bytes[from..from + column.len()])
+    }
+
     /// What of it lies in a column.
     pub fn within(&self, column: &Range<u32>) -> Runs {
         let mut within = Runs::default();
@@ -128,12 +136,15 @@ mod tests {
                 });
                 assert_eq!(found, model);
             }
-            for column in [0..64, 5..9, 13..50] {
+            for column in [0..64, 5..9, 7..8, 13..50] {
                 let mut buf = vec![0; column.len()];
                 let there = runs.read(column.start, &mut buf);
                 let part = &model[column.start as usize..column.end as usize];
                 assert_eq!(there, part.iter().flatten().count() as u64);
                 assert!(buf.iter().zip(part).all(|(is, wanted)| *is == wanted.unwrap_or(0)));
+                let whole = part.iter().all(Option::is_some);
+                assert_eq!(runs.slice(&column).is_some(), whole);
+                assert!(runs.slice(&column).is_none_or(|slice| slice == buf));
                 let within = runs.within(&column);
                 let mut again = vec![0; column.len()];
                 assert_eq!((within.read(column.start, &mut again), again), (there, buf));
