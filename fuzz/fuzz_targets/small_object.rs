@@ -1,5 +1,5 @@
-//! Label, keys, snapshot, session, steps of deletion, marks and scrub state: any bytes, and any
-//! body in a sound frame. What is read is written again as it was.
+//! Label, keys, snapshot, session, steps of deletion, marks, scrub state and removed key slots: any
+//! bytes, and any body in a sound frame. What is read is written again as it was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,6 +8,7 @@ use pinstripe::format::forgotten::Mark;
 use pinstripe::format::gc::GcObject;
 use pinstripe::format::keys::Keys;
 use pinstripe::format::label::Label;
+use pinstripe::format::removed_slot::RemovedSlot;
 use pinstripe::format::scrub::ScrubState;
 use pinstripe::format::session::Session;
 use pinstripe::format::snapshot::Snapshot;
@@ -22,6 +23,7 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
         Object::Gc,
         Object::Forgotten,
         Object::Scrub,
+        Object::RemovedSlot,
     ];
     let object = objects[usize::from(kind) % objects.len()];
     let bytes = if framed { envelope::close(object, bytes) } else { bytes.to_vec() };
@@ -33,6 +35,7 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
         Object::Gc => GcObject::decode(&bytes).map(|object| object.encode()),
         Object::Forgotten => Mark::decode(&bytes).map(|mark| mark.encode()),
         Object::Scrub => ScrubState::decode(&bytes).map(|state| state.encode()),
+        Object::RemovedSlot => RemovedSlot::decode(&bytes).map(|removed| removed.encode()),
         _ => return,
     };
     assert!(again.is_err() || again.is_ok_and(|again| again == bytes));

@@ -21,6 +21,8 @@ usage:
   cargo xtask fuzz [SECONDS]       every fuzz target for SECONDS each (default 30)
   cargo xtask soak [--seeds N] [--from S]
                                    the stress test with N seeds from S on (default 1000 from 0)
+  cargo xtask soak split           16 GiB split with parity, and verified without an output
+  cargo xtask soak                 both
   cargo xtask bench CASE [ARG]...  codec, walk, backup, parity, seal or all; ARGs go to the case;
                                    results land in target/bench/ as JSON and Markdown
 ";

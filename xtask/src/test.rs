@@ -28,13 +28,34 @@ use crate::workspace::{Result, Workspace, cargo, succeeds, works};
 /// Where tests report that they could not run.
 const SKIP_LOG: &str = "PINSTRIPE_SKIP_LOG";
 
-/// The feature that tests our LZO against liblzo2, and the crate that has it.
-const LZO_ORACLE: (&str, &str) = ("pinstripe", "lzo-oracle");
-/// The package that this feature links.
-const LZO_PACKAGE: &str = "liblzo2-dev";
-/// Debian packages whose programs tests use, liblzo2 among them.
-const PACKAGES: &[&str] =
-    &[LZO_PACKAGE, "attr", "acl", "btrfs-progs", "e2fsprogs", "rsync", "xfsprogs"];
+/// Tests against the C library of a codec.
+struct Oracle {
+    /// The library that they link.
+    library: &'static str,
+    /// The Debian package that has it.
+    package: &'static str,
+    /// The feature of `ORACLE_CRATE` that they are behind.
+    feature: &'static str,
+}
+
+/// Which codecs are tested so.
+const ORACLES: [Oracle; 2] = [
+    Oracle { library: "lzo2", package: "liblzo2-dev", feature: "lzo-oracle" },
+    Oracle { library: "snappy", package: "libsnappy-dev", feature: "snappy-oracle" },
+];
+/// The crate that has these tests.
+const ORACLE_CRATE: &str = "pinstripe";
+/// Debian packages whose programs and libraries tests use.
+const PACKAGES: &[&str] = &[
+    ORACLES[0].package,
+    ORACLES[1].package,
+    "attr",
+    "acl",
+    "btrfs-progs",
+    "e2fsprogs",
+    "rsync",
+    "xfsprogs",
+];
 
 /// What became of the checks and tests so far.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -98,9 +119,9 @@ pub fn run() -> Result<bool> {
     refused.iter().for_each(|crate_| println!("error: {crate_}"));
     tally.check("licences", Ok(refused.is_empty()));
     step("packages");
-    let has_lzo = install_packages(&mut tally);
+    let oracles = install_packages(&mut tally);
     step("tests");
-    run_tests(&workspace, has_lzo, &mut tally);
+    run_tests(&workspace, &oracles, &mut tally);
     tally.print();
     Ok(tally.failed.is_empty())
 }
@@ -136,8 +157,8 @@ fn formatting_and_lints(tally: &mut Tally) {
     }
 }
 
-/// Installs what tests use, where that is possible, and says whether liblzo2 is there.
-fn install_packages(tally: &mut Tally) -> bool {
+/// Installs what tests use, where that is possible, and says which libraries are there.
+fn install_packages(tally: &mut Tally) -> Vec<&'static Oracle> {
     let installed = |package: &str| {
         let mut query = Command::new("dpkg-query");
         let output = query.args(["--show", "--showformat=${db:Status-Status}", package]).output();
@@ -167,33 +188,35 @@ fn install_packages(tally: &mut Tally) -> bool {
         (false, false) => "not root, so it was not installed",
     };
     for package in missing() {
-        // Only the library decides here what is run; the programs are judged by the tests that
+        // Only the libraries decide here what is run; the programs are judged by the tests that
         // use them, which may find them from elsewhere.
         println!("package {package} is missing: {why}");
     }
-    let has_lzo = links_lzo();
-    if !has_lzo {
-        tally.skipped.push(format!("tests against liblzo2: no {LZO_PACKAGE} ({why})"));
+    let (there, absent): (Vec<_>, Vec<_>) = ORACLES.iter().partition(|it| links(it.library));
+    for Oracle { library, package, .. } in absent {
+        tally.skipped.push(format!("tests against lib{library}: no {package} ({why})"));
     }
-    has_lzo
+    there
 }
 
-/// Whether the C compiler links liblzo2, from whichever package it came.
-fn links_lzo() -> bool {
+/// Whether the C compiler links a library, from whichever package it came.
+fn links(library: &str) -> bool {
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    works(Command::new(compiler).args(["-shared", "-o", "/dev/null", "-llzo2"]))
+    let library = format!("-l{library}");
+    works(Command::new(compiler).args(["-shared", "-o", "/dev/null", &library]))
 }
 
-fn run_tests(workspace: &Workspace, has_lzo: bool, tally: &mut Tally) {
-    let (package, feature) = LZO_ORACLE;
-    let has_feature = workspace.member(package).is_some_and(|(_, p)| p.features.contains(feature));
+fn run_tests(workspace: &Workspace, oracles: &[&Oracle], tally: &mut Tally) {
+    let crate_ = workspace.member(ORACLE_CRATE);
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]);
-    if has_lzo && has_feature {
-        command.arg("--features").arg(format!("{package}/{feature}"));
-    }
-    if !has_feature {
-        tally.skipped.push(format!("tests against liblzo2: {package} has no feature {feature}"));
+    for Oracle { library, feature, .. } in oracles {
+        if crate_.is_some_and(|(_, crate_)| crate_.features.contains(*feature)) {
+            command.arg("--features").arg(format!("{ORACLE_CRATE}/{feature}"));
+        } else {
+            let why = format!("{ORACLE_CRATE} has no feature {feature}");
+            tally.skipped.push(format!("tests against lib{library}: {why}"));
+        }
     }
     if let Err(error) = stream_tests(&mut command, &workspace.target, tally) {
         tally.failed.push(error);

@@ -68,7 +68,9 @@ fn every_shell_gets_its_completions() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let ran = stand.run(&format!("completions {shell}"));
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{shell}");
-        assert!(ran.out.contains("snapshots"), "{shell}");
+        for word in ["snapshots", "split", "join", "verify", "inspect", "fakevmcore", "range"] {
+            assert!(ran.out.contains(word), "{shell}: {word}");
+        }
     }
 }
 
@@ -82,5 +84,25 @@ fn manual_pages_are_written_for_every_verb() {
     for name in ["pinstripe.1", "pinstripe-backup.1", "pinstripe-restore.1"] {
         let page = std::fs::read_to_string(stand.path("pages").join(name)).unwrap();
         assert!(page.starts_with(".ie"), "{name}");
+    }
+}
+
+#[test]
+fn the_verbs_of_split_have_examples_in_help_and_manual() {
+    let stand = Stand::new();
+    assert_eq!(stand.run("man --out pages").code, 0);
+    for (verb, example) in [
+        ("split", "pinstripe split disk.img /mnt/a /mnt/b --resume"),
+        ("join", "pinstripe join a b c d -o part --range 10G..11G"),
+        ("verify", "pinstripe verify /mnt/?/disk.img.split-*"),
+        ("inspect", "pinstripe inspect /mnt/a/disk.img.split-0"),
+        ("cat", "pinstripe cat /mnt/?/disk.img.split-* --range 1G..1025M"),
+        ("fakevmcore", "pinstripe fakevmcore /mnt/fake --size 1T --block-size 64K"),
+    ] {
+        let help = stand.run(&format!("{verb} --help"));
+        assert!(help.code == 0 && help.out.contains(example), "{verb} --help");
+        let page = stand.path("pages").join(format!("pinstripe-{verb}.1"));
+        let page = std::fs::read_to_string(page).unwrap().replace('\\', "");
+        assert!(page.contains(example), "pinstripe-{verb}.1");
     }
 }

@@ -30,6 +30,13 @@ impl Stand {
         Stand { dir, transcript: RefCell::default() }
     }
 
+    /// A stand in memory where there is such a place, for tests that write the same again and again:
+    /// none of it waits for a disk.
+    pub fn in_memory() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        Stand { dir, transcript: RefCell::default() }
+    }
+
     /// A stand with a tree `src` and a store of four members `m0` to `m3`, of which one may be lost.
     pub fn with_store() -> Self {
         let stand = Stand::new();

@@ -14,6 +14,7 @@ pub mod index_run;
 pub mod key_ring;
 pub mod keys;
 pub mod label;
+pub mod md;
 pub mod meta;
 pub mod pack_index;
 pub mod record;

@@ -173,7 +173,8 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
         Verified { joined: run(reader, &options, Target::None, monitor)?, ..Verified::default() };
     let Some(log) = reader.striped()? else {
         for Range { start, end } in &verified.joined.hurt {
-            let what = format!("frames of bytes {start}..{end} are damaged, the bytes are not");
+            let what =
+                format!("frames or zeros of bytes {start}..{end} are damaged, the bytes are not");
             let error = Error::new(Kind::Corrupt, what);
             monitor.warning(reader.head().source.as_str(), error.advice("split it anew"));
         }

@@ -67,12 +67,24 @@ struct Shared<'s, 't> {
     batches: &'s [Located],
     next: AtomicUsize,
     target: Mutex<Target<'t>>,
+    is_verifying: bool,
     /// Which batch is the stream's next.
     turn: Mutex<usize>,
     turned: Condvar,
     abort: Abort,
     found: Mutex<Found>,
     monitor: &'s Monitor,
+}
+
+/// Wakes those that wait for their turn when a worker ends, for whatever reason: its turn may never come.
+/// With the lock, so that none is between looking and waiting.
+struct Wake<'w, 's, 't>(&'w Shared<'s, 't>);
+
+impl Drop for Wake<'_, '_, '_> {
+    fn drop(&mut self) {
+        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.turned.notify_all();
+    }
 }
 
 #[derive(Default)]
@@ -103,6 +115,7 @@ impl Job<'_> {
             job: self,
             batches: self.reader.batches_in(&self.range),
             next: AtomicUsize::new(0),
+            is_verifying: matches!(target, Target::None),
             target: Mutex::new(target),
             turn: Mutex::new(0),
             turned: Condvar::new(),
@@ -113,16 +126,16 @@ impl Job<'_> {
         std::thread::scope(|scope| {
             for _ in 0..self.threads(&shared).clamp(1, shared.batches.len().max(1)) {
                 scope.spawn(|| {
+                    let _wake = Wake(&shared);
                     let _guard = shared.abort.on_panic();
                     if let Err(error) = shared.work() {
                         shared.abort.raise(error);
-                        shared.turned.notify_all();
                     }
                 });
             }
         });
         shared.abort.check()?;
-        shared.fill_to(end)?;
+        shared.fill(&absent)?;
         let found = shared.found.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut outcome = found.outcome;
         outcome.lost.extend(absent);
@@ -201,11 +214,14 @@ impl Shared<'_, '_> {
         }
         let whole = place.offset..place.offset + place.raw_bytes;
         let part = unit.lost.is_empty().then(|| self.hash(&whole, raw));
+        // Who joins writes zeros anyway; who verifies wants to know.
+        let has_strays = self.is_verifying && self.job.reader.has_stray_bytes(located, &unit.zeros);
         {
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             found.outcome.lost.extend(lost);
             found.outcome.healed += u64::from(unit.is_healed);
-            if unit.is_damaged && unit.lost.is_empty() && !unit.is_healed {
+            let is_hurt = unit.is_damaged && !unit.is_healed || has_strays;
+            if is_hurt && unit.lost.is_empty() {
                 found.outcome.hurt.push(whole.clone());
             }
             let is_same =
@@ -301,12 +317,17 @@ impl Shared<'_, '_> {
         Ok(())
     }
 
-    /// Sends the zeros behind the last batch.
-    fn fill_to(&self, end: u64) -> Result<()> {
-        let reached = self.batches.last().map(|it| it.place.offset + it.place.raw_bytes);
-        let left = end.saturating_sub(reached.unwrap_or(0).max(self.job.range.start));
+    /// Writes zeros for what no batch has: to a stream those behind the last one, to a device all.
+    fn fill(&self, absent: &[Range<u64>]) -> Result<()> {
+        let Range { start, end } = self.job.range;
         match &mut *self.target.lock().unwrap_or_else(PoisonError::into_inner) {
-            Target::Stream(out) => send_zeros(out, left),
+            Target::Stream(out) => {
+                let reached = self.batches.last().map(|it| it.place.offset + it.place.raw_bytes);
+                send_zeros(out, end.saturating_sub(reached.unwrap_or(0).max(start)))
+            }
+            Target::Device { device, is_blank: false } => absent
+                .iter()
+                .try_for_each(|it| write_zeros(*device, it.start - start..it.end - start)),
             _ => Ok(()),
         }
     }

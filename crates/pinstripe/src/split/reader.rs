@@ -164,12 +164,22 @@ impl Reader {
             out.clear();
             return Ok(Unit::lost(place.offset..end_of(place)));
         };
-        let plain = self.outputs[located.log.min(self.outputs.len() - 1)].as_ref();
-        let beside = plain.and_then(|output| {
-            let first_byte = output.head.as_ref().ok()?.first_byte;
-            Some(Beside { device: output.plain.as_ref()?, first_byte })
-        });
+        let beside = self.beside(located);
         unit::read(&**log, self.head.tag(), place, beside.as_ref(), scratch, out)
+    }
+
+    /// Where the bytes of a batch stand, if the log only stands beside them.
+    fn beside(&self, located: &Located) -> Option<Beside<'_>> {
+        let output = self.outputs[located.log.min(self.outputs.len() - 1)].as_ref()?;
+        let first_byte = output.head.as_ref().ok()?.first_byte;
+        Some(Beside { device: output.plain.as_ref()?, first_byte })
+    }
+
+    /// Whether a plain output is something else than zeros where a batch says so. That costs nothing when
+    /// it is joined, but whoever puts such outputs together as they are gets another source.
+    pub fn has_stray_bytes(&self, located: &Located, zeros: &[Range<u64>]) -> bool {
+        let Some(beside) = self.beside(located) else { return false };
+        zeros.iter().any(|range| !beside.is_zeros(range))
     }
 
     /// Fills `buf` from a place of the source, reading only the batches that it lies in.

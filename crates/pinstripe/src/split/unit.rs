@@ -50,6 +50,23 @@ pub struct Beside<'a> {
     pub first_byte: u64,
 }
 
+/// What zeros are looked for in at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+impl Beside<'_> {
+    /// Whether a range of the source can be read there, and is zeros.
+    pub(super) fn is_zeros(&self, range: &Range<u64>) -> bool {
+        let mut piece = vec![0; PIECE_BYTES.min((range.end - range.start) as usize)];
+        let mut places = (range.start..range.end).step_by(PIECE_BYTES);
+        places.all(|start| {
+            let piece = &mut piece[..PIECE_BYTES.min((range.end - start) as usize)];
+            let at = start.checked_sub(self.first_byte);
+            at.is_some_and(|at| self.device.read_at(at, piece).is_ok())
+                && piece.iter().all(|byte| *byte == 0)
+        })
+    }
+}
+
 /// What a batch of a split is read into.
 pub fn buffer(head: &Head) -> AlignedBuf {
     AlignedBuf::new(head.unit_bytes() as usize)
@@ -199,8 +216,11 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn next(&mut self) -> Result<Option<(Frame, &'a [u8])>> {
-        while let Some(head) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()) {
-            let rest = &self.bytes[self.at + FRAME_BYTES..];
+        // Megabytes may have to be passed over: only what looks like a head is decoded.
+        while let Some(passed) = self.bytes.get(self.at..).and_then(Frame::find) {
+            self.has_skipped |= passed > 0;
+            self.at += passed;
+            let Some((head, rest)) = self.bytes[self.at..].split_first_chunk() else { break };
             match Frame::decode(head, self.tag) {
                 Ok(frame) if frame.stored_bytes as usize <= rest.len() => {
                     let stored = &rest[..frame.stored_bytes as usize];

@@ -23,6 +23,7 @@ mod scrub;
 mod seal;
 mod seams;
 mod source;
+mod split;
 mod strangers;
 
 mod hostile;

@@ -2,11 +2,16 @@
 
 use std::fs;
 use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
 
 use super::{LAYOUTS, names};
 use crate::stand::Stand;
 
 const MIB: u64 = 1 << 20;
+/// How often an output is looked at. A busy machine may look much later than that: what is to be
+/// killed is slow enough to have seconds left then.
+const LOOK: Duration = Duration::from_millis(2);
 const SOURCE_BYTES: u64 = 26 * MIB + 12_345;
 
 /// Begins a split and kills it when its first output has so many bytes.
@@ -19,7 +24,7 @@ fn kill_at(stand: &Stand, line: &str, bytes: u64) {
     let grown = || log.iter().find_map(|it| Some(fs::metadata(it).ok()?.len())).unwrap_or(0);
     while grown() < bytes {
         assert!(child.try_wait().unwrap().is_none(), "{line}: it ended by itself");
-        std::thread::yield_now();
+        sleep(LOOK);
     }
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().code(), None);
@@ -67,7 +72,7 @@ fn a_killed_split_of_any_layout_is_gone_on_with() {
         let source = stand.source(SOURCE_BYTES);
         let codec = if layout.contains("codec") { "" } else { "--codec raw" };
         let line = format!("split src {} {layout} {codec} --memory 64M", names(outputs));
-        let delay = if layout.contains("strip") { "400us" } else { "20ms" };
+        let delay = if layout.contains("strip") { "1ms" } else { "150ms" };
         let slow = format!("{line} --depth 1 --fault op=write,delay={delay}");
         // A batch of the first output, or of three whole sets; of the log beside, two batches.
         let some = match layout {
@@ -103,7 +108,7 @@ fn only_the_same_split_is_gone_on_with() {
     let stand = Stand::new();
     let source = stand.source(SOURCE_BYTES);
     let line = "split src o0 o1 --codec raw --memory 64M";
-    kill_at(&stand, &format!("{line} --depth 1 --fault op=write,delay=20ms"), 8192 + 5 * MIB);
+    kill_at(&stand, &format!("{line} --depth 1 --fault op=write,delay=150ms"), 8192 + 5 * MIB);
     let before = fs::read(stand.output(0)).unwrap();
     fs::copy(stand.path("src"), stand.path("copy")).unwrap();
     for (other, code) in [
@@ -128,7 +133,7 @@ fn only_the_same_split_is_gone_on_with() {
     // A source that was written since.
     kill_at(
         &stand,
-        &format!("{line} --force --depth 1 --fault op=write,delay=20ms"),
+        &format!("{line} --force --depth 1 --fault op=write,delay=150ms"),
         8192 + 3 * MIB,
     );
     let mut changed = source.clone();
@@ -156,10 +161,11 @@ fn a_killed_split_of_a_pipe_is_gone_on_with_and_another_pipe_is_noticed() {
         (child, feeder)
     };
     let line = "split - o0 o1 --codec raw --memory 64M";
-    let slow = format!("{line} --depth 1 --fault op=write,delay=20ms");
+    let slow = format!("{line} --depth 1 --fault op=write,delay=150ms");
     let (mut child, feeder) = feed(&slow, source.len());
     while !fs::metadata(stand.output(0)).is_ok_and(|it| it.len() > 8192 + 5 * MIB) {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        sleep(LOOK);
     }
     child.kill().unwrap();
     child.wait().unwrap();

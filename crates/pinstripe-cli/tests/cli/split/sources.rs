@@ -1,10 +1,12 @@
-//! Sources as they are met: a kernel, a core of a running process, a sparse file.
+//! Sources as they are met: a kernel, a program, a core of a running process, a sparse file.
 
+use std::env;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::names;
 use crate::stand::{Stand, skipped};
 
 const MIB: u64 = 1 << 20;
@@ -17,30 +19,44 @@ fn largest(directory: &str) -> Option<PathBuf> {
     files.max_by_key(size).filter(|path| size(path) > MIB)
 }
 
+/// Splits it in several ways; with parity it comes back without an output, too.
 fn assert_splits(stand: &Stand, source: &Path) {
     let content = fs::read(source).unwrap();
-    for (more, outputs) in [("", 3), ("--parity 1", 4), ("--codec lzo --layout ranges", 2)] {
-        let outs: String = (0..outputs).map(|it| format!("o{it} ")).collect();
+    for (more, outputs) in [("", 3), ("--codec lzo --layout ranges", 2), ("--parity 1", 4)] {
+        let outs = names(outputs);
         let line = format!("split {} {outs} --force -q {more}", source.display());
         let ran = stand.run(&line);
         assert_eq!(ran.code, 0, "{}", ran.err);
         stand.assert_whole(outputs, &content);
     }
+    fs::remove_file(stand.output(2)).unwrap();
+    let (ran, joined) = stand.join("o3 o0 o1");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(joined.unwrap() == content, "without an output it is another one");
+}
+
+/// Splits the first part of a file: that is enough, and takes no minutes.
+fn assert_part_splits(test: &str, path: &Path) {
+    let stand = Stand::new();
+    let Ok(file) = fs::File::open(path) else { return skipped(test, "it cannot be read") };
+    let mut bytes = vec![0; (24 * MIB).min(file.metadata().unwrap().len()) as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    fs::write(stand.path("source"), bytes).unwrap();
+    assert_splits(&stand, &stand.path("source"));
 }
 
 #[test]
 fn a_kernel_comes_back() {
-    let Some(kernel) = largest("/boot").or_else(|| largest("/usr/src")) else {
-        return skipped("a_kernel_comes_back", "neither /boot nor /usr/src has one");
-    };
-    // The first part is enough, and takes no minutes.
-    let stand = Stand::new();
-    let part = fs::File::open(&kernel);
-    let Ok(part) = part else { return skipped("a_kernel_comes_back", "it cannot be read") };
-    let mut bytes = vec![0; (24 * MIB).min(kernel.metadata().unwrap().len()) as usize];
-    part.read_exact_at(&mut bytes, 0).unwrap();
-    fs::write(stand.path("kernel"), bytes).unwrap();
-    assert_splits(&stand, &stand.path("kernel"));
+    let test = "a_kernel_comes_back";
+    match largest("/boot").or_else(|| largest("/usr/src")) {
+        Some(kernel) => assert_part_splits(test, &kernel),
+        None => skipped(test, "neither /boot nor /usr/src has one"),
+    }
+}
+
+#[test]
+fn a_program_comes_back() {
+    assert_part_splits("a_program_comes_back", &env::current_exe().unwrap());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! LZO1X by hand-made streams, round trips and damage; liblzo2 is asked in `tests/lzo_oracle.rs`.
+//! LZO1X by hand-made streams, round trips and damage; liblzo2 is asked in `tests/oracle/lzo.rs`.
 
 use proptest::prelude::*;
 

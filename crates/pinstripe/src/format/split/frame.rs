@@ -141,6 +141,11 @@ impl Frame {
         }
     }
 
+    /// Where in `bytes` a head may begin first, by its magic alone.
+    pub fn find(bytes: &[u8]) -> Option<usize> {
+        bytes.windows(MAGIC.len()).position(|window| window == MAGIC)
+    }
+
     /// Whether the bytes that follow, or stand beside, are those that were written.
     ///
     /// # Errors
@@ -175,5 +180,16 @@ mod tests {
             assert!(Frame::decode(&flipped, *b"the-tag.").is_err(), "bit {bit}");
         }
         assert!(frame.verify(b"stored").is_ok() && frame.verify(b"Stored").is_err());
+    }
+
+    #[test]
+    fn a_head_is_found_among_other_bytes() {
+        let head = Frame::over(FrameKind::Zeros, 0, 0..4096, &[]).encode(*b"the-tag.");
+        for before in [0, 1, 3, 64, 5000] {
+            let bytes = [&vec![b'p'; before][..], &head, &head].concat();
+            assert_eq!(Frame::find(&bytes), Some(before));
+        }
+        assert_eq!(Frame::find(&head[1..]), None);
+        assert_eq!(Frame::find(b"psF"), None);
     }
 }

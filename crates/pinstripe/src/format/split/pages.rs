@@ -60,7 +60,7 @@ impl Layout {
 }
 
 /// Tells whether a source is still the one that it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Identity {
     /// st_dev.
     pub device: u64,
@@ -124,9 +124,7 @@ impl Head {
         w.u8(self.parity).u32(self.strip_bytes).u32(self.block_bytes).u32(self.unit_bytes());
         w.u64(self.source_bytes.unwrap_or(UNKNOWN)).u64(self.first_byte).i64(self.made_seconds);
         w.u8(self.identity.is_some().into());
-        let none =
-            Identity { device: 0, inode: 0, bytes: 0, modified_seconds: 0, modified_nanos: 0 };
-        let identity = self.identity.unwrap_or(none);
+        let identity = self.identity.unwrap_or_default();
         w.u64(identity.device).u64(identity.inode).u64(identity.bytes);
         w.i64(identity.modified_seconds).u32(identity.modified_nanos).zeros(4);
         for text in [&self.codec, &self.source] {
@@ -165,7 +163,7 @@ impl Head {
             && output < outputs
             && usize::from(outputs) <= OUTPUTS_MAX
             && parity < outputs
-            && has_identity <= 1
+            && (has_identity == 1 || (has_identity == 0 && identity == Identity::default()))
             && zero == 0
             && r.rest().iter().all(|byte| *byte == 0);
         let Some(layout) = layout.filter(|_| is_sound) else {
@@ -206,8 +204,10 @@ impl Head {
 }
 
 fn text(r: &mut Reader<'_>) -> Result<String> {
-    let len = r.u16()?;
-    Ok(String::from_utf8_lossy(r.take(len.into())?).into_owned())
+    let len = usize::from(r.u16()?);
+    let bytes = r.take(len)?.to_vec();
+    let text = String::from_utf8(bytes).ok().filter(|_| len <= NAME_MAX_BYTES);
+    text.ok_or_else(|| r.corrupt("a name that nobody writes"))
 }
 
 /// Says that an output is complete.
@@ -264,6 +264,9 @@ fn page(object: Object, mut body: Vec<u8>) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    /// Where a body begins.
+    const ENVELOPE_HEAD_BYTES: usize = 20;
+
     fn head() -> Head {
         Head {
             split: SplitId([9; 16]),
@@ -314,6 +317,15 @@ mod tests {
             Head { parity: 4, ..head() },
         ] {
             assert_eq!(Head::decode(&wrong.encode()).unwrap_err().kind(), Kind::Corrupt);
+        }
+        // The inode of a source that has no identity; a name that is no text.
+        let without = Head { identity: None, ..head() }.encode();
+        let codec_at = ENVELOPE_HEAD_BYTES + 97 + 2;
+        for at in [ENVELOPE_HEAD_BYTES + 65, codec_at] {
+            let mut body = without[ENVELOPE_HEAD_BYTES..PAGE_BYTES - 32].to_vec();
+            body[at - ENVELOPE_HEAD_BYTES] = 0xff;
+            let page = envelope::close(Object::SplitHead, &body);
+            assert_eq!(Head::decode(&page).unwrap_err().kind(), Kind::Corrupt, "{at}");
         }
     }
 

@@ -1,11 +1,13 @@
 //! Whole splits in memory: what goes in comes out, whatever the layout, size, codec and damage.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::*;
 use crate::device::{Engine, MemoryDevice, SharedDevice};
 use crate::format::split::{FRAME_BYTES, UNIT_BYTES};
 use crate::id::SplitId;
+use crate::pipeline::join;
 use crate::source::bulk::{Bulk, Fake};
 use crate::split::Reader;
 use crate::split::unit::Scratch;
@@ -270,6 +272,29 @@ fn without_an_end_it_is_read_as_far_as_it_got() {
                 let wanted = &made.source[located.place.offset as usize..][..raw.len()];
                 assert!(*raw == *wanted);
             }
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_fails_or_panics_ends_those_who_wait_for_their_turn() {
+    let made = make(Layout::Queue, 1, 0, "fake:24M,zero=100%", "raw");
+    let reader = Reader::open(made.pairs()).unwrap();
+    let job = join::Job { reader: &reader, range: 0..24 << 20, best_effort: false, workers: 6 };
+    for (after, panics) in (0..6).flat_map(|after| [(after, false), (after, true)]) {
+        let mut room = after * UNIT_BYTES as usize;
+        let mut full = |bytes: &[u8]| match room.checked_sub(bytes.len()) {
+            None if panics => panic!("on purpose"),
+            None => Err(Error::new(Kind::NoSpace, "full")),
+            Some(left) => {
+                room = left;
+                Ok(())
+            }
+        };
+        let run = || job.run(join::Target::Stream(&mut full), &Monitor::default());
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(joined) => assert_eq!(joined.unwrap_err().kind(), Kind::NoSpace),
+            Err(_) => assert!(panics),
         }
     }
 }

@@ -1,15 +1,26 @@
-//! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds.
+//! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds, and
+//! `cargo xtask soak split`: a split that is far larger than its memory. Without any word, both.
 //!
-//! The test command runs the first fifty of them; this runs as many as there is time for. A seed
+//! The test command runs the first fifty seeds; this runs as many as there is time for. A seed
 //! that fails is named with its story and a shorter one that fails too.
+
+mod split;
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
 /// Seeds when none are asked for.
 const SEEDS: u64 = 1000;
 
-/// Runs them; false when one of them failed.
+/// Runs what is asked for; false when something failed.
 pub fn run(args: &[String]) -> Result<bool> {
+    match args {
+        [] => Ok(seeds(args)? & split::run()?),
+        [word] if word == "split" => split::run(),
+        _ => seeds(args),
+    }
+}
+
+fn seeds(args: &[String]) -> Result<bool> {
     let (from, to) = range(args)?;
     println!("stress test with seeds {from} to {}", to - 1);
     let mut test = cargo();
@@ -29,7 +40,9 @@ fn range(args: &[String]) -> Result<(u64, u64)> {
         let place = match option.as_str() {
             "--seeds" => &mut seeds,
             "--from" => &mut from,
-            other => return Err(format!("soak knows --seeds N and --from S, not '{other}'")),
+            other => {
+                return Err(format!("soak knows 'split', --seeds N and --from S, not '{other}'"));
+            }
         };
         let number = args.next().ok_or_else(|| format!("{option} needs a number"))?;
         *place = number.parse().map_err(|_| format!("{option}: '{number}' is no number"))?;

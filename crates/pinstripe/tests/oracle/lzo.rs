@@ -1,10 +1,12 @@
 //! Our LZO1X against liblzo2: each decodes what the other encoded, and damaged streams are judged
-//! alike. Needs the system's liblzo2 and `--features lzo-oracle`; without the feature it is empty.
-#![cfg(feature = "lzo-oracle")]
+//! alike.
 
 use std::ffi::{c_int, c_ulong, c_void};
 
+use pinstripe::codec::Codec;
 use pinstripe::codec::lzo::{Dictionary, compress, decompress, max_stored_bytes};
+
+use crate::blocks::{each_of_a_split, memory_like, random, text};
 
 #[link(name = "lzo2")]
 unsafe extern "C" {
@@ -78,54 +80,6 @@ fn our_bytes(stored: &[u8], room: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn random(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut key = [0; 32];
-    key[..8].copy_from_slice(&seed.to_le_bytes());
-    let mut out = vec![0; bytes];
-    blake3::Hasher::new_keyed(&key).finalize_xof().fill(&mut out);
-    out
-}
-
-/// Letters with far more repetition than chance.
-fn text(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut out: Vec<u8> = Vec::with_capacity(bytes + 64);
-    for die in random(seed, 2 * bytes + 2).chunks_exact(2) {
-        if out.len() >= bytes {
-            break;
-        }
-        let back = usize::from(die[0]) * usize::from(die[1]) + 1;
-        match (die[0] % 3, out.len().checked_sub(back)) {
-            (0, Some(from)) => {
-                let end = out.len().min(from + 3 + usize::from(die[1] % 40));
-                out.extend_from_within(from..end);
-            }
-            _ => out.push(b'a' + die[1] % 26),
-        }
-    }
-    out.truncate(bytes);
-    out
-}
-
-fn memory_like(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes + 4096);
-    for (page, die) in random(seed, bytes / 4096 + 1).into_iter().enumerate() {
-        let page_seed = seed ^ (page as u64) << 32;
-        match die {
-            0..115 => out.resize(out.len() + 4096, 0),
-            115..175 => {
-                for low in random(page_seed, 512) {
-                    let word = 0xffff_8880_0000_0000 | u64::from(die) << 20 | u64::from(low) << 6;
-                    out.extend_from_slice(&word.to_le_bytes());
-                }
-            }
-            175..230 => out.extend(text(page_seed, 4096)),
-            _ => out.extend(random(page_seed, 4096)),
-        }
-    }
-    out.truncate(bytes);
-    out
-}
-
 /// The corpora at one length.
 fn corpora(seed: u64, bytes: usize) -> [Vec<u8>; 4] {
     [vec![0; bytes], random(seed, bytes), text(seed, bytes), memory_like(seed, bytes)]
@@ -150,6 +104,15 @@ fn each_decodes_the_other_up_to_a_mebibyte() {
     let spread = (0..60).map(|n| 1200 + n * n * 290);
     for bytes in edges.into_iter().chain(spread) {
         corpora(bytes as u64, bytes).iter().for_each(|raw| check(raw));
+    }
+}
+
+#[test]
+fn liblzo2_decodes_the_blocks_of_a_split() {
+    for block_bytes in [4 << 10, 64 << 10, 4 << 20] {
+        each_of_a_split(Codec::Lzo, block_bytes, |stored, raw| {
+            assert!(their_bytes(stored, raw.len()).as_deref() == Some(raw), "{block_bytes}");
+        });
     }
 }
 
