@@ -4,7 +4,7 @@
 use lz4_flex::block::CompressTable;
 use zstd::zstd_safe::CParameter;
 
-use super::{Codec, MAX_RAW_BYTES, check_level, looks_incompressible, lzo};
+use super::{Codec, Look, MAX_RAW_BYTES, check_level, looks_incompressible, lzo};
 use crate::error::{Error, Kind, Result};
 
 /// A record must lose this part of its length, or it is stored raw.
@@ -13,6 +13,10 @@ const SAVING_DIVISOR: usize = 64;
 const LARGEST_WINDOW_LOG: u32 = 22;
 /// LZ4 inputs below this length use a table of 16-bit places.
 const LZ4_SMALL_BYTES: usize = u16::MAX as usize;
+/// After so many records in a row that looked incompressible the next ones are looked at briefly, but for
+/// every so many-th.
+const BRIEF_AFTER: u32 = 8;
+const THOROUGH_EVERY: u32 = 16;
 
 /// How one record was encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +51,8 @@ pub struct Encoder {
     engine: Engine,
     /// Room for the worst case of the codecs that demand it; as long as the largest so far.
     scratch: Vec<u8>,
+    /// Records in a row that looked incompressible.
+    hopeless: u32,
 }
 
 enum Engine {
@@ -72,7 +78,7 @@ impl Encoder {
             Codec::Snappy => Engine::Snappy(Box::new(snap::raw::Encoder::new())),
             Codec::Lzo => Engine::Lzo(lzo::Dictionary::default()),
         };
-        Ok(Encoder { codec, engine, scratch: Vec::new() })
+        Ok(Encoder { codec, engine, scratch: Vec::new(), hopeless: 0 })
     }
 
     /// What it encodes with.
@@ -111,7 +117,7 @@ impl Encoder {
                 .expected(format!("at most {MAX_RAW_BYTES} bytes"), raw.len()));
         }
         let most = raw.len() - raw.len().div_ceil(SAVING_DIVISOR);
-        if most == 0 || self.codec == Codec::Raw || looks_incompressible(raw) {
+        if most == 0 || self.codec == Codec::Raw || self.is_hopeless(raw) {
             return Ok(Encoded::Raw);
         }
         let bytes = self.compress(raw, out).map_err(|why| {
@@ -125,6 +131,16 @@ impl Encoder {
             out.extend_from_slice(&self.scratch[..bytes]);
         }
         Ok(Encoded::Packed(self.codec.id()))
+    }
+
+    /// Whether to spare the codec this record.
+    fn is_hopeless(&mut self, raw: &[u8]) -> bool {
+        let is_known =
+            self.hopeless >= BRIEF_AFTER && !self.hopeless.is_multiple_of(THOROUGH_EVERY);
+        let look = if is_known { Look::Brief } else { Look::Thorough };
+        let is_hopeless = looks_incompressible(raw, look);
+        self.hopeless = if is_hopeless { self.hopeless.wrapping_add(1) } else { 0 };
+        is_hopeless
     }
 
     /// The compressed length; the bytes are at the end of `out` (zstd needs no cleared room) or in

@@ -17,17 +17,37 @@ const MIN_DISTINCT: u32 = 45;
 /// could save a 64th of the bytes where it is about 960; this stays well below.
 const MAX_CHI_SQUARED: u32 = 480;
 
-/// Whether no codec here would make `raw` a 64th smaller. `false` when in doubt.
-pub fn looks_incompressible(raw: &[u8]) -> bool {
-    raw.len() >= MIN_BYTES && pieces_look_random(raw) && !repeats_itself(raw)
+/// How much of a record is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing is known of records before it.
+    Thorough,
+    /// Those before it looked incompressible: a quarter of the time, and a record of which an eighth is
+    /// compressible passes for random one time in eight.
+    Brief,
 }
 
-/// Whether 64 pieces look random, one by one and together.
-fn pieces_look_random(raw: &[u8]) -> bool {
+impl Look {
+    /// Of so many pieces or windows, one is looked at.
+    const fn one_in(self) -> usize {
+        match self {
+            Look::Thorough => 1,
+            Look::Brief => 4,
+        }
+    }
+}
+
+/// Whether no codec here would make `raw` a 64th smaller. `false` when in doubt.
+pub fn looks_incompressible(raw: &[u8], look: Look) -> bool {
+    raw.len() >= MIN_BYTES && pieces_look_random(raw, look) && !repeats_itself(raw, look)
+}
+
+/// Whether pieces look random, one by one and together.
+fn pieces_look_random(raw: &[u8], look: Look) -> bool {
     let mut counts = [0u16; 256];
     let mut last_seen = [0u8; 256];
     let stride = raw.len() / PIECES;
-    for piece in 0..PIECES {
+    for piece in (0..PIECES).step_by(look.one_in()) {
         // A different place in each stride, so that no regular layout hides from all pieces.
         let shift = piece * 40_503 % (stride - PIECE_BYTES + 1);
         let at = piece * stride + shift;
@@ -42,7 +62,7 @@ fn pieces_look_random(raw: &[u8]) -> bool {
             return false;
         }
     }
-    let mean = (PIECES * PIECE_BYTES / 256) as u32;
+    let mean = (PIECES / look.one_in() * PIECE_BYTES / 256) as u32;
     let squares: u32 = counts.iter().map(|&count| u32::from(count).abs_diff(mean).pow(2)).sum();
     squares / mean <= MAX_CHI_SQUARED
 }
@@ -65,11 +85,11 @@ const SLOTS_LOG: u32 = 11;
 /// Looking everywhere would cost as much as zstd itself takes to give up, hence the windows, at
 /// random places so that no distance escapes them all: half a record that repeats the other half
 /// is missed once in thousands, a repeated eighth now and then.
-fn repeats_itself(raw: &[u8]) -> bool {
+fn repeats_itself(raw: &[u8], look: Look) -> bool {
     let anchor = u64::from_le_bytes([raw[raw.len() / 2]; 8]);
     let stride = (raw.len() / MIN_WINDOWS).clamp(WINDOW_BYTES + 8, WINDOW_STRIDE_BYTES);
     let mut slots = [0u32; 1 << SLOTS_LOG];
-    for (number, part) in raw.chunks_exact(stride).enumerate() {
+    for (number, part) in raw.chunks_exact(stride).enumerate().step_by(look.one_in()) {
         let at = scatter(number as u64) as usize % (stride - WINDOW_BYTES - 7);
         let window = &part[at..at + WINDOW_BYTES + 8];
         for block in (0..WINDOW_BYTES).step_by(BLOCK_BYTES) {

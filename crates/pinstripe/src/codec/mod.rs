@@ -25,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 pub use decode::{Decoder, MAX_RAW_BYTES};
 pub use encode::{Encoded, Encoder};
 pub use governor::{EncoderSet, Governor, STEPS};
-pub use incompressible::looks_incompressible;
+pub use incompressible::{Look, looks_incompressible};
 
 /// The zstd level of a bare `zstd`, and of the backup store (doc/decisions/0004-codec.md).
 pub const DEFAULT_ZSTD_LEVEL: i32 = 3;

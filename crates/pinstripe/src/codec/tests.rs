@@ -171,7 +171,9 @@ fn ids_never_change() {
 fn random_bytes_look_incompressible() {
     for seed in 0..20 {
         for bytes in [4096, 5000, 65_536, 262_144, 1 << 20, 4 << 20] {
-            assert!(looks_incompressible(&random(seed, bytes)), "{seed} {bytes}");
+            for look in [Look::Thorough, Look::Brief] {
+                assert!(looks_incompressible(&random(seed, bytes), look), "{seed} {bytes}");
+            }
         }
     }
 }
@@ -180,7 +182,7 @@ fn random_bytes_look_incompressible() {
 fn compressed_text_looks_incompressible() {
     let packed = zstd::bulk::compress(&text(6, 4 << 20), 19).unwrap();
     for record in packed.chunks_exact(64 << 10) {
-        assert!(looks_incompressible(record));
+        assert!(looks_incompressible(record, Look::Thorough));
     }
 }
 
@@ -195,7 +197,9 @@ fn what_has_structure_does_not_look_incompressible() {
             .flat_map(|n| f64::from(u32::from_le_bytes(n.try_into().unwrap())).to_le_bytes())
             .collect();
         for raw in [vec![0; bytes], text(9, bytes), counting, base64, every_byte, floats] {
-            assert!(!looks_incompressible(&raw), "{:?} {bytes}", &raw[..16]);
+            for look in [Look::Thorough, Look::Brief] {
+                assert!(!looks_incompressible(&raw, look), "{:?} {bytes}", &raw[..16]);
+            }
         }
     }
 }
@@ -204,7 +208,7 @@ fn what_has_structure_does_not_look_incompressible() {
 fn machine_code_does_not_look_incompressible() {
     let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     for record in own.chunks_exact(64 << 10) {
-        assert!(!looks_incompressible(record) || shrinks_little(record));
+        assert!(!looks_incompressible(record, Look::Thorough) || shrinks_little(record));
     }
 }
 
@@ -216,20 +220,42 @@ fn shrinks_little(raw: &[u8]) -> bool {
 #[test]
 fn repeated_random_blocks_do_not_look_incompressible() {
     let block = random(10, 4096);
-    assert!(!looks_incompressible(&block.repeat(16)));
+    assert!(!looks_incompressible(&block.repeat(16), Look::Thorough));
     // Repetitions at odd distances, and only once, far away.
     for (bytes, gap) in [(30_001, 1), (120_000, 7), (500_003, 4097), (2_000_000, 12_345)] {
         let half = random(11, bytes);
         let raw = [&half[..], &random(12, gap), &half].concat();
-        assert!(!looks_incompressible(&raw), "{bytes} {gap}");
+        assert!(!looks_incompressible(&raw, Look::Thorough), "{bytes} {gap}");
     }
+}
+
+/// What follows many records that no codec makes smaller is made smaller all the same.
+#[test]
+fn an_encoder_that_lost_hope_finds_it_again() {
+    let mut encoder = Encoder::new(Codec::Lz4).unwrap();
+    let mut out = Vec::new();
+    for (number, bytes) in (0..40).zip([4096, 65_536].into_iter().cycle()) {
+        let encoded = encoder.encode(&random(number, bytes), &mut out).unwrap();
+        assert_eq!(encoded, Encoded::Raw);
+    }
+    let half = [random(50, 32 << 10), text(51, 32 << 10)].concat();
+    for raw in [text(52, 65_536), half] {
+        assert!(matches!(encoder.encode(&raw, &mut out).unwrap(), Encoded::Packed(_)));
+        for number in 0..40 {
+            encoder.encode(&random(number, 65_536), &mut out).unwrap();
+        }
+    }
+    // A repetition that no brief look sees is seen by a thorough one, soon.
+    let repeated = random(53, 32 << 10).repeat(2);
+    let found = (0..32).filter(|_| encoder.encode(&repeated, &mut out).unwrap() != Encoded::Raw);
+    assert!(found.count() > 0);
 }
 
 #[test]
 fn pages_half_random_half_zero_do_not_look_incompressible() {
     let page = |n: u64| [random(n, 2048), vec![0; 2048]].concat();
     let pages: Vec<u8> = (0..64).flat_map(page).collect();
-    assert!(!looks_incompressible(&pages));
+    assert!(!looks_incompressible(&pages, Look::Thorough));
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 
-use pinstripe::codec::{Encoder, looks_incompressible};
+use pinstripe::codec::{Encoder, Look, looks_incompressible};
 use pinstripe::source::bulk::{self, Fake, Units};
 
 use crate::support::{is_root, skipped};
@@ -47,8 +47,8 @@ fn random_blocks_look_incompressible_at_once() {
     let fake = Fake::new("fake:4M".parse().unwrap()).unwrap();
     let mut raw = vec![0; fake.spec().bytes as usize];
     fake.fill(0, &mut raw);
-    assert!(looks_incompressible(&raw));
-    assert!(raw.chunks(BLOCK_BYTES).all(looks_incompressible));
+    assert!(looks_incompressible(&raw, Look::Thorough));
+    assert!(raw.chunks(BLOCK_BYTES).all(|block| looks_incompressible(block, Look::Thorough)));
 }
 
 /// A loop device, given back at the end.
