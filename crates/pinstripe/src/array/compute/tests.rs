@@ -95,13 +95,13 @@ impl Row {
             shards[it.shard][it.column.start as usize..it.column.end as usize]
                 .copy_from_slice(made.bytes(number, &operation));
         }
-        self.check_log(&plan, &made, dirty);
+        self.check_log(&plan, &made);
         self.shards = shards;
         made.logged
     }
 
     /// What is logged is parity of what stays.
-    fn check_log(&self, plan: &RowPlan, made: &Made, dirty: &Dirty) {
+    fn check_log(&self, plan: &RowPlan, made: &Made) {
         for (piece, logged) in plan.pieces.iter().zip(&made.logged) {
             let mut rest =
                 Row { geometry: self.geometry, map: self.map, shards: self.shards.clone() };
@@ -118,7 +118,6 @@ impl Row {
                 let is_there = self.map.parity() > n && piece.writes.has(self.map.data() + n);
                 assert_eq!(of_data, usize::from(is_there) * piece.log.data.len() * column.len());
             }
-            let _ = dirty;
         }
     }
 }
@@ -152,8 +151,8 @@ proptest! {
         let absent = if can_lose { MemberSet::one(gone % members) } else { MemberSet::EMPTY };
         let dirty = row.gathered(&writes);
         let mut wanted = row.shards.clone();
-        for data in 0..row.map.data() {
-            dirty.shard(data).read(0, &mut wanted[data]);
+        for (data, shard) in wanted.iter_mut().take(row.map.data()).enumerate() {
+            dirty.shard(data).read(0, shard);
         }
         let lost = row.map.shards_on(absent);
         row.write(&dirty, absent, rmw);

@@ -242,7 +242,7 @@ mod tests {
                 row: row as u64,
                 column: start..start + 4096 * blocks as u32,
                 written: 0b1001,
-                has: Has { p: row % 2 == 0, q: false, data: row % 3 == 0 },
+                has: Has { p: row.is_multiple_of(2), q: false, data: row.is_multiple_of(3) },
                 sums: (0..2 * blocks).map(|n| Sum::of(&[n as u8, row as u8])).collect(),
             }
         };

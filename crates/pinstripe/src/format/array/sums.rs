@@ -1,21 +1,25 @@
-//! The table of checksums of a member: a sum for each 4 KiB of its data, in leaves of 512 bytes.
+//! The table of checksums of a member: a sum for each 4 KiB of its data, in leaves of one sector.
 //!
 //! ```text
-//! leaf:  sums of 127 blocks, 4 each | CRC-32C 4, of array, member, number of the leaf, sums
+//! leaf:  a sector, whose content is the sums of 127 blocks, 4 bytes each
+//! page:  eight leaves, 4 KiB, which the map of regions has a state for
 //! ```
-//! A leaf is what a disk writes whole or not at all, so that a power cut leaves each one old or new. The
-//! sum 0 means that the block was never written: it reads as zeros, whatever the disk has there.
+//! The sum 0 means that the block was never written: it reads as zeros, whatever the disk has there. A
+//! page that was never written stands nowhere; its region is unwritten, and so are all of its blocks.
 //!
 //! Invariant: a leaf that does not match says nothing of its blocks, and is none that were never written.
 
-use super::{crc32c, crc32c_of};
-use crate::error::{Error, Kind, Result};
-use crate::id::ArrayId;
+use super::crc32c;
+use super::sector::{CONTENT_BYTES, Content, SECTOR_BYTES};
 
-/// Bytes of a leaf.
-pub const LEAF_BYTES: usize = 512;
 /// Blocks that a leaf speaks of.
-pub const LEAF_BLOCKS: usize = LEAF_BYTES / 4 - 1;
+pub const LEAF_BLOCKS: usize = CONTENT_BYTES / 4;
+/// Leaves of a page.
+pub const PAGE_LEAVES: usize = 8;
+/// Bytes of a page.
+pub const PAGE_BYTES: usize = PAGE_LEAVES * SECTOR_BYTES;
+/// Blocks that a page speaks of: a region.
+pub const PAGE_BLOCKS: u64 = (PAGE_LEAVES * LEAF_BLOCKS) as u64;
 
 /// What is known of a block: nothing was ever written to it, or the checksum of what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,49 +55,22 @@ impl Sum {
     }
 }
 
-/// Where a leaf belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeafPlace {
-    /// The array.
-    pub array: ArrayId,
-    /// The member's slot.
-    pub slot: u16,
-    /// Number of the leaf on the member.
-    pub leaf: u64,
+/// The content of a leaf.
+pub fn encode(sums: &[Sum; LEAF_BLOCKS]) -> Content {
+    let mut out = [0; CONTENT_BYTES];
+    for (to, sum) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
+        *to = sum.0.to_le_bytes();
+    }
+    out
 }
 
-impl LeafPlace {
-    fn checksum(&self, sums: &[u8]) -> u32 {
-        crc32c_of(&[&self.array.0, &self.slot.to_le_bytes(), &self.leaf.to_le_bytes()], sums)
+/// Reads the content of a leaf back.
+pub fn decode(content: &Content) -> [Sum; LEAF_BLOCKS] {
+    let mut sums = [Sum::UNWRITTEN; LEAF_BLOCKS];
+    for (sum, bytes) in sums.iter_mut().zip(content.as_chunks::<4>().0) {
+        *sum = Sum(u32::from_le_bytes(*bytes));
     }
-
-    /// The bytes of a leaf.
-    pub fn encode(&self, sums: &[Sum; LEAF_BLOCKS]) -> [u8; LEAF_BYTES] {
-        let mut out = [0; LEAF_BYTES];
-        let (body, check) = out.split_at_mut(4 * LEAF_BLOCKS);
-        for (to, sum) in body.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
-            *to = sum.0.to_le_bytes();
-        }
-        check.copy_from_slice(&self.checksum(body).to_le_bytes());
-        out
-    }
-
-    /// Reads a leaf back.
-    ///
-    /// # Errors
-    /// [`Kind::Corrupt`] when it is not whole, or belongs elsewhere.
-    pub fn decode(&self, bytes: &[u8; LEAF_BYTES]) -> Result<[Sum; LEAF_BLOCKS]> {
-        let (body, check) = bytes.split_at(4 * LEAF_BLOCKS);
-        if *check != self.checksum(body).to_le_bytes() {
-            let what = format!("leaf {} of the table of checksums is damaged", self.leaf);
-            return Err(Error::new(Kind::Corrupt, what));
-        }
-        let mut sums = [Sum::UNWRITTEN; LEAF_BLOCKS];
-        for (sum, bytes) in sums.iter_mut().zip(body.as_chunks::<4>().0) {
-            *sum = Sum(u32::from_le_bytes(*bytes));
-        }
-        Ok(sums)
-    }
+    sums
 }
 
 /// Leaf of a block, and its place in there.
@@ -101,41 +78,20 @@ pub fn leaf_of(block: u64) -> (u64, usize) {
     (block / LEAF_BLOCKS as u64, (block % LEAF_BLOCKS as u64) as usize)
 }
 
-/// Leaves that a member with so many blocks of data needs.
-pub fn leaves(blocks: u64) -> u64 {
-    blocks.div_ceil(LEAF_BLOCKS as u64)
+/// Pages that a member with so many blocks of data needs.
+pub fn pages(blocks: u64) -> u64 {
+    blocks.div_ceil(PAGE_BLOCKS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLACE: LeafPlace = LeafPlace { array: ArrayId([7; 16]), slot: 3, leaf: 90 };
-
     #[test]
-    fn a_leaf_comes_back_and_only_where_it_belongs() {
+    fn a_leaf_comes_back() {
         let sums = std::array::from_fn(|n| Sum::of(&[n as u8; 9]));
-        let bytes = PLACE.encode(&sums);
-        assert_eq!(PLACE.decode(&bytes).unwrap(), sums);
-        let strangers = [
-            LeafPlace { leaf: 91, ..PLACE },
-            LeafPlace { slot: 2, ..PLACE },
-            LeafPlace { array: ArrayId([8; 16]), ..PLACE },
-        ];
-        for stranger in strangers {
-            assert_eq!(stranger.decode(&bytes).unwrap_err().kind(), Kind::Corrupt);
-        }
-        for at in 0..LEAF_BYTES {
-            let mut hurt = bytes;
-            hurt[at] ^= 0x10;
-            assert_eq!(PLACE.decode(&hurt).unwrap_err().kind(), Kind::Corrupt, "{at}");
-        }
-    }
-
-    #[test]
-    fn a_disk_of_zeros_holds_no_leaf() {
-        // Or all that was lost would seem never to have been written.
-        assert_eq!(PLACE.decode(&[0; LEAF_BYTES]).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(decode(&encode(&sums)), sums);
+        assert_eq!(encode(&[Sum::UNWRITTEN; LEAF_BLOCKS]), [0; CONTENT_BYTES]);
     }
 
     #[test]
@@ -147,11 +103,11 @@ mod tests {
     #[test]
     fn each_block_has_a_place_of_its_own() {
         let mut next = (0, 0);
-        for block in 0..1000 {
+        for block in 0..3000 {
             assert_eq!(leaf_of(block), next);
             next = if next.1 + 1 == LEAF_BLOCKS { (next.0 + 1, 0) } else { (next.0, next.1 + 1) };
-            assert_eq!(leaves(block + 1), leaf_of(block).0 + 1);
+            assert_eq!(pages(block + 1), leaf_of(block).0 / PAGE_LEAVES as u64 + 1);
         }
-        assert_eq!(leaves(0), 0);
+        assert_eq!(pages(0), 0);
     }
 }

@@ -5,7 +5,7 @@
 //! magic 8 | version 2 | level 1 | policy 1 | layout 4 | array 16 | member 16 | generation 8 | features 8
 //! | made at 8, seconds | name length 1, name 63
 //! | slots 2 | slot 2 | chunk bytes 4 | data bytes 8
-//! | areas: regions at 8, region bytes 8, bad blocks at 8, log at 8, log bytes 8, checksums at 8, data at 8
+//! | areas: regions at 8, bad blocks at 8, log at 8, log bytes 8, checksums at 8, data at 8
 //! | log: position 8, sequence 8
 //! | work 1, slot 2, zero 5, done bytes 8 | granule 4 | clean 1, zero 3
 //! | per slot: state 1, member 16
@@ -70,8 +70,6 @@ pub enum Slot {
 pub struct Areas {
     /// The states of regions, a byte each.
     pub regions_at: u64,
-    /// Bytes of data of a region; a power of two.
-    pub region_bytes: u64,
     /// The list of bad blocks.
     pub bad_blocks_at: u64,
     /// The log.
@@ -157,7 +155,7 @@ impl Superblock {
         w.zeros(NAME_BYTES_MAX - self.name.len());
         w.u16(self.slots.len() as u16).u16(self.slot).u32(self.chunk_bytes).u64(self.data_bytes);
         let it = &self.areas;
-        w.u64(it.regions_at).u64(it.region_bytes).u64(it.bad_blocks_at).u64(it.log_at);
+        w.u64(it.regions_at).u64(it.bad_blocks_at).u64(it.log_at);
         w.u64(it.log_bytes).u64(it.sums_at).u64(it.data_at).u64(self.log.0).u64(self.log.1);
         let (work, slot, done) = match self.work {
             Work::None => (0, 0, 0),
@@ -222,16 +220,7 @@ impl Superblock {
             return Err(r.corrupt("a slot that is none"));
         }
         let (chunk_bytes, data_bytes) = (r.u32()?, r.u64()?);
-        let areas = Areas {
-            regions_at: r.u64()?,
-            region_bytes: r.u64()?,
-            bad_blocks_at: r.u64()?,
-            log_at: r.u64()?,
-            log_bytes: r.u64()?,
-            sums_at: r.u64()?,
-            data_at: r.u64()?,
-        };
-        areas.check(&r)?;
+        let areas = Areas::decode(&mut r)?;
         let log = (r.u64()?, r.u64()?);
         let work = work(&mut r, count)?;
         let (granule, clean) = (r.u32()?, r.u8()?);
@@ -268,6 +257,19 @@ impl Superblock {
 }
 
 impl Areas {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let areas = Areas {
+            regions_at: r.u64()?,
+            bad_blocks_at: r.u64()?,
+            log_at: r.u64()?,
+            log_bytes: r.u64()?,
+            sums_at: r.u64()?,
+            data_at: r.u64()?,
+        };
+        areas.check(r)?;
+        Ok(areas)
+    }
+
     /// What lies where begins behind what lies before, at whole blocks.
     fn check(&self, r: &Reader<'_>) -> Result<()> {
         let behind_the_log = self.log_at.checked_add(self.log_bytes);
@@ -282,8 +284,7 @@ impl Areas {
         ];
         let is_sound = places.is_sorted()
             && places.iter().all(|place| place.is_multiple_of(BLOCK_BYTES))
-            && self.data_at.is_multiple_of(DATA_ALIGN_BYTES)
-            && self.region_bytes.is_power_of_two();
+            && self.data_at.is_multiple_of(DATA_ALIGN_BYTES);
         match is_sound {
             true => Ok(()),
             false => Err(r.corrupt("impossible areas")),
@@ -341,7 +342,6 @@ mod tests {
             consistency: Consistency::Log,
             areas: Areas {
                 regions_at: 72 << 10,
-                region_bytes: 4 << 20,
                 bad_blocks_at: 76 << 10,
                 log_at: 80 << 10,
                 log_bytes: 16 << 20,
@@ -418,9 +418,9 @@ mod tests {
             (136, &[200, 0], "slot"),
             (138, &[4, 0], "slot"),
             (152, &[1], "areas"),
-            (160, &[3], "areas"),
-            (176, &[0xff; 8], "areas"),
-            (224, &[7], "work"),
+            (168, &[0xff; 8], "areas"),
+            (192, &[1], "areas"),
+            (216, &[7], "work"),
         ];
         for (at, value, what) in hostile {
             let error = with(*at, value).unwrap_err();
