@@ -100,21 +100,16 @@ impl Cache {
         row.bytes == self.row_bytes
     }
 
-    /// Lays what it has of a span over `buf`. Returns how many bytes of it that is.
-    pub fn read(&self, span: &Span, buf: &mut [u8]) -> u64 {
-        let below = self.under_way.get(&span.row).map(|row| &**row);
-        match (below, self.gathering.get(&span.row)) {
-            (None, None) => 0,
-            (Some(one), None) | (None, Some(one)) => {
-                one.shards[span.data].read(span.column.start, buf)
-            }
-            (Some(below), Some(above)) => {
-                let (below, above) = (&below.shards[span.data], &above.shards[span.data]);
-                let mut both = below.within(&span.column);
-                above.each_within(&span.column, |start, bytes| _ = both.write(start, bytes));
-                both.read(span.column.start, buf)
-            }
+    /// What it has of a span.
+    pub fn snapshot(&self, span: &Span) -> Runs {
+        let within = |row: &Dirty| row.shards[span.data].within(&span.column);
+        let below = self.under_way.get(&span.row).map(|row| within(row));
+        let mut all = below.unwrap_or_default();
+        if let Some(above) = self.gathering.get(&span.row) {
+            above.shards[span.data]
+                .each_within(&span.column, |start, bytes| _ = all.write(start, bytes));
         }
+        all
     }
 
     /// Rows that may be begun and are full or came at `before` or earlier, at most `most` of them, the
@@ -268,7 +263,7 @@ mod tests {
                     for data in 0..DATA {
                         let span = span(row, data, 3..CHUNK - 2);
                         let mut buf = vec![0; span.column.len()];
-                        let there = cache.read(&span, &mut buf);
+                        let there = cache.snapshot(&span).read(span.column.start, &mut buf);
                         let range = span.user.start as usize..span.user.end as usize;
                         let wanted: Vec<_> =
                             range.map(|at| above[at].or(below[at])).collect();

@@ -19,7 +19,9 @@
 
 pub mod cache;
 pub mod compute;
+pub mod engine;
 pub mod geometry;
+pub mod member;
 pub mod plan;
 pub mod runs;
 pub mod set;

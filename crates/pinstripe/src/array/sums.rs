@@ -77,6 +77,16 @@ impl SumCache {
         }
     }
 
+    /// Says that the member does not have a leaf at all.
+    ///
+    /// # Panics
+    /// If it is not here.
+    pub fn touch(&mut self, leaf: u64) {
+        let leaf = self.leaves.get_mut(&leaf).expect("the leaf was brought");
+        self.changed += usize::from(!leaf.is_changed);
+        leaf.is_changed = true;
+    }
+
     /// Leaves that the member does not have so, in order.
     pub fn changed(&self) -> Vec<(u64, Sums)> {
         let changed = self.leaves.iter().filter(|(_, leaf)| leaf.is_changed);

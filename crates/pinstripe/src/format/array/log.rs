@@ -5,7 +5,8 @@
 //!   magic 4 | version 2 | members 2 | array 16 | sequence 8 | begins at 8 | head bytes 4 | pieces 4
 //!   | span 8 | zero 4 | CRC-32C 4, of all else
 //!   per member: payload bytes 4, CRC-32C of the payload 4
-//!   per piece:  row 8, first byte of the column 4, bytes 4, written shards 8, has 1, zero 7
+//!   per piece:  row 8, first byte of the column 4, bytes 4, written shards 8, logged data shards 8,
+//!               sums 1 (bit 0 of P, bit 1 of Q), zero 7
 //!               then for each written shard, lowest first, and each 4 KiB: the new checksum 4
 //! payload, each member's own, right behind the head: for each piece, in order, what of this the
 //!   member keeps of it: the sum of the unmodified data (on P), their syndrome (on Q), and on both of
@@ -33,7 +34,7 @@ const CHECK: Range<usize> = 60..64;
 pub const HEAD_BYTES_MAX: u32 = 1 << 20;
 /// The most members.
 const MEMBERS_MAX: usize = 64;
-const PIECE_BYTES: usize = 32;
+const PIECE_BYTES: usize = 40;
 
 /// A piece of a row that is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,8 +58,8 @@ pub struct Has {
     pub p: bool,
     /// Their syndrome.
     pub q: bool,
-    /// The new bytes of data shards whose members are absent.
-    pub data: bool,
+    /// The new bytes of these data shards, as bits, whose members are absent.
+    pub data: u64,
 }
 
 /// What a member keeps beside the head.
@@ -138,7 +139,7 @@ impl Head {
             );
             let Has { p, q, data } = piece.has;
             w.u64(piece.row).u32(piece.column.start).u32(piece.column.len() as u32);
-            w.u64(piece.written).u8(u8::from(p) | u8::from(q) << 1 | u8::from(data) << 2).zeros(7);
+            w.u64(piece.written).u64(data).u8(u8::from(p) | u8::from(q) << 1).zeros(7);
             piece.sums.iter().for_each(|sum| _ = w.u32(sum.to_bits()));
         }
         out.resize(start + bytes as usize, 0);
@@ -208,11 +209,12 @@ impl Head {
 }
 
 fn piece(r: &mut Reader<'_>) -> Result<Piece> {
-    let (row, start, len, written) = (r.u64()?, r.u32()?, r.u32()?, r.u64()?);
+    let (row, start, len) = (r.u64()?, r.u32()?, r.u32()?);
+    let (written, data) = (r.u64()?, r.u64()?);
     let has = r.u8()?;
     let is_padded = r.array::<7>()? == [0; 7];
     let end = start.checked_add(len);
-    let (Some(end), true) = (end, has < 8 && is_padded) else {
+    let (Some(end), true) = (end, has < 4 && is_padded) else {
         return Err(r.corrupt("an impossible piece"));
     };
     let is_cut = |at: u32| at.is_multiple_of(BLOCK_BYTES as u32);
@@ -224,7 +226,7 @@ fn piece(r: &mut Reader<'_>) -> Result<Piece> {
         return Err(r.corrupt("more checksums than it has room for"));
     }
     let sums = (0..blocks).map(|_| r.u32().map(Sum::from_bits)).collect::<Result<Vec<_>>>()?;
-    let has = Has { p: has & 1 > 0, q: has & 2 > 0, data: has & 4 > 0 };
+    let has = Has { p: has & 1 > 0, q: has & 2 > 0, data };
     Ok(Piece { row, column: start..end, written, has, sums })
 }
 
@@ -242,7 +244,7 @@ mod tests {
                 row: row as u64,
                 column: start..start + 4096 * blocks as u32,
                 written: 0b1001,
-                has: Has { p: row.is_multiple_of(2), q: false, data: row.is_multiple_of(3) },
+                has: Has { p: row.is_multiple_of(2), q: false, data: row as u64 % 3 },
                 sums: (0..2 * blocks).map(|n| Sum::of(&[n as u8, row as u8])).collect(),
             }
         };

@@ -44,6 +44,12 @@ impl Sum {
         self == Self::of(block)
     }
 
+    /// One that the same bytes do not have: they are to be taken for lost.
+    #[must_use]
+    pub fn spoilt(self) -> Self {
+        Sum((!self.0).max(1))
+    }
+
     /// As it is stored.
     pub(super) fn to_bits(self) -> u32 {
         self.0
