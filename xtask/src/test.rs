@@ -53,6 +53,9 @@ const PACKAGES: &[&str] = &[
     "acl",
     "btrfs-progs",
     "e2fsprogs",
+    "fio",
+    "libnbd-bin",
+    "qemu-utils",
     "rsync",
     "xfsprogs",
 ];

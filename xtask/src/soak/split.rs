@@ -13,15 +13,16 @@ use serde_json::Value;
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
 const GIB: u64 = 1 << 30;
-/// What is split. Of what is not zeros nothing gets smaller.
-const SOURCE: &str = "fake:16G,zero=40%";
+/// What is split: zeros, and words that get smaller, so that a disk of common size has room.
+const SOURCE: &str = "fake:16G,zero=40%,entropy=0.1";
+const CODEC: &str = "zstd:1";
 const SOURCE_BYTES: u64 = 16 * GIB;
-/// Three fifths of the source, half of that again for parity, and a tenth to be sure.
-const ROOM_BYTES: u64 = 16 * GIB;
+/// What the outputs take with parity, and a tenth to be sure.
+const ROOM_BYTES: u64 = 9 * GIB;
 /// The budget that is asked for.
 const MEMORY: &str = "256M";
 /// What may be in memory at most: the budget, and what the program itself takes.
-const PEAK_BYTES: u64 = (256 + 128) << 20;
+const PEAK_BYTES: u64 = (256 + 64) << 20;
 /// Exit code of something that is damaged and whole.
 const REPAIRABLE: i32 = 10;
 
@@ -39,7 +40,7 @@ pub fn run() -> Result<bool> {
         return Ok(true);
     }
     let outputs = ["0", "1", "2"];
-    let split = [&["split", SOURCE], &outputs[..], &["--parity", "1"]].concat();
+    let split = [&["split", SOURCE], &outputs[..], &["--parity", "1", "--codec", CODEC]].concat();
     let split = stand.watch(&split)?;
     split.report("split");
     fs::remove_file(stand.directory.join(outputs[1])).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! The one suite that every device passes: each rule of the seam, said as a test.
 
-use super::{Device, Kind};
+use super::{Device, Kind, Space, Sparse};
 
 /// Makes a device for one check: empty, or a disk of at least [`LEN`] bytes.
 pub(crate) type Fresh<'a> = &'a dyn Fn() -> Box<dyn Device>;
@@ -36,6 +36,55 @@ pub(crate) fn run_bounds(fresh: Fresh<'_>) {
     ] {
         check(fresh().as_ref());
     }
+}
+
+/// Runs the checks of devices that know of holes.
+pub(crate) fn run_sparse(fresh: &dyn Fn() -> Box<dyn Sparse>) {
+    for check in [runs_cover_the_range, zeros_are_made_where_they_are_wanted] {
+        check(fresh().as_ref());
+    }
+}
+
+fn runs_cover_the_range(device: &dyn Sparse) {
+    let len = sized(device, LEN);
+    device.write_at(100_000, &noise(1, 300_000)).unwrap();
+    for (start, end) in [(0, LEN as u64), (0, 1), (99_999, 100_001), (150_000, 500_000)] {
+        let mut at = start;
+        while at < end {
+            let run = device.run(at..end).unwrap();
+            assert!(run.bytes > 0 && run.bytes <= end - at, "{run:?} at {at} of {end}");
+            let found = read(device, at, run.bytes as usize);
+            assert!(!run.is_hole || found.iter().all(|byte| *byte == 0), "{run:?} at {at}");
+            at += run.bytes;
+        }
+    }
+    for range in [len..len + 1, len - 1..len + 1, 5..5, u64::MAX - 1..u64::MAX] {
+        assert_eq!(device.run(range.clone()).unwrap_err().kind(), Kind::Corrupt, "{range:?}");
+    }
+}
+
+fn zeros_are_made_where_they_are_wanted(device: &dyn Sparse) {
+    let len = sized(device, LEN);
+    let mut wanted = noise(1, LEN);
+    device.write_at(0, &wanted).unwrap();
+    for (range, space) in [
+        (4096..12_288, Space::Free),
+        (20_001..40_000, Space::Free),
+        (50_001..90_000, Space::Keep),
+        (100_000..100_000, Space::Keep),
+        (131_072..655_360, Space::Keep),
+    ] {
+        match device.zero(range.clone(), space) {
+            Ok(()) => wanted[range.start as usize..range.end as usize].fill(0),
+            Err(error) => assert_eq!(error.kind(), Kind::Unsupported, "{range:?}: {error}"),
+        }
+        assert!(read(device, 0, LEN) == wanted, "{range:?}");
+    }
+    for range in [len - 1..len + 1, u64::MAX - 1..u64::MAX] {
+        let error = device.zero(range.clone(), Space::Free).unwrap_err();
+        assert_eq!(error.kind(), Kind::NoSpace, "{range:?}");
+    }
+    assert_eq!(device.len().unwrap(), len);
 }
 
 /// Bytes that differ from one place to the next and from one seed to the next.

@@ -46,7 +46,7 @@ pub enum Access {
 pub struct FileDevice {
     path: PathBuf,
     /// The descriptor through the page cache.
-    file: File,
+    pub(super) file: File,
     /// The descriptor past it, under a direct policy.
     direct: Option<Direct>,
     policy: Policy,
@@ -148,7 +148,7 @@ impl FileDevice {
         let _ = self.fallback.set(Fallback::new(self.policy, why));
     }
 
-    fn cannot(&self, what: &str, error: impl Into<io::Error>) -> Error {
+    pub(super) fn cannot(&self, what: &str, error: impl Into<io::Error>) -> Error {
         Error::io(what, &self.path, error)
     }
 }

@@ -22,6 +22,7 @@ mod pattern;
 pub mod policy;
 pub mod ring;
 mod shared;
+mod sparse;
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -36,6 +37,7 @@ pub use null::NullDevice;
 pub use pattern::PatternDevice;
 pub use policy::{Fallback, Policy};
 pub use ring::Ring;
+pub use sparse::{Run, Space, Sparse};
 
 use std::ops::Range;
 use std::path::Path;

@@ -2,7 +2,8 @@
 //!
 //! Every number is little-endian, every object opens with a magic and a version, and a feature
 //! flag that this version does not know is refused, never skipped. Decoding never panics and
-//! never allocates by a length that it has not checked against the bytes at hand.
+//! never allocates by a length that it has not checked against the bytes at hand. What `nbd/` speaks is
+//! a protocol of others: it has their rules in place of these but for the last one.
 
 pub mod array;
 pub mod checksum;
@@ -16,6 +17,7 @@ pub mod keys;
 pub mod label;
 pub mod md;
 pub mod meta;
+pub mod nbd;
 pub mod pack_index;
 pub mod record;
 pub mod removed_slot;

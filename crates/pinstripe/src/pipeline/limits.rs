@@ -40,6 +40,17 @@ pub const CATALOG_BATCH_CHANGES: usize = 32 << 10;
 /// Batches that wait for the catalog's writer.
 pub const CATALOG_BATCHES: usize = 2;
 
+/// Clients of a network block device at a time.
+pub const NBD_CONNECTIONS: usize = 64;
+/// Requests of each of them that are carried out at once.
+pub const NBD_WORKERS: usize = 16;
+/// Memory for requests of all clients of a network block device.
+pub const NBD_MEMORY_BYTES: u64 = 256 * MIB;
+/// How long a client may take to choose an export.
+pub const NBD_HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10);
+/// How long a client may leave a message unfinished, or a reply untaken.
+pub const NBD_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// Thread counts and queue depths of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

@@ -7,6 +7,7 @@
 //!           beside it: watch (other writers' packs), merge (index runs)
 //! restore:  plan (caller) -> fetchers -> decoders, which also write
 //! stream:   feed (plans) -> readers, which fetch and decode -> caller, in order
+//! nbd:      a reader per client -> its workers -> whoever sends replies
 //! lane:     any thread -> writes of one device: threads, or one that leaves them to the kernel
 //! ```
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
@@ -21,6 +22,7 @@ pub mod fleet;
 pub mod join;
 pub mod lane;
 pub mod limits;
+pub mod nbd;
 pub mod pack;
 pub mod publish;
 pub mod restore;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinstripe::device::{
     Access, AlignedBuf, Device, Engine, FileDevice, MemoryDevice, PatternDevice, Policy, Ring,
+    Space, Sparse,
 };
 use pinstripe::error::Kind;
 use pinstripe::fault::{CutDevice, FaultyDevice, Plan, Power};
@@ -81,6 +82,9 @@ fn check_directory(test: &str, directory: &Path) {
     let path = || directory.join(count.fetch_add(1, Ordering::Relaxed).to_string());
     for (policy, _) in Policy::ALL {
         conformance::run(&|| {
+            Box::new(FileDevice::open(path(), Access::CreateNew, policy).unwrap())
+        });
+        conformance::run_sparse(&|| {
             Box::new(FileDevice::open(path(), Access::CreateNew, policy).unwrap())
         });
         for engine in engines(test) {
@@ -226,6 +230,7 @@ fn disks() {
         assert_eq!(open().len().unwrap(), 4 * MIB as u64);
         assert!(open().caps().is_block_device);
         conformance::run(&|| Box::new(open()));
+        conformance::run_sparse(&|| Box::new(open()));
         for engine in engines(test) {
             write_by_lane(open(), policy, engine);
         }

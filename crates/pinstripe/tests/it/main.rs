@@ -18,6 +18,7 @@ mod in_place;
 mod member;
 mod members;
 mod model;
+mod nbd;
 mod resume;
 mod scrub;
 mod seal;

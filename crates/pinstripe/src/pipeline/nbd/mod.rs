@@ -1,0 +1,36 @@
+//! A server of network block devices: any device, for any number of clients at once.
+//!
+//! ```text
+//! accept (caller) -> a reader per connection -> bounded queue -> workers of that connection
+//!                        |        |                                   |
+//!                        |        +--- answers what is quick -----+   |
+//!                        |                                        v   v
+//!                        +--- memory of all connections <--- outbox -> socket
+//! ```
+//! A reader takes as many requests from its socket as have come, and the memory for each before it
+//! hands it over, so that whatever is queued can be carried out. Workers are started when there is
+//! work for them. A reply goes into the outbox; one thread at a time sends all that is in it.
+//!
+//! Invariants: no request is lost or answered twice, but for those of a client that is gone; flush
+//! makes durable what was answered on every connection before, since all of them end in the one
+//! device; memory for requests is bounded over all connections, and one has no more than a share of
+//! it; a client that neither sends nor takes what it should, within the patience of the
+//! [`Settings`], is disconnected, and so is one that does not speak the protocol; no other notices.
+//!
+//! Never here: the bytes of the protocol (`format/nbd`), and who may connect: whoever reaches the
+//! socket may do all that the export lets be done.
+
+mod address;
+mod carry;
+mod client;
+mod export;
+mod inbox;
+mod memory;
+mod outbox;
+mod pace;
+mod queue;
+mod server;
+
+pub use address::Address;
+pub use export::{Export, Traffic};
+pub use server::{Server, Settings, serve_socket};

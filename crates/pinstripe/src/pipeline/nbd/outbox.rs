@@ -1,0 +1,154 @@
+//! Replies on their way to a client: whoever has one puts it in, one thread at a time sends all.
+//!
+//! Invariants: packets go out whole and in the order in which they were put in; when one cannot be
+//! sent, nothing is any more, and the socket is shut down, so that its reader notices.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+
+use super::memory::{Buffer, HEAD_ROOM};
+
+/// Packets that may wait; whoever has more does so as well.
+const PACKETS: usize = 256;
+/// Pieces handed to the system at a time, which takes 1024 at most (IOV_MAX).
+const SLICES: usize = 512;
+
+/// What is sent in one piece.
+pub(super) enum Packet {
+    /// A reply without data.
+    Short(Vec<u8>),
+    /// A reply and its data, from `start` on.
+    Data { buffer: Buffer, start: usize },
+    /// A reply of several chunks.
+    Chunks { buffer: Buffer, chunks: Vec<Chunk> },
+}
+
+/// A head, and the part of the data that follows it.
+pub(super) struct Chunk {
+    pub head: Vec<u8>,
+    pub data: Range<usize>,
+}
+
+pub(super) struct Outbox<'a> {
+    socket: &'a OwnedFd,
+    state: Mutex<State>,
+    /// Told when there is room.
+    sent: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    packets: Vec<Packet>,
+    /// Threads that wait until there is room; telling nobody costs a system call as well.
+    waiting: usize,
+    is_sending: bool,
+    is_broken: bool,
+}
+
+impl<'a> Outbox<'a> {
+    pub fn new(socket: &'a OwnedFd) -> Self {
+        Outbox { socket, state: Mutex::default(), sent: Condvar::new() }
+    }
+
+    /// Puts a packet in without sending it, unless there are many; says how many there are.
+    pub fn put(&self, packet: Packet) -> usize {
+        let mut state = self.state();
+        while state.packets.len() >= PACKETS {
+            if state.is_sending {
+                state.waiting += 1;
+                state = self.sent.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.waiting -= 1;
+            } else {
+                self.send_all(state);
+                state = self.state();
+            }
+        }
+        if !state.is_broken {
+            state.packets.push(packet);
+        }
+        state.packets.len()
+    }
+
+    /// Sends all, unless somebody is about it, who will send these as well.
+    pub fn flush(&self) {
+        let state = self.state();
+        if !state.is_sending && !state.packets.is_empty() {
+            self.send_all(state);
+        }
+    }
+
+    fn send_all<'s>(&'s self, mut state: MutexGuard<'s, State>) {
+        let mut batch = Vec::new();
+        state.is_sending = true;
+        while !state.packets.is_empty() {
+            std::mem::swap(&mut batch, &mut state.packets);
+            let (is_broken, waiting) = (state.is_broken, state.waiting);
+            drop(state);
+            if waiting > 0 {
+                self.sent.notify_all();
+            }
+            let is_sent = !is_broken && self.send(&batch).is_ok();
+            batch.clear();
+            state = self.state();
+            if !is_sent {
+                state.is_broken = true;
+                state.packets.clear();
+                // Whoever is served no more need not be listened to.
+                let _ = shutdown(self.socket, Shutdown::Both);
+            }
+        }
+        state.is_sending = false;
+        if state.waiting > 0 {
+            self.sent.notify_all();
+        }
+    }
+
+    fn send(&self, packets: &[Packet]) -> rustix::io::Result<()> {
+        let mut slices = Vec::with_capacity(packets.len());
+        for packet in packets {
+            match packet {
+                Packet::Short(bytes) => slices.push(IoSlice::new(bytes)),
+                Packet::Data { buffer, start } => {
+                    slices.push(IoSlice::new(&buffer.all()[*start..]))
+                }
+                Packet::Chunks { buffer, chunks } => {
+                    for Chunk { head, data } in chunks {
+                        slices.push(IoSlice::new(head));
+                        if !data.is_empty() {
+                            slices.push(IoSlice::new(&buffer.data()[data.clone()]));
+                        }
+                    }
+                }
+            }
+        }
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            let some = &rest[..rest.len().min(SLICES)];
+            let flags = SendFlags::NOSIGNAL;
+            match sendmsg(self.socket, some, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(sent) => IoSlice::advance_slices(&mut rest, sent),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Packet {
+    /// Data with their head put before them.
+    pub fn data(mut buffer: Buffer, head: &[u8]) -> Self {
+        let start = HEAD_ROOM - head.len();
+        buffer.all_mut()[start..HEAD_ROOM].copy_from_slice(head);
+        Packet::Data { buffer, start }
+    }
+}
