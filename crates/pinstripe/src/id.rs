@@ -73,6 +73,14 @@ id!(
     SplitId, 16
 );
 id!(
+    /// Random name of an array.
+    ArrayId, 16
+);
+id!(
+    /// Random name of a member of an array, which it keeps in whichever slot it stands.
+    MemberId, 16
+);
+id!(
     /// Random name of a condemnation: one round of deletion.
     CondemnationId, 16
 );

@@ -1,8 +1,9 @@
-//! A RAID of levels 0, 1, 4, 5, 6 and 10 in user space: what is pure about it.
+//! A RAID of levels 0, 1, 4, 5, 6 and 10 in user space.
 //!
 //! [`geometry`] says where every byte lies, [`plan`] what to read, compute and write for a row. Neither
 //! sees a byte of data: all is arithmetic on numbers and ranges, so that every case can be tried without
-//! a disk.
+//! a disk. [`compute`] carries plans out on bytes; [`cache`] and [`sums`] hold what members do not have yet;
+//! [`engine`] puts it there.
 //!
 //! Words: a *row* is what is planned and written as one: with parity, one chunk on each member at one
 //! member offset; a *shard* is one of its chunks, data in the order of user bytes, then P, then Q; of a
@@ -15,8 +16,14 @@
 //!   again;
 //! - nothing absent is ever read or written.
 //!
-//! Never here: devices, threads, locks, the bytes of superblocks (`format/`).
+//! Never here: threads, clocks, the bytes of superblocks (`format/`). Devices are seen by [`member`] alone.
 
+pub mod cache;
+pub mod compute;
+pub mod engine;
 pub mod geometry;
+pub mod member;
 pub mod plan;
+pub mod runs;
 pub mod set;
+pub mod sums;

@@ -69,6 +69,16 @@ impl Set {
         Set(self.0 ^ other.0)
     }
 
+    /// As bits, the lowest first.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From bits.
+    pub const fn from_bits(bits: u64) -> Set {
+        Set(bits)
+    }
+
     /// How many numbers are in it.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize

@@ -5,6 +5,7 @@
 //! never allocates by a length that it has not checked against the bytes at hand. What `nbd/` speaks is
 //! a protocol of others: it has their rules in place of these but for the last one.
 
+pub mod array;
 pub mod checksum;
 pub mod entry;
 pub mod envelope;

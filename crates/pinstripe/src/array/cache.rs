@@ -1,0 +1,305 @@
+//! What was written to an array and is not on its members yet.
+//!
+//! ```text
+//! write --> gathering --begin--> under way --end--> gone: it is on the members
+//!               ^                    |
+//!               +------ give back ---+   (what was written meanwhile lies above it)
+//! ```
+//! A row gathers what is written to it until it is full or its time has come. While it is under way its
+//! bytes can be read and do not change; what is written to it meanwhile gathers anew, and waits.
+//!
+//! Invariants: what was written last is what is read; a row is under way at most once; what a row holds is
+//! given up only when it is said to be on the members.
+//!
+//! Never here: clocks (the time is an argument), members, plans.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::geometry::Span;
+use super::plan::{Class, Mark};
+use super::runs::Runs;
+
+/// What was written to one row.
+#[derive(Debug, Clone, Default)]
+pub struct Dirty {
+    shards: Vec<Runs>,
+    /// When the first of it came.
+    since: Duration,
+    bytes: u64,
+}
+
+impl Dirty {
+    fn new(data: usize, since: Duration) -> Self {
+        Dirty { shards: vec![Runs::default(); data], since, bytes: 0 }
+    }
+
+    /// What was written to a data chunk.
+    pub fn shard(&self, data: usize) -> &Runs {
+        &self.shards[data]
+    }
+
+    /// Bytes of it.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What the planner is to know of it: blocks that are new, and blocks of which some bytes are.
+    pub fn marks(&self, block_bytes: u32) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        for (shard, runs) in self.shards.iter().enumerate() {
+            runs.each(|start, bytes| {
+                mark(shard, start..start + bytes.len() as u32, block_bytes, &mut marks);
+            });
+        }
+        marks
+    }
+
+    fn write(&mut self, data: usize, start: u32, bytes: &[u8]) {
+        self.bytes += self.shards[data].write(start, bytes);
+    }
+}
+
+/// All rows with something that is not on the members.
+#[derive(Debug)]
+pub struct Cache {
+    /// Data chunks of a row.
+    data: usize,
+    row_bytes: u64,
+    gathering: BTreeMap<u64, Dirty>,
+    under_way: BTreeMap<u64, Arc<Dirty>>,
+    bytes: u64,
+}
+
+impl Cache {
+    /// An empty one for rows of `data` chunks, `row_bytes` in all.
+    pub fn new(data: usize, row_bytes: u64) -> Self {
+        let (gathering, under_way) = Default::default();
+        Cache { data, row_bytes, gathering, under_way, bytes: 0 }
+    }
+
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether everything is on the members.
+    pub fn is_empty(&self) -> bool {
+        self.gathering.is_empty() && self.under_way.is_empty()
+    }
+
+    /// Takes the bytes of a span. Returns whether its row is full now.
+    pub fn write(&mut self, span: &Span, bytes: &[u8], now: Duration) -> bool {
+        let data = self.data;
+        let row = self.gathering.entry(span.row).or_insert_with(|| Dirty::new(data, now));
+        let before = row.bytes;
+        row.write(span.data, span.column.start, bytes);
+        self.bytes += row.bytes - before;
+        row.bytes == self.row_bytes
+    }
+
+    /// What it has of a span.
+    pub fn snapshot(&self, span: &Span) -> Runs {
+        let within = |row: &Dirty| row.shards[span.data].within(&span.column);
+        let below = self.under_way.get(&span.row).map(|row| within(row));
+        let mut all = below.unwrap_or_default();
+        if let Some(above) = self.gathering.get(&span.row) {
+            above.shards[span.data]
+                .each_within(&span.column, |start, bytes| _ = all.write(start, bytes));
+        }
+        all
+    }
+
+    /// Rows that may be begun and are full or came at `before` or earlier, at most `most` of them, the
+    /// lowest first.
+    pub fn due(&self, before: Duration, most: usize) -> Vec<u64> {
+        let is_due = |row: &Dirty| row.since <= before || row.bytes == self.row_bytes;
+        let rows = self.gathering.iter().filter(|(_, row)| is_due(row)).map(|(row, _)| *row);
+        rows.filter(|row| !self.under_way.contains_key(row)).take(most).collect()
+    }
+
+    /// When the first byte came of what gathers longest.
+    pub fn oldest(&self) -> Option<Duration> {
+        self.gathering.values().map(|row| row.since).min()
+    }
+
+    /// Says that a row is being written.
+    ///
+    /// # Panics
+    /// If it is under way, or nothing gathered.
+    pub fn begin(&mut self, row: u64) -> Arc<Dirty> {
+        let dirty = Arc::new(self.gathering.remove(&row).expect("a row that gathers"));
+        let before = self.under_way.insert(row, Arc::clone(&dirty));
+        assert!(before.is_none(), "row {row} is under way already");
+        dirty
+    }
+
+    /// Says that a row is on the members.
+    ///
+    /// # Panics
+    /// If it is not under way.
+    pub fn end(&mut self, row: u64) {
+        let dirty = self.under_way.remove(&row).expect("a row that is under way");
+        self.bytes -= dirty.bytes;
+    }
+
+    /// Takes a row back that could not be written: it gathers again, below what came since.
+    ///
+    /// # Panics
+    /// If it is not under way.
+    pub fn give_back(&mut self, row: u64) {
+        let below = self.under_way.remove(&row).expect("a row that is under way");
+        self.bytes -= below.bytes;
+        let mut all = Arc::unwrap_or_clone(below);
+        if let Some(above) = self.gathering.remove(&row) {
+            self.bytes -= above.bytes;
+            for (data, runs) in above.shards.iter().enumerate() {
+                runs.each(|start, bytes| all.write(data, start, bytes));
+            }
+        }
+        self.bytes += all.bytes;
+        self.gathering.insert(row, all);
+    }
+}
+
+/// Marks the blocks of a run: whole ones, and those that it begins or ends in. A block that the run
+/// before ended in is marked already.
+fn mark(shard: usize, run: Range<u32>, block: u32, marks: &mut Vec<Mark>) {
+    let whole = run.start.next_multiple_of(block)..run.end / block * block;
+    let mut add = |class: Class, column: Range<u32>| {
+        let is_known = |last: &Mark| last.shard == shard && last.column.end > column.start;
+        if !column.is_empty() && !marks.last().is_some_and(is_known) {
+            marks.push(Mark { shard, class, column });
+        }
+    };
+    if run.start < whole.start {
+        add(Class::Partial, whole.start - block..whole.start);
+    }
+    add(Class::Dirty, whole.clone());
+    if run.end > whole.end && whole.end >= whole.start {
+        add(Class::Partial, whole.end..whole.end + block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CHUNK: u32 = 32;
+    const DATA: usize = 2;
+
+    fn span(row: u64, data: usize, column: std::ops::Range<u32>) -> Span {
+        let start = (row * DATA as u64 + data as u64) * u64::from(CHUNK);
+        let user = start + u64::from(column.start)..start + u64::from(column.end);
+        Span { row, data, column, user }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Write(u64, usize, u32, u32, u8),
+        Begin(u64),
+        End(u64),
+        GiveBack(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let row = 0..3u64;
+        prop_oneof![
+            4 => (row.clone(), 0..DATA, 0..CHUNK, 1..CHUNK, any::<u8>())
+                .prop_map(|(row, data, at, len, byte)| {
+                    Step::Write(row, data, at, len.min(CHUNK - at), byte)
+                }),
+            1 => row.clone().prop_map(Step::Begin),
+            1 => row.clone().prop_map(Step::End),
+            1 => row.prop_map(Step::GiveBack),
+        ]
+    }
+
+    proptest! {
+        /// Against a model of bytes: on the members, and above.
+        #[test]
+        fn what_was_written_last_is_read(steps in prop::collection::vec(step(), 1..60)) {
+            let mut cache = Cache::new(DATA, u64::from(CHUNK) * DATA as u64);
+            let none = || vec![None; CHUNK as usize * DATA * 3];
+            let (mut above, mut below): (Vec<Option<u8>>, Vec<Option<u8>>) = (none(), none());
+            let of = |row: u64| {
+                let bytes = CHUNK as usize * DATA;
+                row as usize * bytes..(row as usize + 1) * bytes
+            };
+            for step in steps {
+                match step {
+                    Step::Write(row, data, at, len, byte) => {
+                        let span = span(row, data, at..at + len);
+                        let full = cache.write(&span, &vec![byte; len as usize], Duration::ZERO);
+                        let user = span.user.start as usize..span.user.end as usize;
+                        above[user].fill(Some(byte));
+                        assert_eq!(full, above[of(row)].iter().all(Option::is_some));
+                    }
+                    Step::Begin(row) if cache.due(Duration::ZERO, 9).contains(&row) => {
+                        let dirty = cache.begin(row);
+                        let there = above[of(row)].iter().flatten().count();
+                        assert_eq!(dirty.bytes(), there as u64);
+                        for at in of(row) {
+                            below[at] = above[at].take();
+                        }
+                    }
+                    Step::End(row) if cache.under_way.contains_key(&row) => {
+                        cache.end(row);
+                        below[of(row)].fill(None);
+                    }
+                    Step::GiveBack(row) if cache.under_way.contains_key(&row) => {
+                        cache.give_back(row);
+                        for at in of(row) {
+                            above[at] = above[at].or(below[at].take());
+                        }
+                    }
+                    _ => {}
+                }
+                for row in 0..3 {
+                    for data in 0..DATA {
+                        let span = span(row, data, 3..CHUNK - 2);
+                        let mut buf = vec![0; span.column.len()];
+                        let there = cache.snapshot(&span).read(span.column.start, &mut buf);
+                        let range = span.user.start as usize..span.user.end as usize;
+                        let wanted: Vec<_> =
+                            range.map(|at| above[at].or(below[at])).collect();
+                        assert_eq!(there, wanted.iter().flatten().count() as u64);
+                        let wanted: Vec<u8> =
+                            wanted.into_iter().map(Option::unwrap_or_default).collect();
+                        assert_eq!(buf, wanted);
+                    }
+                }
+                let there = above.iter().chain(&below).flatten().count();
+                assert_eq!(cache.bytes(), there as u64);
+                assert_eq!(cache.is_empty(), there == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_come_due_when_they_are_full_or_old() {
+        let mut cache = Cache::new(DATA, u64::from(CHUNK) * DATA as u64);
+        let at = Duration::from_millis;
+        cache.write(&span(7, 0, 0..8), &[1; 8], at(10));
+        cache.write(&span(2, 1, 0..8), &[1; 8], at(20));
+        cache.write(&span(2, 1, 8..9), &[1; 1], at(30));
+        assert_eq!(cache.oldest(), Some(at(10)));
+        assert!(cache.due(at(9), 9).is_empty());
+        assert_eq!(cache.due(at(10), 9), [7]);
+        assert_eq!(cache.due(at(20), 9), [2, 7]);
+        assert_eq!(cache.due(at(20), 1), [2]);
+        cache.write(&span(5, 0, 0..CHUNK), &[1; CHUNK as usize], at(40));
+        assert!(cache.write(&span(5, 1, 0..CHUNK), &[1; CHUNK as usize], at(40)));
+        assert_eq!(cache.due(at(0), 9), [5]);
+        // What is written to a row that is under way has to wait for it.
+        cache.begin(5);
+        cache.write(&span(5, 1, 3..4), &[2], at(50));
+        assert_eq!(cache.due(at(60), 9), [2, 7]);
+        cache.end(5);
+        assert_eq!(cache.due(at(60), 9), [2, 5, 7]);
+    }
+}

@@ -1,0 +1,121 @@
+//! The log's records, one behind the other on all members.
+
+use std::sync::Arc;
+
+use super::Array;
+use crate::array::member::Member;
+use crate::error::{Error, Kind, Result};
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::log::{Head, Kept, Piece};
+use crate::id::ArrayId;
+
+/// Where the next record goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Log {
+    pub array: ArrayId,
+    pub position: u64,
+    pub sequence: u64,
+    /// Bytes of the log on each member.
+    pub area_bytes: u64,
+    /// Bytes since the last checkpoint.
+    pub used_bytes: u64,
+}
+
+impl Log {
+    /// The head of the next record, and whether a checkpoint has to come before it.
+    pub fn next(&self, kept: Vec<Kept>, pieces: Vec<Piece>) -> (Head, bool) {
+        let mut head =
+            Head { array: self.array, sequence: self.sequence, position: 0, kept, pieces };
+        let fits = self.position + head.span() <= self.area_bytes;
+        head.position = if fits { self.position } else { 0 };
+        let skipped = if fits { 0 } else { self.area_bytes - self.position };
+        // Half of the log is enough between checkpoints, so a record never meets one that is needed.
+        let is_full = self.used_bytes + skipped + head.span() > self.area_bytes / 2;
+        (head, is_full && self.used_bytes > 0)
+    }
+
+    /// Writes a record on all members that are there; durable when this returns. The slots whose members
+    /// could not are returned.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a record that is longer than half of the log.
+    pub fn append(
+        &mut self,
+        array: &Array,
+        head: &Head,
+        payloads: &[Vec<u8>],
+    ) -> Result<Vec<usize>> {
+        if head.span() > self.area_bytes / 2 {
+            return Err(Error::new(Kind::Usage, "a batch is too large for the log"));
+        }
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        let members: Vec<Option<Arc<Member>>> = array.members().clone();
+        let mut failed = Vec::new();
+        for (slot, member) in members.iter().enumerate() {
+            let Some(member) = member else { continue };
+            let mut own = bytes.clone();
+            own.extend_from_slice(&payloads[slot]);
+            own.resize(own.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+            if member.write_log(head.position, &own).and_then(|()| member.sync()).is_err() {
+                failed.push(slot);
+            }
+        }
+        let skipped = if head.position == 0 && self.position > 0 {
+            self.area_bytes - self.position
+        } else {
+            0
+        };
+        self.position = head.position + head.span();
+        self.used_bytes += skipped + head.span();
+        self.sequence += 1;
+        Ok(failed)
+    }
+
+    /// Reads the next record, if there is one, from any member that has it.
+    pub fn read_next(&mut self, members: &[Option<Arc<Member>>]) -> Option<Head> {
+        for position in [self.position, 0] {
+            let mut heads = members.iter().flatten().map(|it| self.read_at(it, position));
+            if let Some(head) = heads.find_map(|head| head) {
+                self.position = position + head.span();
+                self.sequence += 1;
+                return Some(head);
+            }
+        }
+        None
+    }
+
+    /// Whether all members that are there have all of a record.
+    pub fn is_whole(&self, head: &Head, members: &[Option<Arc<Member>>]) -> bool {
+        let of = Log { sequence: head.sequence, ..*self };
+        let has = |(slot, member): (usize, &Arc<Member>)| {
+            of.read_at(member, head.position).as_ref() == Some(head)
+                && read_payload(head, slot, member).is_some()
+        };
+        let there = members.iter().enumerate();
+        there.filter_map(|(slot, member)| Some((slot, member.as_ref()?))).all(has)
+    }
+
+    fn read_at(&self, member: &Member, position: u64) -> Option<Head> {
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        if position + BLOCK_BYTES > self.area_bytes {
+            return None;
+        }
+        member.read_log(position, &mut bytes).ok()?;
+        let length = Head::length(bytes.first_chunk()?)?;
+        if position + u64::from(length) > self.area_bytes {
+            return None;
+        }
+        bytes.resize(length as usize, 0);
+        member.read_log(position, &mut bytes).ok()?;
+        Head::decode(&bytes, self.array, self.sequence, position).ok()
+    }
+}
+
+/// What a member keeps of a record, if it is whole.
+pub(super) fn read_payload(head: &Head, slot: usize, member: &Member) -> Option<Vec<u8>> {
+    let kept = head.kept.get(slot)?;
+    let mut bytes = vec![0; kept.bytes as usize];
+    member.read_log(head.position + head.head_bytes(), &mut bytes).ok()?;
+    kept.suits(&bytes).then_some(bytes)
+}

@@ -1,0 +1,207 @@
+//! An array at work: what is written gathers in the cache and is put on the members in batches.
+//!
+//! ```text
+//! write --> cache --> batch: plan, read and check, compute --> log, sync --> in place, checksums
+//! read  --> members, checked, rebuilt where they must --> what the cache has over it
+//! ```
+//! [`Array`] may be used by any number of threads; one [`Flusher`] puts rows on the members.
+//!
+//! Invariants:
+//! - a batch's record is durable on all members that are present before anything of the batch is written
+//!   in place, and everything of the batches before is durable then as well;
+//! - a member that failed is written to no more, and the others say so durably before what it does not
+//!   have is said to be written;
+//! - what is read matches its checksum, or was computed from what does.
+//!
+//! Never here: threads and clocks.
+
+mod assemble;
+mod flush;
+mod log;
+mod read;
+mod replay;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+pub use assemble::{Making, assemble, create};
+pub use flush::Flusher;
+
+use super::cache::Cache;
+use super::geometry::ArrayGeometry;
+use super::member::Member;
+use super::plan::{Class, Mark, Transfer};
+use super::set::MemberSet;
+use crate::error::{Error, Kind, Result};
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::superblock::{Slot, Superblock};
+
+/// An array that is assembled.
+pub struct Array {
+    geometry: ArrayGeometry,
+    /// By slot; `None` where the member is absent.
+    members: RwLock<Vec<Option<Arc<Member>>>>,
+    /// What the members say of the array.
+    superblock: Mutex<Superblock>,
+    cache: Mutex<Cache>,
+    /// A row is on the members.
+    landed: Condvar,
+}
+
+impl Array {
+    /// How it is cut.
+    pub fn geometry(&self) -> &ArrayGeometry {
+        &self.geometry
+    }
+
+    /// What its members say of it.
+    pub fn superblock(&self) -> Superblock {
+        lock(&self.superblock).clone()
+    }
+
+    /// Slots whose members are not there.
+    pub fn absent(&self) -> MemberSet {
+        let members = self.members();
+        let absent = members.iter().enumerate().filter(|(_, member)| member.is_none());
+        absent.map(|(slot, _)| slot).collect()
+    }
+
+    /// Bytes that are written and not on the members yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        lock(&self.cache).bytes()
+    }
+
+    /// Takes bytes to be written at `offset`; they are on the members when a flusher put them there.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`] beyond the end.
+    pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<()> {
+        self.check(offset, bytes.len(), Kind::NoSpace)?;
+        let mut cache = lock(&self.cache);
+        for span in self.geometry.spans(offset..offset + bytes.len() as u64) {
+            let from = (span.user.start - offset) as usize;
+            cache.write(&span, &bytes[from..from + span.column.len()], now);
+        }
+        Ok(())
+    }
+
+    fn check(&self, offset: u64, bytes: usize, kind: Kind) -> Result<()> {
+        let end = offset.checked_add(bytes as u64);
+        if end.is_some_and(|end| end <= self.geometry.capacity()) {
+            return Ok(());
+        }
+        let end = u128::from(offset) + bytes as u128;
+        let what = format!("within {}", self.geometry.capacity());
+        Err(Error::new(kind, "beyond the end of the array").expected(what, end))
+    }
+
+    fn member(&self, slot: usize) -> Option<Arc<Member>> {
+        self.members()[slot].clone()
+    }
+
+    fn members(&self) -> std::sync::RwLockReadGuard<'_, Vec<Option<Arc<Member>>>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a member up, and has the others say so durably.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] when the array cannot do without it.
+    fn fail(&self, slot: usize) -> Result<()> {
+        {
+            let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+            members[slot] = None;
+        }
+        if !self.geometry.survives(self.absent()) {
+            return Err(Error::new(
+                Kind::TooManyLosses,
+                "more members failed than parity replaces",
+            ));
+        }
+        self.agree(|superblock| {
+            if let Slot::Present(member) | Slot::Rebuilding(member) = superblock.slots[slot] {
+                superblock.slots[slot] = Slot::Failed(member);
+            }
+        })
+    }
+
+    /// Changes what the members say of the array, durably on all that are there.
+    fn agree(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        let mut superblock = lock(&self.superblock);
+        change(&mut superblock);
+        superblock.generation += 1;
+        let members = self.members().clone();
+        let mut failed = Ok(());
+        let mut written = 0;
+        for (slot, member) in members.iter().enumerate() {
+            let own = match superblock.slots[slot] {
+                Slot::Present(own) | Slot::Rebuilding(own) => own,
+                Slot::Missing | Slot::Failed(_) => continue,
+            };
+            let Some(member) = member else { continue };
+            match member.write_superblock(&superblock, own).and_then(|()| member.sync()) {
+                Ok(()) => written += 1,
+                Err(error) => failed = Err(error),
+            }
+        }
+        if written == 0 { failed } else { Ok(()) }
+    }
+
+    /// Reads a transfer's bytes and says which of its blocks are not to be believed. Blocks that were never
+    /// written are zeros.
+    fn fetch(&self, it: &Transfer) -> (Vec<u8>, Vec<Mark>) {
+        let mut bytes = vec![0; it.column.len()];
+        let erased = |column| Mark { shard: it.shard, class: Class::Erased, column };
+        let Some(member) = self.member(it.member) else {
+            return (bytes, vec![erased(it.column.clone())]);
+        };
+        let blocks = it.member_range.start / BLOCK_BYTES..it.member_range.end / BLOCK_BYTES;
+        let read =
+            member.read(it.member_range.start, &mut bytes).and_then(|()| member.sums(blocks));
+        let Ok(sums) = read else {
+            return (bytes, vec![erased(it.column.clone())]);
+        };
+        let mut bad = Vec::new();
+        for (number, (block, sum)) in bytes.chunks_mut(BLOCK_BYTES as usize).zip(sums).enumerate() {
+            let start = it.column.start + (number as u64 * BLOCK_BYTES) as u32;
+            if !sum.is_written() {
+                block.fill(0);
+            } else if !sum.suits(block) {
+                bad.push(erased(start..start + BLOCK_BYTES as u32));
+            }
+        }
+        (bytes, bad)
+    }
+
+    /// Marks the blocks in some columns of a row that were never written.
+    fn unwritten(
+        &self,
+        row: u64,
+        column: &std::ops::Range<u32>,
+        marks: &mut Vec<Mark>,
+    ) -> Result<()> {
+        let map = self.geometry.map(row);
+        for shard in 0..map.shards() {
+            let place = map.place(shard);
+            let Some(member) = self.member(place.member) else { continue };
+            let (start, end) =
+                (place.start + u64::from(column.start), place.start + u64::from(column.end));
+            let sums = member.sums(start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES))?;
+            let mut next = column.start;
+            for alike in sums.chunk_by(|a, b| a.is_written() == b.is_written()) {
+                let end = next + (alike.len() as u64 * BLOCK_BYTES) as u32;
+                if !alike[0].is_written() {
+                    marks.push(Mark { shard, class: Class::Unwritten, column: next..end });
+                }
+                next = end;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,86 @@
+//! Reading, from members that are there and from the others' parity.
+
+use std::ops::Range;
+
+use super::{Array, lock};
+use crate::array::compute::rebuilt;
+use crate::array::geometry::Span;
+use crate::array::plan::{Class, Mark, Planner, RowPlan};
+use crate::error::{Kind, Result};
+use crate::format::array::BLOCK_BYTES;
+
+impl Array {
+    /// Fills `buf` from `offset` on.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] where what is wanted is lost.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len(), Kind::Usage)?;
+        for span in self.geometry.spans(offset..offset + buf.len() as u64) {
+            let from = (span.user.start - offset) as usize;
+            self.read_span(&span, &mut buf[from..from + span.column.len()])?;
+        }
+        Ok(())
+    }
+
+    fn read_span(&self, span: &Span, buf: &mut [u8]) -> Result<()> {
+        // First the cache: what leaves it meanwhile is on the members then.
+        let mut above = vec![0; buf.len()];
+        let newest = lock(&self.cache).snapshot(span);
+        if newest.read(span.column.start, &mut above) == buf.len() as u64 {
+            buf.copy_from_slice(&above);
+            return Ok(());
+        }
+        let block = BLOCK_BYTES as u32;
+        let column = span.column.start / block * block..span.column.end.next_multiple_of(block);
+        let bytes = self.settled(span.row, span.data, &column)?;
+        let from = (span.column.start - column.start) as usize;
+        buf.copy_from_slice(&bytes[from..from + buf.len()]);
+        newest.read(span.column.start, buf);
+        Ok(())
+    }
+
+    /// What the members have of a data shard.
+    fn settled(&self, row: u64, shard: usize, column: &Range<u32>) -> Result<Vec<u8>> {
+        let map = self.geometry.map(row);
+        let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
+        self.unwritten(row, column, &mut marks)?;
+        let mut plan = RowPlan::default();
+        loop {
+            Planner::default().plan_read(&map, self.absent(), &marks, &mut plan)?;
+            let (mut reads, mut bad) = (Vec::new(), Vec::new());
+            for it in &plan.reads {
+                let (bytes, erased) = self.fetch(it);
+                reads.push(bytes);
+                bad.extend(erased);
+            }
+            if !bad.is_empty() {
+                marks.extend(bad);
+                continue;
+            }
+            let mut out = vec![0; column.len()];
+            for piece in &plan.pieces {
+                let mut old: Vec<Option<Vec<u8>>> = vec![None; map.shards()];
+                for (it, bytes) in plan.reads.iter().zip(&reads) {
+                    let is_of = it.column.start <= piece.column.start
+                        && piece.column.end <= it.column.end
+                        && piece.reads.has(it.shard);
+                    if is_of {
+                        let from = (piece.column.start - it.column.start) as usize;
+                        old[it.shard] = Some(bytes[from..from + piece.column.len()].to_vec());
+                    }
+                }
+                for zeros in piece.zeros.iter() {
+                    old[zeros] = Some(vec![0; piece.column.len()]);
+                }
+                let bytes = match old[shard].take() {
+                    Some(bytes) => bytes,
+                    None => rebuilt(&map, &old, shard, piece.column.len())?,
+                };
+                let at = (piece.column.start - column.start) as usize;
+                out[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            return Ok(out);
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! After a power cut: tables as new as the log, and the rows of its last two records true again.
+//!
+//! Of what the newest record speaks of, any sector may be old or new; of the one before too, if the newest
+//! was never begun: it was begun when all before it was durable. Everything older is in place, so older
+//! records only bring checksums.
+//!
+//! Parity of a block's column is computed anew from the data as it stands. Where a data shard that stayed is
+//! away, the part of parity that was logged stands for it: that of the newest record that was begun.
+//! A shard that was being written and is away now has what parity gives, if that is all new or all old; if
+//! not, it is lost, and is not made up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pinstripe_kernel::parity::update;
+
+use super::flush::Flusher;
+use super::log::read_payload;
+use crate::array::geometry::RowMap;
+use crate::array::member::Member;
+use crate::array::set::ShardSet;
+use crate::error::Result;
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::log::Head;
+use crate::format::array::sums::Sum;
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// What a record says of one column of blocks of a row.
+#[derive(Debug, Clone, Default)]
+struct Write {
+    /// Shards that were written, and what they were to be.
+    written: Vec<(usize, Sum)>,
+    /// Parity of the data that stayed, of P and of Q; `None` where it was not logged or is lost.
+    unchanged: [Option<Vec<u8>>; 2],
+    /// Data of shards that were away then.
+    away: Vec<(usize, Option<Vec<u8>>)>,
+    /// Every data shard was written.
+    is_full: bool,
+}
+
+impl Write {
+    fn sum(&self, shard: usize) -> Option<Sum> {
+        self.written.iter().find(|(written, _)| *written == shard).map(|(_, sum)| *sum)
+    }
+
+    /// Data shards that it changed, wherever they are.
+    fn changed(&self, map: &RowMap) -> ShardSet {
+        let written: ShardSet = self.written.iter().map(|(shard, _)| *shard).collect();
+        written.or(self.away.iter().map(|(shard, _)| *shard).collect()).and(map.data_shards())
+    }
+}
+
+/// By row and block of the column.
+type Writes = BTreeMap<(u64, u64), Write>;
+
+impl Flusher {
+    /// Brings the tables up to date with the log, and the rows of its last two records to parity.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub(super) fn replay(&mut self) -> Result<()> {
+        let members = self.array.members().clone();
+        let mut last: [Option<Head>; 2] = [None, None];
+        while let Some(head) = self.log.read_next(&members) {
+            let [older, newest] = last;
+            if let Some(done) = older {
+                self.believe(&done)?;
+            }
+            last = [newest, Some(head)];
+        }
+        // What is not whole on all members was not durable on them, so nothing of it was begun.
+        if last[1].as_ref().is_some_and(|head| !self.log.is_whole(head, &members)) {
+            last[1] = None;
+        }
+        let [before, newest] = last.map(|head| head.map(|head| self.writes(&head, &members)));
+        let (before, newest) = (before.unwrap_or_default(), newest.unwrap_or_default());
+        let all: std::collections::BTreeSet<_> = before.keys().chain(newest.keys()).collect();
+        for key in all {
+            self.finish(*key, before.get(key), newest.get(key))?;
+        }
+        self.checkpoint()
+    }
+
+    /// Takes the checksums of a record for those that its blocks have.
+    fn believe(&self, head: &Head) -> Result<()> {
+        for piece in &head.pieces {
+            let map = self.array.geometry().map(piece.row);
+            let blocks = piece.column.len() / BLOCK;
+            let written = ShardSet::from_bits(piece.written);
+            for (shard, sums) in written.iter().zip(piece.sums.chunks(blocks)) {
+                let place = map.place(shard);
+                let first = (place.start + u64::from(piece.column.start)) / BLOCK_BYTES;
+                if let Some(member) = self.array.member(place.member) {
+                    member.set_sums(first, sums)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a record says, column by column of blocks.
+    fn writes(&self, head: &Head, members: &[Option<Arc<Member>>]) -> Writes {
+        let mut payloads = Payloads::read(head, members);
+        let mut writes = Writes::new();
+        for piece in &head.pieces {
+            let map = self.array.geometry().map(piece.row);
+            let (len, blocks) = (piece.column.len(), piece.column.len() / BLOCK);
+            let written = ShardSet::from_bits(piece.written);
+            let away = ShardSet::from_bits(piece.has.data);
+            let mut unchanged = [None, None];
+            let mut data: BTreeMap<usize, Option<Vec<u8>>> =
+                away.iter().map(|shard| (shard, None)).collect();
+            for (n, has) in [piece.has.p, piece.has.q].into_iter().enumerate() {
+                let parity = map.data() + n;
+                if !written.has(parity) || !map.parity_shards().has(parity) {
+                    continue;
+                }
+                let slot = map.member(parity);
+                unchanged[n] = if has { payloads.take(slot, len) } else { None };
+                for kept in data.values_mut() {
+                    *kept = payloads.take(slot, len).or(kept.take());
+                }
+            }
+            for block in 0..blocks {
+                let part = |bytes: &Option<Vec<u8>>| {
+                    bytes.as_ref().map(|bytes| bytes[block * BLOCK..(block + 1) * BLOCK].to_vec())
+                };
+                let sums = written.iter().enumerate();
+                let write = Write {
+                    written: sums.map(|(n, it)| (it, piece.sums[n * blocks + block])).collect(),
+                    unchanged: [part(&unchanged[0]), part(&unchanged[1])],
+                    away: data.iter().map(|(shard, bytes)| (*shard, part(bytes))).collect(),
+                    is_full: !piece.has.p && !piece.has.q,
+                };
+                let column = u64::from(piece.column.start) / BLOCK_BYTES + block as u64;
+                writes.insert((piece.row, column), write);
+            }
+        }
+        writes
+    }
+
+    /// Ends what the last two records say of one column of blocks.
+    fn finish(
+        &self,
+        (row, column): (u64, u64),
+        before: Option<&Write>,
+        newest: Option<&Write>,
+    ) -> Result<()> {
+        let map = self.array.geometry().map(row);
+        let stands: Vec<Option<Vec<u8>>> =
+            (0..map.shards()).map(|shard| self.stands(&map, shard, column)).collect();
+        let is_begun = |newest: &Write| {
+            // What only the record before wrote is in place when the newest was begun.
+            before.is_none_or(|before| {
+                before.written.iter().all(|(shard, sum)| {
+                    let is_rewritten = newest.sum(*shard).is_some();
+                    is_rewritten || stands[*shard].as_ref().is_none_or(|it| sum.suits(it))
+                })
+            })
+        };
+        let Some(write) = newest.filter(|it| is_begun(it)).or(before).or(newest) else {
+            return Ok(());
+        };
+        let changed = write.changed(&map);
+        let written: ShardSet = [before, newest]
+            .into_iter()
+            .flatten()
+            .flat_map(|write| write.written.iter().map(|(shard, _)| *shard))
+            .collect();
+        if map.mirrors() {
+            return self.same_copies(&map, column, written, &stands);
+        }
+        let is_away = |shard: usize| stands[shard].is_none();
+        if changed.iter().any(|shard| is_away(shard) && write.sum(shard).is_some()) {
+            return self.leave(&map, column, &[newest, before], written, &stands);
+        }
+        for shard in written.and(map.data_shards()).iter() {
+            if let Some(bytes) = &stands[shard] {
+                self.set(&map, shard, column, Sum::of(bytes))?;
+            }
+        }
+        for shard in written.and(map.parity_shards()).iter() {
+            let n = shard - map.data();
+            let parity = self.parity(&map, column, n, write, changed, &stands);
+            let place = map.place(shard);
+            let Some(member) = self.array.member(place.member) else { continue };
+            let Some(parity) = parity else {
+                self.set(&map, shard, column, Sum::of(&[]).spoilt())?;
+                continue;
+            };
+            if stands[shard].as_ref() != Some(&parity) {
+                member.write(place.start + column * BLOCK_BYTES, &parity)?;
+            }
+            self.set(&map, shard, column, Sum::of(&parity))?;
+        }
+        Ok(())
+    }
+
+    /// The parity of a column: of all data if it is there and sound, else with what was logged.
+    fn parity(
+        &self,
+        map: &RowMap,
+        column: u64,
+        n: usize,
+        write: &Write,
+        changed: ShardSet,
+        stands: &[Option<Vec<u8>>],
+    ) -> Option<Vec<u8>> {
+        let stayed = map.data_shards().minus(changed);
+        let sound = |shard: usize| -> Option<Vec<u8>> {
+            let bytes = stands[shard].as_ref()?;
+            let sum = self.sum(map, shard, column)?;
+            match sum.is_written() {
+                true => sum.suits(bytes).then(|| bytes.clone()),
+                false => Some(vec![0; BLOCK]),
+            }
+        };
+        let from_data = || {
+            let mut sum = vec![0; BLOCK];
+            for shard in stayed.iter() {
+                update(&[(map.coefficient(shard), &sound(shard)?)], &mut [(n, &mut sum)]);
+            }
+            Some(sum)
+        };
+        let logged = || match write.is_full {
+            true => Some(vec![0; BLOCK]),
+            false => write.unchanged[n].clone(),
+        };
+        let mut parity = from_data().or_else(logged)?;
+        for shard in changed.iter() {
+            let logged = write.away.iter().find(|(away, _)| *away == shard);
+            let bytes = match &stands[shard] {
+                Some(bytes) => bytes,
+                None => logged?.1.as_ref()?,
+            };
+            update(&[(map.coefficient(shard), bytes)], &mut [(n, &mut parity)]);
+        }
+        Some(parity)
+    }
+
+    /// Leaves a column as it stands: a shard that was being written is away. All is well if what is there
+    /// is as it was after the newest record, after the one before, or before both.
+    fn leave(
+        &self,
+        map: &RowMap,
+        column: u64,
+        records: &[Option<&Write>],
+        written: ShardSet,
+        stands: &[Option<Vec<u8>>],
+    ) -> Result<()> {
+        let there = |shard: &usize| stands[*shard].is_some();
+        let is_as_after = |records: &[Option<&Write>]| {
+            written.iter().filter(there).all(|shard| {
+                let told = records.iter().flatten().find_map(|record| record.sum(shard));
+                let bytes = stands[shard].as_ref().expect("it is there");
+                told.or_else(|| self.sum(map, shard, column)).is_some_and(|sum| {
+                    match sum.is_written() {
+                        true => sum.suits(bytes),
+                        false => bytes.iter().all(|byte| *byte == 0),
+                    }
+                })
+            })
+        };
+        let is_consistent = (0..=records.len()).any(|newer| is_as_after(&records[newer..]));
+        for shard in written.iter().filter(there) {
+            let sum = Sum::of(stands[shard].as_ref().expect("it is there"));
+            let is_sound = is_consistent || !map.parity_shards().has(shard);
+            // Nothing must be rebuilt from parity that is neither: it would be made up.
+            self.set(map, shard, column, if is_sound { sum } else { sum.spoilt() })?;
+        }
+        Ok(())
+    }
+
+    /// Makes all copies what the first one is.
+    fn same_copies(
+        &self,
+        map: &RowMap,
+        column: u64,
+        written: ShardSet,
+        stands: &[Option<Vec<u8>>],
+    ) -> Result<()> {
+        let Some(first) = written.iter().find_map(|shard| stands[shard].as_ref()) else {
+            return Ok(());
+        };
+        for shard in written.iter() {
+            let place = map.place(shard);
+            let Some(member) = self.array.member(place.member) else { continue };
+            if stands[shard].as_ref() != Some(first) {
+                member.write(place.start + column * BLOCK_BYTES, first)?;
+            }
+            self.set(map, shard, column, Sum::of(first))?;
+        }
+        Ok(())
+    }
+
+    /// What a member has of a block, whatever its checksum says; `None` if it is away.
+    fn stands(&self, map: &RowMap, shard: usize, column: u64) -> Option<Vec<u8>> {
+        let place = map.place(shard);
+        let mut bytes = vec![0; BLOCK];
+        let member = self.array.member(place.member)?;
+        member.read(place.start + column * BLOCK_BYTES, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn sum(&self, map: &RowMap, shard: usize, column: u64) -> Option<Sum> {
+        let place = map.place(shard);
+        let block = place.start / BLOCK_BYTES + column;
+        let sums = self.array.member(place.member)?.sums(block..block + 1).ok()?;
+        sums.first().copied()
+    }
+
+    fn set(&self, map: &RowMap, shard: usize, column: u64, sum: Sum) -> Result<()> {
+        let place = map.place(shard);
+        match self.array.member(place.member) {
+            Some(member) => member.set_sums(place.start / BLOCK_BYTES + column, &[sum]),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What members kept of a record, handed out piece by piece.
+struct Payloads {
+    bytes: Vec<Option<Vec<u8>>>,
+    used: Vec<usize>,
+}
+
+impl Payloads {
+    fn read(head: &Head, members: &[Option<Arc<Member>>]) -> Self {
+        let payload = |slot: usize| read_payload(head, slot, members.get(slot)?.as_ref()?);
+        let bytes: Vec<_> = (0..head.kept.len()).map(payload).collect();
+        Payloads { used: vec![0; bytes.len()], bytes }
+    }
+
+    fn take(&mut self, slot: usize, bytes: usize) -> Option<Vec<u8>> {
+        let range = self.used[slot]..self.used[slot] + bytes;
+        self.used[slot] = range.end;
+        self.bytes[slot].as_ref()?.get(range).map(<[u8]>::to_vec)
+    }
+}

@@ -1,0 +1,245 @@
+//! One member of an array: its data, the checksums of its blocks, its superblock and its part of the log.
+//!
+//! Invariants: the checksums that are asked for are those of what was written last; on the member they are
+//! as new as the last [`write_tables`](Member::write_tables), and what came since stands in the log.
+//!
+//! Never here: what other members have.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::sums::{SumCache, Sums};
+use crate::device::SharedDevice;
+use crate::error::Result;
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::sector::{Area, CONTENT_BYTES, Content, SECTOR_BYTES, SectorPlace};
+use crate::format::array::sums::{
+    LEAF_BLOCKS, PAGE_BLOCKS, PAGE_BYTES, PAGE_LEAVES, Sum, decode, encode, pages,
+};
+use crate::format::array::superblock::{Areas, Superblock};
+use crate::id::ArrayId;
+
+/// Leaves of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
+const LEAVES_KEPT: usize = 4096;
+/// The state of a region in which nothing was ever written.
+const UNWRITTEN: u8 = 0;
+const WRITTEN: u8 = 1;
+
+/// A member that is there.
+pub struct Member {
+    device: SharedDevice,
+    array: ArrayId,
+    slot: u16,
+    areas: Areas,
+    tables: Mutex<Tables>,
+}
+
+struct Tables {
+    sums: SumCache,
+    /// By page of the table of checksums.
+    regions: Vec<u8>,
+    /// Sectors of the map of regions that the member does not have so.
+    changed: BTreeSet<u64>,
+}
+
+impl Member {
+    /// A member of an array that is being made: nothing was ever written to it.
+    pub fn fresh(device: SharedDevice, superblock: &Superblock) -> Self {
+        let regions = vec![UNWRITTEN; pages(superblock.data_bytes / BLOCK_BYTES) as usize];
+        let changed = (0..regions.len().div_ceil(CONTENT_BYTES) as u64).collect();
+        Self::with(device, superblock, regions, changed)
+    }
+
+    /// A member as its superblock describes it.
+    ///
+    /// # Errors
+    /// Those of the device; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a damaged map of regions.
+    pub fn open(device: SharedDevice, superblock: &Superblock) -> Result<Self> {
+        let count = pages(superblock.data_bytes / BLOCK_BYTES) as usize;
+        let mut member = Self::with(device, superblock, Vec::new(), BTreeSet::new());
+        let mut regions = Vec::with_capacity(count);
+        for number in 0..count.div_ceil(CONTENT_BYTES) as u64 {
+            let mut sector = [0; SECTOR_BYTES];
+            let at = member.areas.regions_at + number * SECTOR_BYTES as u64;
+            member.device.read_at(at, &mut sector)?;
+            let content = member.place(Area::Regions, number).decode(&sector);
+            regions.extend_from_slice(content.map_err(|error| error.at(member.device.place()))?);
+        }
+        regions.truncate(count);
+        member.tables.get_mut().unwrap_or_else(PoisonError::into_inner).regions = regions;
+        Ok(member)
+    }
+
+    fn with(
+        device: SharedDevice,
+        superblock: &Superblock,
+        regions: Vec<u8>,
+        changed: BTreeSet<u64>,
+    ) -> Self {
+        let tables = Tables { sums: SumCache::new(LEAVES_KEPT), regions, changed };
+        Member {
+            device,
+            array: superblock.array,
+            slot: superblock.slot,
+            areas: superblock.areas,
+            tables: Mutex::new(tables),
+        }
+    }
+
+    /// Where it is, for messages.
+    pub fn path(&self) -> &Path {
+        self.device.place()
+    }
+
+    /// Fills `buf` with its data from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Device::read_at`](crate::device::Device::read_at); so for all that follow.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.device.read_at(self.areas.data_at + offset, buf)
+    }
+
+    /// Writes data at `offset`.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.device.write_at(self.areas.data_at + offset, bytes)
+    }
+
+    /// Fills `buf` from a place of its log.
+    pub fn read_log(&self, position: u64, buf: &mut [u8]) -> Result<()> {
+        self.device.read_at(self.areas.log_at + position, buf)
+    }
+
+    /// Writes at a place of its log.
+    pub fn write_log(&self, position: u64, bytes: &[u8]) -> Result<()> {
+        self.device.write_at(self.areas.log_at + position, bytes)
+    }
+
+    /// Makes all that was written survive a power cut.
+    pub fn sync(&self) -> Result<()> {
+        self.device.sync()
+    }
+
+    /// Writes what the array says of itself, and of this member.
+    pub fn write_superblock(&self, common: &Superblock, own: crate::id::MemberId) -> Result<()> {
+        let superblock = Superblock { slot: self.slot, member: own, ..common.clone() };
+        self.device.write_at(superblock.place(), &superblock.encode())
+    }
+
+    /// The checksums of blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) where the table is damaged.
+    pub fn sums(&self, blocks: Range<u64>) -> Result<Vec<Sum>> {
+        let mut tables = self.bring(&blocks)?;
+        Ok(blocks.map(|block| tables.sums.get(block).expect("its leaf was brought")).collect())
+    }
+
+    /// Says what the checksums of blocks from `first` on are from now on.
+    ///
+    /// # Errors
+    /// As [`sums`](Self::sums).
+    pub fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
+        let blocks = first..first + sums.len() as u64;
+        let mut tables = self.bring(&blocks)?;
+        for (block, sum) in blocks.zip(sums) {
+            tables.begin(block / PAGE_BLOCKS);
+            tables.sums.set(block, *sum);
+        }
+        Ok(())
+    }
+
+    /// Writes what changed of the tables. It is durable after a sync.
+    pub fn write_tables(&self) -> Result<()> {
+        let (changed, sectors) = {
+            let tables = self.lock();
+            let sector = |number: &u64| (*number, tables.region_sector(*number));
+            let sectors: Vec<_> = tables.changed.iter().map(sector).collect();
+            (tables.sums.changed(), sectors)
+        };
+        for (leaf, sums) in &changed {
+            let bytes = self.place(Area::Sums, *leaf).encode(&encode(sums));
+            self.device.write_at(self.areas.sums_at + leaf * SECTOR_BYTES as u64, &bytes)?;
+        }
+        if !sectors.is_empty() {
+            // What a region is said to have must be there first.
+            self.device.sync()?;
+        }
+        for (number, content) in &sectors {
+            let bytes = self.place(Area::Regions, *number).encode(content);
+            self.device.write_at(self.areas.regions_at + number * SECTOR_BYTES as u64, &bytes)?;
+        }
+        let mut tables = self.lock();
+        changed.iter().for_each(|(leaf, sums)| tables.sums.written(*leaf, sums));
+        for (number, content) in &sectors {
+            if tables.region_sector(*number) == *content {
+                tables.changed.remove(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the leaves that speak of blocks into memory.
+    fn bring(&self, blocks: &Range<u64>) -> Result<MutexGuard<'_, Tables>> {
+        loop {
+            let tables = self.lock();
+            let missing = tables.sums.missing(blocks.clone());
+            let Some(first) = missing.first() else { return Ok(tables) };
+            let page = first / PAGE_LEAVES as u64;
+            let is_unwritten = tables.regions[page as usize] == UNWRITTEN;
+            drop(tables);
+            let leaves = match is_unwritten {
+                true => vec![[Sum::UNWRITTEN; LEAF_BLOCKS]; PAGE_LEAVES],
+                false => self.read_page(page)?,
+            };
+            let mut tables = self.lock();
+            for (leaf, sums) in (page * PAGE_LEAVES as u64..).zip(leaves) {
+                tables.sums.bring(leaf, sums);
+            }
+        }
+    }
+
+    fn read_page(&self, page: u64) -> Result<Vec<Sums>> {
+        let mut bytes = [0; PAGE_BYTES];
+        self.device.read_at(self.areas.sums_at + page * PAGE_BYTES as u64, &mut bytes)?;
+        let first = page * PAGE_LEAVES as u64;
+        let leaf = |(number, sector): (u64, &[u8; SECTOR_BYTES])| {
+            self.place(Area::Sums, first + number).decode(sector).map(decode)
+        };
+        let leaves: Result<Vec<_>> =
+            (0..).zip(bytes.as_chunks::<SECTOR_BYTES>().0).map(leaf).collect();
+        leaves.map_err(|error| error.at(self.device.place()))
+    }
+
+    fn place(&self, area: Area, number: u64) -> SectorPlace {
+        SectorPlace { array: self.array, slot: self.slot, area, number }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tables {
+    /// Says that something is written in a region. The first time all leaves of its page are to be written.
+    fn begin(&mut self, page: u64) {
+        if self.regions[page as usize] != UNWRITTEN {
+            return;
+        }
+        self.regions[page as usize] = WRITTEN;
+        self.changed.insert(page / CONTENT_BYTES as u64);
+        for leaf in page * PAGE_LEAVES as u64..(page + 1) * PAGE_LEAVES as u64 {
+            self.sums.bring(leaf, [Sum::UNWRITTEN; LEAF_BLOCKS]);
+            self.sums.touch(leaf);
+        }
+    }
+
+    fn region_sector(&self, number: u64) -> Content {
+        let mut content = [0; CONTENT_BYTES];
+        let states = &self.regions[number as usize * CONTENT_BYTES..];
+        let count = states.len().min(CONTENT_BYTES);
+        content[..count].copy_from_slice(&states[..count]);
+        content
+    }
+}

@@ -1,0 +1,155 @@
+//! Bytes at places, as few contiguous runs as they make.
+
+use std::ops::Range;
+
+/// Bytes that were written to places of a chunk.
+///
+/// Invariant: runs are in order, none is empty, no two touch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Runs(Vec<Run>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Run {
+    start: u32,
+    bytes: Vec<u8>,
+}
+
+impl Run {
+    fn end(&self) -> u32 {
+        self.start + self.bytes.len() as u32
+    }
+}
+
+impl Runs {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Writes `bytes` at `start`, over what is there. Returns how many bytes there are more.
+    pub fn write(&mut self, start: u32, bytes: &[u8]) -> u64 {
+        if bytes.is_empty() {
+            return 0;
+        }
+        let end = start + bytes.len() as u32;
+        let first = self.0.partition_point(|run| run.end() < start);
+        let behind = self.0.partition_point(|run| run.start <= end);
+        if first == behind {
+            self.0.insert(first, Run { start, bytes: bytes.to_vec() });
+            return bytes.len() as u64;
+        }
+        let touched = &mut self.0[first..behind];
+        let before: usize = touched.iter().map(|run| run.bytes.len()).sum();
+        // Only the last of them can reach further than what is written, and only the first begin earlier.
+        let (low, last) = touched.split_at_mut(touched.len() - 1);
+        let tail_at = (end.max(last[0].start) - last[0].start) as usize;
+        let (all, tail): (&mut Run, &[u8]) = match low.first_mut() {
+            Some(first) => (first, last[0].bytes.get(tail_at..).unwrap_or_default()),
+            None => (&mut last[0], &[]),
+        };
+        if start < all.start {
+            let kept = all.bytes.get((end.max(all.start) - all.start) as usize..);
+            let mut joined = Vec::with_capacity(bytes.len() + all.bytes.len());
+            joined.extend_from_slice(bytes);
+            joined.extend_from_slice(kept.unwrap_or_default());
+            *all = Run { start, bytes: joined };
+        } else {
+            let at = (start - all.start) as usize;
+            let over = bytes.len().min(all.bytes.len() - at);
+            all.bytes[at..at + over].copy_from_slice(&bytes[..over]);
+            all.bytes.extend_from_slice(&bytes[over..]);
+        }
+        if all.end() <= end {
+            all.bytes.extend_from_slice(tail);
+        }
+        self.0.drain(first + 1..behind);
+        (self.0[first].bytes.len() - before) as u64
+    }
+
+    /// Calls `take` with the place and the bytes of each run, in order.
+    pub fn each(&self, mut take: impl FnMut(u32, &[u8])) {
+        self.0.iter().for_each(|run| take(run.start, &run.bytes));
+    }
+
+    /// Calls `take` with what of each run lies in a column, in order.
+    pub fn each_within(&self, column: &Range<u32>, mut take: impl FnMut(u32, &[u8])) {
+        let first = self.0.partition_point(|run| run.end() <= column.start);
+        for run in self.0[first..].iter().take_while(|run| run.start < column.end) {
+            let (from, to) = (run.start.max(column.start), run.end().min(column.end));
+            take(from, &run.bytes[(from - run.start) as usize..(to - run.start) as usize]);
+        }
+    }
+
+    /// Copies what there is from `start` on over `buf`. Returns how many bytes that was.
+    pub fn read(&self, start: u32, buf: &mut [u8]) -> u64 {
+        let mut there = 0;
+        self.each_within(&(start..start + buf.len() as u32), |at, bytes| {
+            buf[(at - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+            there += bytes.len() as u64;
+        });
+        there
+    }
+
+    /// The bytes of a column, if one run has them all.
+    pub fn slice(&self, column: &Range<u32>) -> Option<&[u8]> {
+        let run = self.0.get(self.0.partition_point(|run| run.end() <= column.start))?;
+        let is_there = run.start <= column.start && column.end <= run.end();
+        let from = column.start.checked_sub(run.start)? as usize;
+        is_there.then(|| &run.bytes[from..from + column.len()])
+    }
+
+    /// What of it lies in a column.
+    pub fn within(&self, column: &Range<u32>) -> Runs {
+        let mut within = Runs::default();
+        self.each_within(column, |start, bytes| {
+            within.0.push(Run { start, bytes: bytes.to_vec() });
+        });
+        within
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn runs_hold_what_was_written(writes in prop::collection::vec((0..40u32, 0..20usize), 0..30)) {
+            let (mut runs, mut model) = (Runs::default(), vec![None; 64]);
+            for (number, (start, len)) in writes.into_iter().enumerate() {
+                let bytes: Vec<u8> = (0..len).map(|n| (number * 31 + n) as u8).collect();
+                let before = model.iter().flatten().count();
+                model[start as usize..start as usize + len]
+                    .copy_from_slice(&bytes.iter().map(|byte| Some(*byte)).collect::<Vec<_>>());
+                let more = model.iter().flatten().count() - before;
+                assert_eq!(runs.write(start, &bytes), more as u64);
+                let mut found = vec![None; 64];
+                let mut next = 0;
+                runs.each(|start, bytes| {
+                    assert!(!bytes.is_empty() && (start > next || next == 0), "runs touch");
+                    next = start + bytes.len() as u32;
+                    for (n, byte) in bytes.iter().enumerate() {
+                        found[start as usize + n] = Some(*byte);
+                    }
+                });
+                assert_eq!(found, model);
+            }
+            for column in [0..64, 5..9, 7..8, 13..50] {
+                let mut buf = vec![0; column.len()];
+                let there = runs.read(column.start, &mut buf);
+                let part = &model[column.start as usize..column.end as usize];
+                assert_eq!(there, part.iter().flatten().count() as u64);
+                assert!(buf.iter().zip(part).all(|(is, wanted)| *is == wanted.unwrap_or(0)));
+                let whole = part.iter().all(Option::is_some);
+                assert_eq!(runs.slice(&column).is_some(), whole);
+                assert!(runs.slice(&column).is_none_or(|slice| slice == buf));
+                let within = runs.within(&column);
+                let mut again = vec![0; column.len()];
+                assert_eq!((within.read(column.start, &mut again), again), (there, buf));
+                assert_eq!(within.is_empty(), there == 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a disk writes whole or not at all: 508 bytes and a checksum that says where they belong.
+//!
+//! A power cut leaves each sector old or new. One that was written to another place, or never, does not
+//! match.
+
+use super::crc32c_of;
+use crate::error::{Error, Kind, Result};
+use crate::id::ArrayId;
+
+/// Bytes of a sector.
+pub const SECTOR_BYTES: usize = 512;
+/// Bytes of its content.
+pub const CONTENT_BYTES: usize = SECTOR_BYTES - 4;
+
+/// A sector's content.
+pub type Content = [u8; CONTENT_BYTES];
+
+/// What an area holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Area {
+    /// Checksums of blocks.
+    Sums = 1,
+    /// States of regions.
+    Regions = 2,
+}
+
+/// Where a sector belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SectorPlace {
+    /// The array.
+    pub array: ArrayId,
+    /// The member's slot.
+    pub slot: u16,
+    /// The area.
+    pub area: Area,
+    /// Number of the sector in its area.
+    pub number: u64,
+}
+
+impl SectorPlace {
+    fn checksum(&self, content: &[u8]) -> u32 {
+        let area = [self.area as u8];
+        let (slot, number) = (self.slot.to_le_bytes(), self.number.to_le_bytes());
+        crc32c_of(&[&self.array.0, &slot, &area, &number], content)
+    }
+
+    /// The bytes of a sector.
+    pub fn encode(&self, content: &Content) -> [u8; SECTOR_BYTES] {
+        let mut out = [0; SECTOR_BYTES];
+        out[..CONTENT_BYTES].copy_from_slice(content);
+        out[CONTENT_BYTES..].copy_from_slice(&self.checksum(content).to_le_bytes());
+        out
+    }
+
+    /// Reads a sector back.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when it is not whole, or belongs elsewhere.
+    pub fn decode<'a>(&self, bytes: &'a [u8; SECTOR_BYTES]) -> Result<&'a Content> {
+        let (content, check) = bytes.split_first_chunk().expect("a sector is longer");
+        match *check == self.checksum(content).to_le_bytes() {
+            true => Ok(content),
+            false => {
+                let what = match self.area {
+                    Area::Sums => "table of checksums",
+                    Area::Regions => "map of regions",
+                };
+                let what = format!("sector {} of the {what} is damaged", self.number);
+                Err(Error::new(Kind::Corrupt, what))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: SectorPlace =
+        SectorPlace { array: ArrayId([7; 16]), slot: 3, area: Area::Sums, number: 90 };
+
+    #[test]
+    fn a_sector_comes_back_and_only_where_it_belongs() {
+        let content = std::array::from_fn(|n| n as u8);
+        let bytes = PLACE.encode(&content);
+        assert_eq!(PLACE.decode(&bytes).unwrap(), &content);
+        let strangers = [
+            SectorPlace { number: 91, ..PLACE },
+            SectorPlace { slot: 2, ..PLACE },
+            SectorPlace { area: Area::Regions, ..PLACE },
+            SectorPlace { array: ArrayId([8; 16]), ..PLACE },
+        ];
+        for stranger in strangers {
+            assert_eq!(stranger.decode(&bytes).unwrap_err().kind(), Kind::Corrupt);
+        }
+        for at in 0..SECTOR_BYTES {
+            let mut hurt = bytes;
+            hurt[at] ^= 0x10;
+            assert_eq!(PLACE.decode(&hurt).unwrap_err().kind(), Kind::Corrupt, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_disk_of_zeros_holds_no_sector() {
+        // Or all that was lost would seem never to have been written.
+        assert_eq!(PLACE.decode(&[0; SECTOR_BYTES]).unwrap_err().kind(), Kind::Corrupt);
+    }
+}

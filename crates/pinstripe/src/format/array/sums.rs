@@ -1,0 +1,119 @@
+//! The table of checksums of a member: a sum for each 4 KiB of its data, in leaves of one sector.
+//!
+//! ```text
+//! leaf:  a sector, whose content is the sums of 127 blocks, 4 bytes each
+//! page:  eight leaves, 4 KiB, which the map of regions has a state for
+//! ```
+//! The sum 0 means that the block was never written: it reads as zeros, whatever the disk has there. A
+//! page that was never written stands nowhere; its region is unwritten, and so are all of its blocks.
+//!
+//! Invariant: a leaf that does not match says nothing of its blocks, and is none that were never written.
+
+use super::crc32c;
+use super::sector::{CONTENT_BYTES, Content, SECTOR_BYTES};
+
+/// Blocks that a leaf speaks of.
+pub const LEAF_BLOCKS: usize = CONTENT_BYTES / 4;
+/// Leaves of a page.
+pub const PAGE_LEAVES: usize = 8;
+/// Bytes of a page.
+pub const PAGE_BYTES: usize = PAGE_LEAVES * SECTOR_BYTES;
+/// Blocks that a page speaks of: a region.
+pub const PAGE_BLOCKS: u64 = (PAGE_LEAVES * LEAF_BLOCKS) as u64;
+
+/// What is known of a block: nothing was ever written to it, or the checksum of what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sum(u32);
+
+impl Sum {
+    /// Of a block that was never written.
+    pub const UNWRITTEN: Sum = Sum(0);
+
+    /// Of a block's bytes. What would come to 0 is called 1.
+    pub fn of(block: &[u8]) -> Self {
+        Sum(crc32c(block).max(1))
+    }
+
+    /// Whether the block was ever written.
+    pub fn is_written(self) -> bool {
+        self != Self::UNWRITTEN
+    }
+
+    /// Whether a block with these bytes may have this sum.
+    pub fn suits(self, block: &[u8]) -> bool {
+        self == Self::of(block)
+    }
+
+    /// One that the same bytes do not have: they are to be taken for lost.
+    #[must_use]
+    pub fn spoilt(self) -> Self {
+        Sum((!self.0).max(1))
+    }
+
+    /// As it is stored.
+    pub(super) fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    /// From what is stored.
+    pub(super) fn from_bits(bits: u32) -> Self {
+        Sum(bits)
+    }
+}
+
+/// The content of a leaf.
+pub fn encode(sums: &[Sum; LEAF_BLOCKS]) -> Content {
+    let mut out = [0; CONTENT_BYTES];
+    for (to, sum) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
+        *to = sum.0.to_le_bytes();
+    }
+    out
+}
+
+/// Reads the content of a leaf back.
+pub fn decode(content: &Content) -> [Sum; LEAF_BLOCKS] {
+    let mut sums = [Sum::UNWRITTEN; LEAF_BLOCKS];
+    for (sum, bytes) in sums.iter_mut().zip(content.as_chunks::<4>().0) {
+        *sum = Sum(u32::from_le_bytes(*bytes));
+    }
+    sums
+}
+
+/// Leaf of a block, and its place in there.
+pub fn leaf_of(block: u64) -> (u64, usize) {
+    (block / LEAF_BLOCKS as u64, (block % LEAF_BLOCKS as u64) as usize)
+}
+
+/// Pages that a member with so many blocks of data needs.
+pub fn pages(blocks: u64) -> u64 {
+    blocks.div_ceil(PAGE_BLOCKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leaf_comes_back() {
+        let sums = std::array::from_fn(|n| Sum::of(&[n as u8; 9]));
+        assert_eq!(decode(&encode(&sums)), sums);
+        assert_eq!(encode(&[Sum::UNWRITTEN; LEAF_BLOCKS]), [0; CONTENT_BYTES]);
+    }
+
+    #[test]
+    fn no_content_seems_never_written() {
+        assert!(Sum::of(&[0; 4096]).is_written() && Sum::of(&[]).is_written());
+        assert!(Sum::of(&[]).suits(&[]) && !Sum::UNWRITTEN.suits(&[]));
+    }
+
+    #[test]
+    fn each_block_has_a_place_of_its_own() {
+        let mut next = (0, 0);
+        for block in 0..3000 {
+            assert_eq!(leaf_of(block), next);
+            next = if next.1 + 1 == LEAF_BLOCKS { (next.0 + 1, 0) } else { (next.0, next.1 + 1) };
+            assert_eq!(pages(block + 1), leaf_of(block).0 / PAGE_LEAVES as u64 + 1);
+        }
+        assert_eq!(pages(0), 0);
+    }
+}
