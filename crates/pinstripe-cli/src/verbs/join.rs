@@ -142,7 +142,7 @@ impl Args {
             device.set_len(range.end - range.start)?;
         }
         let ticker = run.ticker(GAUGE);
-        let target = Target::Device { device: Arc::clone(device), is_blank: !is_device };
+        let target = Target::Device { device: Arc::clone(device).into(), is_blank: !is_device };
         let joined = join::run(reader, options, target, &run.monitor)?;
         device.sync()?;
         drop(ticker);

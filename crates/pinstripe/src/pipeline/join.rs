@@ -9,11 +9,11 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::abort::Abort;
-use super::lane::{Lane, LaneSettings};
-use crate::device::{AlignedBuf, BufferPool, Device, FileDevice};
+use super::lane::{Lane, LaneDevice, LaneSettings};
+use crate::device::{AlignedBuf, BufferPool, Device};
 use crate::error::{Error, Kind, Result};
 use crate::monitor::{Counter, Monitor};
 use crate::split::unit::Scratch;
@@ -26,7 +26,7 @@ pub enum Target<'t> {
     /// Its bytes at their places, less the range's beginning.
     Device {
         /// What takes them.
-        device: Arc<FileDevice>,
+        device: LaneDevice,
         /// It reads as zeros where nothing is written.
         is_blank: bool,
     },
@@ -244,9 +244,14 @@ impl Shared<'_, '_> {
                 let is_one = !raw.is_empty() && here == whole;
                 match is_one && (unit.zeros.is_empty() || !is_blank) {
                     true => lane.write(here.start - wanted.start, raw)?,
-                    false => {
-                        self.parts(&device, is_blank, &here, place.offset, &unit.zeros, &raw)?
-                    }
+                    false => self.parts(
+                        device.device(),
+                        is_blank,
+                        &here,
+                        place.offset,
+                        &unit.zeros,
+                        &raw,
+                    )?,
                 }
             }
             _ => self.stream(number, &here, place.offset, &raw)?,
@@ -276,9 +281,9 @@ impl Shared<'_, '_> {
     }
 
     /// Where bytes go at their places, and whether it reads as zeros where nothing is written.
-    fn device(&self) -> Option<(Arc<FileDevice>, bool)> {
+    fn device(&self) -> Option<(LaneDevice, bool)> {
         match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
-            Target::Device { device, is_blank } => Some((Arc::clone(device), *is_blank)),
+            Target::Device { device, is_blank } => Some((device.clone(), *is_blank)),
             Target::None | Target::Stream(_) => None,
         }
     }
@@ -286,7 +291,7 @@ impl Shared<'_, '_> {
     /// Writes what of a batch is wanted; zeros only where they are not there anyway.
     fn parts(
         &self,
-        device: &FileDevice,
+        device: &dyn Device,
         is_blank: bool,
         here: &Range<u64>,
         start: u64,
@@ -354,7 +359,7 @@ impl Shared<'_, '_> {
             }
             Target::Device { device, is_blank: false } => absent
                 .iter()
-                .try_for_each(|it| write_zeros(&**device, it.start - start..it.end - start)),
+                .try_for_each(|it| write_zeros(device.device(), it.start - start..it.end - start)),
             _ => Ok(()),
         }
     }

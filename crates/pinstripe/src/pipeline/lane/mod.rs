@@ -26,11 +26,22 @@ mod queue;
 use queue::{Job, Patience, Queue, Write};
 
 /// What a lane writes to.
+#[derive(Clone)]
 pub enum LaneDevice {
     /// A file or block device, which either engine can write.
     File(Arc<FileDevice>),
     /// Anything else: threads only.
     Other(SharedDevice),
+}
+
+impl LaneDevice {
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        match self {
+            LaneDevice::File(device) => &**device,
+            LaneDevice::Other(device) => &**device,
+        }
+    }
 }
 
 impl From<Arc<FileDevice>> for LaneDevice {

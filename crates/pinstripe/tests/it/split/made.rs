@@ -4,8 +4,9 @@ use std::fs;
 use std::num::NonZero;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use pinstripe::device::{Device, Engine, MemoryDevice, Policy};
+use pinstripe::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 use pinstripe::error::{Kind, Result};
 use pinstripe::fault::Plan;
 use pinstripe::format::split::{FRAME_BYTES, Layout, SET_ROWS, unit_bytes};
@@ -13,6 +14,7 @@ use pinstripe::monitor::Monitor;
 use pinstripe::ops::join::{self, Joined};
 use pinstripe::ops::split::{self, Spread};
 use pinstripe::pipeline::join::Target;
+use pinstripe::pipeline::lane::LaneDevice;
 use pinstripe::pipeline::split::Choice;
 use pinstripe::source::bulk::{Bulk, Fake};
 use pinstripe::split::Reader;
@@ -191,10 +193,11 @@ impl Made {
             Ok(())
         }))?;
         for is_blank in [true, false] {
-            let device = MemoryDevice::new("joined");
+            let device = Arc::new(MemoryDevice::new("joined"));
             let old = if is_blank { 0 } else { 0xee };
             device.write_at(0, &vec![old; stream.len()])?;
-            let again = run(Target::Device { device: &device, is_blank })?;
+            let target = LaneDevice::Other(Arc::clone(&device) as SharedDevice);
+            let again = run(Target::Device { device: target, is_blank })?;
             assert!(joined == again && stream == device.to_vec(), "targets differ");
         }
         Ok((joined, stream))
