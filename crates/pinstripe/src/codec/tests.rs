@@ -204,6 +204,8 @@ fn what_has_structure_does_not_look_incompressible() {
     }
 }
 
+/// A program also holds bytes that are random, and records that are but for a little of them: of these a part
+/// may pass.
 #[test]
 fn machine_code_does_not_look_incompressible() {
     let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
@@ -212,9 +214,9 @@ fn machine_code_does_not_look_incompressible() {
     }
 }
 
-/// Whether zstd, asked for its best, saves less than a 64th.
+/// Whether zstd, asked for its best, saves less than a 16th.
 fn shrinks_little(raw: &[u8]) -> bool {
-    zstd::bulk::compress(raw, 19).unwrap().len() > raw.len() - raw.len() / 64
+    zstd::bulk::compress(raw, 19).unwrap().len() > raw.len() - raw.len() / 16
 }
 
 #[test]
