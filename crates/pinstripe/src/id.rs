@@ -85,6 +85,11 @@ id!(
     CondemnationId, 16
 );
 
+/// Lowercase hexadecimal digits, two a byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Digits of an id that are enough to name what it is of.
 pub const NAME_MIN_DIGITS: usize = 4;
 

@@ -1,5 +1,7 @@
 //! Sizes as people write them and as they read them.
 
+use std::ops::Range;
+
 use crate::error::{Error, Kind, Result};
 
 /// 1024 bytes.
@@ -76,6 +78,19 @@ pub fn lossy_path<S: serde::Serializer>(
     serializer: S,
 ) -> std::result::Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
+}
+
+/// Ranges in order; those that touch or overlap are one.
+pub fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|it| it.start);
+    ranges.dedup_by(|later, one| {
+        let touches = later.start <= one.end;
+        if touches {
+            one.end = one.end.max(later.end);
+        }
+        touches
+    });
+    ranges
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::error::Result;
 use pinstripe::format::split::{Head, Manifest};
-use pinstripe::ops::join::{self, hex};
+use pinstripe::id::hex;
+use pinstripe::ops::join;
 use pinstripe::units::{format_count, format_size};
 
 use super::refuse_option;

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use pinstripe::device::{Access, Device, FileDevice, Policy};
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe::id::hex;
 use pinstripe::monitor::Counter;
-use pinstripe::ops::join::{self, Joined, hex};
+use pinstripe::ops::join::{self, Joined};
 use pinstripe::pipeline::join::Target;
 use pinstripe::split::Reader;
 use pinstripe::units::format_size;

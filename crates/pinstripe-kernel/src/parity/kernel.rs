@@ -178,6 +178,36 @@ pub(super) struct Term<'a> {
     pub factors: [u8; MAX_PARITY],
 }
 
+/// Bytes of the shortest slice, of sources and outputs.
+fn shortest_term(terms: &[Term<'_>], outs: &[&mut [u8]]) -> usize {
+    let sources = terms.iter().map(|term| term.source.len());
+    sources.chain(outs.iter().map(|out| out.len())).min().unwrap_or(0)
+}
+
+/// `sums[n] ^=` sum of `factors[n] * source`, for N vectors at `at`.
+///
+/// # Safety
+/// N vectors at `at` lie within every source, and the processor can run V.
+#[inline(always)]
+unsafe fn add_terms<V: Lanes, const N: usize, const OUTS: usize>(
+    terms: &[Term<'_>],
+    sums: &mut [[V; N]; OUTS],
+    at: usize,
+) {
+    for term in terms {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let data = load::<V, N>(term.source.as_ptr().add(at));
+            for (o, sum) in sums.iter_mut().enumerate() {
+                let factor = V::factor(term.factors[o]);
+                for n in 0..N {
+                    sum[n] = sum[n].xor(data[n].times(factor));
+                }
+            }
+        }
+    }
+}
+
 /// `outs[n]` = sum of `factors[n] * source`.
 pub(super) struct Combine<'a, const OUTS: usize> {
     pub terms: &'a [Term<'a>],
@@ -187,8 +217,7 @@ pub(super) struct Combine<'a, const OUTS: usize> {
 // SAFETY: `bound` is the shortest slice; `step` touches N vectors at `at` of each and no more.
 unsafe impl<const OUTS: usize> Kernel for Combine<'_, OUTS> {
     fn bound(&self) -> usize {
-        let sources = self.terms.iter().map(|term| term.source.len());
-        sources.chain(self.outs.iter().map(|out| out.len())).min().unwrap_or(0)
+        shortest_term(self.terms, &self.outs)
     }
 
     fn slices(&self) -> usize {
@@ -217,15 +246,7 @@ unsafe impl<const OUTS: usize> Kernel for Combine<'_, OUTS> {
                     *lanes = lanes.times(factor);
                 }
             }
-            for term in rest {
-                let data = load::<V, N>(term.source.as_ptr().add(at));
-                for (o, sum) in sums.iter_mut().enumerate() {
-                    let factor = V::factor(term.factors[o]);
-                    for n in 0..N {
-                        sum[n] = sum[n].xor(data[n].times(factor));
-                    }
-                }
-            }
+            add_terms::<V, N, OUTS>(rest, &mut sums, at);
             for (sum, out) in sums.into_iter().zip(&mut self.outs) {
                 put::<V, N, STREAM>(sum, out.as_mut_ptr().add(at));
             }
@@ -242,8 +263,7 @@ pub(super) struct AddInto<'a, const OUTS: usize> {
 // SAFETY: `bound` is the shortest slice; `step` touches N vectors at `at` of each and no more.
 unsafe impl<const OUTS: usize> Kernel for AddInto<'_, OUTS> {
     fn bound(&self) -> usize {
-        let sources = self.terms.iter().map(|term| term.source.len());
-        sources.chain(self.outs.iter().map(|out| out.len())).min().unwrap_or(0)
+        shortest_term(self.terms, &self.outs)
     }
 
     fn slices(&self) -> usize {
@@ -268,15 +288,7 @@ unsafe impl<const OUTS: usize> Kernel for AddInto<'_, OUTS> {
             for (sum, out) in sums.iter_mut().zip(&self.outs).skip(1) {
                 *sum = load::<V, N>(out.as_ptr().add(at));
             }
-            for term in self.terms {
-                let data = load::<V, N>(term.source.as_ptr().add(at));
-                for (o, sum) in sums.iter_mut().enumerate() {
-                    let factor = V::factor(term.factors[o]);
-                    for n in 0..N {
-                        sum[n] = sum[n].xor(data[n].times(factor));
-                    }
-                }
-            }
+            add_terms::<V, N, OUTS>(self.terms, &mut sums, at);
             for (sum, out) in sums.into_iter().zip(&mut self.outs) {
                 put::<V, N, STREAM>(sum, out.as_mut_ptr().add(at));
             }

@@ -40,20 +40,25 @@ pub(super) fn pq(sources: &[&[u8]], p: &mut [u8], q: &mut [u8], span: Range<usiz
     }
 }
 
-/// `outs[n][span]` = sum of `term.factors[n] * term.source[span]`.
+/// Sum of `term.factors[n] * term.source[tile]`.
 ///
 /// Horner's rule over the bits of the factors: seven doublings in all, however many terms.
+fn sum_of(terms: &[Term], n: usize, tile: &Range<usize>) -> Tile {
+    let mut sum = [0; _];
+    for bit in (0..8).rev() {
+        double(&mut sum);
+        for term in terms.iter().filter(|term| term.factors[n] >> bit & 1 == 1) {
+            add(&mut sum, &term.source[tile.clone()]);
+        }
+    }
+    sum
+}
+
+/// `outs[n][span]` = sum of `term.factors[n] * term.source[span]`.
 pub(super) fn combine(terms: &[Term], outs: &mut [&mut [u8]], span: Range<usize>) {
     for tile in tiles(span) {
         for (n, out) in outs.iter_mut().enumerate() {
-            let mut sum = [0; _];
-            for bit in (0..8).rev() {
-                double(&mut sum);
-                for term in terms.iter().filter(|term| term.factors[n] >> bit & 1 == 1) {
-                    add(&mut sum, &term.source[tile.clone()]);
-                }
-            }
-            put(&sum, &mut out[tile.clone()]);
+            put(&sum_of(terms, n, &tile), &mut out[tile.clone()]);
         }
     }
 }
@@ -62,13 +67,7 @@ pub(super) fn combine(terms: &[Term], outs: &mut [&mut [u8]], span: Range<usize>
 pub(super) fn add_into(terms: &[Term], outs: &mut [&mut [u8]], span: Range<usize>) {
     for tile in tiles(span) {
         for (n, out) in outs.iter_mut().enumerate() {
-            let mut sum = [0; _];
-            for bit in (0..8).rev() {
-                double(&mut sum);
-                for term in terms.iter().filter(|term| term.factors[n] >> bit & 1 == 1) {
-                    add(&mut sum, &term.source[tile.clone()]);
-                }
-            }
+            let mut sum = sum_of(terms, n, &tile);
             add(&mut sum, &out[tile.clone()]);
             put(&sum, &mut out[tile.clone()]);
         }

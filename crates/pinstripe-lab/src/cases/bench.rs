@@ -3,10 +3,46 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pinstripe::units::parse_size;
+
 use super::count;
 use crate::Result;
 use crate::child::{self, Cost};
+use crate::table::Table;
 use crate::tools::{Pinstripe, Restic};
+
+/// One table of a case that has several.
+pub struct Part<S: 'static> {
+    /// What `--only` calls it.
+    pub name: &'static str,
+    /// Makes it.
+    pub measure: fn(&S) -> Result<Table>,
+}
+
+/// The name of the part that `--only` says.
+pub fn only<S>(parts: &[Part<S>], value: &str) -> Result<&'static str> {
+    let part = parts.iter().find(|part| part.name == value);
+    part.map(|part| part.name).ok_or_else(|| {
+        let names: Vec<_> = parts.iter().map(|part| part.name).collect();
+        format!("--only '{value}' is not one of {}", names.join(", "))
+    })
+}
+
+/// Measures all parts, or the only one.
+pub fn measure<S>(
+    parts: &[Part<S>],
+    only: Option<&'static str>,
+    settings: &S,
+) -> Result<Vec<Table>> {
+    let wanted = |part: &&Part<S>| only.is_none_or(|only| only == part.name);
+    parts.iter().filter(wanted).map(|part| (part.measure)(settings)).collect()
+}
+
+/// What `--size` says, which is not nothing.
+pub fn size(value: &str) -> Result<u64> {
+    let bytes = parse_size(value).map_err(|error| error.to_string())?;
+    Some(bytes).filter(|bytes| *bytes > 0).ok_or_else(|| "--size is 0".to_owned())
+}
 
 /// Where and how often, with which programs.
 pub struct Bench {

@@ -97,7 +97,7 @@ impl<'a> Operation<'a> {
     }
 
     fn piece(&self, piece: &Piece, made: &mut Made) -> Result<[Vec<u8>; 2]> {
-        let old = self.old(piece)?;
+        let old = old(self.row, self.plan, self.reads, piece)?;
         let changed = piece.dirty.or(piece.fill);
         let new: Vec<(usize, Vec<u8>)> = changed
             .iter()
@@ -201,24 +201,6 @@ impl<'a> Operation<'a> {
         bytes
     }
 
-    /// The old bytes that a piece needs, by shard.
-    fn old(&self, piece: &Piece) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut old: Vec<Option<Vec<u8>>> = vec![None; self.row.shards()];
-        for shard in piece.reads.iter() {
-            let number = transfer(&self.plan.reads, shard, &piece.column);
-            let column = &self.plan.reads[number].column;
-            old[shard] = Some(self.reads[number][within(&piece.column, column)].to_vec());
-        }
-        for shard in piece.zeros.iter() {
-            old[shard] = Some(vec![0; piece.column.len()]);
-        }
-        for shard in piece.rebuild.iter() {
-            let bytes = rebuilt(self.row, &old, shard, piece.column.len())?;
-            old[shard] = Some(bytes);
-        }
-        Ok(old)
-    }
-
     /// Puts bytes of a shard where they are written from, if that is not where they lie.
     fn put(&self, made: &mut Made, shard: usize, column: &Range<u32>, bytes: &[u8]) {
         let number = transfer(&self.plan.writes, shard, column);
@@ -244,16 +226,37 @@ fn within(column: &Range<u32>, of: &Range<u32>) -> Range<usize> {
     (column.start - of.start) as usize..(column.end - of.start) as usize
 }
 
+/// The old bytes that a piece of a plan needs, by shard: as they were read, zeros, or computed.
+///
+/// # Errors
+/// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks for.
+pub fn old(
+    row: &RowMap,
+    plan: &RowPlan,
+    reads: &[Vec<u8>],
+    piece: &Piece,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let mut old: Vec<Option<Vec<u8>>> = vec![None; row.shards()];
+    for shard in piece.reads.iter() {
+        let number = transfer(&plan.reads, shard, &piece.column);
+        let column = &plan.reads[number].column;
+        old[shard] = Some(reads[number][within(&piece.column, column)].to_vec());
+    }
+    for shard in piece.zeros.iter() {
+        old[shard] = Some(vec![0; piece.column.len()]);
+    }
+    for shard in piece.rebuild.iter() {
+        let bytes = rebuilt(row, &old, shard, piece.column.len())?;
+        old[shard] = Some(bytes);
+    }
+    Ok(old)
+}
+
 /// A shard computed from those that are there.
 ///
 /// # Errors
 /// [`Kind::TooManyLosses`] if they do not suffice.
-pub fn rebuilt(
-    row: &RowMap,
-    old: &[Option<Vec<u8>>],
-    wanted: usize,
-    bytes: usize,
-) -> Result<Vec<u8>> {
+fn rebuilt(row: &RowMap, old: &[Option<Vec<u8>>], wanted: usize, bytes: usize) -> Result<Vec<u8>> {
     let too_many = || Error::new(Kind::TooManyLosses, "too much of a row is lost to rebuild it");
     if row.mirrors() {
         return old.iter().flatten().next().cloned().ok_or_else(too_many);

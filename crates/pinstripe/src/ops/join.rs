@@ -8,6 +8,7 @@ use crate::device::{Access, FileDevice, Policy, SharedDevice};
 use crate::error::{Error, Kind, Result};
 use crate::fault::{FaultyDevice, Plan};
 use crate::format::split::Layout;
+use crate::id::hex;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::join::{Job, Target};
@@ -145,11 +146,6 @@ pub fn run(
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::Corrupt, what));
     }
     Ok(joined)
-}
-
-/// Hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What verifying found.

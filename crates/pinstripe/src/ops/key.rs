@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeySlot, SlotWay};
 use crate::format::label::Encryption;
-use crate::id::NAME_MIN_DIGITS;
+use crate::id::{NAME_MIN_DIGITS, hex};
 use crate::monitor::Monitor;
 use crate::seal::NewSlot;
 use crate::store::Store;
@@ -34,7 +34,7 @@ impl Slot {
             SlotWay::KeyFile => ("key file", None),
         };
         Slot {
-            slot: hex(slot.id),
+            slot: hex(&slot.id),
             way,
             label: slot.label.clone(),
             created_seconds: slot.created_seconds,
@@ -43,10 +43,6 @@ impl Slot {
             lanes: costs.map(|costs| costs.lanes),
         }
     }
-}
-
-fn hex(id: [u8; 16]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The slots that open the store, oldest first; that needs no key. Damaged ones are reported.
@@ -88,7 +84,7 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
     store.keys()?;
     let room = store.key_room()?;
     let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
-    let is_named = |id: [u8; 16]| name.len() >= NAME_MIN_DIGITS && hex(id).starts_with(name);
+    let is_named = |id: [u8; 16]| name.len() >= NAME_MIN_DIGITS && hex(&id).starts_with(name);
     let sound = slots.iter().filter(|slot| slot.label == name || is_named(slot.id));
     let damaged = room.damaged_slots(store.config.store).filter(|&id| is_named(id));
     let mut named = sound.map(|slot| slot.id).chain(damaged);
@@ -96,7 +92,7 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
         (Some(id), None) => {
             store.remove_slot(id)?;
             let sound = slots.iter().find(|slot| slot.id == id);
-            Ok((hex(id), sound.map(|slot| Slot::of(slot))))
+            Ok((hex(&id), sound.map(|slot| Slot::of(slot))))
         }
         (Some(_), Some(_)) => {
             Err(Error::new(Kind::Usage, format!("'{name}' fits several key slots"))

@@ -18,6 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::monitor::{Counter, Monitor};
 use crate::split::unit::Scratch;
 use crate::split::{Located, Part, Reader, TreeHash};
+use crate::units::merged;
 
 /// Where the source goes.
 pub enum Target<'t> {
@@ -141,19 +142,6 @@ impl Job<'_> {
         let within = |it: Range<u64>| it.start.max(self.range.start)..it.end.min(self.range.end);
         self.reader.absent().into_iter().map(within).filter(|it| it.start < it.end).collect()
     }
-}
-
-/// Ranges in order; those that touch are one.
-fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_by_key(|it| it.start);
-    ranges.dedup_by(|later, one| {
-        let touches = later.start <= one.end;
-        if touches {
-            one.end = one.end.max(later.end);
-        }
-        touches
-    });
-    ranges
 }
 
 /// The error of a loss.

@@ -16,9 +16,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use pinstripe::units::{GIB, parse_size};
+use pinstripe::units::GIB;
 
-use super::bench::{Bench, absolute, mib, timed};
+use super::bench::{Bench, Part, absolute, measure, mib, only, size, timed};
 use super::pairs;
 use crate::Result;
 use crate::child::Cost;
@@ -32,13 +32,7 @@ pub const ABOUT: &str = "split, join, verify against the disk and fio: --work DI
                          (twice that free), --only raw|queue|memory|table|join, --rounds N, \
                          --fio FILE, --pinstripe FILE";
 
-/// One table.
-struct Part {
-    name: &'static str,
-    measure: fn(&Settings) -> Result<Table>,
-}
-
-const PARTS: &[Part] = &[
+const PARTS: &[Part<Settings>] = &[
     Part { name: "raw", measure: raw::measure },
     Part { name: "queue", measure: queue::measure },
     Part { name: "memory", measure: memory::measure },
@@ -49,8 +43,7 @@ const PARTS: &[Part] = &[
 /// Measures all, or what `--only` names.
 pub fn run(args: &[String]) -> Result<Vec<Table>> {
     let settings = Settings::read(args)?;
-    let wanted = |part: &&Part| settings.only.is_none_or(|only| only == part.name);
-    let tables = PARTS.iter().filter(wanted).map(|part| (part.measure)(&settings)).collect();
+    let tables = measure(PARTS, settings.only, &settings);
     trees::remove(&settings.outputs())?;
     tables
 }
@@ -70,16 +63,8 @@ impl Settings {
         let known = ["--work", "--only", "--rounds", "--size", "--fio", "--pinstripe"];
         for (name, value) in pairs(args, &known)? {
             match name {
-                "--only" => {
-                    let part = PARTS.iter().find(|part| part.name == value);
-                    let names: Vec<_> = PARTS.iter().map(|part| part.name).collect();
-                    let advice = || format!("--only '{value}' is not one of {}", names.join(", "));
-                    settings.only = Some(part.ok_or_else(advice)?.name);
-                }
-                "--size" => {
-                    let bytes = parse_size(value).map_err(|error| error.to_string())?;
-                    settings.bytes = Some(bytes).filter(|bytes| *bytes > 0).ok_or("--size is 0")?;
-                }
+                "--only" => settings.only = Some(only(PARTS, value)?),
+                "--size" => settings.bytes = size(value)?,
                 "--fio" => settings.fio = absolute(value)?,
                 _ => settings.bench.set(name, value)?,
             }

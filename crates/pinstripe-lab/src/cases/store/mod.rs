@@ -12,9 +12,9 @@ mod rebuild;
 mod seal;
 mod small;
 
-use pinstripe::units::{GIB, parse_size};
+use pinstripe::units::GIB;
 
-use super::bench::{Bench, mib, say, timed};
+use super::bench::{Bench, Part, measure, mib, only, say, size, timed};
 use super::{count, pairs};
 use crate::Result;
 use crate::table::Table;
@@ -24,13 +24,7 @@ pub const ABOUT: &str = "many writers, small files, sealing, a lost member, gc: 
                          --only crowd|small|seal|rebuild|gc, --rounds N, --files N, --size SIZE, \
                          --restic FILE, --pinstripe FILE";
 
-/// One table.
-struct Part {
-    name: &'static str,
-    measure: fn(&Settings) -> Result<Table>,
-}
-
-const PARTS: &[Part] = &[
+const PARTS: &[Part<Settings>] = &[
     Part { name: "crowd", measure: crowd::measure },
     Part { name: "small", measure: small::measure },
     Part { name: "seal", measure: seal::measure },
@@ -41,8 +35,7 @@ const PARTS: &[Part] = &[
 /// Measures all, or what `--only` names.
 pub fn run(args: &[String]) -> Result<Vec<Table>> {
     let settings = Settings::read(args)?;
-    let wanted = |part: &&Part| settings.only.is_none_or(|only| only == part.name);
-    PARTS.iter().filter(wanted).map(|part| (part.measure)(&settings)).collect()
+    measure(PARTS, settings.only, &settings)
 }
 
 struct Settings {
@@ -60,17 +53,9 @@ impl Settings {
             ["--work", "--only", "--rounds", "--files", "--size", "--restic", "--pinstripe"];
         for (name, value) in pairs(args, &known)? {
             match name {
-                "--only" => {
-                    let part = PARTS.iter().find(|part| part.name == value);
-                    let names: Vec<_> = PARTS.iter().map(|part| part.name).collect();
-                    let advice = || format!("--only '{value}' is not one of {}", names.join(", "));
-                    settings.only = Some(part.ok_or_else(advice)?.name);
-                }
+                "--only" => settings.only = Some(only(PARTS, value)?),
                 "--files" => settings.files = count(name, value)?,
-                "--size" => {
-                    let bytes = parse_size(value).map_err(|error| error.to_string())?;
-                    settings.bytes = Some(bytes).filter(|bytes| *bytes > 0).ok_or("--size is 0")?;
-                }
+                "--size" => settings.bytes = size(value)?,
                 _ => settings.bench.set(name, value)?,
             }
         }

@@ -1,6 +1,6 @@
 //! Making an array, and finding it again on its members, after a power cut too.
 
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use super::flush::Flusher;
 use super::log::Log;
@@ -195,7 +195,6 @@ impl Array {
             members: RwLock::new(members),
             superblock: Mutex::new(superblock),
             cache: Mutex::new(Cache::new(geometry.data(), geometry.row_bytes())),
-            landed: Condvar::new(),
             geometry,
         }
     }

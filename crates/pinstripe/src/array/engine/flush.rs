@@ -8,11 +8,10 @@ use super::{Array, lock};
 use crate::array::cache::Dirty;
 use crate::array::compute::{Made, Operation};
 use crate::array::geometry::RowMap;
-use crate::array::plan::{Class, Planner, RowPlan, Rules};
+use crate::array::plan::{Planner, RowPlan, Rules};
 use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::log::{Has, Kept, Piece};
-use crate::format::array::sums::Sum;
 
 /// Puts rows on the members. There is one for an array.
 pub struct Flusher {
@@ -65,7 +64,6 @@ impl Flusher {
                 Err(_) => cache.give_back(*row),
             }
         }
-        array.landed.notify_all();
         done.map(|()| begun.len())
     }
 
@@ -96,17 +94,12 @@ impl Flusher {
             begun.iter().map(|(row, dirty)| self.prepare(*row, dirty)).collect::<Result<_>>()?;
         let made: Vec<Made> =
             jobs.iter().map(|job| job.operation().run_plan()).collect::<Result<_>>()?;
-        let sums: Vec<Vec<Vec<Sum>>> = jobs
-            .iter()
-            .zip(&made)
-            .map(|(job, made)| {
-                let of = |piece| made.sums(piece, &job.operation());
-                job.plan.pieces.iter().map(of).collect()
-            })
-            .collect();
-        self.record(&jobs, &made, &sums)?;
-        for ((job, made), sums) in jobs.iter().zip(&made).zip(&sums) {
-            self.write(job, made, sums)?;
+        let pieces = self.record(&jobs, &made)?;
+        let mut rest = &pieces[..];
+        for (job, made) in jobs.iter().zip(&made) {
+            let (own, later) = rest.split_at(job.plan.pieces.len());
+            self.write(job, made, own)?;
+            rest = later;
         }
         Ok(())
     }
@@ -127,28 +120,23 @@ impl Flusher {
         loop {
             let absent = self.array.absent();
             self.planner.plan_write(&map, absent, &marks, self.rules, &mut plan)?;
-            let (mut reads, mut bad) = (Vec::with_capacity(plan.reads.len()), Vec::new());
-            for it in &plan.reads {
-                let (bytes, erased) = self.array.fetch(it);
-                reads.push(bytes);
-                bad.extend(erased);
-            }
+            let (reads, bad) = self.array.fetch_all(&plan);
             if bad.is_empty() {
                 return Ok(Job { row, map, dirty: Arc::clone(dirty), plan, reads });
             }
             // What is read once as bad is bad: each round marks more, until nothing more can be read.
-            bad.retain(|mark| mark.class == Class::Erased);
             marks.extend(bad);
         }
     }
 
-    /// Writes the batch's record, durably, and gives up the members that could not take it.
-    fn record(&mut self, jobs: &[Job], made: &[Made], sums: &[Vec<Vec<Sum>>]) -> Result<()> {
+    /// Writes the batch's record, durably, and gives up the members that could not take it. Returns what it
+    /// says, job by job.
+    fn record(&mut self, jobs: &[Job], made: &[Made]) -> Result<Vec<Piece>> {
         let slots = self.array.geometry.members();
         let mut payloads = vec![Vec::new(); slots];
         let mut pieces = Vec::new();
-        for ((job, made), sums) in jobs.iter().zip(made).zip(sums) {
-            for ((piece, logged), sums) in job.plan.pieces.iter().zip(&made.logged).zip(sums) {
+        for (job, made) in jobs.iter().zip(made) {
+            for (piece, logged) in job.plan.pieces.iter().zip(&made.logged) {
                 for (member, bytes) in [job.map.p(), job.map.q()].into_iter().zip(logged) {
                     if let Some(member) = member {
                         payloads[member].extend_from_slice(bytes);
@@ -160,7 +148,7 @@ impl Flusher {
                     column: piece.column.clone(),
                     written: piece.writes.to_bits(),
                     has,
-                    sums: sums.clone(),
+                    sums: made.sums(piece, &job.operation()),
                 });
             }
         }
@@ -173,28 +161,18 @@ impl Flusher {
         for slot in self.log.append(&self.array, &head, &payloads)? {
             self.array.fail(slot)?;
         }
-        Ok(())
+        Ok(head.pieces)
     }
 
     /// Writes a row in place, and says what its checksums are.
-    fn write(&self, job: &Job, made: &Made, sums: &[Vec<Sum>]) -> Result<()> {
+    fn write(&self, job: &Job, made: &Made, pieces: &[Piece]) -> Result<()> {
         for (number, it) in job.plan.writes.iter().enumerate() {
             let Some(member) = self.array.member(it.member) else { continue };
             if member.write(it.member_range.start, made.bytes(number, &job.operation())).is_err() {
                 self.array.fail(it.member)?;
             }
         }
-        for (piece, sums) in job.plan.pieces.iter().zip(sums) {
-            let blocks = piece.column.len() / BLOCK_BYTES as usize;
-            for (shard, sums) in piece.writes.iter().zip(sums.chunks(blocks)) {
-                let place = job.map.place(shard);
-                let first = (place.start + u64::from(piece.column.start)) / BLOCK_BYTES;
-                if let Some(member) = self.array.member(place.member) {
-                    member.set_sums(first, sums)?;
-                }
-            }
-        }
-        Ok(())
+        pieces.iter().try_for_each(|piece| self.array.believe(piece))
     }
 
     /// Makes the members' tables as new as their data, so that the log up to here is needed no more.

@@ -23,7 +23,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 pub use assemble::{Making, assemble, create};
@@ -32,10 +32,11 @@ pub use flush::Flusher;
 use super::cache::Cache;
 use super::geometry::ArrayGeometry;
 use super::member::Member;
-use super::plan::{Class, Mark, Transfer};
-use super::set::MemberSet;
+use super::plan::{Class, Mark, RowPlan, Transfer};
+use super::set::{MemberSet, ShardSet};
 use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
+use crate::format::array::log::Piece;
 use crate::format::array::superblock::{Slot, Superblock};
 
 /// An array that is assembled.
@@ -46,8 +47,6 @@ pub struct Array {
     /// What the members say of the array.
     superblock: Mutex<Superblock>,
     cache: Mutex<Cache>,
-    /// A row is on the members.
-    landed: Condvar,
 }
 
 impl Array {
@@ -147,6 +146,28 @@ impl Array {
             }
         }
         if written == 0 { failed } else { Ok(()) }
+    }
+
+    /// Reads what a plan reads, by transfer, and says which blocks of it are not to be believed.
+    fn fetch_all(&self, plan: &RowPlan) -> (Vec<Vec<u8>>, Vec<Mark>) {
+        let (reads, bad): (Vec<_>, Vec<_>) = plan.reads.iter().map(|it| self.fetch(it)).unzip();
+        (reads, bad.into_iter().flatten().collect())
+    }
+
+    /// Takes the checksums that a record has of a piece for those that its blocks have.
+    fn believe(&self, piece: &Piece) -> Result<()> {
+        let map = self.geometry.map(piece.row);
+        let blocks = piece.column.len() / BLOCK_BYTES as usize;
+        for (shard, sums) in
+            ShardSet::from_bits(piece.written).iter().zip(piece.sums.chunks(blocks))
+        {
+            let place = map.place(shard);
+            let first = (place.start + u64::from(piece.column.start)) / BLOCK_BYTES;
+            if let Some(member) = self.member(place.member) {
+                member.set_sums(first, sums)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads a transfer's bytes and says which of its blocks are not to be believed. Blocks that were never

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Array, lock};
-use crate::array::compute::rebuilt;
+use crate::array::compute::old;
 use crate::array::geometry::Span;
 use crate::array::plan::{Class, Mark, Planner, RowPlan};
 use crate::error::{Kind, Result};
@@ -48,37 +48,17 @@ impl Array {
         let mut plan = RowPlan::default();
         loop {
             Planner::default().plan_read(&map, self.absent(), &marks, &mut plan)?;
-            let (mut reads, mut bad) = (Vec::new(), Vec::new());
-            for it in &plan.reads {
-                let (bytes, erased) = self.fetch(it);
-                reads.push(bytes);
-                bad.extend(erased);
-            }
+            let (reads, bad) = self.fetch_all(&plan);
             if !bad.is_empty() {
                 marks.extend(bad);
                 continue;
             }
             let mut out = vec![0; column.len()];
             for piece in &plan.pieces {
-                let mut old: Vec<Option<Vec<u8>>> = vec![None; map.shards()];
-                for (it, bytes) in plan.reads.iter().zip(&reads) {
-                    let is_of = it.column.start <= piece.column.start
-                        && piece.column.end <= it.column.end
-                        && piece.reads.has(it.shard);
-                    if is_of {
-                        let from = (piece.column.start - it.column.start) as usize;
-                        old[it.shard] = Some(bytes[from..from + piece.column.len()].to_vec());
-                    }
-                }
-                for zeros in piece.zeros.iter() {
-                    old[zeros] = Some(vec![0; piece.column.len()]);
-                }
-                let bytes = match old[shard].take() {
-                    Some(bytes) => bytes,
-                    None => rebuilt(&map, &old, shard, piece.column.len())?,
-                };
+                let old = old(&map, &plan, &reads, piece)?;
+                let bytes = old[shard].as_ref().expect("the plan had what is wanted");
                 let at = (piece.column.start - column.start) as usize;
-                out[at..at + bytes.len()].copy_from_slice(&bytes);
+                out[at..at + bytes.len()].copy_from_slice(bytes);
             }
             return Ok(out);
         }

@@ -65,7 +65,7 @@ impl Flusher {
         while let Some(head) = self.log.read_next(&members) {
             let [older, newest] = last;
             if let Some(done) = older {
-                self.believe(&done)?;
+                done.pieces.iter().try_for_each(|piece| self.array.believe(piece))?;
             }
             last = [newest, Some(head)];
         }
@@ -80,23 +80,6 @@ impl Flusher {
             self.finish(*key, before.get(key), newest.get(key))?;
         }
         self.checkpoint()
-    }
-
-    /// Takes the checksums of a record for those that its blocks have.
-    fn believe(&self, head: &Head) -> Result<()> {
-        for piece in &head.pieces {
-            let map = self.array.geometry().map(piece.row);
-            let blocks = piece.column.len() / BLOCK;
-            let written = ShardSet::from_bits(piece.written);
-            for (shard, sums) in written.iter().zip(piece.sums.chunks(blocks)) {
-                let place = map.place(shard);
-                let first = (place.start + u64::from(piece.column.start)) / BLOCK_BYTES;
-                if let Some(member) = self.array.member(place.member) {
-                    member.set_sums(first, sums)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// What a record says, column by column of blocks.

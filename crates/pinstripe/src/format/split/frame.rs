@@ -20,6 +20,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::format::checksum::{Checksum, checksum};
 use crate::format::wire::{Reader, Writer};
+use crate::id::hex;
 
 /// Bytes of a frame's head.
 pub const FRAME_BYTES: usize = 64;
@@ -157,10 +158,6 @@ impl Frame {
                 .expected(hex(&self.sum), hex(&checksum(stored)))),
         }
     }
-}
-
-fn hex(sum: &Checksum) -> String {
-    sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::split::Output;
 use crate::split::batch::batch_bytes_max;
 use crate::split::resume::{Begun, Resumed, resume};
 use crate::stripe::Geometry;
-use crate::units::MIB;
+use crate::units::{MIB, merged};
 
 /// How the source is laid over the outputs, as it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,21 +279,9 @@ fn units(
             return Err(Error::new(Kind::Changed, "the source changed while it was opened")
                 .at(again.place()));
         }
-        Units::new(again, unit, joined(done))
+        Units::new(again, unit, merged(done))
     };
     heads.iter().map(of).collect()
-}
-
-/// Ranges in order, adjacent ones as one.
-fn joined(ranges: Vec<std::ops::Range<u64>>) -> Vec<std::ops::Range<u64>> {
-    let mut all: Vec<std::ops::Range<u64>> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match all.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => all.push(range),
-        }
-    }
-    all
 }
 
 /// Bytes of the range that an output has.
