@@ -13,7 +13,8 @@
 //!
 //! Never here: clocks (the time is an argument), members, plans.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,9 @@ use std::time::Duration;
 use super::geometry::Span;
 use super::plan::{Class, Mark};
 use super::runs::Runs;
+
+/// Ages that mean nothing and may stay, beside as many as rows gather.
+const AGES_SPARE: usize = 64;
 
 /// What was written to one row.
 #[derive(Debug, Clone, Default)]
@@ -68,16 +72,29 @@ pub struct Cache {
     /// Data chunks of a row.
     data: usize,
     row_bytes: u64,
-    gathering: BTreeMap<u64, Dirty>,
-    under_way: BTreeMap<u64, Arc<Dirty>>,
+    gathering: HashMap<u64, Dirty>,
+    under_way: HashMap<u64, Arc<Dirty>>,
+    /// Rows that gather and are full.
+    full: BTreeSet<u64>,
+    /// Rows by when they began to gather; an entry whose row began at another time means nothing.
+    ages: VecDeque<(Duration, u64)>,
     bytes: u64,
+}
+
+/// Which of the rows that gather are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Those that are full, or began to gather then or earlier.
+    FullOr(Duration),
+    /// Those that began to gather then or earlier.
+    Since(Duration),
 }
 
 impl Cache {
     /// An empty one for rows of `data` chunks, `row_bytes` in all.
     pub fn new(data: usize, row_bytes: u64) -> Self {
-        let (gathering, under_way) = Default::default();
-        Cache { data, row_bytes, gathering, under_way, bytes: 0 }
+        let (gathering, under_way, full, ages) = Default::default();
+        Cache { data, row_bytes, gathering, under_way, full, ages, bytes: 0 }
     }
 
     /// Bytes that it holds.
@@ -90,14 +107,25 @@ impl Cache {
         self.gathering.is_empty() && self.under_way.is_empty()
     }
 
-    /// Takes the bytes of a span. Returns whether its row is full now.
+    /// Takes the bytes of a span. Returns whether its row is full now. Times may be a little out of order:
+    /// none counts as earlier than one before it.
     pub fn write(&mut self, span: &Span, bytes: &[u8], now: Duration) -> bool {
-        let data = self.data;
-        let row = self.gathering.entry(span.row).or_insert_with(|| Dirty::new(data, now));
+        let row = match self.gathering.entry(span.row) {
+            Entry::Occupied(row) => row.into_mut(),
+            Entry::Vacant(place) => {
+                let since = self.ages.back().map_or(now, |(last, _)| now.max(*last));
+                self.ages.push_back((since, span.row));
+                place.insert(Dirty::new(self.data, since))
+            }
+        };
         let before = row.bytes;
         row.write(span.data, span.column.start, bytes);
         self.bytes += row.bytes - before;
-        row.bytes == self.row_bytes
+        let is_full = row.bytes == self.row_bytes;
+        if is_full {
+            self.full.insert(span.row);
+        }
+        is_full
     }
 
     /// What it has of a span.
@@ -112,17 +140,39 @@ impl Cache {
         all
     }
 
-    /// Rows that may be begun and are full or came at `before` or earlier, at most `most` of them, the
-    /// lowest first.
-    pub fn due(&self, before: Duration, most: usize) -> Vec<u64> {
-        let is_due = |row: &Dirty| row.since <= before || row.bytes == self.row_bytes;
-        let rows = self.gathering.iter().filter(|(_, row)| is_due(row)).map(|(row, _)| *row);
-        rows.filter(|row| !self.under_way.contains_key(row)).take(most).collect()
+    /// At most `most` of the rows that are due and may be begun, those that gather longest before others, in
+    /// order.
+    pub fn due(&mut self, due: Due, most: usize) -> Vec<u64> {
+        let is_free = |row: &u64| !self.under_way.contains_key(row);
+        let mut rows: Vec<u64> = match due {
+            Due::FullOr(_) => self.full.iter().copied().filter(is_free).take(most).collect(),
+            Due::Since(_) => Vec::new(),
+        };
+        let full = rows.len();
+        let (Due::FullOr(before) | Due::Since(before)) = due;
+        for (since, row) in self.ages.iter().take_while(|(since, _)| *since <= before) {
+            if rows.len() >= most {
+                break;
+            }
+            let is_known = self.gathering.get(row).is_some_and(|it| it.since == *since);
+            if is_known && is_free(row) && rows[..full].binary_search(row).is_err() {
+                rows.push(*row);
+            }
+        }
+        rows.sort_unstable();
+        // One that was begun and gathers again since the same time has two ages.
+        rows.dedup();
+        rows
     }
 
     /// When the first byte came of what gathers longest.
     pub fn oldest(&self) -> Option<Duration> {
-        self.gathering.values().map(|row| row.since).min()
+        self.ages.front().map(|(since, _)| *since)
+    }
+
+    /// Whether there is a row that is full.
+    pub fn has_full(&self) -> bool {
+        !self.full.is_empty()
     }
 
     /// Says that a row is being written.
@@ -131,9 +181,26 @@ impl Cache {
     /// If it is under way, or nothing gathered.
     pub fn begin(&mut self, row: u64) -> Arc<Dirty> {
         let dirty = Arc::new(self.gathering.remove(&row).expect("a row that gathers"));
+        self.full.remove(&row);
+        self.forget_ages();
         let before = self.under_way.insert(row, Arc::clone(&dirty));
         assert!(before.is_none(), "row {row} is under way already");
         dirty
+    }
+
+    /// Drops the first ages that mean nothing.
+    fn forget_ages(&mut self) {
+        while let Some((since, row)) = self.ages.front()
+            && self.gathering.get(row).is_none_or(|it| it.since != *since)
+        {
+            self.ages.pop_front();
+        }
+        if self.ages.len() > 2 * self.gathering.len() + AGES_SPARE {
+            let gathering = &self.gathering;
+            let is_known =
+                |since: Duration, row: u64| gathering.get(&row).map(|it| it.since) == Some(since);
+            self.ages.retain(|(since, row)| is_known(*since, *row));
+        }
     }
 
     /// Says that a row is on the members.
@@ -160,7 +227,13 @@ impl Cache {
             }
         }
         self.bytes += all.bytes;
+        if all.bytes == self.row_bytes {
+            self.full.insert(row);
+        }
+        let at = self.ages.partition_point(|(since, _)| *since <= all.since);
+        self.ages.insert(at, (all.since, row));
         self.gathering.insert(row, all);
+        self.forget_ages();
     }
 }
 
@@ -239,7 +312,7 @@ mod tests {
                         above[user].fill(Some(byte));
                         assert_eq!(full, above[of(row)].iter().all(Option::is_some));
                     }
-                    Step::Begin(row) if cache.due(Duration::ZERO, 9).contains(&row) => {
+                    Step::Begin(row) if cache.due(Due::Since(Duration::ZERO), 9).contains(&row) => {
                         let dirty = cache.begin(row);
                         let there = above[of(row)].iter().flatten().count();
                         assert_eq!(dirty.bytes(), there as u64);
@@ -288,18 +361,37 @@ mod tests {
         cache.write(&span(2, 1, 0..8), &[1; 8], at(20));
         cache.write(&span(2, 1, 8..9), &[1; 1], at(30));
         assert_eq!(cache.oldest(), Some(at(10)));
-        assert!(cache.due(at(9), 9).is_empty());
-        assert_eq!(cache.due(at(10), 9), [7]);
-        assert_eq!(cache.due(at(20), 9), [2, 7]);
-        assert_eq!(cache.due(at(20), 1), [2]);
+        assert!(cache.due(Due::FullOr(at(9)), 9).is_empty());
+        assert_eq!(cache.due(Due::FullOr(at(10)), 9), [7]);
+        assert_eq!(cache.due(Due::FullOr(at(20)), 9), [2, 7]);
+        assert_eq!(cache.due(Due::FullOr(at(20)), 1), [7]);
         cache.write(&span(5, 0, 0..CHUNK), &[1; CHUNK as usize], at(40));
         assert!(cache.write(&span(5, 1, 0..CHUNK), &[1; CHUNK as usize], at(40)));
-        assert_eq!(cache.due(at(0), 9), [5]);
+        assert_eq!(cache.due(Due::FullOr(at(0)), 9), [5]);
         // What is written to a row that is under way has to wait for it.
         cache.begin(5);
         cache.write(&span(5, 1, 3..4), &[2], at(50));
-        assert_eq!(cache.due(at(60), 9), [2, 7]);
+        assert_eq!(cache.due(Due::FullOr(at(60)), 9), [2, 7]);
         cache.end(5);
-        assert_eq!(cache.due(at(60), 9), [2, 5, 7]);
+        assert_eq!(cache.due(Due::FullOr(at(60)), 9), [2, 5, 7]);
+        assert_eq!((cache.oldest(), cache.has_full()), (Some(at(10)), false));
+        // One that comes back is as old as it was, and what came since does not count.
+        cache.begin(7);
+        assert_eq!(cache.oldest(), Some(at(20)));
+        cache.write(&span(7, 1, 0..3), &[1; 3], at(70));
+        cache.give_back(7);
+        assert_eq!(cache.oldest(), Some(at(10)));
+        assert_eq!(cache.due(Due::Since(at(10)), 9), [7]);
+    }
+
+    #[test]
+    fn no_time_counts_as_earlier_than_one_before() {
+        let mut cache = Cache::new(DATA, u64::from(CHUNK) * DATA as u64);
+        let at = Duration::from_millis;
+        cache.write(&span(1, 0, 0..8), &[1; 8], at(10));
+        cache.write(&span(2, 0, 0..8), &[1; 8], at(9));
+        assert_eq!(cache.due(Due::Since(at(10)), 9), [1, 2]);
+        cache.begin(1);
+        assert_eq!(cache.oldest(), Some(at(10)));
     }
 }

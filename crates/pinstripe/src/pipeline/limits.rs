@@ -51,6 +51,15 @@ pub const NBD_HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10
 /// How long a client may leave a message unfinished, or a reply untaken.
 pub const NBD_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
+/// Default for an array's dirty bytes, at which writers wait (`stripe_cache_size`).
+pub const ARRAY_CACHE_BYTES: u64 = 64 * MIB;
+/// Default for how long a row of an array may gather.
+pub const ARRAY_DEADLINE: std::time::Duration = std::time::Duration::from_millis(20);
+/// Default for the bytes of each member per second that pending work moves beside other input and output.
+pub const ARRAY_SPEED_MIN: u64 = 10 * MIB;
+/// What an array takes in of one write before it looks at the limit again.
+pub const ARRAY_PIECE_BYTES: usize = 1 << 20;
+
 /// Thread counts and queue depths of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

@@ -8,6 +8,7 @@
 //! restore:  plan (caller) -> fetchers -> decoders, which also write
 //! stream:   feed (plans) -> readers, which fetch and decode -> caller, in order
 //! nbd:      a reader per client -> its workers -> whoever sends replies
+//! array:    any thread -> cache of rows -> one thread that puts them on the members
 //! lane:     any thread -> writes of one device: threads, or one that leaves them to the kernel
 //! ```
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
@@ -15,6 +16,7 @@
 //! it away, so nobody waits for ever.
 
 pub mod abort;
+pub mod array;
 pub mod backup;
 pub mod each;
 pub mod fill;

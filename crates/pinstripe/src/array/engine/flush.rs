@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::log::Log;
 use super::{Array, lock};
-use crate::array::cache::Dirty;
+use crate::array::cache::{Dirty, Due};
 use crate::array::compute::{Made, Operation};
 use crate::array::geometry::RowMap;
 use crate::array::plan::{Planner, RowPlan, Rules};
@@ -50,10 +50,14 @@ impl Flusher {
     /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when too many members failed. Rows that
     /// were not written stay in the cache.
     pub fn flush(&mut self, before: Duration, most: usize) -> Result<usize> {
+        self.flush_due(Due::FullOr(before), most)
+    }
+
+    fn flush_due(&mut self, due: Due, most: usize) -> Result<usize> {
         let array = Arc::clone(&self.array);
         let begun: Vec<(u64, Arc<Dirty>)> = {
             let mut cache = lock(&array.cache);
-            let rows = cache.due(before, most);
+            let rows = cache.due(due, most);
             rows.into_iter().map(|row| (row, cache.begin(row))).collect()
         };
         let done = self.batch(&begun);
@@ -67,12 +71,20 @@ impl Flusher {
         done.map(|()| begun.len())
     }
 
-    /// Writes everything, and makes it durable.
+    /// Writes everything, and makes it durable. Does not end while somebody goes on writing.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn sync(&mut self) -> Result<()> {
-        while self.flush(Duration::MAX, BATCH_ROWS)? > 0 {}
+        self.sync_since(Duration::MAX)
+    }
+
+    /// Writes all that was taken in at `before` or earlier, and makes it durable.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn sync_since(&mut self, before: Duration) -> Result<()> {
+        while self.flush_due(Due::Since(before), BATCH_ROWS)? > 0 {}
         self.sync_members()
     }
 
@@ -199,6 +211,14 @@ impl Flusher {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn stop(mut self) -> Result<()> {
+        self.close()
+    }
+
+    /// As [`stop`](Self::stop), for one that others may still hold. Nothing is to be written afterwards.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn close(&mut self) -> Result<()> {
         self.sync()?;
         self.checkpoint()?;
         self.array.agree(|superblock| superblock.is_clean = true)
@@ -206,4 +226,4 @@ impl Flusher {
 }
 
 /// Rows of a batch, at most.
-pub(super) const BATCH_ROWS: usize = 64;
+pub const BATCH_ROWS: usize = 64;

@@ -17,6 +17,7 @@
 
 mod assemble;
 mod flush;
+mod gather;
 mod log;
 mod read;
 mod replay;
@@ -24,10 +25,10 @@ mod replay;
 mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 pub use assemble::{Making, assemble, create};
-pub use flush::Flusher;
+pub use flush::{BATCH_ROWS, Flusher};
+pub use gather::Gathered;
 
 use super::cache::Cache;
 use super::geometry::ArrayGeometry;
@@ -65,25 +66,6 @@ impl Array {
         let members = self.members();
         let absent = members.iter().enumerate().filter(|(_, member)| member.is_none());
         absent.map(|(slot, _)| slot).collect()
-    }
-
-    /// Bytes that are written and not on the members yet.
-    pub fn dirty_bytes(&self) -> u64 {
-        lock(&self.cache).bytes()
-    }
-
-    /// Takes bytes to be written at `offset`; they are on the members when a flusher put them there.
-    ///
-    /// # Errors
-    /// [`Kind::NoSpace`] beyond the end.
-    pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<()> {
-        self.check(offset, bytes.len(), Kind::NoSpace)?;
-        let mut cache = lock(&self.cache);
-        for span in self.geometry.spans(offset..offset + bytes.len() as u64) {
-            let from = (span.user.start - offset) as usize;
-            cache.write(&span, &bytes[from..from + span.column.len()], now);
-        }
-        Ok(())
     }
 
     fn check(&self, offset: u64, bytes: usize, kind: Kind) -> Result<()> {

@@ -9,6 +9,9 @@ use crate::array::plan::{Class, Mark, Planner, RowPlan};
 use crate::error::{Kind, Result};
 use crate::format::array::BLOCK_BYTES;
 
+/// Spans that are looked at for one run.
+const RUN_SPANS: usize = 1024;
+
 impl Array {
     /// Fills `buf` from `offset` on.
     ///
@@ -21,6 +24,50 @@ impl Array {
             self.read_span(&span, &mut buf[from..from + span.column.len()])?;
         }
         Ok(())
+    }
+
+    /// Bytes at the beginning of a range, which is not empty, that are alike, and whether they were never
+    /// written. They may end early.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] beyond the end.
+    pub fn run(&self, range: Range<u64>) -> Result<(u64, bool)> {
+        self.check(range.start, (range.end - range.start) as usize, Kind::Usage)?;
+        let (mut bytes, mut kind) = (0, None);
+        for span in self.geometry.spans(range).take(RUN_SPANS) {
+            let (alike, is_hole) = self.run_of(&span);
+            if kind.is_some_and(|kind| kind != is_hole) {
+                break;
+            }
+            kind = Some(is_hole);
+            bytes += u64::from(alike);
+            if alike < span.column.len() as u32 {
+                break;
+            }
+        }
+        Ok((bytes, kind.unwrap_or(false)))
+    }
+
+    /// The same within a span. What cannot be told counts as written.
+    fn run_of(&self, span: &Span) -> (u32, bool) {
+        let len = span.column.len() as u32;
+        if !lock(&self.cache).snapshot(span).is_empty() {
+            return (len, false);
+        }
+        let map = self.geometry.map(span.row);
+        let shards = if map.mirrors() { 0..map.shards() } else { span.data..span.data + 1 };
+        let there = shards.map(|shard| map.place(shard));
+        let there = there.filter_map(|place| Some((place.start, self.member(place.member)?)));
+        let Some((start, member)) = there.into_iter().next() else { return (len, false) };
+        let (from, to) = (u64::from(span.column.start), u64::from(span.column.end));
+        let first = (start + from) / BLOCK_BYTES;
+        let Ok(sums) = member.sums(first..(start + to).div_ceil(BLOCK_BYTES)) else {
+            return (len, false);
+        };
+        let is_hole = !sums[0].is_written();
+        let alike = sums.iter().take_while(|sum| sum.is_written() != is_hole).count() as u64;
+        let end = (first + alike) * BLOCK_BYTES - start;
+        ((end.min(to) - from) as u32, is_hole)
     }
 
     fn read_span(&self, span: &Span, buf: &mut [u8]) -> Result<()> {

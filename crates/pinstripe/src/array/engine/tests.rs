@@ -1,5 +1,7 @@
 //! Arrays on devices in memory, with power cuts and members that fail, held against an array of bytes.
 
+use std::time::Duration;
+
 use super::*;
 use crate::array::geometry::{Layout, Level};
 use crate::device::{MemoryDevice, SharedDevice};

@@ -1,0 +1,206 @@
+//! Running arrays on devices in memory.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::array::engine::{Making, assemble, create};
+use crate::array::geometry::{Layout, Level};
+use crate::device::{Device, MemoryDevice, SharedDevice, Sparse, conformance};
+use crate::fault::{FaultyDevice, Plan};
+use crate::units::{KIB, MIB};
+
+const MEMBER_BYTES: u64 = 4 * MIB;
+
+fn making(level: Level) -> Making {
+    Making {
+        name: "test".to_owned(),
+        level,
+        layout: Layout::default_of(level),
+        chunk_bytes: 16 * KIB,
+        log_bytes: 512 * KIB,
+        now_seconds: 0,
+    }
+}
+
+fn disks(count: usize) -> Vec<SharedDevice> {
+    let disk = |n: usize| {
+        let disk = MemoryDevice::with_limit(format!("disk{n}"), MEMBER_BYTES);
+        disk.set_len(MEMBER_BYTES).unwrap();
+        Arc::new(disk) as SharedDevice
+    };
+    (0..count).map(disk).collect()
+}
+
+fn faulty(disks: &[SharedDevice], plan: &str) -> Vec<SharedDevice> {
+    let plan: Plan = plan.parse().unwrap();
+    let faulty = |disk: &SharedDevice| -> SharedDevice {
+        Arc::new(FaultyDevice::new(Arc::clone(disk), plan.clone()))
+    };
+    disks.iter().map(faulty).collect()
+}
+
+fn start(disks: &[SharedDevice], change: impl FnOnce(&mut VolumeSettings)) -> Volume {
+    let flusher = create(&making(Level::Raid5), disks.to_vec()).unwrap();
+    let mut settings = VolumeSettings::default();
+    change(&mut settings);
+    Volume::start(flusher, settings).unwrap()
+}
+
+/// Settings with which nothing is written before somebody asks for it.
+fn lazy(settings: &mut VolumeSettings) {
+    settings.deadline = std::time::Duration::MAX;
+}
+
+fn read(volume: &Volume, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0xee; len];
+    volume.read_at(at, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn it_keeps_the_rules_of_the_seam() {
+    let fresh = || Box::new(start(&disks(4), |_| {}));
+    conformance::run(&|| fresh());
+    conformance::run_sparse(&|| fresh());
+}
+
+#[test]
+fn what_was_written_is_there_after_a_stop() {
+    let disks = disks(4);
+    let volume = start(&disks, lazy);
+    volume.write_at(100_000, &[7; 300_000]).unwrap();
+    volume.stop().unwrap();
+    assert!(volume.write_at(0, b"late").is_err() && volume.sync().is_err());
+    assert_eq!(volume.stop().unwrap_err().kind(), Kind::Usage);
+    let flusher = assemble(disks).unwrap();
+    let mut found = vec![0; 300_000];
+    flusher.array().read(100_000, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn rows_that_are_full_or_old_are_written_and_others_gather() {
+    let volume = start(&disks(4), lazy);
+    let row = volume.array().geometry().row_bytes();
+    volume.write_at(0, &vec![1; row as usize]).unwrap();
+    while volume.array().dirty_bytes() > 0 {
+        std::thread::yield_now();
+    }
+    volume.write_at(row, &[2; 4096]).unwrap();
+    volume.with(|_| ());
+    assert_eq!(volume.array().dirty_bytes(), 4096);
+    volume.set(|settings| settings.deadline = std::time::Duration::from_millis(1)).unwrap();
+    volume.wait_idle().unwrap();
+    assert_eq!(volume.array().dirty_bytes(), 0);
+    assert_eq!(read(&volume, row, 4096), [2; 4096]);
+}
+
+#[test]
+fn writers_wait_at_the_limit_and_get_through() {
+    let volume = start(&disks(4), |settings| {
+        lazy(settings);
+        settings.cache_bytes = 64 * KIB;
+    });
+    let most = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (volume, most) = (&volume, &most);
+            scope.spawn(move || {
+                for n in 0..100 {
+                    let at = (thread * 100 + n) * 20_480;
+                    volume.write_at(at, &[thread as u8 + 1; 4096]).unwrap();
+                    most.fetch_max(volume.array().dirty_bytes() as usize, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(most.into_inner() <= 64 << 10 | 3 * 4096);
+    for thread in 0..3 {
+        assert_eq!(read(&volume, (thread * 100 + 99) * 20_480, 4096), [thread as u8 + 1; 4096]);
+    }
+}
+
+#[test]
+fn a_sync_returns_while_others_go_on_writing() {
+    let volume = start(&disks(4), |_| {});
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut n = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                volume.write_at(n % 500 * 4096, &[n as u8; 4096]).unwrap();
+                n += 1;
+            }
+        });
+        let syncs: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| (0..5).map(|_| volume.sync()).collect())).collect();
+        for sync in syncs {
+            let all: Vec<Result<()>> = sync.join().unwrap();
+            all.into_iter().for_each(Result::unwrap);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Writers at the limit and those who sync are told, and nothing hangs.
+#[test]
+fn an_array_that_lost_too_much_tells_everybody() {
+    let disks = disks(4);
+    create(&making(Level::Raid5), disks.clone()).unwrap().stop().unwrap();
+    let mut some = faulty(&disks, "op=write,after=30,error=EIO");
+    some.truncate(2);
+    some.extend_from_slice(&disks[2..]);
+    let volume = Volume::start(
+        assemble(some).unwrap(),
+        VolumeSettings { cache_bytes: 64 * KIB, ..VolumeSettings::default() },
+    );
+    let volume = volume.unwrap();
+    let failed = (0..3000).find_map(|n| volume.write_at(n % 500 * 4096, &[1; 4096]).err());
+    assert_eq!(failed.expect("it fails").kind(), Kind::TooManyLosses);
+    assert_eq!(volume.sync().unwrap_err().kind(), Kind::TooManyLosses);
+    assert_eq!(volume.wait_idle().unwrap_err().kind(), Kind::TooManyLosses);
+    assert_eq!(volume.error().unwrap().kind(), Kind::TooManyLosses);
+    assert_eq!(volume.stop().unwrap_err().kind(), Kind::TooManyLosses);
+}
+
+#[test]
+fn guests_have_the_flusher_between_batches() {
+    let volume = start(&disks(4), |_| {});
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            (0..2000).for_each(|n| volume.write_at(n % 700 * 4096, &[3; 4096]).unwrap());
+        });
+        while !writer.is_finished() {
+            volume.with(|flusher| flusher.checkpoint()).unwrap();
+        }
+    });
+    volume.sync().unwrap();
+    assert_eq!(volume.array().dirty_bytes(), 0);
+}
+
+#[test]
+fn what_was_never_written_is_a_hole_and_zeros_keep_it_so() {
+    let volume = start(&disks(4), lazy);
+    let capacity = volume.array().geometry().capacity();
+    volume.write_at(200_000, &[9; 100]).unwrap();
+    for is_synced in [false, true] {
+        let run = volume.run(0..capacity).unwrap();
+        assert!(run.is_hole && run.bytes <= 200_000, "{run:?}");
+        assert!(!volume.run(200_050..capacity).unwrap().is_hole, "synced: {is_synced}");
+        volume.sync().unwrap();
+    }
+    volume.zero(0..capacity, crate::device::Space::Free).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(read(&volume, 199_990, 120), [0; 120]);
+    assert!(volume.run(400_000..capacity).unwrap().is_hole);
+}
+
+#[test]
+fn impossible_settings_are_refused() {
+    let volume = start(&disks(4), |_| {});
+    let before = volume.settings();
+    assert!(volume.set(|settings| settings.cache_bytes = 1).is_err());
+    assert!(volume.set(|settings| settings.speed_limit_min = 0).is_err());
+    assert!(volume.set(|settings| settings.speed_limit_max = 1).is_err());
+    assert_eq!(volume.settings(), before);
+}
