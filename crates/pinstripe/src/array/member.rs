@@ -8,38 +8,42 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::sums::{SumCache, Sums};
 use crate::device::SharedDevice;
 use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
+use crate::format::array::regions::Region;
 use crate::format::array::sector::{Area, CONTENT_BYTES, Content, SECTOR_BYTES, SectorPlace};
 use crate::format::array::sums::{
     LEAF_BLOCKS, PAGE_BLOCKS, PAGE_BYTES, PAGE_LEAVES, Sum, decode, encode, pages,
 };
 use crate::format::array::superblock::{Areas, Superblock};
-use crate::id::ArrayId;
+use crate::id::{ArrayId, MemberId};
 
 /// Leaves of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
 const LEAVES_KEPT: usize = 4096;
-/// The state of a region in which nothing was ever written.
-const UNWRITTEN: u8 = 0;
-const WRITTEN: u8 = 1;
 
 /// A member that is there.
 pub struct Member {
     device: SharedDevice,
     array: ArrayId,
+    id: MemberId,
     slot: u16,
     areas: Areas,
+    /// Data below is what it should be; what lies above is still to be filled.
+    filled_bytes: AtomicU64,
+    /// A member is away: regions that change are noted.
+    notes_changes: AtomicBool,
     tables: Mutex<Tables>,
 }
 
 struct Tables {
     sums: SumCache,
     /// By page of the table of checksums.
-    regions: Vec<u8>,
+    regions: Vec<Region>,
     /// Sectors of the map of regions that the member does not have so.
     changed: BTreeSet<u64>,
 }
@@ -47,7 +51,7 @@ struct Tables {
 impl Member {
     /// A member of an array that is being made: nothing was ever written to it.
     pub fn fresh(device: SharedDevice, superblock: &Superblock) -> Self {
-        let regions = vec![UNWRITTEN; pages(superblock.data_bytes / BLOCK_BYTES) as usize];
+        let regions = vec![Region::UNWRITTEN; pages(superblock.data_bytes / BLOCK_BYTES) as usize];
         let changed = (0..regions.len().div_ceil(CONTENT_BYTES) as u64).collect();
         Self::with(device, superblock, regions, changed)
     }
@@ -65,7 +69,8 @@ impl Member {
             let at = member.areas.regions_at + number * SECTOR_BYTES as u64;
             member.device.read_at(at, &mut sector)?;
             let content = member.place(Area::Regions, number).decode(&sector);
-            regions.extend_from_slice(content.map_err(|error| error.at(member.device.place()))?);
+            let content = content.map_err(|error| error.at(member.device.place()))?;
+            regions.extend(content.iter().map(|byte| Region::from_byte(*byte)));
         }
         regions.truncate(count);
         member.tables.get_mut().unwrap_or_else(PoisonError::into_inner).regions = regions;
@@ -75,15 +80,18 @@ impl Member {
     fn with(
         device: SharedDevice,
         superblock: &Superblock,
-        regions: Vec<u8>,
+        regions: Vec<Region>,
         changed: BTreeSet<u64>,
     ) -> Self {
         let tables = Tables { sums: SumCache::new(LEAVES_KEPT), regions, changed };
         Member {
             device,
             array: superblock.array,
+            id: superblock.member,
             slot: superblock.slot,
             areas: superblock.areas,
+            filled_bytes: AtomicU64::new(u64::MAX),
+            notes_changes: AtomicBool::new(false),
             tables: Mutex::new(tables),
         }
     }
@@ -91,6 +99,52 @@ impl Member {
     /// Where it is, for messages.
     pub fn path(&self) -> &Path {
         self.device.place()
+    }
+
+    /// What it lies on.
+    pub fn device(&self) -> &SharedDevice {
+        &self.device
+    }
+
+    /// Who it is.
+    pub fn id(&self) -> MemberId {
+        self.id
+    }
+
+    /// Whether it has what it should up to a place of its data.
+    pub fn is_filled(&self, end: u64) -> bool {
+        end <= self.filled_bytes.load(Ordering::Acquire)
+    }
+
+    /// Says up to where its data is what it should be; `None` is all of it.
+    pub fn set_filled(&self, bytes: Option<u64>) {
+        self.filled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Says whether regions that change from now on are to be noted for a member that is away. Those that
+    /// changed since the tables were written last are noted at once: it may lack them, too.
+    pub fn note_changes(&self, notes: bool) {
+        let was = self.notes_changes.swap(notes, Ordering::AcqRel);
+        if was || !notes {
+            return;
+        }
+        let mut tables = self.lock();
+        for (leaf, _) in tables.sums.changed() {
+            tables.note(leaf / PAGE_LEAVES as u64);
+        }
+    }
+
+    /// Whether a region of which any bytes are in a range of data is such.
+    pub fn any_region(&self, range: &Range<u64>, is_such: impl Fn(Region) -> bool) -> bool {
+        let page = |offset: u64| (offset / BLOCK_BYTES / PAGE_BLOCKS) as usize;
+        let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
+        self.lock().regions[pages].iter().any(|region| is_such(*region))
+    }
+
+    /// Forgets what was noted: nobody lacks anything.
+    pub fn forget_changes(&self) {
+        self.notes_changes.store(false, Ordering::Release);
+        self.lock().each(|region| region.behind(false));
     }
 
     /// Fills `buf` with its data from `offset` on.
@@ -122,8 +176,8 @@ impl Member {
     }
 
     /// Writes what the array says of itself, and of this member.
-    pub fn write_superblock(&self, common: &Superblock, own: crate::id::MemberId) -> Result<()> {
-        let superblock = Superblock { slot: self.slot, member: own, ..common.clone() };
+    pub fn write_superblock(&self, common: &Superblock) -> Result<()> {
+        let superblock = Superblock { slot: self.slot, member: self.id, ..common.clone() };
         self.device.write_at(superblock.place(), &superblock.encode())
     }
 
@@ -142,9 +196,13 @@ impl Member {
     /// As [`sums`](Self::sums).
     pub fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
         let blocks = first..first + sums.len() as u64;
+        let notes = self.notes_changes.load(Ordering::Acquire);
         let mut tables = self.bring(&blocks)?;
         for (block, sum) in blocks.zip(sums) {
             tables.begin(block / PAGE_BLOCKS);
+            if notes {
+                tables.note(block / PAGE_BLOCKS);
+            }
             tables.sums.set(block, *sum);
         }
         Ok(())
@@ -187,7 +245,7 @@ impl Member {
             let missing = tables.sums.missing(blocks.clone());
             let Some(first) = missing.first() else { return Ok(tables) };
             let page = first / PAGE_LEAVES as u64;
-            let is_unwritten = tables.regions[page as usize] == UNWRITTEN;
+            let is_unwritten = !tables.regions[page as usize].is_written();
             drop(tables);
             let leaves = match is_unwritten {
                 true => vec![[Sum::UNWRITTEN; LEAF_BLOCKS]; PAGE_LEAVES],
@@ -224,22 +282,37 @@ impl Member {
 impl Tables {
     /// Says that something is written in a region. The first time all leaves of its page are to be written.
     fn begin(&mut self, page: u64) {
-        if self.regions[page as usize] != UNWRITTEN {
+        if self.regions[page as usize].is_written() {
             return;
         }
-        self.regions[page as usize] = WRITTEN;
-        self.changed.insert(page / CONTENT_BYTES as u64);
+        self.set(page, self.regions[page as usize].written());
         for leaf in page * PAGE_LEAVES as u64..(page + 1) * PAGE_LEAVES as u64 {
             self.sums.bring(leaf, [Sum::UNWRITTEN; LEAF_BLOCKS]);
             self.sums.touch(leaf);
         }
     }
 
+    /// Notes that a member which is away may lack a region.
+    fn note(&mut self, page: u64) {
+        self.set(page, self.regions[page as usize].behind(true));
+    }
+
+    fn set(&mut self, page: u64, region: Region) {
+        if std::mem::replace(&mut self.regions[page as usize], region) != region {
+            self.changed.insert(page / CONTENT_BYTES as u64);
+        }
+    }
+
+    fn each(&mut self, to: impl Fn(Region) -> Region) {
+        for page in 0..self.regions.len() {
+            self.set(page as u64, to(self.regions[page]));
+        }
+    }
+
     fn region_sector(&self, number: u64) -> Content {
         let mut content = [0; CONTENT_BYTES];
         let states = &self.regions[number as usize * CONTENT_BYTES..];
-        let count = states.len().min(CONTENT_BYTES);
-        content[..count].copy_from_slice(&states[..count]);
+        content.iter_mut().zip(states).for_each(|(byte, region)| *byte = region.to_byte());
         content
     }
 }

@@ -1,183 +1,279 @@
-//! Making an array, and finding it again on its members, after a power cut too.
+//! Finding an array again on its members, after a power cut too.
 
-use std::sync::{Arc, Mutex, RwLock};
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use super::Array;
 use super::flush::Flusher;
-use super::log::Log;
-use super::{Array, lock};
-use crate::array::cache::Cache;
 use crate::array::geometry::{ArrayGeometry, Layout, Level};
 use crate::array::member::Member;
-use crate::array::plan::{Planner, Rules};
+use crate::array::set::MemberSet;
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
-use crate::format::array::BLOCK_BYTES;
-use crate::format::array::sector::{CONTENT_BYTES, SECTOR_BYTES};
-use crate::format::array::sums::{PAGE_BYTES, pages};
 use crate::format::array::superblock::{
-    Areas, Consistency, DATA_ALIGN_BYTES, PLACES, SUPERBLOCK_BYTES, Slot, Superblock, Work,
+    Consistency, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
 };
-use crate::id::{ArrayId, MemberId, random};
+use crate::id::MemberId;
 
-/// What an array is made with.
-#[derive(Debug, Clone)]
-pub struct Making {
-    /// For people.
-    pub name: String,
-    /// The level.
-    pub level: Level,
-    /// How rows lie.
-    pub layout: Layout,
-    /// Bytes of a chunk.
-    pub chunk_bytes: u64,
-    /// Bytes of the log of each member.
-    pub log_bytes: u64,
-    /// When, in seconds since 1970.
-    pub now_seconds: i64,
+/// How an array is assembled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AssembleOptions {
+    /// Devices that cannot be used are left out, and parity is believed that may be stale.
+    pub force: bool,
 }
 
-/// Makes an array of devices, each of which is a slot, in this order. Whatever stood on them is gone.
-///
-/// # Errors
-/// Those of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small.
-pub fn create(making: &Making, devices: Vec<SharedDevice>) -> Result<Flusher> {
-    let lengths = devices.iter().map(|device| device.len()).collect::<Result<Vec<_>>>()?;
-    let shortest = lengths.into_iter().min().unwrap_or(0);
-    let (areas, data_bytes) = lay_out(shortest, making.log_bytes, making.chunk_bytes)?;
-    let geometry = ArrayGeometry::new(
-        making.level,
-        devices.len(),
-        making.chunk_bytes,
-        making.layout,
-        data_bytes,
-    )?;
-    let owns = devices.iter().map(|_| random().map(MemberId)).collect::<Result<Vec<_>>>()?;
-    let superblock = Superblock {
-        array: ArrayId(random()?),
-        member: owns[0],
-        slot: 0,
-        generation: 1,
-        name: making.name.clone(),
-        made_seconds: making.now_seconds,
-        level: making.level.number() as u8,
-        layout: making.layout.number(),
-        chunk_bytes: making.chunk_bytes as u32,
-        data_bytes,
-        consistency: Consistency::Log,
-        areas,
-        log: (0, 1),
-        work: Work::None,
-        granule: 0,
-        is_clean: false,
-        slots: owns.iter().map(|own| Slot::Present(*own)).collect(),
-    };
-    let mut members = Vec::with_capacity(devices.len());
-    for (slot, device) in devices.into_iter().enumerate() {
-        let own = Superblock { slot: slot as u16, ..superblock.clone() };
-        // What is left of an older array must never be found again: neither its other superblock nor a
-        // record of its log at the place of the first one.
-        device.write_at(PLACES[0], &[0; SUPERBLOCK_BYTES])?;
-        device.write_at(PLACES[1], &[0; SUPERBLOCK_BYTES])?;
-        device.write_at(areas.log_at, &[0; BLOCK_BYTES as usize])?;
-        let member = Member::fresh(device, &own);
-        member.write_tables()?;
-        member.sync()?;
-        members.push(Some(Arc::new(member)));
-    }
-    let array = Arc::new(Array::of(geometry, members, superblock));
-    array.agree(|_| {})?;
-    Ok(Flusher::new(array))
+/// An array that was found.
+pub struct Assembly {
+    /// What runs it.
+    pub flusher: Flusher,
+    /// Devices that were named and are not used.
+    pub left_out: Vec<LeftOut>,
+    /// Slots of which no member was there.
+    pub absent: MemberSet,
+    /// Whether it was stopped in order.
+    pub was_clean: bool,
+    /// Records that the log had.
+    pub records: usize,
 }
 
-/// Where things stand on members of so many bytes, and how much of each is data.
-fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)> {
-    let at = |offset: u64, bytes: u64| (offset + bytes).next_multiple_of(BLOCK_BYTES);
-    let regions_at = at(PLACES[1], SUPERBLOCK_BYTES as u64);
-    // Tables for all of it: a little more than what is left for data needs.
-    let table_pages = pages(bytes / BLOCK_BYTES);
-    let region_sectors = table_pages.div_ceil(CONTENT_BYTES as u64);
-    let bad_blocks_at = at(regions_at, region_sectors * SECTOR_BYTES as u64);
-    let log_at = at(bad_blocks_at, BLOCK_BYTES);
-    let sums_at = at(log_at, log_bytes);
-    let data_at = (sums_at + table_pages * PAGE_BYTES as u64).next_multiple_of(DATA_ALIGN_BYTES);
-    let left = bytes.saturating_sub(data_at) / chunk_bytes * chunk_bytes;
-    if left == 0 {
-        return Err(Error::new(Kind::Usage, "a member is too small for an array")
-            .expected(format!("more than {} bytes", data_at + chunk_bytes), bytes)
-            .advice("choose larger members, or a smaller chunk"));
-    }
-    let areas = Areas { regions_at, bad_blocks_at, log_at, log_bytes, sums_at, data_at };
-    Ok((areas, left))
+/// A device that is not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Which.
+    pub path: PathBuf,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// A device with the newer of its superblocks.
+struct Found {
+    device: SharedDevice,
+    own: Superblock,
 }
 
 /// Finds an array on devices in any order. Members that are not among them are absent.
 ///
 /// # Errors
-/// [`Kind::WrongMember`] for a device of another array, or a slot that is there twice;
-/// [`Kind::TooManyLosses`] when too few are there; those of the devices.
-pub fn assemble(devices: Vec<SharedDevice>) -> Result<Flusher> {
-    let mut found = Vec::with_capacity(devices.len());
-    for device in devices {
-        let superblock = read_superblock(&device)?;
-        found.push((device, superblock));
-    }
-    let newest = found.iter().map(|(_, it)| it).max_by_key(|it| it.generation).cloned();
-    let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member is named"))?;
-    let mut members: Vec<Option<Arc<Member>>> = vec![None; newest.slots.len()];
-    for (device, own) in found {
-        let wrong = |what: &str| Error::new(Kind::WrongMember, what).at(device.place());
-        if own.array != newest.array {
-            return Err(wrong("this is a member of another array"));
-        }
-        let Some(slot) = newest.slots.get(usize::from(own.slot)) else { continue };
-        // What the newest superblock does not call present was away, and is old.
-        if *slot != Slot::Present(own.member) {
-            continue;
-        }
-        let place = &mut members[usize::from(own.slot)];
-        if place.is_some() {
-            return Err(wrong("this slot of the array is there twice"));
-        }
-        *place = Some(Arc::new(Member::open(Arc::clone(&device), &own)?));
-    }
-    let level = Level::from_number(newest.level.into())?;
-    let layout = Layout::from_number(level, newest.layout)?;
-    let geometry = ArrayGeometry::new(
-        level,
-        newest.slots.len(),
-        newest.chunk_bytes.into(),
-        layout,
-        newest.data_bytes,
-    )?;
-    let array = Array::of(geometry, members, newest);
+/// - [`Kind::WrongMember`] for a device of another array, or a member that is there twice;
+/// - [`Kind::Corrupt`] for one without a sound superblock or shorter than it says, unless forced;
+/// - [`Kind::Unsupported`] for one of a newer version;
+/// - [`Kind::TooManyLosses`] when too few are there;
+/// - [`Kind::Refused`] when members went different ways, or parity that may be stale would have to stand for
+///   one that is absent, unless that is forced;
+/// - those of the devices.
+pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result<Assembly> {
+    let mut left_out = Vec::new();
+    let found = find(devices, options, &mut left_out)?;
+    let newest = newest(&found)?;
+    let was_clean = newest.is_clean;
+    let (members, spares) = seat(found, &newest, &mut left_out)?;
+    let geometry = geometry_of(&newest)?;
+    let absent = members.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
+    let absent: MemberSet = absent.collect();
+    let superblock = without(newest, absent);
+    let array = Array::of(geometry, members, spares, superblock.clone());
     if !geometry.survives(array.absent()) {
-        return Err(Error::new(Kind::TooManyLosses, "too few members are there").expected(
-            format!("enough of {}", geometry.members()),
-            geometry.members() - array.absent().len(),
+        return Err(too_few(&array, &left_out));
+    }
+    let is_stale = superblock.consistency != Consistency::Log && !was_clean;
+    if is_stale && !absent.is_empty() && geometry.level().parity() > 0 && !options.force {
+        let what = "members are absent, and parity that stands for them may be stale";
+        return Err(Error::new(Kind::Refused, what).advice(
+            "bring them back, or use --force: what was being written may come back wrong",
         ));
     }
+    array.note_changes(&superblock);
     let mut flusher = Flusher::new(Arc::new(array));
-    flusher.replay()?;
-    let absent = flusher.array.absent();
-    flusher.array.agree(|superblock| {
-        superblock.is_clean = false;
-        for slot in absent.iter() {
-            if let Slot::Present(member) = superblock.slots[slot] {
-                superblock.slots[slot] = Slot::Failed(member);
-            }
-        }
-    })?;
-    Ok(flusher)
+    let records = flusher.replay()?;
+    flusher.array.agree(|superblock| superblock.is_clean = false)?;
+    flusher.resume();
+    Ok(Assembly { flusher, left_out, absent, was_clean, records })
 }
 
-/// The newer of a member's two superblocks.
-fn read_superblock(device: &SharedDevice) -> Result<Superblock> {
+/// Reads all superblocks. They are of one array, and each member is there once.
+fn find(
+    devices: Vec<SharedDevice>,
+    options: &AssembleOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Vec<Found>> {
+    let mut found: Vec<Found> = Vec::with_capacity(devices.len());
+    for device in devices {
+        let own = match examine(&device).and_then(|own| check_length(&device, own)) {
+            Ok(own) => own,
+            Err(error) if options.force && error.kind() != Kind::Unsupported => {
+                left_out.push(LeftOut {
+                    path: device.place().to_owned(),
+                    why: error.what().to_owned(),
+                });
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(other) = found.first().filter(|other| other.own.array != own.array) {
+            let what = "this is a member of another array";
+            return Err(Error::new(Kind::WrongMember, what)
+                .at(device.place())
+                .expected(told(&other.own), told(&own))
+                .advice("name members of one array only"));
+        }
+        if let Some(other) = found.iter().find(|other| other.own.member == own.member) {
+            let what = format!("this is the same member as {}", other.device.place().display());
+            return Err(Error::new(Kind::WrongMember, what)
+                .at(device.place())
+                .advice("name one of them only: the other is a copy"));
+        }
+        found.push(Found { device, own });
+    }
+    Ok(found)
+}
+
+fn told(superblock: &Superblock) -> String {
+    format!("'{}', {}", superblock.name, superblock.array)
+}
+
+fn check_length(device: &SharedDevice, own: Superblock) -> Result<Superblock> {
+    let (needed, len) = (own.areas.data_at.saturating_add(own.data_bytes), device.len()?);
+    match len >= needed {
+        true => Ok(own),
+        false => Err(Error::corrupt("it is shorter than its superblock says", device.place())
+            .expected(format!("{needed} bytes or more"), len)
+            .advice("bring back what was cut off, or use --force to leave it out")),
+    }
+}
+
+/// What the newest superblock says, if all that are as new say the same.
+fn newest(found: &[Found]) -> Result<Superblock> {
+    let newest = found.iter().max_by_key(|it| it.own.generation);
+    let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member of an array is there"))?;
+    let common = |it: &Found| {
+        let nobody = MemberId([0; 16]);
+        Superblock { member: nobody, slot: 0, areas: newest.own.areas, ..it.own.clone() }
+    };
+    let as_new = |it: &&Found| it.own.generation == newest.own.generation;
+    match found.iter().filter(as_new).find(|it| common(it) != common(newest)) {
+        None => Ok(newest.own.clone()),
+        Some(other) => {
+            let place = newest.device.place().display();
+            let what =
+                format!("it went another way than {place}: both were used without the other");
+            Err(Error::new(Kind::Refused, what)
+                .at(other.device.place())
+                .advice("assemble the array without one of them, and add that one anew"))
+        }
+    }
+}
+
+/// Members by slot, and spares.
+type Seats = (Vec<Option<Arc<Member>>>, Vec<Arc<Member>>);
+
+/// Gives members their slots. Those whose data is old are left out.
+fn seat(found: Vec<Found>, newest: &Superblock, left_out: &mut Vec<LeftOut>) -> Result<Seats> {
+    let mut members: Vec<Option<Arc<Member>>> = vec![None; newest.slots.len()];
+    let mut spares = Vec::new();
+    for Found { device, own } in found {
+        let is_it = |slot: &Slot| match slot {
+            Slot::Present(id) | Slot::Rebuilding(id) => *id == own.member,
+            Slot::Missing | Slot::Failed(_) => false,
+        };
+        let is_new = own.generation + 1 >= newest.generation;
+        match newest.slots.iter().position(is_it) {
+            // A spare that took a slot may not know it yet.
+            Some(slot) if is_new || own.slot == SPARE => {
+                let own = Superblock { slot: slot as u16, ..own };
+                let member = Member::open(device, &own)?;
+                if let Slot::Rebuilding(_) = newest.slots[slot] {
+                    member.set_filled(Some(filled(newest, slot)));
+                }
+                members[slot] = Some(Arc::new(member));
+            }
+            None if own.slot == SPARE => spares.push(Arc::new(Member::fresh(device, &own))),
+            _ => left_out.push(LeftOut { path: device.place().to_owned(), why: old(&own, newest) }),
+        }
+    }
+    Ok((members, spares))
+}
+
+/// Bytes of a slot's data that were filled.
+fn filled(superblock: &Superblock, wanted: usize) -> u64 {
+    match superblock.work {
+        Work::Rebuild { slot, done_bytes, .. } if usize::from(slot) == wanted => done_bytes,
+        _ => 0,
+    }
+}
+
+fn old(own: &Superblock, newest: &Superblock) -> String {
+    let behind = newest.generation - own.generation;
+    if went_its_own_way(own, newest) {
+        return format!("it was used without the others; it is {behind} generations behind");
+    }
+    format!("its data is old: it is {behind} generations behind; add it to bring it up to date")
+}
+
+/// Whether a member that was away gave up any that are here.
+pub(super) fn went_its_own_way(own: &Superblock, newest: &Superblock) -> bool {
+    let gave_up = |(theirs, ours): (&Slot, &Slot)| {
+        matches!(theirs, Slot::Failed(_)) && matches!(ours, Slot::Present(_) | Slot::Rebuilding(_))
+    };
+    own.slots.iter().zip(&newest.slots).any(gave_up)
+}
+
+/// What is said when these slots are found empty.
+fn without(mut superblock: Superblock, absent: MemberSet) -> Superblock {
+    for slot in absent.iter() {
+        match superblock.slots[slot] {
+            Slot::Present(member) => superblock.slots[slot] = Slot::Failed(member),
+            Slot::Rebuilding(_) => {
+                superblock.slots[slot] = Slot::Missing;
+                superblock.work = Work::None;
+            }
+            Slot::Missing | Slot::Failed(_) => {}
+        }
+    }
+    superblock
+}
+
+fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
+    let members = array.geometry.members();
+    let names = left_out.iter().map(|it| format!("{}: {}", it.path.display(), it.why));
+    let advice = match left_out.is_empty() {
+        true => "name the devices of its other members".to_owned(),
+        false => format!("not used: {}", names.collect::<Vec<_>>().join("; ")),
+    };
+    Error::new(Kind::TooManyLosses, "too few members are there")
+        .expected(format!("enough of {members}"), members - array.absent().len())
+        .advice(advice)
+}
+
+fn geometry_of(superblock: &Superblock) -> Result<ArrayGeometry> {
+    let level = Level::from_number(superblock.level.into())?;
+    let layout = Layout::from_number(level, superblock.layout)?;
+    ArrayGeometry::new(
+        level,
+        superblock.slots.len(),
+        superblock.chunk_bytes.into(),
+        layout,
+        superblock.data_bytes,
+    )
+}
+
+/// What a device says of the array that it is a member of: the newer of its two superblocks.
+///
+/// # Errors
+/// [`Kind::Corrupt`] when it is no member, or both are damaged; [`Kind::Unsupported`] for one of a newer
+/// version; those of the device.
+pub fn examine(device: &SharedDevice) -> Result<Superblock> {
     let read = |place: &u64| {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(*place, &mut bytes)?;
         Superblock::decode(&bytes)
     };
     let both: Vec<Result<Superblock>> = PLACES.iter().map(read).collect();
+    // One that is newer than this version is never passed over for an older one beside it.
+    if let Some(Err(newer)) =
+        both.iter().find(|it| it.as_ref().is_err_and(|error| error.kind() == Kind::Unsupported))
+    {
+        return Err(newer.duplicate().at(device.place()));
+    }
     let newest = both.iter().flatten().max_by_key(|it| it.generation).cloned();
     newest.ok_or_else(|| {
         let error = both.into_iter().find_map(Result::err).expect("neither was read");
@@ -185,31 +281,7 @@ fn read_superblock(device: &SharedDevice) -> Result<Superblock> {
     })
 }
 
-impl Array {
-    fn of(
-        geometry: ArrayGeometry,
-        members: Vec<Option<Arc<Member>>>,
-        superblock: Superblock,
-    ) -> Self {
-        Array {
-            members: RwLock::new(members),
-            superblock: Mutex::new(superblock),
-            cache: Mutex::new(Cache::new(geometry.data(), geometry.row_bytes())),
-            geometry,
-        }
-    }
-}
-
-impl Flusher {
-    fn new(array: Arc<Array>) -> Self {
-        let superblock = lock(&array.superblock).clone();
-        let log = Log {
-            array: superblock.array,
-            position: superblock.log.0,
-            sequence: superblock.log.1,
-            area_bytes: superblock.areas.log_bytes,
-            used_bytes: 0,
-        };
-        Flusher { array, log, planner: Planner::default(), rules: Rules::default() }
-    }
+/// What a device says, if it is a member of an array at all.
+pub fn probe(device: &SharedDevice) -> Option<Superblock> {
+    examine(device).ok()
 }

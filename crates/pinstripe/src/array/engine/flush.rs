@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::log::Log;
+use super::work::Long;
 use super::{Array, lock};
 use crate::array::cache::{Dirty, Due};
 use crate::array::compute::{Made, Operation};
@@ -20,6 +21,8 @@ pub struct Flusher {
     pub(super) planner: Planner,
     /// How rows are planned.
     pub rules: Rules,
+    /// Long work that goes on between batches.
+    pub(super) long: Long,
 }
 
 /// A row that is to be written.
@@ -111,6 +114,7 @@ impl Flusher {
         for (job, made) in jobs.iter().zip(&made) {
             let (own, later) = rest.split_at(job.plan.pieces.len());
             self.write(job, made, own)?;
+            self.long.note(&job.map);
             rest = later;
         }
         Ok(())
@@ -130,7 +134,7 @@ impl Flusher {
         self.array.unwritten(row, &touched, &mut marks)?;
         let mut plan = RowPlan::default();
         loop {
-            let absent = self.array.absent();
+            let absent = self.array.absent_at(&map);
             self.planner.plan_write(&map, absent, &marks, self.rules, &mut plan)?;
             let (reads, bad) = self.array.fetch_all(&plan);
             if bad.is_empty() {

@@ -15,30 +15,41 @@
 //!
 //! Never here: threads and clocks.
 
+mod agree;
 mod assemble;
+mod create;
 mod flush;
 mod gather;
 mod log;
+mod manage;
 mod read;
+mod rebuild;
 mod replay;
+mod status;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-pub use assemble::{Making, assemble, create};
+pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe};
+pub use create::{Making, create, create_with, erase};
 pub use flush::{BATCH_ROWS, Flusher};
 pub use gather::Gathered;
+pub use manage::Added;
+pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
+pub use work::{Mismatch, Step, WorkReport};
 
+use self::status::Live;
 use super::cache::Cache;
-use super::geometry::ArrayGeometry;
+use super::geometry::{ArrayGeometry, RowMap};
 use super::member::Member;
 use super::plan::{Class, Mark, RowPlan, Transfer};
 use super::set::{MemberSet, ShardSet};
 use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::log::Piece;
-use crate::format::array::superblock::{Slot, Superblock};
+use crate::format::array::superblock::Superblock;
 
 /// An array that is assembled.
 pub struct Array {
@@ -48,6 +59,9 @@ pub struct Array {
     /// What the members say of the array.
     superblock: Mutex<Superblock>,
     cache: Mutex<Cache>,
+    /// Members that wait for one to fail.
+    spares: Mutex<Vec<Arc<Member>>>,
+    live: Mutex<Live>,
 }
 
 impl Array {
@@ -61,10 +75,26 @@ impl Array {
         lock(&self.superblock).clone()
     }
 
-    /// Slots whose members are not there.
+    /// Slots whose members are not there, or are being filled.
     pub fn absent(&self) -> MemberSet {
+        self.absent_where(|_, member| member.is_filled(u64::MAX))
+    }
+
+    /// Slots that are absent in a row: a member that is being filled is there where it was filled.
+    fn absent_at(&self, map: &RowMap) -> MemberSet {
+        self.absent_where(|slot, member| {
+            member.is_filled(u64::MAX)
+                || map.shard_on(slot).is_some_and(|shard| {
+                    member.is_filled(map.place(shard).start + u64::from(map.len()))
+                })
+        })
+    }
+
+    fn absent_where(&self, is_there: impl Fn(usize, &Member) -> bool) -> MemberSet {
         let members = self.members();
-        let absent = members.iter().enumerate().filter(|(_, member)| member.is_none());
+        let absent = members.iter().enumerate().filter(|(slot, member)| {
+            !member.as_ref().is_some_and(|member| is_there(*slot, member))
+        });
         absent.map(|(slot, _)| slot).collect()
     }
 
@@ -86,48 +116,11 @@ impl Array {
         self.members.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a member up, and has the others say so durably.
-    ///
-    /// # Errors
-    /// [`Kind::TooManyLosses`] when the array cannot do without it.
-    fn fail(&self, slot: usize) -> Result<()> {
-        {
-            let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
-            members[slot] = None;
-        }
-        if !self.geometry.survives(self.absent()) {
-            return Err(Error::new(
-                Kind::TooManyLosses,
-                "more members failed than parity replaces",
-            ));
-        }
-        self.agree(|superblock| {
-            if let Slot::Present(member) | Slot::Rebuilding(member) = superblock.slots[slot] {
-                superblock.slots[slot] = Slot::Failed(member);
-            }
-        })
-    }
-
-    /// Changes what the members say of the array, durably on all that are there.
-    fn agree(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
-        let mut superblock = lock(&self.superblock);
-        change(&mut superblock);
-        superblock.generation += 1;
-        let members = self.members().clone();
-        let mut failed = Ok(());
-        let mut written = 0;
-        for (slot, member) in members.iter().enumerate() {
-            let own = match superblock.slots[slot] {
-                Slot::Present(own) | Slot::Rebuilding(own) => own,
-                Slot::Missing | Slot::Failed(_) => continue,
-            };
-            let Some(member) = member else { continue };
-            match member.write_superblock(&superblock, own).and_then(|()| member.sync()) {
-                Ok(()) => written += 1,
-                Err(error) => failed = Err(error),
-            }
-        }
-        if written == 0 { failed } else { Ok(()) }
+    /// The member that has a shard; `None` where it is absent.
+    fn holder(&self, map: &RowMap, shard: usize) -> Option<Arc<Member>> {
+        let place = map.place(shard);
+        let end = place.start + u64::from(map.len());
+        self.member(place.member).filter(|member| member.is_filled(end))
     }
 
     /// Reads what a plan reads, by transfer, and says which blocks of it are not to be believed.
@@ -143,9 +136,8 @@ impl Array {
         for (shard, sums) in
             ShardSet::from_bits(piece.written).iter().zip(piece.sums.chunks(blocks))
         {
-            let place = map.place(shard);
-            let first = (place.start + u64::from(piece.column.start)) / BLOCK_BYTES;
-            if let Some(member) = self.member(place.member) {
+            let first = (map.place(shard).start + u64::from(piece.column.start)) / BLOCK_BYTES;
+            if let Some(member) = self.holder(&map, shard) {
                 member.set_sums(first, sums)?;
             }
         }
@@ -188,7 +180,7 @@ impl Array {
         let map = self.geometry.map(row);
         for shard in 0..map.shards() {
             let place = map.place(shard);
-            let Some(member) = self.member(place.member) else { continue };
+            let Some(member) = self.holder(&map, shard) else { continue };
             let (start, end) =
                 (place.start + u64::from(column.start), place.start + u64::from(column.end));
             let sums = member.sums(start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES))?;

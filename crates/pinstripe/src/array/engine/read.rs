@@ -56,8 +56,8 @@ impl Array {
         }
         let map = self.geometry.map(span.row);
         let shards = if map.mirrors() { 0..map.shards() } else { span.data..span.data + 1 };
-        let there = shards.map(|shard| map.place(shard));
-        let there = there.filter_map(|place| Some((place.start, self.member(place.member)?)));
+        let there =
+            shards.filter_map(|shard| Some((map.place(shard).start, self.holder(&map, shard)?)));
         let Some((start, member)) = there.into_iter().next() else { return (len, false) };
         let (from, to) = (u64::from(span.column.start), u64::from(span.column.end));
         let first = (start + from) / BLOCK_BYTES;
@@ -94,7 +94,7 @@ impl Array {
         self.unwritten(row, column, &mut marks)?;
         let mut plan = RowPlan::default();
         loop {
-            Planner::default().plan_read(&map, self.absent(), &marks, &mut plan)?;
+            Planner::default().plan_read(&map, self.absent_at(&map), &marks, &mut plan)?;
             let (reads, bad) = self.fetch_all(&plan);
             if !bad.is_empty() {
                 marks.extend(bad);

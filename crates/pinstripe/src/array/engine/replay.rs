@@ -57,12 +57,16 @@ type Writes = BTreeMap<(u64, u64), Write>;
 impl Flusher {
     /// Brings the tables up to date with the log, and the rows of its last two records to parity.
     ///
+    /// Returns how many records there were.
+    ///
     /// # Errors
     /// Those of the members.
-    pub(super) fn replay(&mut self) -> Result<()> {
+    pub(super) fn replay(&mut self) -> Result<usize> {
         let members = self.array.members().clone();
         let mut last: [Option<Head>; 2] = [None, None];
+        let mut records = 0;
         while let Some(head) = self.log.read_next(&members) {
+            records += 1;
             let [older, newest] = last;
             if let Some(done) = older {
                 done.pieces.iter().try_for_each(|piece| self.array.believe(piece))?;
@@ -79,7 +83,8 @@ impl Flusher {
         for key in all {
             self.finish(*key, before.get(key), newest.get(key))?;
         }
-        self.checkpoint()
+        self.checkpoint()?;
+        Ok(records)
     }
 
     /// What a record says, column by column of blocks.
@@ -167,7 +172,7 @@ impl Flusher {
             let n = shard - map.data();
             let parity = self.parity(&map, column, n, write, changed, &stands);
             let place = map.place(shard);
-            let Some(member) = self.array.member(place.member) else { continue };
+            let Some(member) = self.array.holder(&map, shard) else { continue };
             let Some(parity) = parity else {
                 self.set(&map, shard, column, Sum::of(&[]).spoilt())?;
                 continue;
@@ -268,7 +273,7 @@ impl Flusher {
         };
         for shard in written.iter() {
             let place = map.place(shard);
-            let Some(member) = self.array.member(place.member) else { continue };
+            let Some(member) = self.array.holder(map, shard) else { continue };
             if stands[shard].as_ref() != Some(first) {
                 member.write(place.start + column * BLOCK_BYTES, first)?;
             }
@@ -281,7 +286,7 @@ impl Flusher {
     fn stands(&self, map: &RowMap, shard: usize, column: u64) -> Option<Vec<u8>> {
         let place = map.place(shard);
         let mut bytes = vec![0; BLOCK];
-        let member = self.array.member(place.member)?;
+        let member = self.array.holder(map, shard)?;
         member.read(place.start + column * BLOCK_BYTES, &mut bytes).ok()?;
         Some(bytes)
     }
@@ -289,13 +294,13 @@ impl Flusher {
     fn sum(&self, map: &RowMap, shard: usize, column: u64) -> Option<Sum> {
         let place = map.place(shard);
         let block = place.start / BLOCK_BYTES + column;
-        let sums = self.array.member(place.member)?.sums(block..block + 1).ok()?;
+        let sums = self.array.holder(map, shard)?.sums(block..block + 1).ok()?;
         sums.first().copied()
     }
 
     fn set(&self, map: &RowMap, shard: usize, column: u64, sum: Sum) -> Result<()> {
         let place = map.place(shard);
-        match self.array.member(place.member) {
+        match self.array.holder(map, shard) {
             Some(member) => member.set_sums(place.start / BLOCK_BYTES + column, &[sum]),
             None => Ok(()),
         }

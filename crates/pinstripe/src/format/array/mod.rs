@@ -9,6 +9,7 @@
 //! that went to another place, or to another member, is found like a flipped bit.
 
 pub mod log;
+pub mod regions;
 pub mod sector;
 pub mod sums;
 pub mod superblock;

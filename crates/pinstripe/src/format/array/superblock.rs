@@ -7,7 +7,7 @@
 //! | slots 2 | slot 2 | chunk bytes 4 | data bytes 8
 //! | areas: regions at 8, bad blocks at 8, log at 8, log bytes 8, checksums at 8, data at 8
 //! | log: position 8, sequence 8
-//! | work 1, slot 2, zero 5, done bytes 8 | granule 4 | clean 1, zero 3
+//! | work 1, slot 2, flags 1, zero 4, done bytes 8, member 16 | granule 4 | clean 1, zero 3
 //! | per slot: state 1, member 16
 //! | zeros | CRC-32C 4, of all else, in the last bytes of 4 KiB
 //! ```
@@ -93,9 +93,27 @@ pub enum Work {
         slot: u16,
         /// Bytes of its data that are done.
         done_bytes: u64,
+        /// It was away, and lacks only what was written meanwhile.
+        only_behind: bool,
+    },
+    /// The member of a slot is copied to another one that is to take its place.
+    Replace {
+        /// Which.
+        slot: u16,
+        /// The other one.
+        with: MemberId,
+        /// Bytes of its data that are done.
+        done_bytes: u64,
     },
     /// Parity is made true; so many bytes of each member are done.
     Resync {
+        /// Bytes of data of each member that are done.
+        done_bytes: u64,
+    },
+    /// Everything is read and compared.
+    Scrub {
+        /// What does not match is mended.
+        repair: bool,
         /// Bytes of data of each member that are done.
         done_bytes: u64,
     },
@@ -157,12 +175,18 @@ impl Superblock {
         let it = &self.areas;
         w.u64(it.regions_at).u64(it.bad_blocks_at).u64(it.log_at);
         w.u64(it.log_bytes).u64(it.sums_at).u64(it.data_at).u64(self.log.0).u64(self.log.1);
-        let (work, slot, done) = match self.work {
-            Work::None => (0, 0, 0),
-            Work::Rebuild { slot, done_bytes } => (1, slot, done_bytes),
-            Work::Resync { done_bytes } => (2, 0, done_bytes),
+        let nobody = MemberId([0; 16]);
+        let (work, slot, flags, done, with) = match self.work {
+            Work::None => (0, 0, false, 0, nobody),
+            Work::Rebuild { slot, done_bytes, only_behind } => {
+                (1, slot, only_behind, done_bytes, nobody)
+            }
+            Work::Resync { done_bytes } => (2, 0, false, done_bytes, nobody),
+            Work::Replace { slot, with, done_bytes } => (3, slot, false, done_bytes, with),
+            Work::Scrub { repair, done_bytes } => (4, 0, repair, done_bytes, nobody),
         };
-        w.u8(work).u16(slot).zeros(5).u64(done).u32(self.granule).u8(self.is_clean.into()).zeros(3);
+        w.u8(work).u16(slot).u8(flags.into()).zeros(4).u64(done).raw(&with.0);
+        w.u32(self.granule).u8(self.is_clean.into()).zeros(3);
         for slot in &self.slots {
             let (state, member) = match slot {
                 Slot::Missing => (0, MemberId([0; 16])),
@@ -300,13 +324,16 @@ fn name(r: &mut Reader<'_>) -> Result<String> {
 }
 
 fn work(r: &mut Reader<'_>, slots: usize) -> Result<Work> {
-    let (work, slot) = (r.u8()?, r.u16()?);
-    r.take(5)?;
-    let done_bytes = r.u64()?;
-    match work {
-        0 => Ok(Work::None),
-        1 if usize::from(slot) < slots => Ok(Work::Rebuild { slot, done_bytes }),
-        2 => Ok(Work::Resync { done_bytes }),
+    let (work, slot, flags) = (r.u8()?, r.u16()?, r.u8()?);
+    r.take(4)?;
+    let (done_bytes, with) = (r.u64()?, MemberId(r.array()?));
+    let is_slot = usize::from(slot) < slots;
+    match (work, flags) {
+        (0, 0) => Ok(Work::None),
+        (1, 0 | 1) if is_slot => Ok(Work::Rebuild { slot, done_bytes, only_behind: flags == 1 }),
+        (2, 0) => Ok(Work::Resync { done_bytes }),
+        (3, 0) if is_slot => Ok(Work::Replace { slot, with, done_bytes }),
+        (4, 0 | 1) => Ok(Work::Scrub { repair: flags == 1, done_bytes }),
         _ => Err(r.corrupt("unknown work")),
     }
 }
@@ -349,7 +376,7 @@ mod tests {
                 data_at: 24 << 20,
             },
             log: (8192, 700),
-            work: Work::Rebuild { slot: 2, done_bytes: 1 << 30 },
+            work: Work::Rebuild { slot: 2, done_bytes: 1 << 30, only_behind: true },
             granule: 16 << 10,
             is_clean: false,
             slots: vec![
@@ -371,7 +398,15 @@ mod tests {
             slot: SPARE,
             ..superblock()
         };
-        for superblock in [superblock(), full] {
+        let works = [
+            Work::None,
+            Work::Rebuild { slot: 3, done_bytes: 1, only_behind: false },
+            Work::Replace { slot: 1, with: MemberId([9; 16]), done_bytes: 2 },
+            Work::Scrub { repair: false, done_bytes: 3 },
+            Work::Scrub { repair: true, done_bytes: 4 },
+        ];
+        let working = works.map(|work| Superblock { work, ..superblock() });
+        for superblock in [superblock(), full].into_iter().chain(working) {
             assert_eq!(Superblock::decode(&superblock.encode()).unwrap(), superblock);
         }
     }

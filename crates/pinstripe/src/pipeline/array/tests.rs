@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::array::engine::{Making, assemble, create};
+use crate::array::engine::{AssembleOptions, Making, assemble, create};
 use crate::array::geometry::{Layout, Level};
 use crate::device::{Device, MemoryDevice, SharedDevice, Sparse, conformance};
 use crate::fault::{FaultyDevice, Plan};
+use crate::format::array::superblock::Consistency;
 use crate::units::{KIB, MIB};
 
 const MEMBER_BYTES: u64 = 4 * MIB;
@@ -18,6 +19,7 @@ fn making(level: Level) -> Making {
         layout: Layout::default_of(level),
         chunk_bytes: 16 * KIB,
         log_bytes: 512 * KIB,
+        consistency: Consistency::Log,
         now_seconds: 0,
     }
 }
@@ -72,7 +74,7 @@ fn what_was_written_is_there_after_a_stop() {
     volume.stop().unwrap();
     assert!(volume.write_at(0, b"late").is_err() && volume.sync().is_err());
     assert_eq!(volume.stop().unwrap_err().kind(), Kind::Usage);
-    let flusher = assemble(disks).unwrap();
+    let flusher = assemble(disks, &AssembleOptions::default()).unwrap().flusher;
     let mut found = vec![0; 300_000];
     flusher.array().read(100_000, &mut found).unwrap();
     assert!(found.iter().all(|byte| *byte == 7));
@@ -151,7 +153,7 @@ fn an_array_that_lost_too_much_tells_everybody() {
     some.truncate(2);
     some.extend_from_slice(&disks[2..]);
     let volume = Volume::start(
-        assemble(some).unwrap(),
+        assemble(some, &AssembleOptions::default()).unwrap().flusher,
         VolumeSettings { cache_bytes: 64 * KIB, ..VolumeSettings::default() },
     );
     let volume = volume.unwrap();

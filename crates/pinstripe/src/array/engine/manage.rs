@@ -1,0 +1,185 @@
+//! Members that come and go.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::assemble::{examine, went_its_own_way};
+use super::create::{fresh, seated};
+use super::flush::Flusher;
+use super::lock;
+use crate::array::member::Member;
+use crate::device::SharedDevice;
+use crate::error::{Error, Kind, Result};
+use crate::format::array::superblock::{SPARE, Slot, Superblock};
+
+/// What became of a device that was added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// It was a member, and gets what was written while it was away.
+    Recovering {
+        /// Its slot.
+        slot: usize,
+    },
+    /// It is filled.
+    Rebuilding {
+        /// Its slot.
+        slot: usize,
+    },
+    /// It waits for a member to fail.
+    Spare,
+}
+
+impl Flusher {
+    /// Gives a member up.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the array cannot do without it; [`Kind::Usage`] when there is no such slot.
+    pub fn fail(&mut self, slot: usize) -> Result<()> {
+        self.check_slot(slot)?;
+        let absent = self.array.absent();
+        if !absent.has(slot) && !self.array.geometry.survives(absent.with(slot)) {
+            let what = format!("the array cannot do without the member of slot {slot}");
+            return Err(Error::new(Kind::Refused, what).advice("add another member first"));
+        }
+        self.array.fail(slot)
+    }
+
+    /// Forgets where the member of a slot was that failed. It can be added again, and is brought up to date.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when it is there; [`Kind::Usage`] when there is no such slot.
+    pub fn remove(&mut self, slot: usize) -> Result<()> {
+        self.check_slot(slot)?;
+        if self.array.member(slot).is_some() {
+            let what = format!("the member of slot {slot} is in use");
+            return Err(Error::new(Kind::Refused, what).advice("fail it first"));
+        }
+        lock(&self.array.live).paths[slot] = None;
+        Ok(())
+    }
+
+    /// Takes a spare away.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is none at this place; those of the device.
+    pub fn remove_spare(&mut self, path: &Path) -> Result<()> {
+        let mut spares = lock(&self.array.spares);
+        let found = spares.iter().position(|spare| spare.path() == path);
+        let number = found.ok_or_else(|| Error::new(Kind::NotFound, "no spare").at(path))?;
+        let spare = spares.remove(number);
+        drop(spares);
+        super::create::erase(spare.device())
+    }
+
+    /// Adds a device: one that was a member and is away gets what it lacks, where that is known; any other
+    /// one is filled, or waits until a member fails. What stood on it is gone then.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when it is too small; [`Kind::Exists`] when it is a member already; [`Kind::Busy`]
+    /// for a member that was away while another one is being filled; those of the device.
+    pub fn add(&mut self, device: SharedDevice) -> Result<Added> {
+        let superblock = self.array.superblock();
+        check_room(&device, &superblock)?;
+        let own = examine(&device).ok().filter(|own| own.array == superblock.array);
+        if let Some(own) = own {
+            self.check_stranger(&device, &own, &superblock)?;
+            let is_it = |slot: &Slot| *slot == Slot::Failed(own.member);
+            let slot = superblock.slots.iter().position(is_it);
+            if let Some(slot) = slot.filter(|_| !went_its_own_way(&own, &superblock)) {
+                return self.recover(device, own, slot);
+            }
+        }
+        self.add_spare(device)?;
+        Ok(match self.take_spare()? {
+            Some(slot) => Added::Rebuilding { slot },
+            None => Added::Spare,
+        })
+    }
+
+    /// Adds a device that waits for a member to fail. What stood on it is gone.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when it is too small; those of the device.
+    pub fn add_spare(&mut self, device: SharedDevice) -> Result<()> {
+        let superblock = self.array.superblock();
+        check_room(&device, &superblock)?;
+        let spare = fresh(device, &superblock, SPARE)?;
+        spare.write_superblock(&superblock)?;
+        spare.sync()?;
+        lock(&self.array.spares).push(spare);
+        Ok(())
+    }
+
+    /// Lets a spare take an empty slot, if there are both and nothing else is being filled. Returns which.
+    pub(super) fn take_spare(&mut self) -> Result<Option<usize>> {
+        let superblock = self.array.superblock();
+        let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
+        let Some(slot) = superblock.slots.iter().position(is_empty) else { return Ok(None) };
+        if self.long.fill.is_some() {
+            return Ok(None);
+        }
+        loop {
+            let mut spares = lock(&self.array.spares);
+            if spares.is_empty() {
+                return Ok(None);
+            }
+            let spare = spares.remove(0);
+            drop(spares);
+            // One that does not take its tables is no use; there may be others.
+            if let Ok(member) = seated(&spare, &superblock, slot as u16) {
+                self.begin_fill(slot, member, false)?;
+                return Ok(Some(slot));
+            }
+        }
+    }
+
+    /// Takes a member back that was away.
+    fn recover(&mut self, device: SharedDevice, own: Superblock, slot: usize) -> Result<Added> {
+        if self.long.fill.is_some() {
+            return Err(Error::new(Kind::Busy, "another member is being filled")
+                .at(device.place())
+                .advice("wait until that is done"));
+        }
+        let own = Superblock { slot: slot as u16, ..own };
+        let member = Arc::new(Member::open(device, &own)?);
+        self.begin_fill(slot, member, true)?;
+        Ok(Added::Recovering { slot })
+    }
+
+    fn check_stranger(
+        &self,
+        device: &SharedDevice,
+        own: &Superblock,
+        superblock: &Superblock,
+    ) -> Result<()> {
+        let is_it = |slot: &Slot| matches!(slot, Slot::Present(id) | Slot::Rebuilding(id) if *id == own.member);
+        let is_spare = lock(&self.array.spares).iter().any(|spare| spare.id() == own.member);
+        match is_spare || superblock.slots.iter().any(is_it) {
+            true => {
+                Err(Error::new(Kind::Exists, "it is a member of this array already")
+                    .at(device.place()))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn check_slot(&self, slot: usize) -> Result<()> {
+        let slots = self.array.geometry.members();
+        match slot < slots {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Usage, "the array has no such slot")
+                .expected(format!("0 to {}", slots - 1), slot)),
+        }
+    }
+}
+
+fn check_room(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
+    let (needed, len) = (superblock.areas.data_at + superblock.data_bytes, device.len()?);
+    match len >= needed {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Usage, "it is too small for this array")
+            .at(device.place())
+            .expected(format!("{needed} bytes or more"), len)
+            .advice("add a larger device")),
+    }
+}

@@ -1,0 +1,302 @@
+//! Filling a member from the others, while batches go on.
+//!
+//! A member that is being filled has what it should below a place that the superblocks say, and counts as
+//! absent above it. So batches write it below, and above note which of its chunks were done too early.
+//!
+//! Invariant: the place moves only when everything below it is durable on the member, its checksums
+//! included, and nothing below it was done too early. So work that is cut off is gone on with there.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use super::flush::Flusher;
+use super::status::WorkKind;
+use super::work::{Step, WorkReport};
+use super::{Array, lock};
+use crate::array::compute::old;
+use crate::array::geometry::RowMap;
+use crate::array::member::Member;
+use crate::array::plan::{Class, Mark, Planner, RowPlan};
+use crate::error::Result;
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::sums::Sum;
+use crate::format::array::superblock::{Slot, Superblock, Work};
+
+/// Bytes of a member after which what was done is made durable.
+const DURABLE_BYTES: u64 = 64 << 20;
+/// Chunks without anything to do that are passed over in one step.
+const PASSED_MAX: u64 = 16384;
+
+/// A member that is being filled.
+#[derive(Debug)]
+pub(super) struct Fill {
+    pub kind: WorkKind,
+    pub slot: usize,
+    /// Bytes of the member's data that are done.
+    pub done_bytes: u64,
+    /// Up to here they are durable, and the member is used.
+    durable_bytes: u64,
+    /// Chunks between the two, by where they begin, that were written after they were done.
+    again: BTreeSet<u64>,
+    report: WorkReport,
+}
+
+impl Fill {
+    fn new(kind: WorkKind, slot: usize, done_bytes: u64) -> Self {
+        let report = WorkReport {
+            kind,
+            slot: Some(slot),
+            is_finished: false,
+            bytes: 0,
+            lost_blocks: 0,
+            mismatches: Vec::new(),
+        };
+        let (durable_bytes, again) = (done_bytes, BTreeSet::new());
+        Fill { kind, slot, done_bytes, durable_bytes, again, report }
+    }
+
+    /// What the superblock says is being filled.
+    pub fn resumed(superblock: &Superblock) -> Option<Self> {
+        let is_filled = |slot: &Slot| matches!(slot, Slot::Rebuilding(_));
+        let filling = superblock.slots.iter().position(is_filled)?;
+        Some(match superblock.work {
+            Work::Rebuild { slot, done_bytes, only_behind } if usize::from(slot) == filling => {
+                Fill::new(kind_of(only_behind), filling, done_bytes)
+            }
+            _ => Fill::new(WorkKind::Rebuild, filling, 0),
+        })
+    }
+
+    /// Learns that a row was written.
+    pub fn note(&mut self, map: &RowMap) {
+        if let Some(shard) = map.shard_on(self.slot) {
+            let start = map.place(shard).start;
+            if (self.durable_bytes..self.done_bytes).contains(&start) {
+                self.again.insert(start);
+            }
+        }
+    }
+
+    fn work(&self) -> Work {
+        Work::Rebuild {
+            slot: self.slot as u16,
+            done_bytes: self.done_bytes,
+            only_behind: self.kind == WorkKind::Recover,
+        }
+    }
+}
+
+fn kind_of(only_behind: bool) -> WorkKind {
+    if only_behind { WorkKind::Recover } else { WorkKind::Rebuild }
+}
+
+impl Flusher {
+    /// Puts a member into a slot that has none, to be filled.
+    pub(super) fn begin_fill(
+        &mut self,
+        slot: usize,
+        member: Arc<Member>,
+        only_behind: bool,
+    ) -> Result<()> {
+        // The log that it does not have must not be needed.
+        self.checkpoint()?;
+        let fill = Fill::new(kind_of(only_behind), slot, 0);
+        member.set_filled(Some(0));
+        {
+            let mut live = lock(&self.array.live);
+            live.paths[slot] = Some(member.path().to_owned());
+            live.errors[slot] = Default::default();
+        }
+        let (id, work) = (member.id(), fill.work());
+        self.array.members.write().unwrap_or_else(PoisonError::into_inner)[slot] = Some(member);
+        self.array.agree(|superblock| {
+            superblock.slots[slot] = Slot::Rebuilding(id);
+            superblock.work = work;
+        })?;
+        self.array.note_changes(&self.array.superblock());
+        self.long.fill = Some(fill);
+        Ok(())
+    }
+
+    /// Fills some of a member.
+    pub(super) fn fill_some(&mut self, mut fill: Fill, most_bytes: u64) -> Result<Step> {
+        let array = Arc::clone(&self.array);
+        let end = array.geometry.member_bytes();
+        let Some(member) = array.member(fill.slot) else {
+            return Ok(Step::Done(fill.report));
+        };
+        let (mut bytes, mut passed) = (0, 0);
+        while bytes < most_bytes && passed < PASSED_MAX {
+            let (start, is_again) = match fill.again.pop_first() {
+                Some(start) => (start, true),
+                None if fill.done_bytes >= end => break,
+                None => (fill.done_bytes, false),
+            };
+            match array.fill_chunk(&member, &mut fill, start, is_again) {
+                Ok(0) => passed += 1,
+                Ok(moved) => bytes += moved,
+                Err(Cannot::Write) => {
+                    array.fail(fill.slot)?;
+                    return Ok(Step::Done(fill.report));
+                }
+            }
+            if !is_again {
+                let next = start + u64::from(array.geometry.chunk_bytes());
+                fill.done_bytes = next.min(end);
+            }
+        }
+        fill.report.bytes += bytes;
+        let is_due = fill.done_bytes - fill.durable_bytes >= DURABLE_BYTES;
+        if fill.again.is_empty() && (is_due || fill.done_bytes >= end) {
+            return self.settle(fill, &member, bytes);
+        }
+        self.long.fill = Some(fill);
+        Ok(Step::Moved { bytes })
+    }
+
+    /// Makes durable what was done, and lets the member be used so far.
+    fn settle(&mut self, mut fill: Fill, member: &Arc<Member>, bytes: u64) -> Result<Step> {
+        let array = Arc::clone(&self.array);
+        let is_finished = fill.done_bytes >= array.geometry.member_bytes();
+        let is_there =
+            || array.member(fill.slot).is_some_and(|seated| Arc::ptr_eq(&seated, member));
+        self.checkpoint()?;
+        if is_there() {
+            let (slot, id, work) = (fill.slot, member.id(), fill.work());
+            array.agree(|superblock| {
+                superblock.work = if is_finished { Work::None } else { work };
+                if is_finished {
+                    superblock.slots[slot] = Slot::Present(id);
+                }
+            })?;
+        }
+        if !is_there() {
+            return Ok(Step::Done(fill.report));
+        }
+        if is_finished {
+            member.set_filled(None);
+            array.note_changes(&array.superblock());
+            return Ok(Step::Done(WorkReport { is_finished, ..fill.report }));
+        }
+        member.set_filled(Some(fill.done_bytes));
+        fill.durable_bytes = fill.done_bytes;
+        self.long.fill = Some(fill);
+        Ok(Step::Moved { bytes })
+    }
+}
+
+/// Why a chunk could not be filled.
+enum Cannot {
+    /// The member does not take it.
+    Write,
+}
+
+impl Array {
+    /// Fills a chunk of a member. Returns how many bytes that moved.
+    fn fill_chunk(
+        &self,
+        member: &Member,
+        fill: &mut Fill,
+        start: u64,
+        is_again: bool,
+    ) -> Result<u64, Cannot> {
+        let Some(held) = self.geometry.held(fill.slot, start) else { return Ok(0) };
+        let map = self.geometry.map(held.row);
+        let is_fresh = fill.kind == WorkKind::Rebuild && !is_again;
+        let wanted = |member: &Member, range: &Range<u64>| match is_fresh {
+            true => member.any_region(range, |region| region.is_written()),
+            false => member.any_region(range, |region| region.is_behind()),
+        };
+        if !self.any_holder(&map, wanted) {
+            return Ok(0);
+        }
+        let (bytes, lost) = self.recover_chunk(&map, held.shard);
+        let block_bytes = BLOCK_BYTES as usize;
+        let sum = |(number, block): (usize, &[u8])| match () {
+            // Nobody has it: reading it has to fail.
+            () if lost.contains(&number) => Sum::of(&[]).spoilt(),
+            () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
+            () => Sum::of(block),
+        };
+        let sums: Vec<Sum> = bytes.chunks(block_bytes).enumerate().map(sum).collect();
+        fill.report.lost_blocks += lost.len() as u64;
+        let could_not = |_| Cannot::Write;
+        if sums.iter().any(|sum| sum.is_written()) {
+            member.write(start, &bytes).map_err(could_not)?;
+        }
+        let range = start..start + bytes.len() as u64;
+        if sums.iter().any(|sum| sum.is_written())
+            || member.any_region(&range, |region| region.is_written())
+        {
+            member.set_sums(start / BLOCK_BYTES, &sums).map_err(could_not)?;
+        }
+        Ok(bytes.len() as u64)
+    }
+
+    /// Whether a member that has a shard of a row says so of where the shard lies.
+    pub(super) fn any_holder(
+        &self,
+        map: &RowMap,
+        says: impl Fn(&Member, &Range<u64>) -> bool,
+    ) -> bool {
+        (0..map.shards()).any(|shard| {
+            let start = map.place(shard).start;
+            let range = start..start + u64::from(map.len());
+            self.holder(map, shard).is_some_and(|member| says(&member, &range))
+        })
+    }
+
+    /// A chunk as the rest of its row says it is, and the numbers of the blocks of it that are lost.
+    fn recover_chunk(&self, map: &RowMap, shard: usize) -> (Vec<u8>, BTreeSet<usize>) {
+        if let Ok(bytes) = self.recover(map, shard, &(0..map.len()), &[]) {
+            return (bytes, BTreeSet::new());
+        }
+        let (mut bytes, mut lost) = (Vec::new(), BTreeSet::new());
+        for (number, start) in (0..map.len()).step_by(BLOCK_BYTES as usize).enumerate() {
+            let column = start..(start + BLOCK_BYTES as u32).min(map.len());
+            match self.recover(map, shard, &column, &[]) {
+                Ok(block) => bytes.extend_from_slice(&block),
+                Err(_) => {
+                    lost.insert(number);
+                    bytes.resize(bytes.len() + column.len(), 0);
+                }
+            }
+        }
+        (bytes, lost)
+    }
+
+    /// A shard's bytes, from its member or from the rest of its row; what `known` says of the row is not to
+    /// be found out again.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] where nothing gives them.
+    pub(super) fn recover(
+        &self,
+        map: &RowMap,
+        shard: usize,
+        column: &Range<u32>,
+        known: &[Mark],
+    ) -> Result<Vec<u8>> {
+        let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
+        marks.extend_from_slice(known);
+        self.unwritten(map.index(), column, &mut marks)?;
+        let mut plan = RowPlan::default();
+        loop {
+            Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;
+            let (reads, bad) = self.fetch_all(&plan);
+            if !bad.is_empty() {
+                marks.extend(bad);
+                continue;
+            }
+            let mut out = vec![0; column.len()];
+            for piece in &plan.pieces {
+                let old = old(map, &plan, &reads, piece)?;
+                let bytes = old[shard].as_ref().expect("the plan had what is wanted");
+                let at = (piece.column.start - column.start) as usize;
+                out[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            return Ok(out);
+        }
+    }
+}
