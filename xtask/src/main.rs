@@ -5,6 +5,8 @@
 mod bench;
 mod fuzz;
 mod licence;
+mod md_oracle;
+mod packages;
 mod soak;
 mod test;
 mod tidy;
@@ -23,6 +25,7 @@ usage:
                                    the stress test with N seeds from S on (default 1000 from 0)
   cargo xtask soak split           16 GiB split with parity, and verified without an output
   cargo xtask soak                 both
+  cargo xtask md-oracle            arrays of Linux md held against ours, both ways
   cargo xtask bench CASE [ARG]...  codec, walk, backup, parity, seal or all; ARGs go to the case;
                                    results land in target/bench/ as JSON and Markdown
 ";
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Some("tidy") if rest.is_empty() => tidy::run(),
         Some("fuzz") => fuzz::run(rest),
         Some("soak") => soak::run(rest),
+        Some("md-oracle") if rest.is_empty() => md_oracle::run(),
         Some("bench") => bench::run(rest),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");

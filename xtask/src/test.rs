@@ -22,6 +22,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::licence;
+use crate::packages;
 use crate::tidy;
 use crate::workspace::{Result, Workspace, cargo, succeeds, works};
 
@@ -162,39 +163,9 @@ fn formatting_and_lints(tally: &mut Tally) {
 
 /// Installs what tests use, where that is possible, and says which libraries are there.
 fn install_packages(tally: &mut Tally) -> Vec<&'static Oracle> {
-    let installed = |package: &str| {
-        let mut query = Command::new("dpkg-query");
-        let output = query.args(["--show", "--showformat=${db:Status-Status}", package]).output();
-        output.is_ok_and(|output| output.stdout == b"installed")
-    };
-    let missing = || PACKAGES.iter().copied().filter(|p| !installed(p)).collect::<Vec<_>>();
-    let is_root = fs::metadata("/proc/self").is_ok_and(|entry| {
-        use std::os::unix::fs::MetadataExt;
-        entry.uid() == 0
-    });
-    let wanted = missing();
-    let can_install = is_root && works(Command::new("apt-get").arg("--version"));
-    if !wanted.is_empty() && can_install {
-        let apt = |args: &[&str]| {
-            let mut command = Command::new("apt-get");
-            works(command.env("DEBIAN_FRONTEND", "noninteractive").args(args))
-        };
-        println!("installing {}", wanted.join(", "));
-        let install = [&["install", "--yes", "--no-install-recommends"], &wanted[..]].concat();
-        if !apt(&install) && apt(&["update"]) {
-            apt(&install);
-        }
-    }
-    let why = match (is_root, can_install) {
-        (_, true) => "apt-get could not install it",
-        (true, false) => "there is no apt-get here to install it",
-        (false, false) => "not root, so it was not installed",
-    };
-    for package in missing() {
-        // Only the libraries decide here what is run; the programs are judged by the tests that
-        // use them, which may find them from elsewhere.
-        println!("package {package} is missing: {why}");
-    }
+    // Only the libraries decide here what is run; the programs are judged by the tests that use
+    // them, which may find them from elsewhere.
+    let why = packages::install(PACKAGES);
     let (there, absent): (Vec<_>, Vec<_>) = ORACLES.iter().partition(|it| links(it.library));
     for Oracle { library, package, .. } in absent {
         tally.skipped.push(format!("tests against lib{library}: no {package} ({why})"));

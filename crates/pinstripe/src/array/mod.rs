@@ -22,6 +22,7 @@ pub mod cache;
 pub mod compute;
 pub mod engine;
 pub mod geometry;
+pub mod md;
 pub mod member;
 pub mod plan;
 pub mod runs;

@@ -133,7 +133,7 @@ pub(crate) fn end_within(offset: u64, wanted: usize, len: u64) -> Option<u64> {
 }
 
 /// Lets `bytes` pass as the length of what has a fixed one.
-fn same_length(place: &Path, bytes: u64, len: u64) -> Result<()> {
+pub(crate) fn same_length(place: &Path, bytes: u64, len: u64) -> Result<()> {
     if bytes == len {
         return Ok(());
     }

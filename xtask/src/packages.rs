@@ -1,0 +1,49 @@
+//! Debian packages that tests use.
+
+use std::fs;
+use std::process::Command;
+
+use crate::workspace::works;
+
+/// Installs what is missing, where that is possible; names what still is. Returns why a package that is
+/// missing could not be installed.
+pub fn install(packages: &[&str]) -> &'static str {
+    let missing = || packages.iter().copied().filter(|it| !is_installed(it)).collect::<Vec<_>>();
+    let wanted = missing();
+    let is_root = is_root();
+    let can_install = is_root && works(Command::new("apt-get").arg("--version"));
+    if !wanted.is_empty() && can_install {
+        println!("installing {}", wanted.join(", "));
+        let install = [&["install", "--yes", "--no-install-recommends"], &wanted[..]].concat();
+        if !apt(&install) && apt(&["update"]) {
+            apt(&install);
+        }
+    }
+    let why = match (is_root, can_install) {
+        (_, true) => "apt-get could not install it",
+        (true, false) => "there is no apt-get here to install it",
+        (false, false) => "not root, so it was not installed",
+    };
+    for package in missing() {
+        println!("package {package} is missing: {why}");
+    }
+    why
+}
+
+fn apt(args: &[&str]) -> bool {
+    let mut command = Command::new("apt-get");
+    works(command.env("DEBIAN_FRONTEND", "noninteractive").args(args))
+}
+
+fn is_installed(package: &str) -> bool {
+    let mut query = Command::new("dpkg-query");
+    let output = query.args(["--show", "--showformat=${db:Status-Status}", package]).output();
+    output.is_ok_and(|output| output.stdout == b"installed")
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|entry| {
+        use std::os::unix::fs::MetadataExt;
+        entry.uid() == 0
+    })
+}
