@@ -6,7 +6,9 @@
 //!               +------ give back ---+   (what was written meanwhile lies above it)
 //! ```
 //! A row gathers what is written to it until it is full or its time has come. While it is under way its
-//! bytes can be read and do not change; what is written to it meanwhile gathers anew, and waits.
+//! bytes can be read and do not change; what is written to it meanwhile gathers anew, and waits. A row that
+//! is held does not change on the members: whoever puts one there waits for those who hold it, and whoever
+//! wants to hold one waits while it is under way.
 //!
 //! Invariants: what was written last is what is read; a row is under way at most once; what a row holds is
 //! given up only when it is said to be on the members.
@@ -16,10 +18,10 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
-use super::geometry::Span;
+use super::geometry::{RowMap, Span};
 use super::plan::{Class, Mark};
 use super::runs::Runs;
 
@@ -50,15 +52,25 @@ impl Dirty {
         self.bytes
     }
 
+    /// Whether it has all bytes of the row.
+    pub fn is_full(&self, map: &RowMap) -> bool {
+        self.bytes == map.data() as u64 * u64::from(map.len())
+    }
+
     /// What the planner is to know of it: blocks that are new, and blocks of which some bytes are.
     pub fn marks(&self, block_bytes: u32) -> Vec<Mark> {
         let mut marks = Vec::new();
+        self.marks_within(&(0..u32::MAX), block_bytes, &mut marks);
+        marks
+    }
+
+    /// The same of a window of whole blocks, added to `marks`.
+    pub fn marks_within(&self, window: &Range<u32>, block_bytes: u32, marks: &mut Vec<Mark>) {
         for (shard, runs) in self.shards.iter().enumerate() {
-            runs.each(|start, bytes| {
-                mark(shard, start..start + bytes.len() as u32, block_bytes, &mut marks);
+            runs.each_within(window, |start, bytes| {
+                mark(shard, start..start + bytes.len() as u32, block_bytes, marks);
             });
         }
-        marks
     }
 
     fn write(&mut self, data: usize, start: u32, bytes: &[u8]) {
@@ -78,7 +90,10 @@ pub struct Cache {
     full: BTreeSet<u64>,
     /// Rows by when they began to gather; an entry whose row began at another time means nothing.
     ages: VecDeque<(Duration, u64)>,
+    /// Rows that are not to change on the members, and how many want that.
+    held: HashMap<u64, usize>,
     bytes: u64,
+    landed: Arc<Condvar>,
 }
 
 /// Which of the rows that gather are wanted.
@@ -93,8 +108,8 @@ pub enum Due {
 impl Cache {
     /// An empty one for rows of `data` chunks, `row_bytes` in all.
     pub fn new(data: usize, row_bytes: u64) -> Self {
-        let (gathering, under_way, full, ages) = Default::default();
-        Cache { data, row_bytes, gathering, under_way, full, ages, bytes: 0 }
+        let (gathering, under_way, full, ages, held, landed) = Default::default();
+        Cache { data, row_bytes, gathering, under_way, full, ages, held, bytes: 0, landed }
     }
 
     /// Bytes that it holds.
@@ -210,6 +225,36 @@ impl Cache {
     pub fn end(&mut self, row: u64) {
         let dirty = self.under_way.remove(&row).expect("a row that is under way");
         self.bytes -= dirty.bytes;
+    }
+
+    /// Whether a row is under way.
+    pub fn is_under_way(&self, row: u64) -> bool {
+        self.under_way.contains_key(&row)
+    }
+
+    /// Says that a row which is not under way is to stay so: one that is begun all the same must wait.
+    pub fn hold(&mut self, row: u64) {
+        *self.held.entry(row).or_default() += 1;
+    }
+
+    /// Says that one who held a row does so no more.
+    pub fn release(&mut self, row: u64) {
+        if let Entry::Occupied(mut held) = self.held.entry(row) {
+            *held.get_mut() -= 1;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
+    }
+
+    /// Whether anybody holds a row.
+    pub fn is_held(&self, row: u64) -> bool {
+        self.held.contains_key(&row)
+    }
+
+    /// Told, with the cache's own lock, when rows have landed or nobody holds one any more.
+    pub fn landed(&self) -> Arc<Condvar> {
+        Arc::clone(&self.landed)
     }
 
     /// Takes a row back that could not be written: it gathers again, below what came since.

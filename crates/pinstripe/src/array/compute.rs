@@ -5,8 +5,8 @@
 //!                                    +--> new data --> parity --> what is written, with its checksums
 //! runs that were written ------------+        \--> the part of parity that stays: logged
 //! ```
-//! Invariant: what a run holds in one piece goes to the member from there; all else is made once, in the
-//! buffer that it is written from.
+//! Invariants: what a run holds in one piece goes to the member from there; all else is made once, in the
+//! buffer that it is written from. Nothing as large as a block is allocated for a row, but to rebuild.
 //!
 //! Never here: reading, writing, and the question whether old bytes are to be believed.
 
@@ -17,38 +17,85 @@ use pinstripe_kernel::parity::{encode, rebuild, update};
 use super::cache::Dirty;
 use super::geometry::RowMap;
 use super::plan::{Method, Piece, RowPlan, Transfer};
+use super::set::ShardSet;
 use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::sums::Sum;
 
-/// What a row operation writes and logs.
+/// Bytes that are made for the rows of a batch, in memory that is used again.
 #[derive(Debug, Default)]
 pub struct Made {
-    /// By transfer of the plan's writes; `None` where a run has the bytes as they are.
-    writes: Vec<Option<Vec<u8>>>,
-    /// By piece: what the members of P and Q keep of it.
-    pub logged: Vec<[Vec<u8>; 2]>,
+    data: Buffer,
+    parity: Buffer,
 }
 
-/// A row with its plan, and what was read for it.
+/// Memory of which some is used. What it holds at first is not said.
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl Buffer {
+    fn reserve(&mut self, bytes: usize) -> usize {
+        let at = self.used;
+        self.used += bytes;
+        if self.bytes.len() < self.used {
+            self.bytes.resize(self.used, 0);
+        }
+        at
+    }
+}
+
+/// A row with its plan, what was read for it, and what is new.
+#[derive(Clone, Copy)]
 pub struct Operation<'a> {
     /// Where its shards lie.
     pub row: &'a RowMap,
     /// What is to be done.
     pub plan: &'a RowPlan,
-    /// By transfer of the plan's reads, its bytes.
-    pub reads: &'a [Vec<u8>],
     /// What is new.
     pub dirty: &'a Dirty,
+    /// What was read for the batch.
+    pub read: &'a [u8],
+    /// By transfer of the plan's reads, where its bytes begin in there.
+    pub reads_at: &'a [usize],
+    /// By transfer of the plan's writes, where its bytes are made; `None` where a run has them as they are.
+    pub makes_at: &'a [Option<usize>],
 }
 
 impl Made {
+    /// Forgets all that was made.
+    pub fn clear(&mut self) {
+        (self.data.used, self.parity.used) = (0, 0);
+    }
+
+    /// Sets a place aside for each transfer of a plan's writes that no run has as it is.
+    pub fn reserve(
+        &mut self,
+        row: &RowMap,
+        plan: &RowPlan,
+        dirty: &Dirty,
+        makes_at: &mut Vec<Option<usize>>,
+    ) {
+        makes_at.extend(plan.writes.iter().map(|it| {
+            if row.parity_shards().has(it.shard) {
+                return Some(self.parity.reserve(it.column.len()));
+            }
+            let run = dirty.shard(content(row, it.shard)).slice(&it.column);
+            run.is_none().then(|| self.data.reserve(it.column.len()))
+        }));
+    }
+
     /// The bytes that a transfer of the plan's writes puts on its member.
     pub fn bytes<'a>(&'a self, number: usize, operation: &Operation<'a>) -> &'a [u8] {
-        match &self.writes[number] {
-            Some(bytes) => bytes,
+        let it = &operation.plan.writes[number];
+        match operation.makes_at[number] {
+            Some(at) if operation.row.parity_shards().has(it.shard) => {
+                &self.parity.bytes[at..at + it.column.len()]
+            }
+            Some(at) => &self.data.bytes[at..at + it.column.len()],
             None => {
-                let it = &operation.plan.writes[number];
                 let run = operation.run(content(operation.row, it.shard), &it.column);
                 run.expect("what was not made lies in one run")
             }
@@ -57,38 +104,42 @@ impl Made {
 
     /// The checksums of a piece's written shards, lowest first, each with all blocks.
     pub fn sums(&self, piece: &Piece, operation: &Operation<'_>) -> Vec<Sum> {
-        let sums_of = |shard: usize| {
+        let blocks = piece.column.len() / BLOCK_BYTES as usize;
+        let mut sums = Vec::with_capacity(piece.writes.len() * blocks);
+        for shard in piece.writes.iter() {
             let number = transfer(&operation.plan.writes, shard, &piece.column);
-            let (bytes, column) =
-                (self.bytes(number, operation), &operation.plan.writes[number].column);
-            bytes[within(&piece.column, column)].chunks(BLOCK_BYTES as usize).map(Sum::of)
-        };
-        piece.writes.iter().flat_map(sums_of).collect()
+            let column = &operation.plan.writes[number].column;
+            let bytes = &self.bytes(number, operation)[within(&piece.column, column)];
+            sums.extend(bytes.chunks(BLOCK_BYTES as usize).map(Sum::of));
+        }
+        sums
+    }
+}
+
+/// The old bytes of a piece: as they were read or rebuilt; `None` are zeros.
+struct Old<'a> {
+    operation: Operation<'a>,
+    piece: &'a Piece,
+    rebuilt: Vec<(usize, Vec<u8>)>,
+}
+
+impl Old<'_> {
+    fn of(&self, shard: usize) -> Option<&[u8]> {
+        if self.piece.reads.has(shard) {
+            return Some(self.operation.read_of(shard, &self.piece.column));
+        }
+        let rebuilt = self.rebuilt.iter().find(|(it, _)| *it == shard);
+        rebuilt.map(|(_, bytes)| &bytes[..])
     }
 }
 
 impl<'a> Operation<'a> {
-    /// Computes all pieces.
+    /// Computes all pieces. `log` takes what a member keeps of them, piece by piece.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks for.
-    pub fn run_plan(&self) -> Result<Made> {
-        let mut made = Made {
-            writes: self.plan.writes.iter().map(|it| self.buffer(it)).collect(),
-            logged: Vec::with_capacity(self.plan.pieces.len()),
-        };
-        for piece in &self.plan.pieces {
-            let logged = self.piece(piece, &mut made)?;
-            made.logged.push(logged);
-        }
-        Ok(made)
-    }
-
-    /// Where a transfer is made, unless a run has it.
-    fn buffer(&self, it: &Transfer) -> Option<Vec<u8>> {
-        let is_data = self.row.mirrors() || it.shard < self.row.data();
-        let has_run = is_data && self.run(content(self.row, it.shard), &it.column).is_some();
-        (!has_run).then(|| vec![0; it.column.len()])
+    pub fn run_plan(&self, made: &mut Made, log: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        self.plan.pieces.iter().try_for_each(|piece| self.run_piece(piece, made, log))
     }
 
     /// The bytes of a column, if one run has them all.
@@ -96,117 +147,160 @@ impl<'a> Operation<'a> {
         self.dirty.shard(data).slice(column)
     }
 
-    fn piece(&self, piece: &Piece, made: &mut Made) -> Result<[Vec<u8>; 2]> {
-        let old = old(self.row, self.plan, self.reads, piece)?;
-        let changed = piece.dirty.or(piece.fill);
-        let new: Vec<(usize, Vec<u8>)> = changed
-            .iter()
-            .filter(|&data| self.run(data, &piece.column).is_none())
-            .map(|data| (data, self.merged(data, piece, &old)))
-            .collect();
-        let new_of = |data: usize| -> &[u8] {
-            self.run(data, &piece.column).unwrap_or_else(|| {
-                let made = new.iter().find(|(shard, _)| *shard == data);
-                &made.expect("what changes was merged").1
-            })
-        };
-        let targets = piece.writes.minus(self.row.parity_shards());
-        for shard in targets.iter() {
-            self.put(made, shard, &piece.column, new_of(content(self.row, shard)));
+    fn read_of(&self, shard: usize, column: &Range<u32>) -> &'a [u8] {
+        let number = transfer(&self.plan.reads, shard, column);
+        let within = within(column, &self.plan.reads[number].column);
+        let at = self.reads_at[number];
+        &self.read[at + within.start..at + within.end]
+    }
+
+    fn old(&self, piece: &'a Piece) -> Result<Old<'a>> {
+        let mut rebuilt = Vec::new();
+        if !piece.rebuild.is_empty() {
+            let read = |shard: usize| self.read_of(shard, &piece.column).to_vec();
+            let all = all_old(self.row, piece, read)?;
+            let all = all.into_iter().enumerate().filter(|(shard, _)| piece.rebuild.has(*shard));
+            rebuilt.extend(all.filter_map(|(shard, bytes)| Some((shard, bytes?))));
+        }
+        Ok(Old { operation: *self, piece, rebuilt })
+    }
+
+    fn run_piece(
+        &self,
+        piece: &Piece,
+        made: &mut Made,
+        log: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let column = &piece.column;
+        let old = self.old(piece)?;
+        for shard in piece.writes.minus(self.row.parity_shards()).iter() {
+            let number = transfer(&self.plan.writes, shard, column);
+            if let Some(at) = self.makes_at[number] {
+                let within = within(column, &self.plan.writes[number].column);
+                let to = &mut made.data.bytes[at + within.start..at + within.end];
+                self.merge(content(self.row, shard), &old, to);
+            }
         }
         let parity = piece.writes.and(self.row.parity_shards());
         if parity.is_empty() {
-            return Ok(Default::default());
+            return Ok(());
         }
-        let mut sums = self.unchanged(piece, &old);
-        let mut logged: [Vec<u8>; 2] = Default::default();
-        for (n, is_logged) in [piece.log.p, piece.log.q].into_iter().enumerate() {
-            if is_logged {
-                logged[n].extend_from_slice(&sums[n]);
-            }
-        }
-        let sources: Vec<_> =
-            changed.iter().map(|data| (self.row.coefficient(data), new_of(data))).collect();
-        let mut rows: Vec<(usize, &mut [u8])> =
-            sums.iter_mut().map(Vec::as_mut_slice).enumerate().collect();
-        update(&sources, &mut rows);
-        for shard in parity.iter() {
-            self.put(made, shard, &piece.column, &sums[shard - self.row.data()]);
-        }
-        for data in piece.log.data.iter() {
-            for n in parity.iter().map(|shard| shard - self.row.data()) {
-                logged[n].extend_from_slice(new_of(data));
-            }
-        }
-        Ok(logged)
-    }
-
-    /// Parity of the data shards that stay as they are.
-    fn unchanged(&self, piece: &Piece, old: &[Option<Vec<u8>>]) -> Vec<Vec<u8>> {
-        let (data, len) = (self.row.data(), piece.column.len());
-        let mut sums = vec![vec![0; len]; self.row.parity()];
+        // What is new of absent members is written nowhere, and counts for parity.
         let changed = piece.dirty.or(piece.fill);
-        match piece.method {
-            Method::Full => {}
-            Method::ReadModifyWrite => {
-                for (n, sum) in sums.iter_mut().enumerate() {
-                    if let Some(bytes) = &old[data + n] {
-                        sum.copy_from_slice(bytes);
-                    }
-                }
-                self.add(changed.iter(), old, &mut sums);
+        let is_elsewhere =
+            |data: &usize| !piece.writes.has(*data) && self.run(*data, column).is_none();
+        let away = changed.iter().filter(is_elsewhere).map(|data| {
+            let mut bytes = vec![0; column.len()];
+            self.merge(data, &old, &mut bytes);
+            (data, bytes)
+        });
+        let away: Vec<(usize, Vec<u8>)> = away.collect();
+        let Made { data: new, parity: out } = made;
+        let new_of = |data: usize| -> &[u8] {
+            if let Some(bytes) = self.run(data, column) {
+                return bytes;
             }
-            _ => {
-                let stays = |shard: &usize| !changed.has(*shard);
-                if (0..data).all(|shard| self.row.coefficient(shard) == shard) {
-                    let shards: Vec<&[u8]> = (0..data)
-                        .map(|shard| old[shard].as_deref().filter(|_| stays(&shard)))
-                        .map(Option::unwrap_or_default)
-                        .collect();
-                    encode(
-                        &shards,
-                        &mut sums.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
-                    );
-                } else {
-                    self.add((0..data).filter(stays), old, &mut sums);
-                }
+            if let Some((_, bytes)) = away.iter().find(|(it, _)| *it == data) {
+                return bytes;
+            }
+            let (at, len) = self.made_at(data, column);
+            &new.bytes[at..at + len]
+        };
+        let sources: Vec<(usize, &[u8])> =
+            changed.iter().map(|data| (data, new_of(data))).collect();
+        let mut rows = self.rows(parity, column, &mut out.bytes);
+        self.parity(piece, &old, &sources, &mut rows, log);
+        for data in piece.log.data.iter() {
+            for shard in parity.iter() {
+                log(self.row.member(shard), new_of(data));
             }
         }
-        sums
+        Ok(())
     }
 
-    /// Adds the old bytes of data shards to parity.
-    fn add(
+    /// Computes what of parity is written, logging what of it stays.
+    fn parity(
         &self,
-        shards: impl Iterator<Item = usize>,
-        old: &[Option<Vec<u8>>],
-        sums: &mut [Vec<u8>],
+        piece: &Piece,
+        old: &Old<'_>,
+        new: &[(usize, &[u8])],
+        rows: &mut Vec<(usize, &mut [u8])>,
+        log: &mut dyn FnMut(usize, &[u8]),
     ) {
-        let sources: Vec<_> = shards
-            .filter_map(|data| Some((self.row.coefficient(data), old[data].as_deref()?)))
-            .collect();
-        let mut rows: Vec<_> = sums.iter_mut().map(Vec::as_mut_slice).enumerate().collect();
-        update(&sources, &mut rows);
+        let data = self.row.data();
+        let is_plain = rows.len() == self.row.parity()
+            && (0..data).all(|shard| self.row.coefficient(shard) == shard);
+        if piece.method == Method::Full && is_plain {
+            let shards: Vec<&[u8]> = new.iter().map(|(_, bytes)| *bytes).collect();
+            let mut out: Vec<&mut [u8]> = rows.iter_mut().map(|(_, row)| &mut **row).collect();
+            return encode(&shards, &mut out);
+        }
+        let changed = piece.dirty.or(piece.fill);
+        let difference = piece.method == Method::ReadModifyWrite;
+        for (n, row) in rows.iter_mut() {
+            match old.of(data + *n).filter(|_| difference) {
+                Some(bytes) => row.copy_from_slice(bytes),
+                None => row.fill(0),
+            }
+        }
+        let unchanged = (0..data).filter(|shard| difference == changed.has(*shard));
+        let coefficient = |shard: usize| self.row.coefficient(shard);
+        if piece.method != Method::Full {
+            let sources: Vec<_> =
+                unchanged.filter_map(|shard| Some((coefficient(shard), old.of(shard)?))).collect();
+            update(&sources, rows);
+        }
+        for (n, row) in rows.iter() {
+            if [piece.log.p, piece.log.q][*n] {
+                log(self.row.member(data + n), row);
+            }
+        }
+        let sources: Vec<_> = new.iter().map(|(shard, it)| (coefficient(*shard), *it)).collect();
+        update(&sources, rows);
     }
 
-    /// The new bytes of a shard of which only some are new.
-    fn merged(&self, data: usize, piece: &Piece, old: &[Option<Vec<u8>>]) -> Vec<u8> {
+    /// Where parity of a piece is made: P's place is 0, Q's 1.
+    fn rows<'m>(
+        &self,
+        parity: ShardSet,
+        column: &Range<u32>,
+        mut out: &'m mut [u8],
+    ) -> Vec<(usize, &'m mut [u8])> {
+        let mut rows = Vec::with_capacity(parity.len());
+        let mut passed = 0;
+        // Places were set aside in the order of shards.
+        for shard in parity.iter() {
+            let (at, len) = self.made_at(shard, column);
+            let (row, rest) = out[at - passed..].split_at_mut(len);
+            rows.push((shard - self.row.data(), row));
+            (out, passed) = (rest, at + len);
+        }
+        rows
+    }
+
+    /// Where a shard's new bytes of a column are made, and how many.
+    fn made_at(&self, shard: usize, column: &Range<u32>) -> (usize, usize) {
+        let number = transfer(&self.plan.writes, shard, column);
+        let within = within(column, &self.plan.writes[number].column);
+        let at = self.makes_at[number].expect("what is in no run is made");
+        (at + within.start, within.len())
+    }
+
+    /// The new bytes of a shard: what was written over what was there.
+    fn merge(&self, data: usize, old: &Old<'_>, to: &mut [u8]) {
+        if let Some(bytes) = self.run(data, &old.piece.column) {
+            return to.copy_from_slice(bytes);
+        }
         // Any copy of a mirror will do.
         let before = match self.row.mirrors() {
-            true => old.iter().flatten().next(),
-            false => old[data].as_ref(),
+            true => (0..self.row.shards()).find_map(|copy| old.of(copy)),
+            false => old.of(data),
         };
-        let mut bytes = before.cloned().unwrap_or_else(|| vec![0; piece.column.len()]);
-        self.dirty.shard(data).read(piece.column.start, &mut bytes);
-        bytes
-    }
-
-    /// Puts bytes of a shard where they are written from, if that is not where they lie.
-    fn put(&self, made: &mut Made, shard: usize, column: &Range<u32>, bytes: &[u8]) {
-        let number = transfer(&self.plan.writes, shard, column);
-        if let Some(to) = &mut made.writes[number] {
-            to[within(column, &self.plan.writes[number].column)].copy_from_slice(bytes);
+        match before {
+            Some(bytes) => to.copy_from_slice(bytes),
+            None => to.fill(0),
         }
+        self.dirty.shard(data).read(old.piece.column.start, to);
     }
 }
 
@@ -226,7 +320,8 @@ fn within(column: &Range<u32>, of: &Range<u32>) -> Range<usize> {
     (column.start - of.start) as usize..(column.end - of.start) as usize
 }
 
-/// The old bytes that a piece of a plan needs, by shard: as they were read, zeros, or computed.
+/// The old bytes that a piece of a plan needs, by shard: as they were read, zeros, or computed. `reads` has
+/// them by transfer of the plan's reads.
 ///
 /// # Errors
 /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks for.
@@ -236,11 +331,20 @@ pub fn old(
     reads: &[Vec<u8>],
     piece: &Piece,
 ) -> Result<Vec<Option<Vec<u8>>>> {
+    all_old(row, piece, |shard| {
+        let number = transfer(&plan.reads, shard, &piece.column);
+        reads[number][within(&piece.column, &plan.reads[number].column)].to_vec()
+    })
+}
+
+fn all_old(
+    row: &RowMap,
+    piece: &Piece,
+    read: impl Fn(usize) -> Vec<u8>,
+) -> Result<Vec<Option<Vec<u8>>>> {
     let mut old: Vec<Option<Vec<u8>>> = vec![None; row.shards()];
     for shard in piece.reads.iter() {
-        let number = transfer(&plan.reads, shard, &piece.column);
-        let column = &plan.reads[number].column;
-        old[shard] = Some(reads[number][within(&piece.column, column)].to_vec());
+        old[shard] = Some(read(shard));
     }
     for shard in piece.zeros.iter() {
         old[shard] = Some(vec![0; piece.column.len()]);

@@ -25,6 +25,8 @@ use crate::id::{ArrayId, MemberId};
 
 /// Leaves of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
 const LEAVES_KEPT: usize = 4096;
+/// Blocks whose checksums are looked up at once.
+const SUMS_AT_ONCE: usize = 64;
 
 /// A member that is there.
 pub struct Member {
@@ -190,6 +192,49 @@ impl Member {
         Ok(blocks.map(|block| tables.sums.get(block).expect("its leaf was brought")).collect())
     }
 
+    /// Adds the checksums of blocks to `out`.
+    ///
+    /// # Errors
+    /// As [`sums`](Self::sums).
+    pub fn sums_into(&self, blocks: Range<u64>, out: &mut Vec<Sum>) -> Result<()> {
+        let mut tables = self.bring(&blocks)?;
+        out.extend(blocks.map(|block| tables.sums.get(block).expect("its leaf was brought")));
+        Ok(())
+    }
+
+    /// Fills `buf`, whole blocks, from a place of its data, and says which blocks of it are not to be
+    /// believed. What was never written is zeros.
+    ///
+    /// # Errors
+    /// Those of the device, and of [`sums`](Self::sums).
+    pub fn read_believed(&self, offset: u64, buf: &mut [u8]) -> Result<Vec<u32>> {
+        let mut bad = Vec::new();
+        let first = offset / BLOCK_BYTES;
+        let mut sums = [Sum::UNWRITTEN; SUMS_AT_ONCE];
+        let pieces = buf.chunks_mut(SUMS_AT_ONCE * BLOCK_BYTES as usize);
+        for (number, piece) in pieces.enumerate() {
+            let done = number * SUMS_AT_ONCE;
+            let start = first + done as u64;
+            let count = piece.len() / BLOCK_BYTES as usize;
+            let sums = &mut sums[..count];
+            self.bring(&(start..start + count as u64))?.fill(start, sums);
+            if !sums.iter().any(|sum| sum.is_written()) {
+                piece.fill(0);
+                continue;
+            }
+            self.read(start * BLOCK_BYTES, piece)?;
+            let blocks = piece.chunks_mut(BLOCK_BYTES as usize).zip(sums);
+            for (block, (bytes, sum)) in blocks.enumerate() {
+                if !sum.is_written() {
+                    bytes.fill(0);
+                } else if !sum.suits(bytes) {
+                    bad.push((done + block) as u32);
+                }
+            }
+        }
+        Ok(bad)
+    }
+
     /// Says what the checksums of blocks from `first` on are from now on.
     ///
     /// # Errors
@@ -242,8 +287,8 @@ impl Member {
     fn bring(&self, blocks: &Range<u64>) -> Result<MutexGuard<'_, Tables>> {
         loop {
             let tables = self.lock();
-            let missing = tables.sums.missing(blocks.clone());
-            let Some(first) = missing.first() else { return Ok(tables) };
+            let missing = tables.sums.missing(blocks.clone()).next();
+            let Some(first) = missing else { return Ok(tables) };
             let page = first / PAGE_LEAVES as u64;
             let is_unwritten = !tables.regions[page as usize].is_written();
             drop(tables);
@@ -280,6 +325,13 @@ impl Member {
 }
 
 impl Tables {
+    /// Copies the checksums of blocks from `first` on, whose leaves were brought.
+    fn fill(&mut self, first: u64, sums: &mut [Sum]) {
+        for (block, sum) in (first..).zip(sums) {
+            *sum = self.sums.get(block).expect("its leaf was brought");
+        }
+    }
+
     /// Says that something is written in a region. The first time all leaves of its page are to be written.
     fn begin(&mut self, page: u64) {
         if self.regions[page as usize].is_written() {

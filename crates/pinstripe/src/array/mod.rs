@@ -20,6 +20,7 @@
 
 pub mod cache;
 pub mod compute;
+pub mod crew;
 pub mod engine;
 pub mod geometry;
 pub mod md;

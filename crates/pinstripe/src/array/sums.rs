@@ -36,12 +36,12 @@ impl SumCache {
     }
 
     /// Leaves that are not here, of all that speak of these blocks.
-    pub fn missing(&self, blocks: std::ops::Range<u64>) -> Vec<u64> {
-        if blocks.is_empty() {
-            return Vec::new();
-        }
-        let leaves = leaf_of(blocks.start).0..leaf_of(blocks.end - 1).0 + 1;
-        leaves.filter(|leaf| !self.leaves.contains_key(leaf)).collect()
+    pub fn missing(&self, blocks: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+        let leaves = match blocks.is_empty() {
+            true => 0..0,
+            false => leaf_of(blocks.start).0..leaf_of(blocks.end - 1).0 + 1,
+        };
+        leaves.filter(|leaf| !self.leaves.contains_key(leaf))
     }
 
     /// Takes a leaf as the member has it; what is here already stays.
@@ -135,10 +135,10 @@ mod tests {
     #[test]
     fn it_says_which_leaves_it_wants() {
         let mut cache = SumCache::new(8);
-        assert_eq!(cache.missing(PER - 1..PER + 1), [0, 1]);
+        assert!(cache.missing(PER - 1..PER + 1).eq([0, 1]));
         cache.bring(1, EMPTY);
-        assert_eq!(cache.missing(0..3 * PER), [0, 2]);
-        assert!(cache.missing(PER..2 * PER).is_empty() && cache.missing(5..5).is_empty());
+        assert!(cache.missing(0..3 * PER).eq([0, 2]));
+        assert!(cache.missing(PER..2 * PER).chain(cache.missing(5..5)).next().is_none());
         assert_eq!((cache.get(0), cache.get(PER)), (None, Some(Sum::UNWRITTEN)));
     }
 

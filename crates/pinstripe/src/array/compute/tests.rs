@@ -72,8 +72,8 @@ impl Row {
         cache.begin(self.map.index())
     }
 
-    /// Writes by a plan, and says what the members of P and Q logged.
-    fn write(&mut self, dirty: &Dirty, absent: MemberSet, rmw: RmwLevel) -> Vec<[Vec<u8>; 2]> {
+    /// Writes by a plan.
+    fn write(&mut self, dirty: &Dirty, absent: MemberSet, rmw: RmwLevel) {
         let marks = dirty.marks(BLOCK_BYTES as u32);
         let mut plan = RowPlan::default();
         let rules = Rules { granule: None, rmw };
@@ -83,8 +83,31 @@ impl Row {
             self.shards[it.shard][it.column.start as usize..it.column.end as usize].to_vec()
         };
         let reads: Vec<Vec<u8>> = plan.reads.iter().map(read).collect();
-        let operation = Operation { row: &self.map, plan: &plan, reads: &reads, dirty };
-        let made = operation.run_plan().unwrap();
+        let starts = reads.iter().scan(0, |at, it| Some(std::mem::replace(at, *at + it.len())));
+        let (reads_at, all) = (starts.collect::<Vec<_>>(), reads.concat());
+        let (mut made, mut makes_at) = (Made::default(), Vec::new());
+        made.reserve(&self.map, &plan, dirty, &mut makes_at);
+        // Whatever the memory was used for before.
+        made.data.bytes.fill(0xaa);
+        made.parity.bytes.fill(0xaa);
+        let operation = Operation {
+            row: &self.map,
+            plan: &plan,
+            dirty,
+            read: &all,
+            reads_at: &reads_at,
+            makes_at: &makes_at,
+        };
+        for piece in &plan.pieces {
+            let mut logged: [Vec<u8>; 2] = Default::default();
+            let mut log = |member: usize, bytes: &[u8]| {
+                let n = usize::from(self.map.p() != Some(member));
+                assert!(n == 0 || self.map.q() == Some(member));
+                logged[n].extend_from_slice(bytes);
+            };
+            operation.run_piece(piece, &mut made, &mut log).unwrap();
+            self.check_log(piece, &logged);
+        }
         for piece in &plan.pieces {
             let sums = made.sums(piece, &operation);
             let blocks = piece.column.len() / BLOCK_BYTES as usize;
@@ -95,29 +118,24 @@ impl Row {
             shards[it.shard][it.column.start as usize..it.column.end as usize]
                 .copy_from_slice(made.bytes(number, &operation));
         }
-        self.check_log(&plan, &made);
         self.shards = shards;
-        made.logged
     }
 
     /// What is logged is parity of what stays.
-    fn check_log(&self, plan: &RowPlan, made: &Made) {
-        for (piece, logged) in plan.pieces.iter().zip(&made.logged) {
-            let mut rest =
-                Row { geometry: self.geometry, map: self.map, shards: self.shards.clone() };
-            let changed = piece.dirty.or(piece.fill);
-            changed.iter().for_each(|data| rest.shards[data].fill(0));
-            rest.make_parity();
-            let column = piece.column.start as usize..piece.column.end as usize;
-            for (n, is_logged) in [piece.log.p, piece.log.q].into_iter().enumerate() {
-                let partial = &rest.shards.get(self.map.data() + n);
-                if is_logged {
-                    assert_eq!(logged[n][..column.len()], partial.unwrap()[column.clone()]);
-                }
-                let of_data = logged[n].len() - usize::from(is_logged) * column.len();
-                let is_there = self.map.parity() > n && piece.writes.has(self.map.data() + n);
-                assert_eq!(of_data, usize::from(is_there) * piece.log.data.len() * column.len());
+    fn check_log(&self, piece: &Piece, logged: &[Vec<u8>; 2]) {
+        let mut rest = Row { geometry: self.geometry, map: self.map, shards: self.shards.clone() };
+        let changed = piece.dirty.or(piece.fill);
+        changed.iter().for_each(|data| rest.shards[data].fill(0));
+        rest.make_parity();
+        let column = piece.column.start as usize..piece.column.end as usize;
+        for (n, is_logged) in [piece.log.p, piece.log.q].into_iter().enumerate() {
+            let partial = &rest.shards.get(self.map.data() + n);
+            if is_logged {
+                assert_eq!(logged[n][..column.len()], partial.unwrap()[column.clone()]);
             }
+            let of_data = logged[n].len() - usize::from(is_logged) * column.len();
+            let is_there = self.map.parity() > n && piece.writes.has(self.map.data() + n);
+            assert_eq!(of_data, usize::from(is_there) * piece.log.data.len() * column.len());
         }
     }
 }
@@ -190,8 +208,10 @@ fn what_lies_in_one_run_is_not_copied() {
     let rules = Rules::default();
     Planner::default().plan_write(&row.map, MemberSet::EMPTY, &marks, rules, &mut plan).unwrap();
     assert!(plan.reads.is_empty());
-    let operation = Operation { row: &row.map, plan: &plan, reads: &[], dirty: &dirty };
-    let made = operation.run_plan().unwrap();
-    assert_eq!(made.writes.iter().filter(|it| it.is_some()).count(), 1, "only parity is made");
-    assert!(made.logged.iter().flatten().all(Vec::is_empty));
+    let (mut made, mut makes_at) = (Made::default(), Vec::new());
+    made.reserve(&row.map, &plan, &dirty, &mut makes_at);
+    assert_eq!(makes_at.iter().filter(|it| it.is_some()).count(), 1, "only parity is made");
+    let (row, plan, dirty) = (&row.map, &plan, &*dirty);
+    let operation = Operation { row, plan, dirty, read: &[], reads_at: &[], makes_at: &makes_at };
+    operation.run_plan(&mut made, &mut |_, _| panic!("nothing is logged")).unwrap();
 }

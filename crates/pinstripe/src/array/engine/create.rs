@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, RwLock};
 use super::flush::Flusher;
 use super::log::Log;
 use super::status::{Errors, Live};
-use super::work::Long;
 use super::{Array, lock};
 use crate::array::cache::Cache;
 use crate::array::geometry::{ArrayGeometry, Layout, Level};
 use crate::array::member::Member;
-use crate::array::plan::{Planner, Rules};
+use crate::array::plan::Rules;
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
@@ -201,6 +200,6 @@ impl Flusher {
         };
         let granule = Some(superblock.granule).filter(|bytes| *bytes > 0);
         let rules = Rules { granule, ..Rules::default() };
-        Flusher { array, log, planner: Planner::default(), rules, long: Long::default() }
+        Flusher::with_log(array, log, rules)
     }
 }

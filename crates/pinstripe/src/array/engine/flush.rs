@@ -1,18 +1,19 @@
 //! Rows from the cache to the members, a batch at a time.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::batch::{Batch, Job};
 use super::log::Log;
 use super::work::Long;
 use super::{Array, lock};
 use crate::array::cache::{Dirty, Due};
-use crate::array::compute::{Made, Operation};
-use crate::array::geometry::RowMap;
-use crate::array::plan::{Planner, RowPlan, Rules};
+use crate::array::crew::{Alone, Crew, Load};
+use crate::array::member::Member;
+use crate::array::plan::{Planner, Rules};
+use crate::array::set::MemberSet;
 use crate::error::Result;
-use crate::format::array::BLOCK_BYTES;
-use crate::format::array::log::{Has, Kept, Piece};
+use crate::format::array::log::{Head, Kept, Piece};
 
 /// Puts rows on the members. There is one for an array.
 pub struct Flusher {
@@ -23,24 +24,17 @@ pub struct Flusher {
     pub rules: Rules,
     /// Long work that goes on between batches.
     pub(super) long: Long,
-}
-
-/// A row that is to be written.
-struct Job {
-    row: u64,
-    map: RowMap,
-    dirty: Arc<Dirty>,
-    plan: RowPlan,
-    reads: Vec<Vec<u8>>,
-}
-
-impl Job {
-    fn operation(&self) -> Operation<'_> {
-        Operation { row: &self.map, plan: &self.plan, reads: &self.reads, dirty: &self.dirty }
-    }
+    pub(super) batch: Batch,
+    pub(super) crew: Arc<dyn Crew>,
 }
 
 impl Flusher {
+    /// One that goes on behind a place of the log.
+    pub(super) fn with_log(array: Arc<Array>, log: Log, rules: Rules) -> Self {
+        let (planner, long, batch) = Default::default();
+        Flusher { array, log, planner, rules, long, batch, crew: Arc::new(Alone) }
+    }
+
     /// The array.
     pub fn array(&self) -> &Arc<Array> {
         &self.array
@@ -58,20 +52,16 @@ impl Flusher {
 
     fn flush_due(&mut self, due: Due, most: usize) -> Result<usize> {
         let array = Arc::clone(&self.array);
-        let begun: Vec<(u64, Arc<Dirty>)> = {
-            let mut cache = lock(&array.cache);
-            let rows = cache.due(due, most);
-            rows.into_iter().map(|row| (row, cache.begin(row))).collect()
-        };
-        let done = self.batch(&begun);
-        let mut cache = lock(&array.cache);
-        for (row, _) in &begun {
-            match &done {
-                Ok(()) => cache.end(*row),
-                Err(_) => cache.give_back(*row),
-            }
-        }
+        let begun = array.begin(due, most);
+        let done = self.put(&begun);
+        self.batch.clear();
+        array.land(begun.iter().map(|(row, _)| *row), done.is_ok());
         done.map(|()| begun.len())
+    }
+
+    /// Has somebody else carry out what does not depend on each other.
+    pub fn set_crew(&mut self, crew: Arc<dyn Crew>) {
+        self.crew = crew;
     }
 
     /// Writes everything, and makes it durable. Does not end while somebody goes on writing.
@@ -92,103 +82,103 @@ impl Flusher {
     }
 
     fn sync_members(&self) -> Result<()> {
-        let members = self.array.members().clone();
-        for (slot, member) in members.iter().enumerate() {
-            if member.as_ref().is_some_and(|member| member.sync().is_err()) {
-                self.array.fail(slot)?;
-            }
-        }
-        Ok(())
+        self.each_member(Load::Tables, &|_, member| member.sync())
     }
 
-    fn batch(&mut self, begun: &[(u64, Arc<Dirty>)]) -> Result<()> {
-        if begun.is_empty() {
+    /// Does something with each member that is there, and gives up those that could not.
+    fn each_member(
+        &self,
+        load: Load,
+        act: &(dyn Fn(usize, &Member) -> Result<()> + Sync),
+    ) -> Result<()> {
+        let members = self.array.members().clone();
+        let failed = Mutex::new(MemberSet::EMPTY);
+        self.crew.each(load, members.len(), &|slot| {
+            if members[slot].as_ref().is_some_and(|member| act(slot, member).is_err()) {
+                let mut failed = lock(&failed);
+                *failed = failed.with(slot);
+            }
+        });
+        let failed = *lock(&failed);
+        failed.iter().try_for_each(|slot| self.array.fail(slot))
+    }
+
+    /// Puts rows on the members, in as many batches as it takes.
+    fn put(&mut self, begun: &[(u64, Arc<Dirty>)]) -> Result<()> {
+        // A batch leaves some room for what is found out only when it is read.
+        let most = self.log.area_bytes / 8 * 3;
+        let (slots, window) = (self.array.geometry.members(), self.window());
+        for (row, dirty) in begun {
+            let len = self.array.geometry.map(*row).len();
+            for start in (0..len).step_by(window as usize) {
+                let window = start..len.min(start + window);
+                let Some(mut job) = self.job(*row, dirty, window)? else { continue };
+                if !self.batch.is_empty() && !self.batch.has_room(&job, most) {
+                    self.carry_out()?;
+                    // A member may have failed.
+                    let rules = self.job_rules();
+                    job.plan(&self.array, &mut self.planner, rules)?;
+                }
+                self.batch.push(job, slots);
+            }
+        }
+        self.carry_out()
+    }
+
+    /// Reads, computes, logs and writes what is in the batch.
+    fn carry_out(&mut self) -> Result<()> {
+        if self.batch.is_empty() {
             return Ok(());
         }
-        let jobs: Vec<Job> =
-            begun.iter().map(|(row, dirty)| self.prepare(*row, dirty)).collect::<Result<_>>()?;
-        let made: Vec<Made> =
-            jobs.iter().map(|job| job.operation().run_plan()).collect::<Result<_>>()?;
-        let pieces = self.record(&jobs, &made)?;
-        let mut rest = &pieces[..];
-        for (job, made) in jobs.iter().zip(&made) {
-            let (own, later) = rest.split_at(job.plan.pieces.len());
-            self.write(job, made, own)?;
-            self.long.note(&job.map);
-            rest = later;
-        }
+        self.fetch()?;
+        let pieces = self.record()?;
+        let members = self.array.members().clone();
+        let failed = self.batch.write(&members, &*self.crew);
+        failed.iter().try_for_each(|slot| self.array.fail(slot))?;
+        pieces.iter().try_for_each(|piece| self.array.believe(piece))?;
+        self.batch.jobs.iter().for_each(|job| self.long.note(&job.map));
+        self.batch.clear();
         Ok(())
     }
 
-    /// Plans a row and reads what it takes; what cannot be believed is had from the others.
-    fn prepare(&mut self, row: u64, dirty: &Arc<Dirty>) -> Result<Job> {
-        let map = self.array.geometry.map(row);
-        let mut marks = dirty.marks(BLOCK_BYTES as u32);
-        let columns = marks.iter().map(|mark| mark.column.clone());
-        let touched = columns.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
-        let mut touched = touched.unwrap_or(0..0);
-        if let Some(granule) = self.rules.granule {
-            touched = touched.start / granule * granule..touched.end.next_multiple_of(granule);
-        }
-        touched.end = touched.end.min(map.len());
-        self.array.unwritten(row, &touched, &mut marks)?;
-        let mut plan = RowPlan::default();
+    /// Reads what the batch takes; what cannot be believed is had from the others.
+    fn fetch(&mut self) -> Result<()> {
+        let members = self.array.members().clone();
         loop {
-            let absent = self.array.absent_at(&map);
-            self.planner.plan_write(&map, absent, &marks, self.rules, &mut plan)?;
-            let (reads, bad) = self.array.fetch_all(&plan);
-            if bad.is_empty() {
-                return Ok(Job { row, map, dirty: Arc::clone(dirty), plan, reads });
+            let again = self.batch.fetch(&members, &*self.crew);
+            if again.is_empty() {
+                return Ok(());
             }
             // What is read once as bad is bad: each round marks more, until nothing more can be read.
-            marks.extend(bad);
+            let rules = self.job_rules();
+            for number in again {
+                let job = &mut self.batch.jobs[number];
+                job.plan(&self.array, &mut self.planner, rules)?;
+            }
         }
     }
 
-    /// Writes the batch's record, durably, and gives up the members that could not take it. Returns what it
-    /// says, job by job.
-    fn record(&mut self, jobs: &[Job], made: &[Made]) -> Result<Vec<Piece>> {
+    /// Computes what the batch writes, and writes its record, durably. Members that could not take it are
+    /// given up. Returns what the record says, job by job.
+    fn record(&mut self) -> Result<Vec<Piece>> {
         let slots = self.array.geometry.members();
-        let mut payloads = vec![Vec::new(); slots];
-        let mut pieces = Vec::new();
-        for (job, made) in jobs.iter().zip(made) {
-            for (piece, logged) in job.plan.pieces.iter().zip(&made.logged) {
-                for (member, bytes) in [job.map.p(), job.map.q()].into_iter().zip(logged) {
-                    if let Some(member) = member {
-                        payloads[member].extend_from_slice(bytes);
-                    }
-                }
-                let has = Has { p: piece.log.p, q: piece.log.q, data: piece.log.data.to_bits() };
-                pieces.push(Piece {
-                    row: job.row,
-                    column: piece.column.clone(),
-                    written: piece.writes.to_bits(),
-                    has,
-                    sums: made.sums(piece, &job.operation()),
-                });
-            }
-        }
-        let kept: Vec<Kept> = payloads.iter().map(|payload| Kept::of(payload)).collect();
+        let piece_bytes = self.batch.jobs.iter().map(Job::head_bytes).sum();
+        let head_bytes = Head::bytes_of(slots, piece_bytes);
+        self.batch.records.resize_with(slots, Vec::new);
+        self.batch.records.iter_mut().for_each(Vec::clear);
+        let pieces = self.batch.compute(head_bytes)?;
+        let payload = |record: &Vec<u8>| Kept::of(&record[head_bytes as usize..]);
+        let kept: Vec<Kept> = self.batch.records.iter().map(payload).collect();
         let (mut head, is_full) = self.log.next(kept, pieces);
         if is_full {
             self.checkpoint()?;
             head = self.log.next(head.kept, head.pieces).0;
         }
-        for slot in self.log.append(&self.array, &head, &payloads)? {
-            self.array.fail(slot)?;
+        let Flusher { array, log, batch, crew, .. } = self;
+        for slot in log.append(array, &head, &mut batch.records, &**crew)?.iter() {
+            array.fail(slot)?;
         }
         Ok(head.pieces)
-    }
-
-    /// Writes a row in place, and says what its checksums are.
-    fn write(&self, job: &Job, made: &Made, pieces: &[Piece]) -> Result<()> {
-        for (number, it) in job.plan.writes.iter().enumerate() {
-            let Some(member) = self.array.member(it.member) else { continue };
-            if member.write(it.member_range.start, made.bytes(number, &job.operation())).is_err() {
-                self.array.fail(it.member)?;
-            }
-        }
-        pieces.iter().try_for_each(|piece| self.array.believe(piece))
     }
 
     /// Makes the members' tables as new as their data, so that the log up to here is needed no more.
@@ -197,13 +187,10 @@ impl Flusher {
     /// As [`flush`](Self::flush).
     pub fn checkpoint(&mut self) -> Result<()> {
         self.sync_members()?;
-        let members = self.array.members().clone();
-        for (slot, member) in members.iter().enumerate() {
-            if member.as_ref().is_some_and(|member| member.write_tables().is_err()) {
-                self.array.fail(slot)?;
-            }
-        }
-        self.sync_members()?;
+        self.each_member(Load::Tables, &|_, member| {
+            member.write_tables()?;
+            member.sync()
+        })?;
         let log = (self.log.position, self.log.sequence);
         self.array.agree(|superblock| superblock.log = log)?;
         self.log.used_bytes = 0;
@@ -230,4 +217,4 @@ impl Flusher {
 }
 
 /// Rows of a batch, at most.
-pub const BATCH_ROWS: usize = 64;
+pub const BATCH_ROWS: usize = 1024;

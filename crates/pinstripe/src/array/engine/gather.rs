@@ -1,8 +1,10 @@
 //! What the array takes in, and how much of it waits for the members.
 
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::{Array, lock};
+use crate::array::cache::{Cache, Dirty, Due};
 use crate::error::{Kind, Result};
 
 /// What waits to be written to the members.
@@ -43,7 +45,56 @@ impl Array {
     }
 }
 
-impl crate::array::cache::Cache {
+impl Array {
+    /// Begins rows that are due, and waits until nobody holds any of them.
+    pub(super) fn begin(&self, due: Due, most: usize) -> Vec<(u64, Arc<Dirty>)> {
+        let mut cache = lock(&self.cache);
+        let rows = cache.due(due, most);
+        let begun: Vec<_> = rows.into_iter().map(|row| (row, cache.begin(row))).collect();
+        let landed = cache.landed();
+        while begun.iter().any(|(row, _)| cache.is_held(*row)) {
+            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+        }
+        begun
+    }
+
+    /// Says what became of rows that were begun.
+    pub(super) fn land(&self, rows: impl Iterator<Item = u64>, are_written: bool) {
+        let mut cache = lock(&self.cache);
+        rows.for_each(|row| match are_written {
+            true => cache.end(row),
+            false => cache.give_back(row),
+        });
+        cache.landed().notify_all();
+    }
+
+    /// Waits until a row is not under way, and keeps it so.
+    pub(super) fn hold(&self, row: u64) -> Hold<'_> {
+        let mut cache = lock(&self.cache);
+        let landed = cache.landed();
+        while cache.is_under_way(row) {
+            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+        }
+        cache.hold(row);
+        Hold { array: self, row }
+    }
+}
+
+/// A row that does not change on the members.
+pub(super) struct Hold<'a> {
+    array: &'a Array,
+    row: u64,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let mut cache = lock(&self.array.cache);
+        cache.release(self.row);
+        cache.landed().notify_all();
+    }
+}
+
+impl Cache {
     fn gathered(&self) -> Gathered {
         Gathered { bytes: self.bytes(), oldest: self.oldest(), has_full: self.has_full() }
     }

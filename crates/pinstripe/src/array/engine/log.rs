@@ -1,9 +1,11 @@
 //! The log's records, one behind the other on all members.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use super::Array;
+use super::{Array, lock};
+use crate::array::crew::{Crew, Load};
 use crate::array::member::Member;
+use crate::array::set::MemberSet;
 use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::log::{Head, Kept, Piece};
@@ -34,8 +36,8 @@ impl Log {
         (head, is_full && self.used_bytes > 0)
     }
 
-    /// Writes a record on all members that are there; durable when this returns. The slots whose members
-    /// could not are returned.
+    /// Writes a record on all members that are there; durable when this returns. `records` have, by slot, room
+    /// for the head and then what the member keeps. The slots whose members could not are returned.
     ///
     /// # Errors
     /// [`Kind::Usage`] for a record that is longer than half of the log.
@@ -43,24 +45,28 @@ impl Log {
         &mut self,
         array: &Array,
         head: &Head,
-        payloads: &[Vec<u8>],
-    ) -> Result<Vec<usize>> {
+        records: &mut [Vec<u8>],
+        crew: &dyn Crew,
+    ) -> Result<MemberSet> {
         if head.span() > self.area_bytes / 2 {
             return Err(Error::new(Kind::Usage, "a batch is too large for the log"));
         }
         let mut bytes = Vec::new();
         head.encode(&mut bytes);
-        let members: Vec<Option<Arc<Member>>> = array.members().clone();
-        let mut failed = Vec::new();
-        for (slot, member) in members.iter().enumerate() {
-            let Some(member) = member else { continue };
-            let mut own = bytes.clone();
-            own.extend_from_slice(&payloads[slot]);
-            own.resize(own.len().next_multiple_of(BLOCK_BYTES as usize), 0);
-            if member.write_log(head.position, &own).and_then(|()| member.sync()).is_err() {
-                failed.push(slot);
-            }
+        for record in records.iter_mut() {
+            record[..bytes.len()].copy_from_slice(&bytes);
+            record.resize(record.len().next_multiple_of(BLOCK_BYTES as usize), 0);
         }
+        let members: Vec<Option<Arc<Member>>> = array.members().clone();
+        let failed = Mutex::new(MemberSet::EMPTY);
+        crew.each(Load::Log, members.len(), &|slot| {
+            let Some(member) = &members[slot] else { return };
+            let written = member.write_log(head.position, &records[slot]);
+            if written.and_then(|()| member.sync()).is_err() {
+                let mut failed = lock(&failed);
+                *failed = failed.with(slot);
+            }
+        });
         let skipped = if head.position == 0 && self.position > 0 {
             self.area_bytes - self.position
         } else {
@@ -69,6 +75,7 @@ impl Log {
         self.position = head.position + head.span();
         self.used_bytes += skipped + head.span();
         self.sequence += 1;
+        let failed = *lock(&failed);
         Ok(failed)
     }
 

@@ -17,11 +17,14 @@
 
 mod agree;
 mod assemble;
+mod batch;
 mod create;
 mod flush;
 mod gather;
 mod log;
 mod manage;
+#[cfg(test)]
+mod races;
 mod read;
 mod rebuild;
 mod replay;

@@ -72,18 +72,50 @@ impl Array {
 
     fn read_span(&self, span: &Span, buf: &mut [u8]) -> Result<()> {
         // First the cache: what leaves it meanwhile is on the members then.
-        let mut above = vec![0; buf.len()];
-        let newest = lock(&self.cache).snapshot(span);
-        if newest.read(span.column.start, &mut above) == buf.len() as u64 {
-            buf.copy_from_slice(&above);
-            return Ok(());
+        let mut newest = lock(&self.cache).snapshot(span);
+        if newest.slice(&span.column).is_none() && !self.read_as_it_lies(span, buf) {
+            // A block that is just being written is like a bad one, and a row of which some blocks are written
+            // gives nothing back: only a row that holds still can be believed, or called damaged.
+            let _hold = self.hold(span.row);
+            newest = lock(&self.cache).snapshot(span);
+            self.read_row(span, buf)?;
         }
-        let block = BLOCK_BYTES as u32;
-        let column = span.column.start / block * block..span.column.end.next_multiple_of(block);
+        newest.read(span.column.start, buf);
+        Ok(())
+    }
+
+    /// Reads from the member that has a span. False if there is none, or a block is not what it should be.
+    fn read_as_it_lies(&self, span: &Span, buf: &mut [u8]) -> bool {
+        let map = self.geometry.map(span.row);
+        let (first, shards) = match map.mirrors() {
+            // All members take their turns.
+            true => (span.row as usize, map.shards()),
+            false => (span.data, 1),
+        };
+        let shard = |n: usize| if map.mirrors() { (first + n) % shards } else { first };
+        let holder = |n: usize| {
+            let shard = shard(n);
+            Some((map.place(shard).start, self.holder(&map, shard)?))
+        };
+        let Some((start, member)) = (0..shards).find_map(holder) else { return false };
+        let column = blocks_of(&span.column);
+        let offset = start + u64::from(column.start);
+        if column == span.column {
+            return member.read_believed(offset, buf).is_ok_and(|bad| bad.is_empty());
+        }
+        let mut bytes = vec![0; column.len()];
+        let is_good = member.read_believed(offset, &mut bytes).is_ok_and(|bad| bad.is_empty());
+        let from = (span.column.start - column.start) as usize;
+        buf.copy_from_slice(&bytes[from..from + buf.len()]);
+        is_good
+    }
+
+    /// Reads a span from whatever of its row can be believed.
+    fn read_row(&self, span: &Span, buf: &mut [u8]) -> Result<()> {
+        let column = blocks_of(&span.column);
         let bytes = self.settled(span.row, span.data, &column)?;
         let from = (span.column.start - column.start) as usize;
         buf.copy_from_slice(&bytes[from..from + buf.len()]);
-        newest.read(span.column.start, buf);
         Ok(())
     }
 
@@ -110,4 +142,10 @@ impl Array {
             return Ok(out);
         }
     }
+}
+
+/// The blocks that a column lies in.
+fn blocks_of(column: &Range<u32>) -> Range<u32> {
+    let block = BLOCK_BYTES as u32;
+    column.start / block * block..column.end.next_multiple_of(block)
 }

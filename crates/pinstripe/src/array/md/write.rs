@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{MdArray, bitmap};
 use crate::array::cache::{Cache, Dirty, Due};
-use crate::array::compute::Operation;
+use crate::array::compute::{Made, Operation};
 use crate::array::plan::{Planner, RowPlan, Rules};
 use crate::device::Device;
 use crate::error::{Error, Kind, Result};
@@ -85,8 +85,19 @@ impl MdArray {
                 .at(self.member_place(map.member(bad.shard)).unwrap_or(&self.place))
                 .advice("assemble the array with mdadm, which can do without it"));
         }
-        let operation = Operation { row: &map, plan: &plan, reads: &reads, dirty };
-        let made = operation.run_plan()?;
+        let (mut made, mut makes_at) = (Made::default(), Vec::new());
+        made.reserve(&map, &plan, dirty, &mut makes_at);
+        let starts = reads.iter().scan(0, |end, it| Some(std::mem::replace(end, *end + it.len())));
+        let (reads_at, read) = (starts.collect::<Vec<_>>(), reads.concat());
+        let operation = Operation {
+            row: &map,
+            plan: &plan,
+            dirty,
+            read: &read,
+            reads_at: &reads_at,
+            makes_at: &makes_at,
+        };
+        operation.run_plan(&mut made, &mut |_, _| ())?;
         for (number, it) in plan.writes.iter().enumerate() {
             let Some(member) = &self.members[it.member] else { continue };
             let at = member.data_at + it.member_range.start;

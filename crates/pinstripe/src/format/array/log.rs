@@ -99,6 +99,9 @@ pub struct Head {
 }
 
 impl Piece {
+    /// Bytes of a head that speak of a piece, beside its checksums.
+    pub const FIXED_BYTES: u64 = PIECE_BYTES as u64;
+
     fn blocks(&self) -> usize {
         self.column.len() / BLOCK_BYTES as usize
     }
@@ -108,8 +111,18 @@ impl Head {
     /// Bytes of the encoded head, padded.
     pub fn head_bytes(&self) -> u64 {
         let sums: usize = self.pieces.iter().map(|piece| 4 * piece.sums.len()).sum();
-        let bytes = HEAD_BYTES + 8 * self.kept.len() + PIECE_BYTES * self.pieces.len() + sums;
-        (bytes as u64).next_multiple_of(BLOCK_BYTES)
+        Self::bytes_of(self.kept.len(), (PIECE_BYTES * self.pieces.len() + sums) as u64)
+    }
+
+    /// Bytes of a head of so many members whose pieces take so many bytes.
+    pub fn bytes_of(members: usize, piece_bytes: u64) -> u64 {
+        let bytes = (HEAD_BYTES + 8 * members) as u64 + piece_bytes;
+        bytes.next_multiple_of(BLOCK_BYTES)
+    }
+
+    /// Whether pieces with so many bytes make a head that can be read again.
+    pub fn fits(piece_bytes: u64) -> bool {
+        Self::bytes_of(MEMBERS_MAX, piece_bytes) <= u64::from(HEAD_BYTES_MAX)
     }
 
     /// Bytes that the record takes in the log of each member.

@@ -116,7 +116,7 @@ fn writers_wait_at_the_limit_and_get_through() {
             });
         }
     });
-    assert!(most.into_inner() <= 64 << 10 | 3 * 4096);
+    assert!(most.into_inner() <= (64 << 10) + 3 * 4096);
     for thread in 0..3 {
         assert_eq!(read(&volume, (thread * 100 + 99) * 20_480, 4096), [thread as u8 + 1; 4096]);
     }

@@ -1,0 +1,30 @@
+//! Who carries out what does not depend on each other: reads and writes of several members, above all.
+
+/// What tasks are about, so that a crew can learn how long they take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Load {
+    /// Reads of data.
+    Read = 0,
+    /// A record of the log on each member, made durable.
+    Log = 1,
+    /// Writes of data.
+    Write = 2,
+    /// Tables, superblocks and syncs.
+    Tables = 3,
+}
+
+/// Carries out tasks, in any order, at the same time or one after the other.
+pub trait Crew: Send + Sync {
+    /// Calls `task` once with each number below `count`. All calls are over when this returns.
+    fn each(&self, load: Load, count: usize, task: &(dyn Fn(usize) + Sync));
+}
+
+/// One after the other, in order, in the thread that asks.
+pub struct Alone;
+
+impl Crew for Alone {
+    fn each(&self, _: Load, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(task);
+    }
+}

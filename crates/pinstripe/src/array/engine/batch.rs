@@ -1,0 +1,360 @@
+//! A batch of rows, from what is dirty to what is written, in memory that is used again.
+//!
+//! A row is cut into windows, so that what a batch holds is bounded whatever the chunk is: a window is a
+//! job. Jobs of a batch move different bytes.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Array, flush::Flusher};
+use crate::array::cache::Dirty;
+use crate::array::compute::{Made, Operation};
+use crate::array::crew::{Crew, Load};
+use crate::array::geometry::RowMap;
+use crate::array::member::Member;
+use crate::array::plan::{Class, Mark, Planner, RowPlan, Rules};
+use crate::array::set::MemberSet;
+use crate::error::Result;
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::log::{Has, Head, Piece};
+use crate::format::array::sums::Sum;
+
+/// Bytes that a batch reads and writes before it is full.
+const BATCH_BYTES: usize = 8 << 20;
+/// Bytes of a chunk that one job is about, at most; as long as the longest granule.
+const WINDOW_BYTES: u32 = 1 << 20;
+/// Transfers that one task makes, at most: so that several of one member may be in flight.
+const TASK_TRANSFERS: usize = 16;
+
+/// Members by slot, as they were when a batch began.
+pub(super) type Members = Vec<Option<Arc<Member>>>;
+
+/// Some jobs.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub jobs: Vec<Job>,
+    /// By slot, what the member writes to its log.
+    pub records: Vec<Vec<u8>>,
+    made: Made,
+    read: Vec<u8>,
+    /// By slot, what the jobs log there, without the head.
+    payload_bytes: Vec<u64>,
+    /// What the jobs take in the head.
+    head_bytes: u64,
+    moved_bytes: usize,
+    spare: Vec<Memory>,
+    sums: Vec<Sum>,
+}
+
+/// A window of a row.
+pub(super) struct Job {
+    pub map: RowMap,
+    dirty: Arc<Dirty>,
+    memory: Memory,
+}
+
+/// What a job needs memory for.
+#[derive(Default)]
+struct Memory {
+    marks: Vec<Mark>,
+    plan: RowPlan,
+    reads_at: Vec<usize>,
+    makes_at: Vec<Option<usize>>,
+}
+
+/// A read that is to be made.
+struct Fetch<'a> {
+    job: usize,
+    shard: usize,
+    column: Range<u32>,
+    slot: usize,
+    member: Option<&'a Member>,
+    start: u64,
+    buf: &'a mut [u8],
+}
+
+impl Job {
+    /// Plans it by what is known of it now.
+    pub fn plan(&mut self, array: &Array, planner: &mut Planner, rules: Rules) -> Result<()> {
+        let Memory { marks, plan, .. } = &mut self.memory;
+        planner.plan_write(&self.map, array.absent_at(&self.map), marks, rules, plan)
+    }
+
+    fn operation<'a>(&'a self, read: &'a [u8]) -> Operation<'a> {
+        Operation {
+            row: &self.map,
+            plan: &self.memory.plan,
+            dirty: &self.dirty,
+            read,
+            reads_at: &self.memory.reads_at,
+            makes_at: &self.memory.makes_at,
+        }
+    }
+
+    /// Bytes of the log's head that speak of it.
+    pub fn head_bytes(&self) -> u64 {
+        let of = |piece: &crate::array::plan::Piece| {
+            let blocks = piece.column.len() as u64 / BLOCK_BYTES;
+            Piece::FIXED_BYTES + 4 * blocks * piece.writes.len() as u64
+        };
+        self.memory.plan.pieces.iter().map(of).sum()
+    }
+
+    /// Calls `take` with each member that logs something of it, and how many bytes.
+    fn each_payload(&self, mut take: impl FnMut(usize, u64)) {
+        let data = self.map.data();
+        for piece in &self.memory.plan.pieces {
+            for shard in piece.writes.and(self.map.parity_shards()).iter() {
+                let is_sum = [piece.log.p, piece.log.q][shard - data];
+                let parts = piece.log.data.len() + usize::from(is_sum);
+                take(self.map.member(shard), (parts * piece.column.len()) as u64);
+            }
+        }
+    }
+}
+
+impl Batch {
+    /// Whether there is no job.
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Forgets the jobs, and keeps their memory.
+    pub fn clear(&mut self) {
+        self.spare.extend(self.jobs.drain(..).map(|job| job.memory));
+        self.made.clear();
+        self.payload_bytes.clear();
+        (self.head_bytes, self.moved_bytes) = (0, 0);
+    }
+
+    /// Whether a job finds room beside the others: in memory, and in a record of at most `most` bytes.
+    pub fn has_room(&self, job: &Job, most: u64) -> bool {
+        let mut longest = self.payload_bytes.iter().copied().max().unwrap_or(0);
+        job.each_payload(|slot, bytes| {
+            longest = longest.max(bytes + self.payload_bytes.get(slot).copied().unwrap_or(0));
+        });
+        let head = self.head_bytes + job.head_bytes();
+        let moved = self.moved_bytes + job.memory.plan.moved_bytes() as usize;
+        moved <= BATCH_BYTES && Head::fits(head) && head + longest + 2 * BLOCK_BYTES <= most
+    }
+
+    /// Adds a job, for which there is room.
+    pub fn push(&mut self, job: Job, members: usize) {
+        self.payload_bytes.resize(members, 0);
+        job.each_payload(|slot, bytes| self.payload_bytes[slot] += bytes);
+        self.head_bytes += job.head_bytes();
+        self.moved_bytes += job.memory.plan.moved_bytes() as usize;
+        self.jobs.push(job);
+    }
+
+    /// Computes all that is written. Each record, which has room for its head, gets what its member logs.
+    /// Returns what the head says.
+    pub fn compute(&mut self, head_bytes: u64) -> Result<Vec<Piece>> {
+        let Batch { jobs, made, read, records, .. } = self;
+        made.clear();
+        for Job { map, dirty, memory } in jobs.iter_mut() {
+            memory.makes_at.clear();
+            made.reserve(map, &memory.plan, dirty, &mut memory.makes_at);
+        }
+        records.iter_mut().for_each(|record| record.resize(head_bytes as usize, 0));
+        let mut pieces = Vec::new();
+        for job in jobs.iter() {
+            let operation = job.operation(read);
+            operation.run_plan(made, &mut |slot, bytes| records[slot].extend_from_slice(bytes))?;
+            pieces.extend(job.memory.plan.pieces.iter().map(|piece| Piece {
+                row: job.map.index(),
+                column: piece.column.clone(),
+                written: piece.writes.to_bits(),
+                has: Has { p: piece.log.p, q: piece.log.q, data: piece.log.data.to_bits() },
+                sums: made.sums(piece, &operation),
+            }));
+        }
+        Ok(pieces)
+    }
+
+    /// Writes all jobs in place. Returns the slots whose members could not be written.
+    pub fn write(&self, members: &Members, crew: &dyn Crew) -> MemberSet {
+        let mut writes: Vec<(usize, u64, &[u8])> = Vec::new();
+        for job in &self.jobs {
+            let operation = job.operation(&self.read);
+            for (number, it) in job.memory.plan.writes.iter().enumerate() {
+                let bytes = self.made.bytes(number, &operation);
+                writes.push((it.member, it.member_range.start, bytes));
+            }
+        }
+        writes.sort_unstable_by_key(|(slot, start, _)| (*slot, *start));
+        let failed = Mutex::new(MemberSet::EMPTY);
+        let tasks: Vec<_> = writes.chunks(TASK_TRANSFERS).collect();
+        crew.each(Load::Write, tasks.len(), &|number| {
+            for (slot, start, bytes) in tasks[number] {
+                let Some(member) = &members[*slot] else { continue };
+                if member.write(*start, bytes).is_err() {
+                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    *failed = failed.with(*slot);
+                }
+            }
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what all jobs need. What is not to be believed is marked, and those jobs are returned.
+    pub fn fetch(&mut self, members: &Members, crew: &dyn Crew) -> Vec<usize> {
+        let mut bytes = 0;
+        for job in &mut self.jobs {
+            job.memory.reads_at.clear();
+            for it in &job.memory.plan.reads {
+                job.memory.reads_at.push(bytes);
+                bytes += it.column.len();
+            }
+        }
+        if self.read.len() < bytes {
+            self.read.resize(bytes, 0);
+        }
+        let mut rest = &mut self.read[..];
+        let mut fetches = Vec::new();
+        for (number, job) in self.jobs.iter().enumerate() {
+            for it in &job.memory.plan.reads {
+                let (buf, later) = rest.split_at_mut(it.column.len());
+                rest = later;
+                fetches.push(Fetch {
+                    job: number,
+                    shard: it.shard,
+                    column: it.column.clone(),
+                    slot: it.member,
+                    member: members[it.member].as_deref(),
+                    start: it.member_range.start,
+                    buf,
+                });
+            }
+        }
+        let bad = carry_out(fetches, crew);
+        let mut jobs: Vec<usize> = bad.iter().map(|(job, _)| *job).collect();
+        bad.into_iter().for_each(|(job, mark)| self.jobs[job].memory.marks.push(mark));
+        jobs.sort_unstable();
+        jobs.dedup();
+        jobs
+    }
+}
+
+/// Makes reads, and says what of them is not to be believed.
+fn carry_out(mut fetches: Vec<Fetch<'_>>, crew: &dyn Crew) -> Vec<(usize, Mark)> {
+    let bad = Mutex::new(Vec::new());
+    let locked = || bad.lock().unwrap_or_else(PoisonError::into_inner);
+    fetches.sort_unstable_by_key(|it| (it.slot, it.start));
+    let tasks: Vec<Mutex<&mut [Fetch<'_>]>> =
+        fetches.chunks_mut(TASK_TRANSFERS).map(Mutex::new).collect();
+    crew.each(Load::Read, tasks.len(), &|number| {
+        let mut task = tasks[number].lock().unwrap_or_else(PoisonError::into_inner);
+        for it in task.iter_mut() {
+            let erased = |column| Mark { shard: it.shard, class: Class::Erased, column };
+            let job = it.job;
+            match it.member.map(|member| member.read_believed(it.start, it.buf)) {
+                Some(Ok(bad)) => {
+                    let column = |block: u32| {
+                        let start = it.column.start + block * BLOCK_BYTES as u32;
+                        start..start + BLOCK_BYTES as u32
+                    };
+                    locked().extend(bad.into_iter().map(|it| (job, erased(column(it)))));
+                }
+                Some(Err(_)) | None => locked().push((job, erased(it.column.clone()))),
+            }
+        }
+    });
+    drop(tasks);
+    bad.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Flusher {
+    /// Plans what of a row is dirty in a window; `None` if nothing is.
+    pub(super) fn job(
+        &mut self,
+        row: u64,
+        dirty: &Arc<Dirty>,
+        window: Range<u32>,
+    ) -> Result<Option<Job>> {
+        let rules = self.job_rules();
+        let map = self.array.geometry.map(row);
+        let mut memory = self.batch.spare.pop().unwrap_or_default();
+        memory.makes_at.clear();
+        memory.marks.clear();
+        dirty.marks_within(&window, BLOCK_BYTES as u32, &mut memory.marks);
+        let columns = memory.marks.iter().map(|mark| mark.column.clone());
+        let Some(mut touched) = columns.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+        else {
+            self.batch.spare.push(memory);
+            return Ok(None);
+        };
+        if let Some(granule) = rules.granule {
+            touched = touched.start / granule * granule..touched.end.next_multiple_of(granule);
+        }
+        touched = touched.start..touched.end.min(map.len());
+        if !dirty.is_full(&map) {
+            let sums = &mut self.batch.sums;
+            self.array.mark_unwritten(&map, &touched, sums, &mut memory.marks)?;
+        }
+        let mut job = Job { map, dirty: Arc::clone(dirty), memory };
+        job.plan(&self.array, &mut self.planner, rules)?;
+        Ok(Some(job))
+    }
+}
+
+impl Flusher {
+    /// Bytes of a chunk that one job may be about, so that its record fits.
+    pub(super) fn window(&self) -> u32 {
+        let geometry = &self.array.geometry;
+        let (shards, members) = (geometry.shards() as u64, geometry.members() as u64);
+        let longest = |bytes: u64| {
+            let blocks = bytes / BLOCK_BYTES;
+            // At worst each block is a piece of its own, and all that can be absent is.
+            bytes * (1 + geometry.level().parity() as u64)
+                + blocks * (Piece::FIXED_BYTES + 4 * shards)
+                + 8 * members
+                + 2 * BLOCK_BYTES
+        };
+        let mut window = WINDOW_BYTES;
+        while window > BLOCK_BYTES as u32 && longest(window.into()) > self.log.area_bytes / 2 {
+            window /= 2;
+        }
+        window
+    }
+
+    /// How jobs are planned: none moves what another one does.
+    pub(super) fn job_rules(&self) -> Rules {
+        let window = self.window();
+        Rules { granule: self.rules.granule.map(|it| it.min(window)), ..self.rules }
+    }
+}
+
+impl Array {
+    /// Marks the blocks in some columns of a row that were never written.
+    fn mark_unwritten(
+        &self,
+        map: &RowMap,
+        column: &Range<u32>,
+        sums: &mut Vec<Sum>,
+        marks: &mut Vec<Mark>,
+    ) -> Result<()> {
+        let members = self.members();
+        for shard in 0..map.shards() {
+            let place = map.place(shard);
+            let filled = place.start + u64::from(map.len());
+            let Some(member) = members[place.member].as_ref().filter(|it| it.is_filled(filled))
+            else {
+                continue;
+            };
+            let (start, end) =
+                (place.start + u64::from(column.start), place.start + u64::from(column.end));
+            sums.clear();
+            member.sums_into(start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES), sums)?;
+            let mut next = column.start;
+            for alike in sums.chunk_by(|a, b| a.is_written() == b.is_written()) {
+                let end = next + (alike.len() as u64 * BLOCK_BYTES) as u32;
+                if !alike[0].is_written() {
+                    marks.push(Mark { shard, class: Class::Unwritten, column: next..end });
+                }
+                next = end;
+            }
+        }
+        Ok(())
+    }
+}
