@@ -183,10 +183,10 @@ impl Member {
         self.device.write_at(superblock.place(), &superblock.encode())
     }
 
-    /// The checksums of blocks.
+    /// The checksums of blocks: [`Sum::LOST`] where the table is damaged.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) where the table is damaged.
+    /// Those of the device.
     pub fn sums(&self, blocks: Range<u64>) -> Result<Vec<Sum>> {
         let mut tables = self.bring(&blocks)?;
         Ok(blocks.map(|block| tables.sums.get(block).expect("its leaf was brought")).collect())
@@ -293,26 +293,28 @@ impl Member {
             let is_unwritten = !tables.regions[page as usize].is_written();
             drop(tables);
             let leaves = match is_unwritten {
-                true => vec![[Sum::UNWRITTEN; LEAF_BLOCKS]; PAGE_LEAVES],
+                true => vec![Some([Sum::UNWRITTEN; LEAF_BLOCKS]); PAGE_LEAVES],
                 false => self.read_page(page)?,
             };
             let mut tables = self.lock();
             for (leaf, sums) in (page * PAGE_LEAVES as u64..).zip(leaves) {
-                tables.sums.bring(leaf, sums);
+                tables.sums.bring(leaf, sums.unwrap_or([Sum::LOST; LEAF_BLOCKS]));
+                if sums.is_none() {
+                    tables.sums.touch(leaf);
+                }
             }
         }
     }
 
-    fn read_page(&self, page: u64) -> Result<Vec<Sums>> {
+    /// The leaves of a page; `None` for one that is damaged.
+    fn read_page(&self, page: u64) -> Result<Vec<Option<Sums>>> {
         let mut bytes = [0; PAGE_BYTES];
         self.device.read_at(self.areas.sums_at + page * PAGE_BYTES as u64, &mut bytes)?;
         let first = page * PAGE_LEAVES as u64;
         let leaf = |(number, sector): (u64, &[u8; SECTOR_BYTES])| {
-            self.place(Area::Sums, first + number).decode(sector).map(decode)
+            self.place(Area::Sums, first + number).decode(sector).map(decode).ok()
         };
-        let leaves: Result<Vec<_>> =
-            (0..).zip(bytes.as_chunks::<SECTOR_BYTES>().0).map(leaf).collect();
-        leaves.map_err(|error| error.at(self.device.place()))
+        Ok((0..).zip(bytes.as_chunks::<SECTOR_BYTES>().0).map(leaf).collect())
     }
 
     fn place(&self, area: Area, number: u64) -> SectorPlace {

@@ -183,6 +183,7 @@ impl Array {
             cache: Mutex::new(Cache::new(geometry.data(), geometry.row_bytes())),
             spares: Mutex::new(spares),
             live: Mutex::new(live),
+            wounds: Mutex::default(),
             geometry,
         }
     }

@@ -21,6 +21,7 @@ mod batch;
 mod create;
 mod flush;
 mod gather;
+mod heal;
 mod log;
 mod manage;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod races;
 mod read;
 mod rebuild;
 mod replay;
+mod scrub;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -43,6 +45,7 @@ pub use manage::Added;
 pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
 pub use work::{Mismatch, Step, WorkReport};
 
+use self::heal::{Bad, Wounds};
 use self::status::Live;
 use super::cache::Cache;
 use super::geometry::{ArrayGeometry, RowMap};
@@ -65,6 +68,8 @@ pub struct Array {
     /// Members that wait for one to fail.
     spares: Mutex<Vec<Arc<Member>>>,
     live: Mutex<Live>,
+    /// Blocks that were found not to be what they should.
+    wounds: Mutex<Wounds>,
 }
 
 impl Array {
@@ -140,34 +145,48 @@ impl Array {
             ShardSet::from_bits(piece.written).iter().zip(piece.sums.chunks(blocks))
         {
             let first = (map.place(shard).start + u64::from(piece.column.start)) / BLOCK_BYTES;
-            if let Some(member) = self.holder(&map, shard) {
-                member.set_sums(first, sums)?;
+            if let Some(member) = self.holder(&map, shard)
+                && member.set_sums(first, sums).is_err()
+            {
+                // What cannot be said to be there is not there.
+                self.fail(map.member(shard))?;
             }
         }
         Ok(())
     }
 
+    /// Reads a transfer's bytes and says which of its blocks are not to be believed: those are to be healed.
+    fn fetch(&self, it: &Transfer) -> (Vec<u8>, Vec<Mark>) {
+        let (bytes, bad) = self.inspect(it);
+        bad.iter().for_each(|bad| self.wound(it, bad));
+        let mark = |bad: Bad| Mark { shard: it.shard, class: Class::Erased, column: bad.column };
+        (bytes, bad.into_iter().map(mark).collect())
+    }
+
     /// Reads a transfer's bytes and says which of its blocks are not to be believed. Blocks that were never
     /// written are zeros.
-    fn fetch(&self, it: &Transfer) -> (Vec<u8>, Vec<Mark>) {
+    fn inspect(&self, it: &Transfer) -> (Vec<u8>, Vec<Bad>) {
         let mut bytes = vec![0; it.column.len()];
-        let erased = |column| Mark { shard: it.shard, class: Class::Erased, column };
-        let Some(member) = self.member(it.member) else {
-            return (bytes, vec![erased(it.column.clone())]);
-        };
         let blocks = it.member_range.start / BLOCK_BYTES..it.member_range.end / BLOCK_BYTES;
-        let read =
-            member.read(it.member_range.start, &mut bytes).and_then(|()| member.sums(blocks));
-        let Ok(sums) = read else {
-            return (bytes, vec![erased(it.column.clone())]);
+        let member = self.member(it.member);
+        let sums = member.as_ref().and_then(|member| member.sums(blocks).ok());
+        let (Some(member), Some(sums)) = (member, sums) else {
+            return (bytes, vec![Bad { column: it.column.clone(), is_unreadable: true }]);
         };
+        let is_whole = member.read(it.member_range.start, &mut bytes).is_ok();
         let mut bad = Vec::new();
         for (number, (block, sum)) in bytes.chunks_mut(BLOCK_BYTES as usize).zip(sums).enumerate() {
-            let start = it.column.start + (number as u64 * BLOCK_BYTES) as u32;
+            let at = number as u64 * BLOCK_BYTES;
+            let start = it.column.start + at as u32;
             if !sum.is_written() {
                 block.fill(0);
-            } else if !sum.suits(block) {
-                bad.push(erased(start..start + BLOCK_BYTES as u32));
+                continue;
+            }
+            // One by one, so that no more is given up than cannot be read.
+            let is_unreadable =
+                !is_whole && member.read(it.member_range.start + at, block).is_err();
+            if is_unreadable || !sum.suits(block) {
+                bad.push(Bad { column: start..start + BLOCK_BYTES as u32, is_unreadable });
             }
         }
         (bytes, bad)
@@ -186,7 +205,10 @@ impl Array {
             let Some(member) = self.holder(&map, shard) else { continue };
             let (start, end) =
                 (place.start + u64::from(column.start), place.start + u64::from(column.end));
-            let sums = member.sums(start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES))?;
+            // What is not known is read, and found out.
+            let Ok(sums) = member.sums(start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)) else {
+                continue;
+            };
             let mut next = column.start;
             for alike in sums.chunk_by(|a, b| a.is_written() == b.is_written()) {
                 let end = next + (alike.len() as u64 * BLOCK_BYTES) as u32;

@@ -44,14 +44,7 @@ pub(super) struct Fill {
 
 impl Fill {
     fn new(kind: WorkKind, slot: usize, done_bytes: u64) -> Self {
-        let report = WorkReport {
-            kind,
-            slot: Some(slot),
-            is_finished: false,
-            bytes: 0,
-            lost_blocks: 0,
-            mismatches: Vec::new(),
-        };
+        let report = WorkReport::new(kind, Some(slot));
         let (durable_bytes, again) = (done_bytes, BTreeSet::new());
         Fill { kind, slot, done_bytes, durable_bytes, again, report }
     }
@@ -116,6 +109,7 @@ impl Flusher {
         })?;
         self.array.note_changes(&self.array.superblock());
         self.long.fill = Some(fill);
+        self.tell_work();
         Ok(())
     }
 
@@ -176,6 +170,8 @@ impl Flusher {
         }
         if is_finished {
             member.set_filled(None);
+            // What could not be healed for want of it may be now.
+            lock(&array.wounds).given_up.clear();
             array.note_changes(&array.superblock());
             return Ok(Step::Done(WorkReport { is_finished, ..fill.report }));
         }
@@ -215,7 +211,7 @@ impl Array {
         let block_bytes = BLOCK_BYTES as usize;
         let sum = |(number, block): (usize, &[u8])| match () {
             // Nobody has it: reading it has to fail.
-            () if lost.contains(&number) => Sum::of(&[]).spoilt(),
+            () if lost.contains(&number) => Sum::LOST,
             () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
             () => Sum::of(block),
         };

@@ -174,7 +174,7 @@ impl Flusher {
             let place = map.place(shard);
             let Some(member) = self.array.holder(&map, shard) else { continue };
             let Some(parity) = parity else {
-                self.set(&map, shard, column, Sum::of(&[]).spoilt())?;
+                self.set(&map, shard, column, Sum::LOST)?;
                 continue;
             };
             if stands[shard].as_ref() != Some(&parity) {
@@ -255,7 +255,7 @@ impl Flusher {
             let sum = Sum::of(stands[shard].as_ref().expect("it is there"));
             let is_sound = is_consistent || !map.parity_shards().has(shard);
             // Nothing must be rebuilt from parity that is neither: it would be made up.
-            self.set(map, shard, column, if is_sound { sum } else { sum.spoilt() })?;
+            self.set(map, shard, column, if is_sound { sum } else { Sum::LOST })?;
         }
         Ok(())
     }

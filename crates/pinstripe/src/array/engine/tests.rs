@@ -2,6 +2,8 @@
 
 mod assembling;
 mod filling;
+mod healing;
+mod scrubbing;
 
 use std::time::Duration;
 

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use super::flush::Flusher;
-use super::lock;
 use super::rebuild::Fill;
+use super::scrub::Scrub;
 use super::status::{WorkKind, WorkStatus};
+use super::{Array, lock};
 use crate::array::geometry::RowMap;
 use crate::error::Result;
+use crate::format::array::superblock::{Slot, Work};
 
 /// What a slice of work came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +42,13 @@ pub struct WorkReport {
     pub mismatches: Vec<Mismatch>,
 }
 
+impl WorkReport {
+    pub(super) fn new(kind: WorkKind, slot: Option<usize>) -> Self {
+        let mismatches = Vec::new();
+        WorkReport { kind, slot, is_finished: false, bytes: 0, lost_blocks: 0, mismatches }
+    }
+}
+
 /// A block that is not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
@@ -57,6 +66,7 @@ pub struct Mismatch {
 #[derive(Debug, Default)]
 pub(super) struct Long {
     pub fill: Option<Fill>,
+    pub scrub: Option<Scrub>,
 }
 
 impl Long {
@@ -69,38 +79,77 @@ impl Long {
 }
 
 impl Flusher {
-    /// Does a slice of the long work that is to be done, about `most_bytes` bytes of each member. A spare
-    /// takes the slot of a member that failed.
+    /// Does a slice of the long work that is to be done, about `most_bytes` bytes of each member: blocks are
+    /// healed, a spare takes the slot of a member that failed, members are filled, then all is scrubbed.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when too many members failed.
     pub fn step(&mut self, most_bytes: u64) -> Result<Step> {
+        self.heal()?;
         if self.long.fill.is_none() {
             self.take_spare()?;
         }
-        let step = match self.long.fill.take() {
-            Some(fill) => self.fill_some(fill, most_bytes)?,
-            None => Step::Idle,
+        let step = match (self.long.fill.take(), self.long.scrub.take()) {
+            (Some(fill), scrub) => {
+                self.long.scrub = scrub;
+                self.fill_some(fill, most_bytes)?
+            }
+            (None, Some(scrub)) => self.scrub_some(scrub, most_bytes)?,
+            (None, None) => Step::Idle,
         };
-        let work = self.long.fill.as_ref().map(|fill| self.fill_status(fill));
-        lock(&self.array.live).work = work;
+        self.tell_work();
         Ok(step)
+    }
+
+    /// Ends a scrub before its time. Returns what it came to, if there is one; a member goes on being filled.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn cancel_work(&mut self) -> Result<Option<WorkReport>> {
+        let Some(scrub) = self.long.scrub.take() else { return Ok(None) };
+        if self.long.fill.is_none() {
+            self.array.agree(|superblock| superblock.work = Work::None)?;
+        }
+        self.tell_work();
+        Ok(Some(scrub.report))
     }
 
     /// Goes on with what the superblock says was being done.
     pub(super) fn resume(&mut self) {
         let superblock = self.array.superblock();
         self.long.fill = Fill::resumed(&superblock);
-        let work = self.long.fill.as_ref().map(|fill| self.fill_status(fill));
-        lock(&self.array.live).work = work;
+        self.long.scrub = Scrub::resumed(&superblock);
+        self.tell_work();
     }
 
-    fn fill_status(&self, fill: &Fill) -> WorkStatus {
-        WorkStatus {
+    /// Lets the array's status say what goes on.
+    pub(super) fn tell_work(&self) {
+        let geometry = &self.array.geometry;
+        let of_bytes = geometry.member_bytes();
+        let fill = self.long.fill.as_ref().map(|fill| WorkStatus {
             kind: fill.kind,
             slot: Some(fill.slot),
             done_bytes: fill.done_bytes,
-            of_bytes: self.array.geometry.member_bytes(),
-        }
+            of_bytes,
+        });
+        let scrub = self.long.scrub.as_ref().map(|scrub| WorkStatus {
+            kind: scrub.report.kind,
+            slot: None,
+            done_bytes: scrub.done_rows * u64::from(geometry.chunk_bytes()),
+            of_bytes: geometry.rows() * u64::from(geometry.chunk_bytes()),
+        });
+        lock(&self.array.live).work = fill.or(scrub);
+    }
+}
+
+impl Array {
+    /// Whether [`Flusher::step`] has something to do.
+    pub fn wants_work(&self) -> bool {
+        let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
+        let is_degraded = lock(&self.superblock).slots.iter().any(is_empty);
+        let has_spare = !lock(&self.spares).is_empty();
+        let is_wounded = !lock(&self.wounds).open.is_empty();
+        let is_working = lock(&self.live).work.is_some();
+        is_working || is_wounded || is_degraded && has_spare
     }
 }

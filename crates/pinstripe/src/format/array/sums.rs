@@ -4,7 +4,7 @@
 //! leaf:  a sector, whose content is the sums of 127 blocks, 4 bytes each
 //! page:  eight leaves, 4 KiB, which the map of regions has a state for
 //! ```
-//! The sum 0 means that the block was never written: it reads as zeros, whatever the disk has there. A
+//! The sum ffffffff means that nobody knows what the block should be: it is an erasure. The sum 0 means that the block was never written: it reads as zeros, whatever the disk has there. A
 //! page that was never written stands nowhere; its region is unwritten, and so are all of its blocks.
 //!
 //! Invariant: a leaf that does not match says nothing of its blocks, and is none that were never written.
@@ -28,10 +28,13 @@ pub struct Sum(u32);
 impl Sum {
     /// Of a block that was never written.
     pub const UNWRITTEN: Sum = Sum(0);
+    /// Of a block that was written and is lost: no bytes have it.
+    pub const LOST: Sum = Sum(u32::MAX);
 
-    /// Of a block's bytes. What would come to 0 is called 1.
+    /// Of a block's bytes. What would come to 0 is called 1, and what would come to the sum of what is lost
+    /// one less.
     pub fn of(block: &[u8]) -> Self {
-        Sum(crc32c(block).max(1))
+        Sum(crc32c(block).clamp(1, u32::MAX - 1))
     }
 
     /// Whether the block was ever written.
@@ -42,12 +45,6 @@ impl Sum {
     /// Whether a block with these bytes may have this sum.
     pub fn suits(self, block: &[u8]) -> bool {
         self == Self::of(block)
-    }
-
-    /// One that the same bytes do not have: they are to be taken for lost.
-    #[must_use]
-    pub fn spoilt(self) -> Self {
-        Sum((!self.0).max(1))
     }
 
     /// As it is stored.
@@ -104,6 +101,7 @@ mod tests {
     fn no_content_seems_never_written() {
         assert!(Sum::of(&[0; 4096]).is_written() && Sum::of(&[]).is_written());
         assert!(Sum::of(&[]).suits(&[]) && !Sum::UNWRITTEN.suits(&[]));
+        assert!(Sum::LOST.is_written() && !Sum::LOST.suits(&[]));
     }
 
     #[test]

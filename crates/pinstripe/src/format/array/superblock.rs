@@ -7,7 +7,7 @@
 //! | slots 2 | slot 2 | chunk bytes 4 | data bytes 8
 //! | areas: regions at 8, bad blocks at 8, log at 8, log bytes 8, checksums at 8, data at 8
 //! | log: position 8, sequence 8
-//! | work 1, slot 2, flags 1, zero 4, done bytes 8, member 16 | granule 4 | clean 1, zero 3
+//! | work 1, slot 2, flags 1, zero 4, done (bytes or rows) 8, member 16 | granule 4 | clean 1, zero 3
 //! | per slot: state 1, member 16
 //! | zeros | CRC-32C 4, of all else, in the last bytes of 4 KiB
 //! ```
@@ -105,17 +105,17 @@ pub enum Work {
         /// Bytes of its data that are done.
         done_bytes: u64,
     },
-    /// Parity is made true; so many bytes of each member are done.
+    /// Parity is made true.
     Resync {
-        /// Bytes of data of each member that are done.
-        done_bytes: u64,
+        /// Rows that are done.
+        done_rows: u64,
     },
     /// Everything is read and compared.
     Scrub {
         /// What does not match is mended.
         repair: bool,
-        /// Bytes of data of each member that are done.
-        done_bytes: u64,
+        /// Rows that are done.
+        done_rows: u64,
     },
 }
 
@@ -181,9 +181,9 @@ impl Superblock {
             Work::Rebuild { slot, done_bytes, only_behind } => {
                 (1, slot, only_behind, done_bytes, nobody)
             }
-            Work::Resync { done_bytes } => (2, 0, false, done_bytes, nobody),
+            Work::Resync { done_rows } => (2, 0, false, done_rows, nobody),
             Work::Replace { slot, with, done_bytes } => (3, slot, false, done_bytes, with),
-            Work::Scrub { repair, done_bytes } => (4, 0, repair, done_bytes, nobody),
+            Work::Scrub { repair, done_rows } => (4, 0, repair, done_rows, nobody),
         };
         w.u8(work).u16(slot).u8(flags.into()).zeros(4).u64(done).raw(&with.0);
         w.u32(self.granule).u8(self.is_clean.into()).zeros(3);
@@ -326,14 +326,16 @@ fn name(r: &mut Reader<'_>) -> Result<String> {
 fn work(r: &mut Reader<'_>, slots: usize) -> Result<Work> {
     let (work, slot, flags) = (r.u8()?, r.u16()?, r.u8()?);
     r.take(4)?;
-    let (done_bytes, with) = (r.u64()?, MemberId(r.array()?));
+    let (done, with) = (r.u64()?, MemberId(r.array()?));
     let is_slot = usize::from(slot) < slots;
     match (work, flags) {
         (0, 0) => Ok(Work::None),
-        (1, 0 | 1) if is_slot => Ok(Work::Rebuild { slot, done_bytes, only_behind: flags == 1 }),
-        (2, 0) => Ok(Work::Resync { done_bytes }),
-        (3, 0) if is_slot => Ok(Work::Replace { slot, with, done_bytes }),
-        (4, 0 | 1) => Ok(Work::Scrub { repair: flags == 1, done_bytes }),
+        (1, 0 | 1) if is_slot => {
+            Ok(Work::Rebuild { slot, done_bytes: done, only_behind: flags == 1 })
+        }
+        (2, 0) => Ok(Work::Resync { done_rows: done }),
+        (3, 0) if is_slot => Ok(Work::Replace { slot, with, done_bytes: done }),
+        (4, 0 | 1) => Ok(Work::Scrub { repair: flags == 1, done_rows: done }),
         _ => Err(r.corrupt("unknown work")),
     }
 }
@@ -393,7 +395,7 @@ mod tests {
         let full = Superblock {
             name: "n".repeat(NAME_BYTES_MAX),
             slots: vec![Slot::Present(MemberId([5; 16])); SLOTS_MAX],
-            work: Work::Resync { done_bytes: 9 },
+            work: Work::Resync { done_rows: 9 },
             is_clean: true,
             slot: SPARE,
             ..superblock()
@@ -402,8 +404,8 @@ mod tests {
             Work::None,
             Work::Rebuild { slot: 3, done_bytes: 1, only_behind: false },
             Work::Replace { slot: 1, with: MemberId([9; 16]), done_bytes: 2 },
-            Work::Scrub { repair: false, done_bytes: 3 },
-            Work::Scrub { repair: true, done_bytes: 4 },
+            Work::Scrub { repair: false, done_rows: 3 },
+            Work::Scrub { repair: true, done_rows: 4 },
         ];
         let working = works.map(|work| Superblock { work, ..superblock() });
         for superblock in [superblock(), full].into_iter().chain(working) {

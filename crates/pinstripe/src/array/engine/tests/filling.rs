@@ -2,16 +2,20 @@
 
 use super::*;
 
-const BYTES: usize = 512 << 10;
+pub(super) const BYTES: usize = 512 << 10;
 
-fn disk(name: &str) -> Arc<MemoryDevice> {
+pub(super) fn disk(name: &str) -> Arc<MemoryDevice> {
     let disk = Arc::new(MemoryDevice::with_limit(name, MEMBER_BYTES));
     crate::device::Device::set_len(&*disk, MEMBER_BYTES).unwrap();
     disk
 }
 
 /// An array that was written to.
-fn used(level: Level, count: usize, dice: &mut Dice) -> (Flusher, Vec<Arc<MemoryDevice>>, Vec<u8>) {
+pub(super) fn used(
+    level: Level,
+    count: usize,
+    dice: &mut Dice,
+) -> (Flusher, Vec<Arc<MemoryDevice>>, Vec<u8>) {
     let disks = disks(count);
     let mut flusher = create(&making(level), shared(&disks)).unwrap();
     let mut model = vec![0; BYTES];
@@ -37,7 +41,7 @@ fn work(flusher: &mut Flusher, model: &mut [u8], dice: &mut Dice) -> WorkReport 
 }
 
 /// What is said of an array is true without each of its members.
-fn check_without_each(disks: &[Arc<MemoryDevice>], model: &[u8], what: &str) {
+pub(super) fn check_without_each(disks: &[Arc<MemoryDevice>], model: &[u8], what: &str) {
     for gone in 0..disks.len() {
         let mut left = shared(&disks.iter().map(copy).collect::<Vec<_>>());
         left.remove(gone);

@@ -1,0 +1,139 @@
+//! Blocks that were found not to be what they should, written again from the rest of their rows.
+//!
+//! Whoever reads one notes it; the flusher heals it between batches.
+//!
+//! Invariant: what is healed is in no record of the log that may be replayed, or a power cut amid it would
+//! make parity of a torn block.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::flush::Flusher;
+use super::{Array, lock};
+use crate::array::plan::{Class, Mark, Transfer};
+use crate::error::Result;
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::sums::Sum;
+
+/// Blocks that wait to be healed, at most. Those that are not noted are found again.
+const OPEN_MAX: usize = 4096;
+/// Blocks that a member does not take, from which on it is given up.
+const BAD_BLOCKS_MAX: u64 = 20;
+
+/// Blocks by slot and number.
+#[derive(Debug, Default)]
+pub(super) struct Wounds {
+    pub open: BTreeSet<(usize, u64)>,
+    /// They could not be healed; that is not tried again and again.
+    pub given_up: BTreeSet<(usize, u64)>,
+}
+
+/// A part of a transfer that is not to be believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bad {
+    /// Bytes of the chunk.
+    pub column: Range<u32>,
+    /// It could not be read; if not, it is not what was written.
+    pub is_unreadable: bool,
+}
+
+/// What became of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Healed {
+    /// It is what it should be.
+    Yes,
+    /// Nothing says what it should be.
+    Lost,
+    /// Its member does not take it.
+    Refused,
+}
+
+impl Array {
+    /// Notes that a part of a transfer was bad.
+    pub(super) fn wound(&self, it: &Transfer, bad: &Bad) {
+        {
+            let errors = &mut lock(&self.live).errors[it.member];
+            *(if bad.is_unreadable { &mut errors.reads } else { &mut errors.checksums }) += 1;
+        }
+        let start = it.member_range.start + u64::from(bad.column.start - it.column.start);
+        let blocks = start / BLOCK_BYTES..(start + bad.column.len() as u64) / BLOCK_BYTES;
+        let mut wounds = lock(&self.wounds);
+        for block in blocks.map(|block| (it.member, block)) {
+            if wounds.open.len() < OPEN_MAX && !wounds.given_up.contains(&block) {
+                wounds.open.insert(block);
+            }
+        }
+    }
+
+    /// Writes a block again as the rest of its row says it is.
+    pub(super) fn heal_block(&self, slot: usize, block: u64) -> Result<Healed> {
+        let held = self.geometry.held(slot, block * BLOCK_BYTES);
+        let Some(held) = held else { return Ok(Healed::Yes) };
+        let map = self.geometry.map(held.row);
+        let Some(member) = self.holder(&map, held.shard) else { return Ok(Healed::Yes) };
+        let Some(sum) = member.sums(block..block + 1).ok().and_then(|sums| sums.first().copied())
+        else {
+            return Ok(Healed::Refused);
+        };
+        let mut is = vec![0; BLOCK_BYTES as usize];
+        let mut is_sound = || member.read(block * BLOCK_BYTES, &mut is).is_ok() && sum.suits(&is);
+        if !sum.is_written() || is_sound() {
+            // It was written anew meanwhile.
+            return Ok(Healed::Yes);
+        }
+        let column = held.offset..held.offset + BLOCK_BYTES as u32;
+        let erased = Mark { shard: held.shard, class: Class::Erased, column: column.clone() };
+        let Ok(bytes) = self.recover(&map, held.shard, &column, &[erased]) else {
+            return Ok(Healed::Lost);
+        };
+        // Parity is what data make it; of data, what parity says must be what was written.
+        let is_parity = map.parity_shards().has(held.shard);
+        if !is_parity && sum != Sum::LOST && !sum.suits(&bytes) {
+            return Ok(Healed::Lost);
+        }
+        let sum = match bytes.iter().all(|byte| *byte == 0) && sum == Sum::LOST {
+            true => Sum::UNWRITTEN,
+            false => Sum::of(&bytes),
+        };
+        let is_taken = !sum.is_written() || member.write(block * BLOCK_BYTES, &bytes).is_ok();
+        // What it does not take is had from the others from now on.
+        let sum = if is_taken { sum } else { Sum::LOST };
+        if member.set_sums(block, &[sum]).is_err() || !is_taken {
+            return self.refused(slot).map(|()| Healed::Refused);
+        }
+        lock(&self.live).errors[slot].healed += 1;
+        Ok(Healed::Yes)
+    }
+
+    /// Counts a block that a member did not take, and gives it up when there are many.
+    fn refused(&self, slot: usize) -> Result<()> {
+        let count = {
+            let errors = &mut lock(&self.live).errors[slot];
+            errors.bad_blocks += 1;
+            errors.bad_blocks
+        };
+        match count > BAD_BLOCKS_MAX && self.geometry.survives(self.absent().with(slot)) {
+            true => self.fail(slot),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Flusher {
+    /// Heals the blocks that were found.
+    pub(super) fn heal(&mut self) -> Result<()> {
+        let array = Arc::clone(&self.array);
+        let open = std::mem::take(&mut lock(&array.wounds).open);
+        if open.is_empty() {
+            return Ok(());
+        }
+        self.checkpoint()?;
+        for (slot, block) in open {
+            if array.heal_block(slot, block)? != Healed::Yes {
+                lock(&array.wounds).given_up.insert((slot, block));
+            }
+        }
+        self.checkpoint()
+    }
+}

@@ -1,0 +1,308 @@
+//! Everything is read and compared: blocks with their checksums, parity with data, copies with each other.
+//!
+//! A block that does not match its checksum is the one that lies. Where all match and parity is another one
+//! than data make, the two parities of level 6 tell which shard is to blame if it is one; otherwise nobody
+//! can tell, and mending makes parity what data say, and copies what the first one is.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pinstripe_kernel::parity::update;
+
+use super::flush::Flusher;
+use super::heal::Healed;
+use super::status::WorkKind;
+use super::work::{Mismatch, Step, WorkReport};
+use super::{Array, lock};
+use crate::array::geometry::RowMap;
+use crate::array::plan::Transfer;
+use crate::array::set::ShardSet;
+use crate::error::{Error, Kind, Result};
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::sums::Sum;
+use crate::format::array::superblock::{Superblock, Work};
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+/// Bytes of each member after which the members are told how far it came.
+const TELL_BYTES: u64 = 256 << 20;
+/// Rows with nothing in them that are passed over in one step.
+const PASSED_MAX: u64 = 16384;
+/// Mismatches that a report names.
+const NAMED_MAX: usize = 1000;
+
+/// A scrub that goes on.
+#[derive(Debug)]
+pub(super) struct Scrub {
+    repair: bool,
+    pub done_rows: u64,
+    told_rows: u64,
+    pub report: WorkReport,
+}
+
+impl Scrub {
+    fn new(repair: bool, done_rows: u64) -> Self {
+        let kind = if repair { WorkKind::Repair } else { WorkKind::Check };
+        Scrub { repair, done_rows, told_rows: done_rows, report: WorkReport::new(kind, None) }
+    }
+
+    /// What the superblock says is being scrubbed.
+    pub fn resumed(superblock: &Superblock) -> Option<Self> {
+        match superblock.work {
+            Work::Scrub { repair, done_rows } => Some(Scrub::new(repair, done_rows)),
+            _ => None,
+        }
+    }
+
+    fn work(&self) -> Work {
+        Work::Scrub { repair: self.repair, done_rows: self.done_rows }
+    }
+}
+
+/// A row as its members have it.
+struct Found {
+    map: RowMap,
+    /// By shard; `None` where its member is absent.
+    bytes: Vec<Option<Vec<u8>>>,
+    /// Shards that cannot be believed, by block of the column.
+    bad: Vec<ShardSet>,
+}
+
+/// Which shard lies.
+enum Liar {
+    /// This one, which should be so.
+    Known(usize, Vec<u8>),
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl Flusher {
+    /// Begins to read and compare everything, and to mend it if that is wanted.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when that is being done already; [`Kind::TooManyLosses`] as for all that writes.
+    pub fn scrub(&mut self, repair: bool) -> Result<()> {
+        if self.long.scrub.is_some() {
+            return Err(Error::new(Kind::Busy, "the array is being scrubbed already")
+                .advice("wait until that is done, or cancel it"));
+        }
+        let scrub = Scrub::new(repair, 0);
+        if self.long.fill.is_none() {
+            let work = scrub.work();
+            self.array.agree(|superblock| superblock.work = work)?;
+        }
+        lock(&self.array.live).mismatches = 0;
+        self.long.scrub = Some(scrub);
+        self.tell_work();
+        Ok(())
+    }
+
+    pub(super) fn scrub_some(&mut self, mut scrub: Scrub, most_bytes: u64) -> Result<Step> {
+        let array = Arc::clone(&self.array);
+        let chunk_bytes = u64::from(array.geometry.chunk_bytes());
+        let (mut bytes, mut passed) = (0, 0);
+        while scrub.done_rows < array.geometry.rows() && bytes < most_bytes && passed < PASSED_MAX {
+            let map = array.geometry.map(scrub.done_rows);
+            let has_any = array
+                .any_holder(&map, |member, range| member.any_region(range, |it| it.is_written()));
+            match has_any {
+                true => {
+                    self.scrub_row(&mut scrub, map)?;
+                    bytes += u64::from(map.len());
+                }
+                false => passed += 1,
+            }
+            scrub.done_rows += 1;
+        }
+        scrub.report.bytes += bytes;
+        if scrub.done_rows == array.geometry.rows() {
+            array.agree(|superblock| superblock.work = Work::None)?;
+            return Ok(Step::Done(WorkReport { is_finished: true, ..scrub.report }));
+        }
+        if (scrub.done_rows - scrub.told_rows) * chunk_bytes >= TELL_BYTES {
+            scrub.told_rows = scrub.done_rows;
+            let work = scrub.work();
+            array.agree(|superblock| superblock.work = work)?;
+        }
+        self.long.scrub = Some(scrub);
+        Ok(Step::Moved { bytes })
+    }
+
+    fn scrub_row(&mut self, scrub: &mut Scrub, map: RowMap) -> Result<()> {
+        let array = Arc::clone(&self.array);
+        let row = array.find(map);
+        let mut is_safe = false;
+        for block in 0..row.bad.len() {
+            let mut lies: Vec<(usize, Option<Liar>)> =
+                row.bad[block].iter().map(|shard| (shard, None)).collect();
+            if lies.is_empty() {
+                lies.extend(row.compare(block).map(|(shard, liar)| (shard, Some(liar))));
+            }
+            for (shard, liar) in lies {
+                if scrub.repair && !std::mem::replace(&mut is_safe, true) {
+                    // No record of the log may speak of what is written below.
+                    self.checkpoint()?;
+                }
+                let is_mended = scrub.repair && array.mend(&row, shard, block, liar.as_ref())?;
+                let is_known = !matches!(liar, Some(Liar::Unknown));
+                scrub.note(&array, &row, (shard, block), is_known, is_mended);
+            }
+        }
+        match is_safe {
+            true => self.checkpoint(),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Scrub {
+    fn note(
+        &mut self,
+        array: &Array,
+        row: &Found,
+        (shard, block): (usize, usize),
+        is_known: bool,
+        is_mended: bool,
+    ) {
+        let place = row.map.place(shard);
+        let mut live = lock(&array.live);
+        live.mismatches += 1;
+        if self.report.mismatches.len() < NAMED_MAX {
+            self.report.mismatches.push(Mismatch {
+                slot: is_known.then_some(place.member),
+                path: live.paths[place.member].clone().filter(|_| is_known),
+                member_offset: place.start + (block * BLOCK) as u64,
+                is_mended,
+            });
+        }
+        self.report.lost_blocks += u64::from(self.repair && !is_mended);
+    }
+}
+
+impl Array {
+    /// Reads a row as it stands.
+    fn find(&self, map: RowMap) -> Found {
+        let blocks = map.len().div_ceil(BLOCK_BYTES as u32) as usize;
+        let mut found =
+            Found { map, bytes: vec![None; map.shards()], bad: vec![ShardSet::EMPTY; blocks] };
+        for shard in 0..map.shards() {
+            if self.holder(&map, shard).is_none() {
+                continue;
+            }
+            let place = map.place(shard);
+            let member_range = place.start..place.start + u64::from(map.len());
+            let column = 0..map.len();
+            let (bytes, bad) =
+                self.inspect(&Transfer { shard, member: place.member, member_range, column });
+            for bad in bad {
+                let blocks = bad.column.start as usize / BLOCK..bad.column.end as usize / BLOCK;
+                blocks.for_each(|block| found.bad[block] = found.bad[block].with(shard));
+            }
+            found.bytes[shard] = Some(bytes);
+        }
+        found
+    }
+
+    /// Mends a block. Returns whether it is what it should be now.
+    fn mend(&self, row: &Found, shard: usize, block: usize, liar: Option<&Liar>) -> Result<bool> {
+        let (place, at) = (row.map.place(shard), (block * BLOCK) as u64);
+        let number = (place.start + at) / BLOCK_BYTES;
+        let mended = match liar {
+            None => return Ok(self.heal_block(place.member, number)? == Healed::Yes),
+            Some(Liar::Known(shard, bytes)) => vec![(*shard, bytes.clone())],
+            Some(Liar::Unknown) => row.as_data_say(block),
+        };
+        for (shard, bytes) in mended {
+            let Some(member) = self.holder(&row.map, shard) else { continue };
+            let start = row.map.place(shard).start + at;
+            if member.write(start, &bytes).is_err()
+                || member.set_sums(start / BLOCK_BYTES, &[Sum::of(&bytes)]).is_err()
+            {
+                self.fail(row.map.member(shard))?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Found {
+    fn block(&self, shard: usize, block: usize) -> Option<&[u8]> {
+        let bytes = self.bytes[shard].as_deref()?;
+        Some(&bytes[range(block, bytes.len())])
+    }
+
+    /// Compares one block of a column in which all checksums match. Returns a shard that is to blame, if not
+    /// all is as it should be.
+    fn compare(&self, block: usize) -> Option<(usize, Liar)> {
+        let map = &self.map;
+        if map.mirrors() {
+            let mut copies = (0..map.shards()).filter_map(|it| Some((it, self.block(it, block)?)));
+            let (_, first) = copies.next()?;
+            return copies.find(|(_, copy)| *copy != first).map(|(it, _)| (it, Liar::Unknown));
+        }
+        let wrong = self.differences(block)?;
+        let is_wrong = |n: &usize| wrong[*n].iter().any(|byte| *byte != 0);
+        let wrongs: Vec<usize> = (0..wrong.len()).filter(is_wrong).collect();
+        match wrongs[..] {
+            [] => None,
+            [n] if map.parity() == 2 => {
+                let parity = map.data() + n;
+                let bytes = self.block(parity, block)?;
+                Some((parity, Liar::Known(parity, sum_of(bytes, &wrong[n]))))
+            }
+            [_] => Some((map.data(), Liar::Unknown)),
+            _ => Some(self.culprit(block, &wrong)),
+        }
+    }
+
+    /// By parity, what would have to be added to make it what data say; `None` where a shard is absent.
+    fn differences(&self, block: usize) -> Option<Vec<Vec<u8>>> {
+        let map = &self.map;
+        let mut wrong = Vec::with_capacity(map.parity());
+        for n in 0..map.parity() {
+            let mut sum = self.block(map.data() + n, block)?.to_vec();
+            for shard in 0..map.data() {
+                let bytes = self.block(shard, block)?;
+                update(&[(map.coefficient(shard), bytes)], &mut [(n, &mut sum)]);
+            }
+            wrong.push(sum);
+        }
+        Some(wrong)
+    }
+
+    /// The data shard that makes both parities wrong, if there is one.
+    fn culprit(&self, block: usize, wrong: &[Vec<u8>]) -> (usize, Liar) {
+        for shard in 0..self.map.data() {
+            let mut left = wrong[1].clone();
+            update(&[(self.map.coefficient(shard), &wrong[0])], &mut [(1, &mut left)]);
+            if let Some(bytes) = self.block(shard, block)
+                && left.iter().all(|byte| *byte == 0)
+            {
+                return (shard, Liar::Known(shard, sum_of(bytes, &wrong[0])));
+            }
+        }
+        (self.map.data(), Liar::Unknown)
+    }
+
+    /// Parity of a block as data say, or all copies as the first one is.
+    fn as_data_say(&self, block: usize) -> Vec<(usize, Vec<u8>)> {
+        if self.map.mirrors() {
+            let first = (0..self.map.shards()).find_map(|shard| self.block(shard, block));
+            let first = first.unwrap_or_default().to_vec();
+            return (0..self.map.shards()).map(|shard| (shard, first.clone())).collect();
+        }
+        let wrong = self.differences(block).unwrap_or_default();
+        let right = |(n, wrong): (usize, &Vec<u8>)| {
+            let shard = self.map.data() + n;
+            Some((shard, sum_of(self.block(shard, block)?, wrong)))
+        };
+        wrong.iter().enumerate().filter_map(right).collect()
+    }
+}
+
+fn range(block: usize, len: usize) -> Range<usize> {
+    block * BLOCK..((block + 1) * BLOCK).min(len)
+}
+
+fn sum_of(bytes: &[u8], difference: &[u8]) -> Vec<u8> {
+    bytes.iter().zip(difference).map(|(a, b)| a ^ b).collect()
+}
