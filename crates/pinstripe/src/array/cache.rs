@@ -247,6 +247,15 @@ impl Cache {
         }
     }
 
+    /// Says that a row is being mended, as if it were under way, until it has [`end`](Self::end)ed.
+    ///
+    /// # Panics
+    /// If it is under way.
+    pub fn occupy(&mut self, row: u64) {
+        let nothing = Arc::new(Dirty::new(self.data, Duration::ZERO));
+        assert!(self.under_way.insert(row, nothing).is_none(), "row {row} is under way already");
+    }
+
     /// Whether anybody holds a row.
     pub fn is_held(&self, row: u64) -> bool {
         self.held.contains_key(&row)

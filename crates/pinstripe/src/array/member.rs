@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::sums::{SumCache, Sums};
+use super::twin::Twin;
 use crate::device::SharedDevice;
 use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
@@ -39,6 +40,7 @@ pub struct Member {
     filled_bytes: AtomicU64,
     /// A member is away: regions that change are noted.
     notes_changes: AtomicBool,
+    twin: Twin,
     tables: Mutex<Tables>,
 }
 
@@ -94,6 +96,7 @@ impl Member {
             areas: superblock.areas,
             filled_bytes: AtomicU64::new(u64::MAX),
             notes_changes: AtomicBool::new(false),
+            twin: Twin::default(),
             tables: Mutex::new(tables),
         }
     }
@@ -123,9 +126,18 @@ impl Member {
         self.filled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Release);
     }
 
+    /// The one that is to take its place, if there is one.
+    pub fn twin(&self) -> &Twin {
+        &self.twin
+    }
+
     /// Says whether regions that change from now on are to be noted for a member that is away. Those that
     /// changed since the tables were written last are noted at once: it may lack them, too.
     pub fn note_changes(&self, notes: bool) {
+        self.twin.with(|twin| {
+            twin.note_changes(notes);
+            Ok(())
+        });
         let was = self.notes_changes.swap(notes, Ordering::AcqRel);
         if was || !notes {
             return;
@@ -145,6 +157,10 @@ impl Member {
 
     /// Forgets what was noted: nobody lacks anything.
     pub fn forget_changes(&self) {
+        self.twin.with(|twin| {
+            twin.forget_changes();
+            Ok(())
+        });
         self.notes_changes.store(false, Ordering::Release);
         self.lock().each(|region| region.behind(false));
     }
@@ -159,6 +175,8 @@ impl Member {
 
     /// Writes data at `offset`.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset + bytes.len() as u64;
+        self.twin.with(|twin| if twin.is_filled(end) { twin.write(offset, bytes) } else { Ok(()) });
         self.device.write_at(self.areas.data_at + offset, bytes)
     }
 
@@ -169,16 +187,19 @@ impl Member {
 
     /// Writes at a place of its log.
     pub fn write_log(&self, position: u64, bytes: &[u8]) -> Result<()> {
+        self.twin.with(|twin| twin.write_log(position, bytes));
         self.device.write_at(self.areas.log_at + position, bytes)
     }
 
     /// Makes all that was written survive a power cut.
     pub fn sync(&self) -> Result<()> {
+        self.twin.with(Member::sync);
         self.device.sync()
     }
 
     /// Writes what the array says of itself, and of this member.
     pub fn write_superblock(&self, common: &Superblock) -> Result<()> {
+        self.twin.with(|twin| twin.write_superblock(common));
         let superblock = Superblock { slot: self.slot, member: self.id, ..common.clone() };
         self.device.write_at(superblock.place(), &superblock.encode())
     }
@@ -241,6 +262,9 @@ impl Member {
     /// As [`sums`](Self::sums).
     pub fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
         let blocks = first..first + sums.len() as u64;
+        let end = blocks.end * BLOCK_BYTES;
+        self.twin
+            .with(|twin| if twin.is_filled(end) { twin.set_sums(first, sums) } else { Ok(()) });
         let notes = self.notes_changes.load(Ordering::Acquire);
         let mut tables = self.bring(&blocks)?;
         for (block, sum) in blocks.zip(sums) {
@@ -255,6 +279,7 @@ impl Member {
 
     /// Writes what changed of the tables. It is durable after a sync.
     pub fn write_tables(&self) -> Result<()> {
+        self.twin.with(Member::write_tables);
         let (changed, sectors) = {
             let tables = self.lock();
             let sector = |number: &u64| (*number, tables.region_sector(*number));

@@ -29,3 +29,4 @@ pub mod plan;
 pub mod runs;
 pub mod set;
 pub mod sums;
+pub mod twin;

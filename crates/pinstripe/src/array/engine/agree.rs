@@ -57,19 +57,59 @@ impl Array {
         there.filter(|(_, member)| could_not(member)).map(|(slot, _)| slot).collect()
     }
 
-    /// Takes a member out. The others note from now on what it lacks.
+    /// Takes a member out, and lets the one take its place that is half filled to do so. The others note from
+    /// now on what it lacks.
     fn give_up(&self, slot: usize, superblock: &mut Superblock) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
-        members[slot] = None;
+        let twin = members[slot].take().and_then(|member| member.twin().set(None));
         superblock.slots[slot] = match superblock.slots[slot] {
             Slot::Present(member) | Slot::Failed(member) => Slot::Failed(member),
             // What it has is neither old nor new.
             Slot::Rebuilding(_) | Slot::Missing => Slot::Missing,
         };
-        if matches!(superblock.work, Work::Rebuild { slot: of, .. } if usize::from(of) == slot) {
-            superblock.work = Work::None;
+        match superblock.work {
+            Work::Rebuild { slot: of, .. } if usize::from(of) == slot => {
+                superblock.work = Work::None;
+            }
+            Work::Replace { slot: of, with, done_bytes } if usize::from(of) == slot => {
+                superblock.work = Work::None;
+                if let Some(twin) = twin.filter(|twin| twin.id() == with) {
+                    twin.set_filled(Some(done_bytes));
+                    lock(&self.live).paths[slot] = Some(twin.path().to_owned());
+                    members[slot] = Some(twin);
+                    superblock.slots[slot] = Slot::Rebuilding(with);
+                    superblock.work = Work::Rebuild { slot: of, done_bytes, only_behind: false };
+                }
+            }
+            _ => {}
         }
         members.iter().flatten().for_each(|member| member.note_changes(true));
+    }
+
+    /// Gives up one that was to take a member's place and did not take all that the member got.
+    ///
+    /// # Errors
+    /// As [`fail`](Self::fail).
+    pub(super) fn drop_failed_twin(&self) -> Result<()> {
+        let members = self.members().clone();
+        let failed = members.iter().flatten().find(|member| member.twin().has_failed());
+        match failed {
+            Some(member) => self.drop_twin(member),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets a member keep its place.
+    ///
+    /// # Errors
+    /// As [`fail`](Self::fail).
+    pub(super) fn drop_twin(&self, member: &super::Member) -> Result<()> {
+        member.twin().set(None);
+        self.agree(|superblock| {
+            if matches!(superblock.work, Work::Replace { .. }) {
+                superblock.work = Work::None;
+            }
+        })
     }
 
     /// Has members note what changes while one of them is away that may come back, and forget that when

@@ -70,13 +70,13 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     let geometry = geometry_of(&newest)?;
     let absent = members.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: MemberSet = absent.collect();
-    let superblock = without(newest, absent);
+    let superblock = seated_as(without(newest, absent), &members);
     let array = Array::of(geometry, members, spares, superblock.clone());
     if !geometry.survives(array.absent()) {
         return Err(too_few(&array, &left_out));
     }
     let is_stale = superblock.consistency != Consistency::Log && !was_clean;
-    if is_stale && !absent.is_empty() && geometry.level().parity() > 0 && !options.force {
+    if is_stale && !array.absent().is_empty() && geometry.level().parity() > 0 && !options.force {
         let what = "members are absent, and parity that stands for them may be stale";
         return Err(Error::new(Kind::Refused, what).advice(
             "bring them back, or use --force: what was being written may come back wrong",
@@ -169,16 +169,25 @@ type Seats = (Vec<Option<Arc<Member>>>, Vec<Arc<Member>>);
 /// Gives members their slots. Those whose data is old are left out.
 fn seat(found: Vec<Found>, newest: &Superblock, left_out: &mut Vec<LeftOut>) -> Result<Seats> {
     let mut members: Vec<Option<Arc<Member>>> = vec![None; newest.slots.len()];
-    let mut spares = Vec::new();
+    let (mut spares, mut twin) = (Vec::new(), None);
     for Found { device, own } in found {
         let is_it = |slot: &Slot| match slot {
             Slot::Present(id) | Slot::Rebuilding(id) => *id == own.member,
             Slot::Missing | Slot::Failed(_) => false,
         };
-        let is_new = own.generation + 1 >= newest.generation;
+        let is_new = own.generation + 1 >= newest.generation || own.slot == SPARE;
+        if let Work::Replace { slot, with, done_bytes } = newest.work
+            && with == own.member
+            && is_new
+        {
+            let member = Member::open(device, &Superblock { slot, ..own })?;
+            member.set_filled(Some(done_bytes));
+            twin = Some((usize::from(slot), Arc::new(member)));
+            continue;
+        }
         match newest.slots.iter().position(is_it) {
             // A spare that took a slot may not know it yet.
-            Some(slot) if is_new || own.slot == SPARE => {
+            Some(slot) if is_new => {
                 let own = Superblock { slot: slot as u16, ..own };
                 let member = Member::open(device, &own)?;
                 if let Slot::Rebuilding(_) = newest.slots[slot] {
@@ -190,7 +199,27 @@ fn seat(found: Vec<Found>, newest: &Superblock, left_out: &mut Vec<LeftOut>) -> 
             _ => left_out.push(LeftOut { path: device.place().to_owned(), why: old(&own, newest) }),
         }
     }
+    if let Some((slot, twin)) = twin {
+        match &members[slot] {
+            Some(member) => _ = member.twin().set(Some(twin)),
+            // The one that it was to replace is not there.
+            None => members[slot] = Some(twin),
+        }
+    }
     Ok((members, spares))
+}
+
+/// What is said when one stands in a slot that was to take another one's place, or cannot any more.
+fn seated_as(mut superblock: Superblock, members: &[Option<Arc<Member>>]) -> Superblock {
+    let Work::Replace { slot, with, done_bytes } = superblock.work else { return superblock };
+    let member = members[usize::from(slot)].as_ref();
+    if member.is_some_and(|member| member.id() == with) {
+        superblock.slots[usize::from(slot)] = Slot::Rebuilding(with);
+        superblock.work = Work::Rebuild { slot, done_bytes, only_behind: false };
+    } else if member.and_then(|member| member.twin().member()).is_none() {
+        superblock.work = Work::None;
+    }
+    superblock
 }
 
 /// Bytes of a slot's data that were filled.

@@ -82,7 +82,8 @@ impl Flusher {
     }
 
     fn sync_members(&self) -> Result<()> {
-        self.each_member(Load::Tables, &|_, member| member.sync())
+        self.each_member(Load::Tables, &|_, member| member.sync())?;
+        self.array.drop_failed_twin()
     }
 
     /// Does something with each member that is there, and gives up those that could not.
@@ -178,6 +179,7 @@ impl Flusher {
         for slot in log.append(array, &head, &mut batch.records, &**crew)?.iter() {
             array.fail(slot)?;
         }
+        array.drop_failed_twin()?;
         Ok(head.pieces)
     }
 

@@ -80,6 +80,32 @@ impl Array {
     }
 }
 
+impl Array {
+    /// Keeps all who read from a row while it is mended, and waits for those who hold it. None is under way:
+    /// only the flusher mends.
+    pub(super) fn occupy(&self, row: u64) -> Occupied<'_> {
+        let mut cache = lock(&self.cache);
+        cache.occupy(row);
+        let landed = cache.landed();
+        while cache.is_held(row) {
+            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+        }
+        Occupied { array: self, row }
+    }
+}
+
+/// A row that is being mended.
+pub(super) struct Occupied<'a> {
+    array: &'a Array,
+    row: u64,
+}
+
+impl Drop for Occupied<'_> {
+    fn drop(&mut self) {
+        self.array.land(std::iter::once(self.row), true);
+    }
+}
+
 /// A row that does not change on the members.
 pub(super) struct Hold<'a> {
     array: &'a Array,

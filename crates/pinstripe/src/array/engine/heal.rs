@@ -70,6 +70,7 @@ impl Array {
     pub(super) fn heal_block(&self, slot: usize, block: u64) -> Result<Healed> {
         let held = self.geometry.held(slot, block * BLOCK_BYTES);
         let Some(held) = held else { return Ok(Healed::Yes) };
+        let _only = self.occupy(held.row);
         let map = self.geometry.map(held.row);
         let Some(member) = self.holder(&map, held.shard) else { return Ok(Healed::Yes) };
         let Some(sum) = member.sums(block..block + 1).ok().and_then(|sums| sums.first().copied())

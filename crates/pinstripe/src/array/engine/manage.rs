@@ -11,6 +11,7 @@ use crate::array::member::Member;
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
 use crate::format::array::superblock::{SPARE, Slot, Superblock};
+use crate::id::MemberId;
 
 /// What became of a device that was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +111,41 @@ impl Flusher {
         Ok(())
     }
 
+    /// Has a device take the place of a member, which stays in use until all of it is copied. It may be a
+    /// spare; of any other one, what stood on it is gone.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when nobody stands in the slot; [`Kind::Busy`] while another member is being filled;
+    /// [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a member; those of the device.
+    pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
+        self.check_slot(slot)?;
+        if self.long.fill.is_some() {
+            return Err(busy(&with));
+        }
+        let Some(member) = self.array.member(slot).filter(|it| it.is_filled(u64::MAX)) else {
+            let what = format!("no member stands in slot {slot}");
+            return Err(Error::new(Kind::Refused, what).advice("add the device instead"));
+        };
+        let superblock = self.array.superblock();
+        check_room(&with, &superblock)?;
+        let own = examine(&with).ok().filter(|own| own.array == superblock.array);
+        let is_it = |id: MemberId| own.as_ref().is_some_and(|own| own.member == id);
+        if !lock(&self.array.spares).iter().any(|spare| is_it(spare.id())) {
+            if let Some(own) = &own {
+                self.check_stranger(&with, own, &superblock)?;
+            }
+            self.add_spare(with)?;
+        }
+        let spare = {
+            let mut spares = lock(&self.array.spares);
+            let named = spares.iter().position(|spare| is_it(spare.id()));
+            let last = spares.len() - 1;
+            spares.remove(named.unwrap_or(last))
+        };
+        let twin = seated(&spare, &superblock, slot as u16)?;
+        self.begin_replace(&member, slot, twin)
+    }
+
     /// Lets a spare take an empty slot, if there are both and nothing else is being filled. Returns which.
     pub(super) fn take_spare(&mut self) -> Result<Option<usize>> {
         let superblock = self.array.superblock();
@@ -136,9 +172,7 @@ impl Flusher {
     /// Takes a member back that was away.
     fn recover(&mut self, device: SharedDevice, own: Superblock, slot: usize) -> Result<Added> {
         if self.long.fill.is_some() {
-            return Err(Error::new(Kind::Busy, "another member is being filled")
-                .at(device.place())
-                .advice("wait until that is done"));
+            return Err(busy(&device));
         }
         let own = Superblock { slot: slot as u16, ..own };
         let member = Arc::new(Member::open(device, &own)?);
@@ -171,6 +205,12 @@ impl Flusher {
                 .expected(format!("0 to {}", slots - 1), slot)),
         }
     }
+}
+
+fn busy(device: &SharedDevice) -> Error {
+    Error::new(Kind::Busy, "another member is being filled")
+        .at(device.place())
+        .advice("wait until that is done")
 }
 
 fn check_room(device: &SharedDevice, superblock: &Superblock) -> Result<()> {

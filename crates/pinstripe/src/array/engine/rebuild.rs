@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::sums::Sum;
 use crate::format::array::superblock::{Slot, Superblock, Work};
+use crate::id::MemberId;
 
 /// Bytes of a member after which what was done is made durable.
 const DURABLE_BYTES: u64 = 64 << 20;
@@ -33,6 +34,8 @@ const PASSED_MAX: u64 = 16384;
 pub(super) struct Fill {
     pub kind: WorkKind,
     pub slot: usize,
+    /// Who is filled.
+    id: MemberId,
     /// Bytes of the member's data that are done.
     pub done_bytes: u64,
     /// Up to here they are durable, and the member is used.
@@ -43,27 +46,36 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    fn new(kind: WorkKind, slot: usize, done_bytes: u64) -> Self {
+    fn new(kind: WorkKind, slot: usize, id: MemberId, done_bytes: u64) -> Self {
         let report = WorkReport::new(kind, Some(slot));
         let (durable_bytes, again) = (done_bytes, BTreeSet::new());
-        Fill { kind, slot, done_bytes, durable_bytes, again, report }
+        Fill { kind, slot, id, done_bytes, durable_bytes, again, report }
     }
 
     /// What the superblock says is being filled.
     pub fn resumed(superblock: &Superblock) -> Option<Self> {
-        let is_filled = |slot: &Slot| matches!(slot, Slot::Rebuilding(_));
-        let filling = superblock.slots.iter().position(is_filled)?;
+        if let Work::Replace { slot, with, done_bytes } = superblock.work {
+            return Some(Fill::new(WorkKind::Replace, slot.into(), with, done_bytes));
+        }
+        let filled = superblock.slots.iter().enumerate().find_map(|(slot, it)| match it {
+            Slot::Rebuilding(id) => Some((slot, *id)),
+            _ => None,
+        });
+        let (filling, id) = filled?;
         Some(match superblock.work {
             Work::Rebuild { slot, done_bytes, only_behind } if usize::from(slot) == filling => {
-                Fill::new(kind_of(only_behind), filling, done_bytes)
+                Fill::new(kind_of(only_behind), filling, id, done_bytes)
             }
-            _ => Fill::new(WorkKind::Rebuild, filling, 0),
+            _ => Fill::new(WorkKind::Rebuild, filling, id, 0),
         })
     }
 
     /// Learns that a row was written.
     pub fn note(&mut self, map: &RowMap) {
-        if let Some(shard) = map.shard_on(self.slot) {
+        // What takes a member's place gets all that the member gets.
+        if let Some(shard) = map.shard_on(self.slot)
+            && self.kind != WorkKind::Replace
+        {
             let start = map.place(shard).start;
             if (self.durable_bytes..self.done_bytes).contains(&start) {
                 self.again.insert(start);
@@ -72,11 +84,25 @@ impl Fill {
     }
 
     fn work(&self) -> Work {
-        Work::Rebuild {
-            slot: self.slot as u16,
-            done_bytes: self.done_bytes,
-            only_behind: self.kind == WorkKind::Recover,
+        let (slot, done_bytes) = (self.slot as u16, self.done_bytes);
+        match self.kind {
+            WorkKind::Replace => Work::Replace { slot, with: self.id, done_bytes },
+            kind => Work::Rebuild { slot, done_bytes, only_behind: kind == WorkKind::Recover },
         }
+    }
+
+    /// The one that is filled, if it is still there. The member that it was to replace may have failed: then
+    /// it is filled from the others, from where that is durable.
+    fn member(&mut self, array: &Array) -> Option<Arc<Member>> {
+        let member = array.member(self.slot)?;
+        if member.id() != self.id {
+            return member.twin().member().filter(|it| it.id() == self.id);
+        }
+        if self.kind == WorkKind::Replace {
+            self.kind = WorkKind::Rebuild;
+            self.done_bytes = self.durable_bytes;
+        }
+        Some(member)
     }
 }
 
@@ -94,7 +120,7 @@ impl Flusher {
     ) -> Result<()> {
         // The log that it does not have must not be needed.
         self.checkpoint()?;
-        let fill = Fill::new(kind_of(only_behind), slot, 0);
+        let fill = Fill::new(kind_of(only_behind), slot, member.id(), 0);
         member.set_filled(Some(0));
         {
             let mut live = lock(&self.array.live);
@@ -113,11 +139,30 @@ impl Flusher {
         Ok(())
     }
 
+    /// Copies a member to another one, which gets all that the member gets, and is to take its place.
+    pub(super) fn begin_replace(
+        &mut self,
+        member: &Member,
+        slot: usize,
+        twin: Arc<Member>,
+    ) -> Result<()> {
+        self.checkpoint()?;
+        let fill = Fill::new(WorkKind::Replace, slot, twin.id(), 0);
+        twin.set_filled(Some(0));
+        member.twin().set(Some(twin));
+        let work = fill.work();
+        self.array.agree(|superblock| superblock.work = work)?;
+        self.array.note_changes(&self.array.superblock());
+        self.long.fill = Some(fill);
+        self.tell_work();
+        Ok(())
+    }
+
     /// Fills some of a member.
     pub(super) fn fill_some(&mut self, mut fill: Fill, most_bytes: u64) -> Result<Step> {
         let array = Arc::clone(&self.array);
         let end = array.geometry.member_bytes();
-        let Some(member) = array.member(fill.slot) else {
+        let Some(member) = fill.member(&array) else {
             return Ok(Step::Done(fill.report));
         };
         let (mut bytes, mut passed) = (0, 0);
@@ -131,7 +176,7 @@ impl Flusher {
                 Ok(0) => passed += 1,
                 Ok(moved) => bytes += moved,
                 Err(Cannot::Write) => {
-                    array.fail(fill.slot)?;
+                    array.stop_filling(&fill)?;
                     return Ok(Step::Done(fill.report));
                 }
             }
@@ -139,46 +184,80 @@ impl Flusher {
                 let next = start + u64::from(array.geometry.chunk_bytes());
                 fill.done_bytes = next.min(end);
             }
+            if fill.kind == WorkKind::Replace {
+                member.set_filled(Some(fill.done_bytes));
+            }
         }
         fill.report.bytes += bytes;
         let is_due = fill.done_bytes - fill.durable_bytes >= DURABLE_BYTES;
         if fill.again.is_empty() && (is_due || fill.done_bytes >= end) {
-            return self.settle(fill, &member, bytes);
+            return self.settle(fill, bytes);
         }
         self.long.fill = Some(fill);
         Ok(Step::Moved { bytes })
     }
 
     /// Makes durable what was done, and lets the member be used so far.
-    fn settle(&mut self, mut fill: Fill, member: &Arc<Member>, bytes: u64) -> Result<Step> {
+    fn settle(&mut self, mut fill: Fill, bytes: u64) -> Result<Step> {
         let array = Arc::clone(&self.array);
+        let kind = fill.kind;
+        let work = fill.work();
         let is_finished = fill.done_bytes >= array.geometry.member_bytes();
-        let is_there =
-            || array.member(fill.slot).is_some_and(|seated| Arc::ptr_eq(&seated, member));
         self.checkpoint()?;
-        if is_there() {
-            let (slot, id, work) = (fill.slot, member.id(), fill.work());
-            array.agree(|superblock| {
-                superblock.work = if is_finished { Work::None } else { work };
-                if is_finished {
-                    superblock.slots[slot] = Slot::Present(id);
-                }
-            })?;
-        }
-        if !is_there() {
+        let Some(member) = fill.member(&array) else {
             return Ok(Step::Done(fill.report));
+        };
+        if fill.kind != kind {
+            // The member that it was to replace failed just now.
+            self.long.fill = Some(fill);
+            return Ok(Step::Moved { bytes });
         }
-        if is_finished {
-            member.set_filled(None);
-            // What could not be healed for want of it may be now.
-            lock(&array.wounds).given_up.clear();
-            array.note_changes(&array.superblock());
-            return Ok(Step::Done(WorkReport { is_finished, ..fill.report }));
+        if !is_finished {
+            array.agree(|superblock| superblock.work = work)?;
+            if kind != WorkKind::Replace {
+                member.set_filled(Some(fill.done_bytes));
+            }
+            fill.durable_bytes = fill.done_bytes;
+            self.long.fill = Some(fill);
+            return Ok(Step::Moved { bytes });
         }
-        member.set_filled(Some(fill.done_bytes));
-        fill.durable_bytes = fill.done_bytes;
-        self.long.fill = Some(fill);
-        Ok(Step::Moved { bytes })
+        array.take_place(fill.slot, member)?;
+        Ok(Step::Done(WorkReport { is_finished, ..fill.report }))
+    }
+}
+
+impl Array {
+    /// Lets a member that has all that it should stand in a slot, whoever stood there before.
+    fn take_place(&self, slot: usize, member: Arc<Member>) -> Result<()> {
+        let id = member.id();
+        {
+            let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+            if members[slot].as_ref().is_some_and(|it| it.id() != id) {
+                let mut live = lock(&self.live);
+                live.paths[slot] = Some(member.path().to_owned());
+                live.errors[slot] = Default::default();
+                // It is whole as soon as it is seen.
+                member.set_filled(None);
+                members[slot] = Some(Arc::clone(&member));
+            }
+        }
+        self.agree(|superblock| {
+            superblock.work = Work::None;
+            superblock.slots[slot] = Slot::Present(id);
+        })?;
+        member.set_filled(None);
+        // What could not be healed for want of it may be now.
+        lock(&self.wounds).given_up.clear();
+        self.note_changes(&self.superblock());
+        Ok(())
+    }
+
+    /// Gives up the one that is filled.
+    fn stop_filling(&self, fill: &Fill) -> Result<()> {
+        match self.member(fill.slot).filter(|member| member.id() != fill.id) {
+            Some(member) => self.drop_twin(&member),
+            None => self.fail(fill.slot),
+        }
     }
 }
 
@@ -199,7 +278,7 @@ impl Array {
     ) -> Result<u64, Cannot> {
         let Some(held) = self.geometry.held(fill.slot, start) else { return Ok(0) };
         let map = self.geometry.map(held.row);
-        let is_fresh = fill.kind == WorkKind::Rebuild && !is_again;
+        let is_fresh = fill.kind != WorkKind::Recover && !is_again;
         let wanted = |member: &Member, range: &Range<u64>| match is_fresh {
             true => member.any_region(range, |region| region.is_written()),
             false => member.any_region(range, |region| region.is_behind()),

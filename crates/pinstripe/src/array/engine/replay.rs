@@ -82,6 +82,7 @@ impl Flusher {
         let all: std::collections::BTreeSet<_> = before.keys().chain(newest.keys()).collect();
         for key in all {
             self.finish(*key, before.get(key), newest.get(key))?;
+            self.copy_to_twins(*key);
         }
         self.checkpoint()?;
         Ok(records)
@@ -258,6 +259,19 @@ impl Flusher {
             self.set(map, shard, column, if is_sound { sum } else { Sum::LOST })?;
         }
         Ok(())
+    }
+
+    /// Writes a column to those that are to take members' places, as it stands on these.
+    fn copy_to_twins(&self, (row, column): (u64, u64)) {
+        let map = self.array.geometry().map(row);
+        for shard in 0..map.shards() {
+            let offset = map.place(shard).start + column * BLOCK_BYTES;
+            let Some(member) = self.array.holder(&map, shard) else { continue };
+            member.twin().with(|twin| match self.stands(&map, shard, column) {
+                Some(bytes) if twin.is_filled(offset + BLOCK_BYTES) => twin.write(offset, &bytes),
+                _ => Ok(()),
+            });
+        }
     }
 
     /// Makes all copies what the first one is.

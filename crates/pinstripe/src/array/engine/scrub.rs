@@ -211,6 +211,7 @@ impl Array {
             Some(Liar::Known(shard, bytes)) => vec![(*shard, bytes.clone())],
             Some(Liar::Unknown) => row.as_data_say(block),
         };
+        let _only = self.occupy(row.map.index());
         for (shard, bytes) in mended {
             let Some(member) = self.holder(&row.map, shard) else { continue };
             let start = row.map.place(shard).start + at;

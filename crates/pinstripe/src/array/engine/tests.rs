@@ -3,6 +3,7 @@
 mod assembling;
 mod filling;
 mod healing;
+mod replacing;
 mod scrubbing;
 
 use std::time::Duration;
@@ -194,6 +195,26 @@ impl PowerCut {
                 }),
                 1 => flusher.checkpoint(),
                 _ => flusher.flush(Duration::MAX, 3).map(drop),
+            };
+            if done.is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Writes and does long work until the power goes.
+    fn go_on(&mut self, flusher: &mut Flusher) {
+        let mut model = self.synced.clone();
+        for _ in 0..40 {
+            write(flusher.array(), &mut model, &mut self.dice);
+            self.versions.push(model.clone());
+            let done = match self.dice.below(6) {
+                0 => flusher.sync().map(|()| {
+                    self.synced.clone_from(&model);
+                    self.versions.clear();
+                }),
+                1 | 2 => flusher.flush(Duration::MAX, 3).map(drop),
+                _ => flusher.step(self.dice.below(200 << 10)).map(drop),
             };
             if done.is_err() {
                 break;

@@ -25,7 +25,7 @@ pub(super) fn used(
 }
 
 /// Steps to the end of some work, with writes in between.
-fn work(flusher: &mut Flusher, model: &mut [u8], dice: &mut Dice) -> WorkReport {
+pub(super) fn work(flusher: &mut Flusher, model: &mut [u8], dice: &mut Dice) -> WorkReport {
     for _ in 0..2000 {
         write(flusher.array(), model, dice);
         if dice.below(2) == 0 {
@@ -175,7 +175,7 @@ fn the_array_refuses_to_fail_what_it_needs() {
 #[test]
 fn filling_goes_on_after_a_power_cut() {
     for (level, count) in redundant() {
-        for seed in 1..40 {
+        for seed in 1..20 {
             let mut dice = Dice(seed * 31 + count as u64);
             let (mut flusher, mut disks, mut model) = used(level, count, &mut dice);
             flusher.fail(1).unwrap();
@@ -215,20 +215,5 @@ fn fill(cut: &mut PowerCut, devices: Vec<SharedDevice>) {
     there.remove(1);
     let Ok(mut flusher) = assemble(there) else { return };
     let Ok(_) = flusher.add(devices[1].clone()) else { return };
-    let mut model = cut.synced.clone();
-    for _ in 0..40 {
-        write(flusher.array(), &mut model, &mut cut.dice);
-        cut.versions.push(model.clone());
-        let done = match cut.dice.below(6) {
-            0 => flusher.sync().map(|()| {
-                cut.synced.clone_from(&model);
-                cut.versions.clear();
-            }),
-            1 | 2 => flusher.flush(Duration::MAX, 3).map(drop),
-            _ => flusher.step(cut.dice.below(200 << 10)).map(drop),
-        };
-        if done.is_err() {
-            break;
-        }
-    }
+    cut.go_on(&mut flusher);
 }
