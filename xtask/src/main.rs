@@ -7,6 +7,7 @@ mod fuzz;
 mod licence;
 mod md_oracle;
 mod packages;
+mod sim;
 mod soak;
 mod test;
 mod tidy;
@@ -25,6 +26,8 @@ usage:
                                    the stress test with N seeds from S on (default 1000 from 0)
   cargo xtask soak split           16 GiB split with parity, and verified without an output
   cargo xtask soak                 both
+  cargo xtask sim [--seeds N] [--from S]
+                                   the simulator of arrays (default 1000 seeds from 0)
   cargo xtask md-oracle            arrays of Linux md held against ours, both ways
   cargo xtask bench CASE [ARG]...  codec, walk, backup, parity, seal or all; ARGs go to the case;
                                    results land in target/bench/ as JSON and Markdown
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Some("tidy") if rest.is_empty() => tidy::run(),
         Some("fuzz") => fuzz::run(rest),
         Some("soak") => soak::run(rest),
+        Some("sim") => sim::run(rest),
         Some("md-oracle") if rest.is_empty() => md_oracle::run(),
         Some("bench") => bench::run(rest),
         Some("help" | "--help" | "-h") => {

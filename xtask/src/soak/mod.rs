@@ -33,7 +33,8 @@ fn seeds(args: &[String]) -> Result<bool> {
     succeeds(test.current_dir(root_folder()?))
 }
 
-fn range(args: &[String]) -> Result<(u64, u64)> {
+/// The seeds that `--seeds N` and `--from S` ask for: the first, and the one behind the last.
+pub(crate) fn range(args: &[String]) -> Result<(u64, u64)> {
     let (mut seeds, mut from) = (SEEDS, 0_u64);
     let mut args = args.iter();
     while let Some(option) = args.next() {
@@ -41,7 +42,7 @@ fn range(args: &[String]) -> Result<(u64, u64)> {
             "--seeds" => &mut seeds,
             "--from" => &mut from,
             other => {
-                return Err(format!("soak knows 'split', --seeds N and --from S, not '{other}'"));
+                return Err(format!("--seeds N and --from S are known here, not '{other}'"));
             }
         };
         let number = args.next().ok_or_else(|| format!("{option} needs a number"))?;

@@ -3,6 +3,7 @@
 //! A row is cut into windows, so that what a batch holds is bounded whatever the chunk is: a window is a
 //! job. Jobs of a batch move different bytes.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,6 +29,9 @@ const TASK_TRANSFERS: usize = 16;
 
 /// Members by slot, as they were when a batch began.
 pub(super) type Members = Vec<Option<Arc<Member>>>;
+
+/// Columns by row.
+pub(super) type Fresh = HashMap<u64, Range<u32>>;
 
 /// Some jobs.
 #[derive(Default)]
@@ -80,6 +84,26 @@ impl Job {
         planner.plan_write(&self.map, array.absent_at(&self.map), marks, rules, plan)
     }
 
+    /// The columns in which it writes data blocks that were never written before.
+    fn fresh(&self) -> Option<Range<u32>> {
+        let Memory { marks, plan, .. } = &self.memory;
+        let is_fresh = |mark: &&Mark| {
+            mark.class == Class::Unwritten && !self.map.parity_shards().has(mark.shard)
+        };
+        let mut hull: Option<Range<u32>> = None;
+        for mark in marks.iter().filter(is_fresh) {
+            for piece in plan.pieces.iter().filter(|piece| piece.writes.has(mark.shard)) {
+                let start = mark.column.start.max(piece.column.start);
+                let end = mark.column.end.min(piece.column.end);
+                if start < end {
+                    let all = hull.unwrap_or(start..end);
+                    hull = Some(all.start.min(start)..all.end.max(end));
+                }
+            }
+        }
+        hull
+    }
+
     fn operation<'a>(&'a self, read: &'a [u8]) -> Operation<'a> {
         Operation {
             row: &self.map,
@@ -125,6 +149,29 @@ impl Batch {
         self.made.clear();
         self.payload_bytes.clear();
         (self.head_bytes, self.moved_bytes) = (0, 0);
+    }
+
+    /// By row, the columns in which data blocks are written that were never written before.
+    pub fn fresh(&self, fresh: &mut Fresh) {
+        fresh.clear();
+        for job in &self.jobs {
+            if let Some(column) = job.fresh() {
+                let all = fresh.entry(job.map.index()).or_insert_with(|| column.clone());
+                *all = all.start.min(column.start)..all.end.max(column.end);
+            }
+        }
+    }
+
+    /// Whether it writes in columns of these.
+    pub fn meets(&self, fresh: &Fresh) -> bool {
+        let meets = |job: &Job| {
+            let there = fresh.get(&job.map.index());
+            there.is_some_and(|there| {
+                let pieces = job.memory.plan.pieces.iter().map(|piece| &piece.column);
+                pieces.into_iter().any(|it| it.start < there.end && there.start < it.end)
+            })
+        };
+        !fresh.is_empty() && self.jobs.iter().any(meets)
     }
 
     /// Whether a job finds room beside the others: in memory, and in a record of at most `most` bytes.

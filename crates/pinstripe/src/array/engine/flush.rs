@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::batch::{Batch, Job};
+use super::batch::{Batch, Fresh, Job};
 use super::log::Log;
 use super::work::Long;
 use super::{Array, lock};
@@ -25,14 +25,16 @@ pub struct Flusher {
     /// Long work that goes on between batches.
     pub(super) long: Long,
     pub(super) batch: Batch,
+    /// Where the last batch wrote for the first time.
+    fresh: Fresh,
     pub(super) crew: Arc<dyn Crew>,
 }
 
 impl Flusher {
     /// One that goes on behind a place of the log.
     pub(super) fn with_log(array: Arc<Array>, log: Log, rules: Rules) -> Self {
-        let (planner, long, batch) = Default::default();
-        Flusher { array, log, planner, rules, long, batch, crew: Arc::new(Alone) }
+        let (planner, long, batch, fresh) = Default::default();
+        Flusher { array, log, planner, rules, long, batch, fresh, crew: Arc::new(Alone) }
     }
 
     /// The array.
@@ -132,6 +134,12 @@ impl Flusher {
             return Ok(());
         }
         self.fetch()?;
+        // A block may be torn over what the last batch wrote to it, never over what stood on the device
+        // before the array did: nobody could tell that from data (see `replay`).
+        if self.batch.meets(&self.fresh) {
+            self.sync_members()?;
+        }
+        self.batch.fresh(&mut self.fresh);
         let pieces = self.record()?;
         let members = self.array.members().clone();
         let failed = self.batch.write(&members, &*self.crew);

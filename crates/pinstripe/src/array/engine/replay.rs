@@ -137,8 +137,9 @@ impl Flusher {
         newest: Option<&Write>,
     ) -> Result<()> {
         let map = self.array.geometry().map(row);
-        let stands: Vec<Option<Vec<u8>>> =
+        let mut stands: Vec<Option<Vec<u8>>> =
             (0..map.shards()).map(|shard| self.stands(&map, shard, column)).collect();
+        self.clear_torn(&map, column, before, newest, &mut stands)?;
         let is_begun = |newest: &Write| {
             // What only the record before wrote is in place when the newest was begun.
             before.is_none_or(|before| {
@@ -182,6 +183,33 @@ impl Flusher {
                 member.write(place.start + column * BLOCK_BYTES, &parity)?;
             }
             self.set(&map, shard, column, Sum::of(&parity))?;
+        }
+        Ok(())
+    }
+
+    /// Makes zeros of blocks that were never written before these records and are not as either says: torn
+    /// over what stood on the device before the array did, which nobody may see. A block that both wrote has
+    /// the bytes of both: the newest was begun when what the one before wrote there was durable.
+    fn clear_torn(
+        &self,
+        map: &RowMap,
+        column: u64,
+        before: Option<&Write>,
+        newest: Option<&Write>,
+        stands: &mut [Option<Vec<u8>>],
+    ) -> Result<()> {
+        for (shard, stands) in stands.iter_mut().enumerate() {
+            let told = [before, newest].map(|write| write.and_then(|write| write.sum(shard)));
+            let ([None, Some(sum)] | [Some(sum), None]) = told else { continue };
+            let Some(bytes) = stands else { continue };
+            let is_fresh = self.sum(map, shard, column).is_some_and(|it| !it.is_written());
+            if is_fresh && !sum.suits(bytes) {
+                bytes.fill(0);
+                if let Some(member) = self.array.holder(map, shard) {
+                    let at = map.place(shard).start + column * BLOCK_BYTES;
+                    member.write(at, bytes)?;
+                }
+            }
         }
         Ok(())
     }

@@ -49,7 +49,9 @@ fn assemble(devices: Vec<SharedDevice>) -> Result<Flusher> {
 fn disks(count: usize) -> Vec<Arc<MemoryDevice>> {
     let disk = |n: usize| Arc::new(MemoryDevice::with_limit(format!("disk{n}"), MEMBER_BYTES));
     let disks: Vec<_> = (0..count).map(disk).collect();
-    disks.iter().for_each(|disk| crate::device::Device::set_len(&**disk, MEMBER_BYTES).unwrap());
+    // Something stood on them before: nothing of it may ever be seen.
+    let before = vec![0xa5; MEMBER_BYTES as usize];
+    disks.iter().for_each(|disk| crate::device::Device::write_at(&**disk, 0, &before).unwrap());
     disks
 }
 
