@@ -12,8 +12,6 @@ use pinstripe::monitor::{Problem, Severity};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
-use crate::exit;
-
 /// One line of output, or a part of one.
 #[derive(Debug, Clone, Default)]
 pub struct Event(Vec<(String, Value)>);
@@ -111,7 +109,7 @@ impl Event {
 
     fn with_error(self, error: &Error) -> Self {
         let (expected, found) = error.expected_found().unzip();
-        self.with("kind", exit::kind_name(error.kind()))
+        self.with("kind", error.kind().name())
             .with("what", error.what())
             .with_some("expected", expected)
             .with_some("found", found)

@@ -80,28 +80,6 @@ pub fn of_ledger(monitor: &Monitor, said_by_verb: u8) -> u8 {
     if monitor.get(Counter::Losses) > 0 { LOSSES } else { said_by_verb }
 }
 
-/// The kind's name in JSON.
-pub fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Io => "io",
-        Kind::NoSpace => "no_space",
-        Kind::NotFound => "not_found",
-        Kind::Exists => "exists",
-        Kind::Corrupt => "corrupt",
-        Kind::Unsupported => "unsupported",
-        Kind::Usage => "usage",
-        Kind::Refused => "refused",
-        Kind::TooManyLosses => "too_many_losses",
-        Kind::WrongMember => "wrong_member",
-        Kind::Changed => "changed",
-        Kind::Locked => "locked",
-        Kind::WrongKey => "wrong-key",
-        Kind::Busy => "busy",
-        Kind::Interrupted => "interrupted",
-        _ => "other",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

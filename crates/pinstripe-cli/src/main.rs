@@ -57,7 +57,7 @@ fn refuse(refused: &clap::Error) -> ExitCode {
         return ExitCode::from(exit::DONE);
     }
     if std::env::args_os().any(|argument| argument == "--json") {
-        let kind = exit::kind_name(Kind::Usage);
+        let kind = Kind::Usage.name();
         let events = [
             Event::new("error").with("kind", kind).with("what", reason(refused)),
             Event::new("summary").with("verb", None::<&str>).with("exit_code", exit::USAGE),

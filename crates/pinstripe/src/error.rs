@@ -47,6 +47,37 @@ pub enum Kind {
     Interrupted,
 }
 
+/// Every kind with its name.
+const KINDS: [(Kind, &str); 15] = [
+    (Kind::Io, "io"),
+    (Kind::NoSpace, "no_space"),
+    (Kind::NotFound, "not_found"),
+    (Kind::Exists, "exists"),
+    (Kind::Corrupt, "corrupt"),
+    (Kind::Unsupported, "unsupported"),
+    (Kind::Usage, "usage"),
+    (Kind::Refused, "refused"),
+    (Kind::TooManyLosses, "too_many_losses"),
+    (Kind::WrongMember, "wrong_member"),
+    (Kind::Changed, "changed"),
+    (Kind::Locked, "locked"),
+    (Kind::WrongKey, "wrong_key"),
+    (Kind::Busy, "busy"),
+    (Kind::Interrupted, "interrupted"),
+];
+
+impl Kind {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        KINDS.iter().find(|(kind, _)| *kind == self).map_or("other", |(_, name)| name)
+    }
+
+    /// The kind of a name.
+    pub fn from_name(name: &str) -> Option<Kind> {
+        KINDS.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
+    }
+}
+
 /// A failure with its facts. Cheap to pass (one box).
 #[derive(Debug)]
 pub struct Error(Box<Inner>);

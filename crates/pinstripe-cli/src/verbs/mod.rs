@@ -1,6 +1,7 @@
 //! The verbs, one file each: their options, what they ask of the library, what they print.
 
 mod analyze;
+mod array;
 mod backup;
 mod cat;
 mod catalog;
@@ -66,6 +67,7 @@ pub enum Verb {
     Join(join::Args),
     Verify(verify::Args),
     Inspect(inspect::Args),
+    Array(array::Args),
     Fakevmcore(fakevmcore::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -102,6 +104,7 @@ impl Verb {
             Verb::Join(_) => "join",
             Verb::Verify(_) => "verify",
             Verb::Inspect(_) => "inspect",
+            Verb::Array(_) => "array",
             Verb::Fakevmcore(_) => "fakevmcore",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
@@ -141,6 +144,7 @@ impl Verb {
             Verb::Join(args) => args.run(run),
             Verb::Verify(args) => args.run(run),
             Verb::Inspect(args) => args.run(run),
+            Verb::Array(args) => args.run(run),
             Verb::Fakevmcore(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),

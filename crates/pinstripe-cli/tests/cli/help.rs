@@ -21,6 +21,10 @@ fn help_says_what_there_is() {
         "key",
         "config",
         "fakevmcore",
+        "array",
+        "array create",
+        "array manage",
+        "array serve",
     ] {
         stand.tell(&format!("{verb} -h"));
     }
@@ -68,7 +72,9 @@ fn every_shell_gets_its_completions() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let ran = stand.run(&format!("completions {shell}"));
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{shell}");
-        for word in ["snapshots", "split", "join", "verify", "inspect", "fakevmcore", "range"] {
+        for word in
+            ["snapshots", "split", "join", "verify", "inspect", "fakevmcore", "range", "array"]
+        {
             assert!(ran.out.contains(word), "{shell}: {word}");
         }
     }

@@ -1,5 +1,6 @@
 //! Tests of the command as its users meet it: arguments in; messages, events, exit codes out.
 
+mod array;
 mod content;
 mod daily;
 mod fakevmcore;

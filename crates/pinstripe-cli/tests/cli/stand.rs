@@ -84,6 +84,11 @@ impl Stand {
             .env("TZ", "UTC")
             .current_dir(&dir)
             .stdin(Stdio::null());
+        if line.starts_with("array") {
+            // What root knows of arrays stands in the system's directories otherwise.
+            command.env("XDG_STATE_HOME", dir.join("state"));
+            command.env("XDG_RUNTIME_DIR", dir.join("run"));
+        }
         command
     }
 
@@ -165,6 +170,7 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"(?m)^( +\d+  absent)  .*?  (\[DIR\])", "$1 [..] $2"),
     (r"(?m)^member  state .*  place$", "member  state [..] place"),
     (r"(moved \d+ extents?), [\d.]+ [KM]iB", "$1, [SIZE]"),
+    (r"(the array 'pool' \()[0-9a-f]{8}", "$1[SHORT]"),
     (r"the same disk \(.*?\) as", "the same disk ([DISK]) as"),
     (r"(?m)^(-|l)([rwxsStT-]{9}) +(\d+) +\d+ +\d+ +(\d+) ", "$1$2 $3 [OWNER] $4 "),
     (r"(?m)^d([rwxsStT-]{9}) +\d+ +\d+ +\d+ +\d+ ", "d$1 [OWNER] "),

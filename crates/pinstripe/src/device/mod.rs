@@ -16,12 +16,14 @@
 pub mod buffer;
 mod engine;
 mod file;
+mod holder;
 mod memory;
 mod null;
 mod pattern;
 pub mod policy;
 pub mod ring;
 mod shared;
+mod signature;
 mod sparse;
 
 #[cfg(test)]
@@ -32,11 +34,13 @@ pub(crate) mod testing;
 pub use buffer::{AlignedBuf, BufferPool, WriteBuf};
 pub use engine::Engine;
 pub use file::{Access, FileDevice};
+pub use holder::{Holder, holder, refuse_held};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use pattern::PatternDevice;
 pub use policy::{Fallback, Policy};
 pub use ring::Ring;
+pub use signature::{Signature, signature};
 pub use sparse::{Run, Space, Sparse};
 
 use std::ops::Range;

@@ -1,20 +1,23 @@
 //! What the kernel is told: a directory with one file in it, and the file's bytes.
+//!
+//! A device that may be written is not cached by the kernel, whoever else writes to it: what a write
+//! answered is what a read finds, and what `fsync` answered is durable.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry,
-    ReplyOpen, ReplyStatfs, Request,
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
 use super::Options;
+use super::shown::Shown;
 use crate::error::{Error, Kind, Result};
-use crate::source::bulk::Bulk;
 
 const FILE: INodeNo = INodeNo(2);
 /// Names and attributes never change, so the kernel need not ask again.
@@ -30,7 +33,7 @@ thread_local! {
 
 /// The file system.
 pub struct Files {
-    source: Box<dyn Bulk>,
+    shown: Shown,
     bytes: u64,
     name: String,
     opened: FopenFlags,
@@ -39,31 +42,29 @@ pub struct Files {
 }
 
 impl Files {
-    /// A file system that shows one source. The first error of the source goes to `failure`.
+    /// A file system that shows one thing. The first error of it goes to `failure`.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a source without a known length.
+    /// Those of [`Shown::bytes`].
     pub fn new(
-        source: Box<dyn Bulk>,
+        shown: Shown,
         options: &Options,
         failure: Arc<Mutex<Option<Error>>>,
     ) -> Result<Self> {
-        let Some(bytes) = source.length() else {
-            let what = "its length is not known, so it cannot be shown as a file";
-            return Err(Error::new(Kind::Unsupported, what).at(source.place()));
-        };
-        let opened = match options.is_direct {
+        let bytes = shown.bytes()?;
+        let opened = match options.is_direct || shown.is_device() {
             true => FopenFlags::FOPEN_DIRECT_IO,
             false => FopenFlags::FOPEN_KEEP_CACHE,
         };
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         let owner = (user.as_raw(), group.as_raw());
-        Ok(Files { source, bytes, name: options.name.clone(), opened, owner, failure })
+        Ok(Files { shown, bytes, name: options.name.clone(), opened, owner, failure })
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
         let (kind, perm, nlink, size) = match inode {
             INodeNo::ROOT => (FileType::Directory, 0o555, 2, 0),
+            FILE if self.shown.is_writable() => (FileType::RegularFile, 0o600, 1, self.bytes),
             FILE => (FileType::RegularFile, 0o444, 1, self.bytes),
             _ => return None,
         };
@@ -92,16 +93,34 @@ impl Files {
             if answer.len() < bytes {
                 answer.resize(bytes, 0);
             }
-            match self.source.read_at(offset, &mut answer[..bytes]) {
+            match self.shown.read_at(offset, &mut answer[..bytes]) {
                 Ok(read) => reply.data(&answer[..read]),
-                Err(error) => {
-                    reply.error(Errno::EIO);
-                    let mut failure =
-                        self.failure.lock().expect("no thread panics while it has a failure");
-                    failure.get_or_insert(error);
-                }
+                Err(error) => reply.error(self.failed(error)),
             }
         });
+    }
+
+    /// Keeps the first error, and says it the kernel's way.
+    fn failed(&self, error: Error) -> Errno {
+        let number = match error.kind() {
+            Kind::NoSpace => Errno::ENOSPC,
+            Kind::Unsupported => return Errno::EOPNOTSUPP,
+            Kind::Refused => return Errno::EROFS,
+            _ => Errno::EIO,
+        };
+        let mut failure = self.failure.lock().expect("no thread panics while it has a failure");
+        failure.get_or_insert(error);
+        number
+    }
+
+    fn done(&self, inode: INodeNo, result: impl FnOnce() -> Result<()>, reply: ReplyEmpty) {
+        if inode != FILE {
+            return reply.error(Errno::EISDIR);
+        }
+        match result() {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(self.failed(error)),
+        }
     }
 }
 
@@ -151,6 +170,84 @@ impl Filesystem for Files {
             FILE => self.answer(offset, size, reply),
             _ => reply.error(Errno::EISDIR),
         }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        if inode != FILE {
+            return reply.error(Errno::EISDIR);
+        }
+        // As on a disk: what begins before the end is written as far as the end.
+        let bytes = self.bytes.saturating_sub(offset).min(data.len() as u64) as usize;
+        if bytes == 0 && !data.is_empty() {
+            return reply.error(Errno::ENOSPC);
+        }
+        match self.shown.write_at(offset, &data[..bytes]) {
+            Ok(()) => reply.written(bytes as u32),
+            Err(error) => reply.error(self.failed(error)),
+        }
+    }
+
+    /// Times are not kept, and neither owner nor length can change.
+    fn setattr(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let is_new_size = size.is_some_and(|size| inode != FILE || size != self.bytes);
+        if mode.is_some() || uid.is_some() || gid.is_some() || is_new_size {
+            return reply.error(Errno::EPERM);
+        }
+        match self.attributes(inode) {
+            Some(attributes) => reply.attr(&ALWAYS, &attributes),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    /// Closing makes nothing durable.
+    fn flush(&self, _: &Request, inode: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.done(inode, || Ok(()), reply);
+    }
+
+    fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.done(inode, || self.shown.sync(), reply);
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let end = offset.saturating_add(length).min(self.bytes);
+        self.done(inode, || self.shown.allocate(offset.min(end)..end, mode), reply);
     }
 
     fn readdir(

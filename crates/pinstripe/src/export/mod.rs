@@ -1,11 +1,12 @@
-//! One source as a file that every program can read: a read-only FUSE file system with one file.
+//! One source, or one device, as a file that every program can use: a FUSE file system with one file.
 //!
-//! Invariants: the bytes are the source's, at any place and for any number of readers at once;
-//! nothing can be written; whatever ends the serving, nothing stays mounted, unless the process
+//! Invariants: the bytes are those of what is shown, at any place and for any number of readers at once;
+//! nothing can be written but to a device that is shown so; whatever ends the serving, nothing stays mounted, unless the process
 //! is killed. The threads that answer the kernel are those of the crate `fuser`. Never here: what
 //! the bytes are.
 
 mod files;
+mod shown;
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,11 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::device::Sparse;
 use crate::error::{Error, Kind, Result};
 use crate::source::bulk::Bulk;
 use files::Files;
+use shown::Shown;
 
 /// Where the kernel takes file systems from programs.
 const DEVICE: &str = "/dev/fuse";
@@ -60,11 +63,30 @@ impl Export {
     /// [`Kind::Exists`] for one that is not empty, [`Kind::Busy`] when something is mounted there;
     /// [`Kind::Io`] when the system refuses to mount.
     pub fn mount(source: Box<dyn Bulk>, mountpoint: &Path, options: &Options) -> Result<Self> {
+        Self::show(Shown::Source(source), mountpoint, options)
+    }
+
+    /// The same for a device, whose file can be written unless it is to be read only. Reads and writes
+    /// go past the kernel's cache; a length that changes later is not seen.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount); those of the device.
+    pub fn mount_device(
+        device: Arc<dyn Sparse>,
+        is_read_only: bool,
+        mountpoint: &Path,
+        options: &Options,
+    ) -> Result<Self> {
+        Self::show(Shown::Device { device, is_read_only }, mountpoint, options)
+    }
+
+    fn show(shown: Shown, mountpoint: &Path, options: &Options) -> Result<Self> {
+        let config = config(options, shown.is_writable());
         let failure = Arc::new(Mutex::new(None));
-        let files = Files::new(source, options, Arc::clone(&failure))?;
+        let files = Files::new(shown, options, Arc::clone(&failure))?;
         let mountpoint = check_mountpoint(mountpoint)?;
         check_device()?;
-        let session = Session::new(files, &mountpoint, &config(options))
+        let session = Session::new(files, &mountpoint, &config)
             .and_then(Session::spawn)
             .map_err(|error| refused(&mountpoint, error))?;
         read_far_ahead(&mountpoint);
@@ -127,12 +149,12 @@ fn unmount(mountpoint: &Path) -> Result<bool> {
     }
 }
 
-fn config(options: &Options) -> Config {
+fn config(options: &Options, is_writable: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName("pinstripe".to_owned()),
         MountOption::Subtype("pinstripe".to_owned()),
-        MountOption::RO,
+        if is_writable { MountOption::RW } else { MountOption::RO },
         MountOption::NoDev,
         MountOption::NoSuid,
         MountOption::NoAtime,

@@ -52,6 +52,17 @@ pub fn physical_disk(path: impl AsRef<Path>) -> Option<Disk> {
     Some(disk_of_device(Path::new("/sys/dev/block"), major, minor))
 }
 
+/// The disk that a device is, or a file lies on; `None` when the path cannot be examined.
+pub fn disk_of(path: impl AsRef<Path>) -> Option<Disk> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let found = fs::metadata(path.as_ref()).ok()?;
+    if !found.file_type().is_block_device() {
+        return physical_disk(path);
+    }
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    Some(disk_of_device(Path::new("/sys/dev/block"), major, minor))
+}
+
 /// Follows a device down to its disk; `by_number` is sysfs's directory of devices.
 fn disk_of_device(by_number: &Path, major: u32, minor: u32) -> Disk {
     let own = |name| Disk { major, minor, name };

@@ -20,7 +20,7 @@ mod steps;
 pub(crate) mod conformance;
 
 pub use directory::DirectoryMember;
-pub use disk::{Disk, physical_disk};
+pub use disk::{Disk, disk_of, physical_disk};
 pub use memory::MemoryMember;
 pub use steps::{Step, Steps};
 

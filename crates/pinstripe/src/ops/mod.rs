@@ -5,6 +5,7 @@
 //! exit codes.
 
 pub mod analyze;
+pub mod array;
 pub mod backup;
 pub mod cat;
 pub mod catalog;

@@ -59,6 +59,12 @@ pub const ARRAY_DEADLINE: std::time::Duration = std::time::Duration::from_millis
 pub const ARRAY_SPEED_MIN: u64 = 10 * MIB;
 /// What an array takes in of one write before it looks at the limit again.
 pub const ARRAY_PIECE_BYTES: usize = 1 << 20;
+/// Clients of a control socket at a time; further ones are closed at once.
+pub const CONTROL_CONNECTIONS: usize = 16;
+/// The longest request or line of an answer, in bytes.
+pub const CONTROL_LINE_BYTES: usize = 1 << 20;
+/// How long a client may leave a line unfinished, or an answer untaken.
+pub const CONTROL_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Thread counts and queue depths of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 //! stream:   feed (plans) -> readers, which fetch and decode -> caller, in order
 //! nbd:      a reader per client -> its workers -> whoever sends replies
 //! array:    any thread -> cache of rows -> one thread that puts them on the members
+//! control:  a thread per client; together: a thread for each way to serve
 //! lane:     any thread -> writes of one device: threads, or one that leaves them to the kernel
 //! ```
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
@@ -18,6 +19,7 @@
 pub mod abort;
 pub mod array;
 pub mod backup;
+pub mod control;
 pub mod each;
 pub mod fill;
 pub mod fleet;
@@ -26,10 +28,12 @@ pub mod lane;
 pub mod limits;
 pub mod nbd;
 pub mod pack;
+pub mod probe;
 pub mod publish;
 pub mod restore;
 pub mod spare;
 pub mod split;
 pub mod stream;
 pub mod survey;
+pub mod together;
 pub mod turns;

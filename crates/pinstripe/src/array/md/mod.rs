@@ -33,7 +33,7 @@ use super::compute::old;
 use super::geometry::{ArrayGeometry, RowMap, Span};
 use super::plan::{Class, Mark, Planner, RowPlan, Transfer};
 use super::set::MemberSet;
-use crate::device::{Caps, Device, SharedDevice};
+use crate::device::{Caps, Device, Run, SharedDevice, Space, Sparse};
 use crate::error::{Error, Kind, Result};
 use crate::format::md::Superblock;
 use write::Writing;
@@ -190,6 +190,22 @@ impl Member {
         let Range { start, end } = range;
         let within = move |bad: &Range<u64>| bad.start.max(start)..bad.end.min(end);
         self.unreadable.iter().map(within).filter(|bad| bad.start < bad.end)
+    }
+}
+
+impl Sparse for MdArray {
+    /// md keeps no note of what was never written: all of it is data.
+    fn run(&self, range: Range<u64>) -> Result<Run> {
+        match range.end <= self.geometry.capacity() && !range.is_empty() {
+            true => Ok(Run { bytes: range.end - range.start, is_hole: false }),
+            false => Err(Error::corrupt("ends too early", &self.place)
+                .expected(format!("{} bytes or more", range.end), self.geometry.capacity())),
+        }
+    }
+
+    fn zero(&self, _: Range<u64>, _: Space) -> Result<()> {
+        let what = "cannot make zeros but by writing them";
+        Err(Error::new(Kind::Unsupported, what).at(&self.place))
     }
 }
 

@@ -319,7 +319,7 @@ impl Case {
             wanted += piece.wanted.len() * piece.column.len();
         }
         let asked = self.marks.iter().filter(|mark| mark.class == Class::Wanted);
-        assert_eq!(wanted, asked.map(|mark| mark.column.len()).sum());
+        assert_eq!(wanted, asked.map(|mark| mark.column.len()).sum::<usize>());
     }
 }
 

@@ -24,7 +24,8 @@ use crate::error::{Error, Kind, Result};
 use crate::format::wire::{Reader, Writer};
 use crate::id::{ArrayId, MemberId};
 
-const MAGIC: &[u8; 8] = b"PSarray\n";
+/// The first bytes of a superblock.
+pub const MAGIC: &[u8; 8] = b"PSarray\n";
 const VERSION: u16 = 1;
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: usize = BLOCK_BYTES as usize;

@@ -1,0 +1,60 @@
+//! `pinstripe array assemble`.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe::error::Result;
+use pinstripe::ops::array::assemble::{assemble, assemble_md};
+use pinstripe::ops::array::{Register, detail};
+
+use super::{show, status};
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// Find an array on its devices, and take note of it under a name
+///
+/// The devices may be named in any order; they may be of an array that md made (metadata 1.2). After a power cut its log is replayed. Without devices those
+/// are taken that are known under the name.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array assemble pool /dev/sdb /dev/sdc /dev/sdd
+  pinstripe array assemble pool")]
+pub struct Args {
+    /// What to call it
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Files or disks that it is on
+    #[arg(value_name = "DEVICE", value_hint = ValueHint::FilePath)]
+    devices: Vec<PathBuf>,
+
+    /// Leave out devices that cannot be used, and believe parity that may be stale: what was being written
+    /// at a power cut may come back wrong
+    #[arg(long)]
+    force: bool,
+}
+
+impl Args {
+    /// Assembles it, and closes it again.
+    ///
+    /// # Errors
+    /// Those of [`assemble`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let register = super::register()?;
+        if !assemble_md(&self.name, &self.devices, &register)? {
+            self.open_once(run, &register)?;
+        }
+        let found = detail::of_devices(&self.name, &register)?;
+        for line in status::lines(&found) {
+            run.screen.say(&line);
+        }
+        Ok(Ending::done(show::event(Event::default(), &found)))
+    }
+
+    /// Replays the log of an array of ours, and closes it in order.
+    fn open_once(&self, run: &Run, register: &Register) -> Result<()> {
+        let plan = run.common.fault_plan();
+        assemble(&self.name, &self.devices, self.force, register, &plan, &run.monitor)?.stop()
+    }
+}

@@ -1,0 +1,135 @@
+//! `pinstripe array create`.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use clap::builder::PossibleValuesParser;
+use pinstripe::array::geometry::{Layout, Level};
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::format::array::superblock::Consistency;
+use pinstripe::ops::array::create::{Wish, create};
+use pinstripe::units::{KIB, MIB, format_size, parse_size};
+
+use crate::args::{Size, one_line, parsed, size};
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// Make an array of files or disks
+///
+/// Whatever is on them is lost; a device that carries a file system, a volume, or a member of another
+/// array is refused without --force. A device in use is always refused.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array create pool --level 5 --raid-devices 3 --size 1G a.img b.img c.img
+  pinstripe array create pool -l 6 -n 4 -c 64 /dev/sdb /dev/sdc /dev/sdd /dev/sde
+  pinstripe array create pool -l 10 -n 4 -p f2 /dev/sdb /dev/sdc /dev/sdd /dev/sde")]
+pub struct Args {
+    /// What to call it
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// 0, 1, 4, 5, 6 or 10
+    #[arg(long, short, value_name = "LEVEL", value_parser = parsed::<Level>)]
+    level: Level,
+
+    /// How many slots it has: so many devices are its members, in this order
+    #[arg(long, short = 'n', value_name = "N")]
+    raid_devices: usize,
+
+    /// How many more devices are spares, which wait for a member to fail
+    #[arg(long, short = 'x', value_name = "N", default_value_t = 0)]
+    spare_devices: usize,
+
+    /// Bytes that lie on one member before the next one's turn: a number of KiB, or with a unit, as in
+    /// 64, 64K or 1M
+    #[arg(long, short, value_name = "SIZE", value_parser = chunk, default_value_t = Size(512 * KIB))]
+    chunk: Size,
+
+    /// In which order: la, ra, ls, rs, parity-first, parity-last for level 5 and 6; n2, f2, o2 and other
+    /// numbers of copies for level 10 [default: ls, n2]
+    #[arg(long, short = 'p', value_name = "LAYOUT")]
+    layout: Option<String>,
+
+    /// Make files of this size where a device is not there
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    size: Option<Size>,
+
+    /// Bytes of the log on each member [default: a 64th of it, at most 64M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    log_size: Option<Size>,
+
+    /// What keeps parity true across a power cut: log, bitmap (what is being written is synced after one),
+    /// or none (all of it is)
+    #[arg(long, short = 'k', value_name = "POLICY", default_value = "log",
+          value_parser = PossibleValuesParser::new(["log", "bitmap", "none"]))]
+    consistency_policy: String,
+
+    /// Give up whatever the devices carry, and forget what had this name
+    #[arg(long)]
+    force: bool,
+
+    /// Files or disks, members first; 'missing' leaves a slot empty
+    #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
+    devices: Vec<PathBuf>,
+}
+
+/// As mdadm has it: a bare number counts KiB.
+fn chunk(text: &str) -> std::result::Result<Size, String> {
+    let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
+    let bytes = parse_size(text).map_err(one_line)?;
+    Ok(Size(if is_bare { bytes.saturating_mul(KIB) } else { bytes }))
+}
+
+impl Args {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// Those of [`create`]; [`Kind::Usage`] when the devices are not as many as were said.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let wanted = self.raid_devices.saturating_add(self.spare_devices);
+        if self.devices.len() != wanted {
+            return Err(Error::new(Kind::Usage, "not as many devices as members and spares")
+                .expected(wanted, self.devices.len())
+                .advice("name one device for each, or 'missing' for a member"));
+        }
+        let (members, spares) = self.devices.split_at(self.raid_devices);
+        let is_missing = |path: &PathBuf| path.as_os_str() == "missing";
+        if spares.iter().any(is_missing) {
+            return Err(Error::new(Kind::Usage, "a spare cannot be missing"));
+        }
+        let layout = match &self.layout {
+            Some(text) => Layout::parse(self.level, text)?,
+            None => Layout::default_of(self.level),
+        };
+        let wish = Wish {
+            name: self.name.clone(),
+            level: self.level,
+            layout,
+            chunk_bytes: self.chunk.0,
+            log_bytes: self.log_size.map(|size| size.0.next_multiple_of(MIB)),
+            consistency: match &*self.consistency_policy {
+                "none" => Consistency::None,
+                "bitmap" => Consistency::Bitmap,
+                _ => Consistency::Log,
+            },
+            members: members
+                .iter()
+                .map(|it| Some(it.clone()).filter(|it| !is_missing(it)))
+                .collect(),
+            spares: spares.to_vec(),
+            file_bytes: self.size.map(|size| size.0),
+            force: self.force,
+        };
+        let plan = run.common.fault_plan();
+        let made = create(&wish, &super::register()?, &plan, &run.monitor)?;
+        run.screen.say(&format!(
+            "array {} is made: {} of {}, {} for data",
+            made.name,
+            self.level,
+            super::super::counted(self.raid_devices as u64, "device"),
+            format_size(made.capacity_bytes)
+        ));
+        Ok(Ending::done(Event::default().with_fields(&made)))
+    }
+}

@@ -1,0 +1,79 @@
+//! `pinstripe array events`: what happens to an array, as it happens.
+
+use pinstripe::clock;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::ops::array::events::ArrayEvent;
+use pinstripe::ops::array::open::{next, send, server};
+use pinstripe::ops::array::request::{Reply, Request};
+
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::time;
+
+/// Print what happens to an array that is served, as it happens
+///
+/// A line for each event, in the words of mdadm --monitor: Fail, DegradedArray, RebuildStarted, Rebuild20,
+/// RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed, FailedArray. Ends with the process
+/// that serves.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array events pool
+  pinstripe array events pool --json")]
+pub struct Args {
+    /// Which
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+impl Args {
+    /// Prints them.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when nobody serves the array.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let register = super::register()?;
+        let Some(mut client) = server(&self.name, &register)? else {
+            return Err(Error::new(Kind::NotFound, format!("nobody serves '{}'", self.name))
+                .advice("serve it with 'pinstripe array serve'"));
+        };
+        send(&mut client, &Request::Events)?;
+        let mut told = 0_u64;
+        // It ends when the process that serves does.
+        while let Ok(reply) = next(&mut client) {
+            match reply {
+                Reply::Event(event) => {
+                    self.tell(run, &event)?;
+                    told += 1;
+                }
+                Reply::Detail(_) => {
+                    run.screen.event(&Event::new("listening").with("name", &*self.name))?;
+                }
+                _ => {}
+            }
+            run.screen.flush();
+        }
+        Ok(Ending::done(Event::default().with("events", told)))
+    }
+
+    fn tell(&self, run: &Run, event: &ArrayEvent) -> Result<()> {
+        let (seconds, nanos) = clock::now();
+        let shown = Event::new("array_event")
+            .with_some("time", time::utc(seconds, nanos))
+            .with("name", &*self.name)
+            .with_fields(event);
+        run.screen.event(&shown)?;
+        let mut line = format!("{} {} {}", time::date(seconds), event.what, self.name);
+        if let Some(slot) = event.slot {
+            line += &format!(" slot {slot}");
+        }
+        if let Some(device) = &event.device {
+            line += &format!(" {}", escape::path(device));
+        }
+        if let Some(count) = event.count {
+            line += &format!(" {count}");
+        }
+        run.screen.row(&line)
+    }
+}

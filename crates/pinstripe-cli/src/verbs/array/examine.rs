@@ -1,0 +1,190 @@
+//! `pinstripe array examine`: what devices say of the arrays that they are of, as `mdadm --examine`.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe::array::geometry::{Layout, Level};
+use pinstripe::error::Result;
+use pinstripe::format::array::superblock::{SPARE, Slot, Superblock};
+use pinstripe::format::md::{self, Role};
+use pinstripe::id::hex;
+use pinstripe::ops::array::detail::consistency;
+use pinstripe::ops::array::examine::{Examined, Found, examine};
+
+use super::show;
+use crate::args::Size;
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::time;
+
+/// Show what devices say of the array that they are of, ours or md's
+///
+/// Only reads, also from devices that are in use.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array examine /dev/sdb /dev/sdc
+  pinstripe array examine a.img --json")]
+pub struct Args {
+    /// Files or disks
+    #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
+    devices: Vec<PathBuf>,
+}
+
+type Fields = Vec<(&'static str, String)>;
+
+impl Args {
+    /// Shows them, one after the other.
+    ///
+    /// # Errors
+    /// The first of those of [`examine`], when all were shown.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let mut failed = None;
+        for device in &self.devices {
+            let examined = match examine(device) {
+                Ok(examined) => examined,
+                Err(error) => {
+                    if let Some(error) = failed.replace(error) {
+                        run.monitor.warning(device, error);
+                    }
+                    continue;
+                }
+            };
+            let fields = match &examined.found {
+                Found::Ours(superblock, readable) => ours(superblock, *readable)?,
+                Found::Md(superblock) => of_md(superblock)?,
+            };
+            run.screen.event(&event(&examined))?;
+            run.screen.row(&format!("{}:", escape::path(device)))?;
+            for line in show::fields(&fields) {
+                run.screen.row(&line)?;
+            }
+        }
+        let facts = Event::default().with("devices", self.devices.len());
+        failed.map_or(Ok(Ending::done(facts)), Err)
+    }
+}
+
+fn event(examined: &Examined) -> Event {
+    let event = Event::new("superblock").with_path("path", &examined.path);
+    let event = event.with("bytes", examined.bytes);
+    match &examined.found {
+        Found::Ours(it, readable) => event
+            .with("metadata", "pinstripe")
+            .with("array", it.array.to_string())
+            .with("name", &*it.name)
+            .with("member", it.member.to_string())
+            .with("slot", (it.slot != SPARE).then_some(it.slot))
+            .with("generation", it.generation)
+            .with("level", it.level)
+            .with("slots", it.slots.len())
+            .with("chunk_bytes", it.chunk_bytes)
+            .with("member_bytes", it.data_bytes)
+            .with("is_clean", it.is_clean)
+            .with("copies", *readable),
+        Found::Md(it) => event
+            .with("metadata", "md 1.2")
+            .with("array", hex(&it.array.set_uuid))
+            .with("name", it.name())
+            .with("member", hex(&it.device.uuid))
+            .with("slot", role(it).1)
+            .with("generation", it.state.events)
+            .with("level", it.array.level)
+            .with("slots", it.array.members)
+            .with("chunk_bytes", u64::from(it.array.chunk_sectors) * md::SECTOR_BYTES)
+            .with("member_bytes", it.array.size_sectors * md::SECTOR_BYTES)
+            .with("is_clean", it.is_clean()),
+    }
+}
+
+fn ours(it: &Superblock, readable: usize) -> Result<Fields> {
+    let level = Level::from_number(it.level.into())?;
+    let role = match it.slot {
+        SPARE => "spare".to_owned(),
+        slot => format!("Active device {slot}"),
+    };
+    let letter = |slot: &Slot| match slot {
+        Slot::Present(_) => 'A',
+        Slot::Rebuilding(_) => 'R',
+        Slot::Missing | Slot::Failed(_) => '.',
+    };
+    Ok(vec![
+        ("Magic", "PSarray".to_owned()),
+        ("Version", "pinstripe 1".to_owned()),
+        ("Array UUID", it.array.to_string()),
+        ("Name", it.name.clone()),
+        ("Creation Time", time::date(it.made_seconds)),
+        ("Raid Level", level.to_string()),
+        ("Raid Devices", it.slots.len().to_string()),
+        ("Used Dev Size", show::blocks(it.data_bytes)),
+        ("Data Offset", show::blocks(it.areas.data_at)),
+        ("Log", show::blocks(it.areas.log_bytes)),
+        ("Layout", Layout::from_number(level, it.layout)?.to_string()),
+        ("Chunk Size", Size(it.chunk_bytes.into()).to_string()),
+        ("Consistency Policy", consistency(it.consistency).to_owned()),
+        ("State", if it.is_clean { "clean" } else { "active" }.to_owned()),
+        ("Device UUID", it.member.to_string()),
+        ("Events", it.generation.to_string()),
+        ("Superblocks", format!("{readable} of 2 can be read")),
+        ("Device Role", role),
+        (
+            "Array State",
+            format!("{} ('A' active, '.' missing, 'R' replacing)", picture(&it.slots, letter)),
+        ),
+    ])
+}
+
+fn picture<T>(all: &[T], letter: impl Fn(&T) -> char) -> String {
+    all.iter().map(letter).collect()
+}
+
+fn of_md(it: &md::Superblock) -> Result<Fields> {
+    let level = Level::from_number(it.array.level)?;
+    let sectors = |count: u64| show::blocks(count * md::SECTOR_BYTES);
+    // Seconds are the low 40 bits.
+    let seconds = |time: u64| (time & ((1 << 40) - 1)) as i64;
+    let members: Vec<u16> = (0..it.array.members as u16).collect();
+    let is_there = |slot: &u16| it.roles.contains(slot);
+    Ok(vec![
+        ("Magic", "a92b4efc".to_owned()),
+        ("Version", "1.2".to_owned()),
+        ("Feature Map", format!("{:#x}", it.array.features)),
+        ("Array UUID", md_uuid(&it.array.set_uuid)),
+        ("Name", escape::text(&it.name())),
+        ("Creation Time", time::date(seconds(it.array.created))),
+        ("Raid Level", level.to_string()),
+        ("Raid Devices", it.array.members.to_string()),
+        ("Avail Dev Size", sectors(it.device.data_sectors)),
+        ("Used Dev Size", sectors(it.array.size_sectors)),
+        ("Data Offset", sectors(it.device.data_offset_sectors)),
+        ("State", if it.is_clean() { "clean" } else { "active" }.to_owned()),
+        ("Device UUID", md_uuid(&it.device.uuid)),
+        ("Update Time", time::date(seconds(it.state.updated))),
+        ("Events", it.state.events.to_string()),
+        ("Layout", Layout::from_number(level, it.array.layout)?.to_string()),
+        ("Chunk Size", Size(u64::from(it.array.chunk_sectors) * md::SECTOR_BYTES).to_string()),
+        ("Device Role", role(it).0),
+        (
+            "Array State",
+            format!(
+                "{} ('A' active, '.' missing)",
+                picture(&members, |slot| if is_there(slot) { 'A' } else { '.' })
+            ),
+        ),
+    ])
+}
+
+fn role(it: &md::Superblock) -> (String, Option<u16>) {
+    match it.role() {
+        Role::Member(slot) => (format!("Active device {slot}"), Some(slot)),
+        Role::Journal => ("Journal".to_owned(), None),
+        Role::Faulty => ("Faulty".to_owned(), None),
+        Role::Spare => ("spare".to_owned(), None),
+    }
+}
+
+/// Four words, as mdadm writes them.
+fn md_uuid(bytes: &[u8; 16]) -> String {
+    bytes.chunks(4).map(hex).collect::<Vec<_>>().join(":")
+}

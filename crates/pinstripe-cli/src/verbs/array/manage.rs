@@ -1,0 +1,114 @@
+//! `pinstripe array manage`: members fail, go and come.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueHint;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::ops::array::open::reach;
+use pinstripe::ops::array::register::absolute;
+use pinstripe::ops::array::request::{Act, Reply, Request};
+
+use super::work::{self, Patience};
+use crate::run::{Ending, Run};
+
+/// Take members out of an array, and put others in
+///
+/// Of an array that is served, by the process that serves it, while everything goes on. Of another one
+/// here: it is opened, and what has to be filled is, with progress shown. Several things are done in
+/// this order: fail, remove, re-add, add, replace.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array manage pool --fail /dev/sdc --remove /dev/sdc --add /dev/sdf
+  pinstripe array manage pool --re-add /dev/sdc
+  pinstripe array manage pool --replace /dev/sdc --with /dev/sdf")]
+pub struct Args {
+    /// Which
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Give a member up: what is written from now on it does not have
+    #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
+    fail: Vec<PathBuf>,
+
+    /// Forget a member that failed, or a spare
+    #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
+    remove: Vec<PathBuf>,
+
+    /// Take a device in: a member that was away gets what it lacks; any other one is filled, or is a spare
+    #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
+    add: Vec<PathBuf>,
+
+    /// The same, but only for a member that was away
+    #[arg(long, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
+    re_add: Vec<PathBuf>,
+
+    /// Copy a member to another device, which then takes its place
+    #[arg(long, value_name = "DEVICE", requires = "with", value_hint = ValueHint::FilePath)]
+    replace: Option<PathBuf>,
+
+    /// The device that takes the place of the one of --replace
+    #[arg(long, value_name = "DEVICE", requires = "replace", value_hint = ValueHint::FilePath)]
+    with: Option<PathBuf>,
+
+    /// Give up whatever a device carries that is added
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    patience: Patience,
+}
+
+impl Args {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Why the first thing that could not be done could not be; what was named before is done.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let acts = self.acts()?;
+        if acts.is_empty() {
+            return Err(Error::new(Kind::Usage, "nothing to do was named")
+                .advice("see 'pinstripe array manage --help'"));
+        }
+        let register = super::register()?;
+        let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
+        for act in acts {
+            match reached.ask(&Request::Manage { act }) {
+                Ok(Reply::Done { said }) => run.screen.say(&said),
+                Ok(_) => {}
+                Err(error) => {
+                    // What was done before stays; the array is closed in order all the same.
+                    reached.close()?;
+                    return Err(error);
+                }
+            }
+        }
+        work::conclude(run, reached, &self.patience)
+    }
+
+    /// In the order in which they make sense together.
+    fn acts(&self) -> Result<Vec<Act>> {
+        let force = self.force;
+        let mut acts = Vec::new();
+        for device in absolutes(&self.fail)? {
+            acts.push(Act::Fail { device });
+        }
+        for device in absolutes(&self.remove)? {
+            acts.push(Act::Remove { device });
+        }
+        for (list, only_again) in [(&self.re_add, true), (&self.add, false)] {
+            for device in absolutes(list)? {
+                acts.push(Act::Add { device, force, only_again });
+            }
+        }
+        if let (Some(device), Some(with)) = (&self.replace, &self.with) {
+            let (device, with) = (absolute(device)?, absolute(with)?);
+            acts.push(Act::Replace { device, with, force });
+        }
+        Ok(acts)
+    }
+}
+
+fn absolutes(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    paths.iter().map(|path: &PathBuf| absolute(Path::new(path))).collect()
+}

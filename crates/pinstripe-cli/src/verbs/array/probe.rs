@@ -1,0 +1,102 @@
+//! `pinstripe array probe`: do two devices share a spindle?
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueHint;
+use pinstripe::error::Result;
+use pinstripe::ops::array::probe::{Probed, Verdict, probe};
+use pinstripe::pipeline::probe::Effort;
+
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::signals;
+
+/// Measure whether two devices share a disk, which members of an array should not
+///
+/// Random reads of each alone are held against reads of both at once: two slices of one disk wait for the
+/// same arm, and each keeps half of its rate. What the system says of the disks is told as well. Nothing is
+/// written. Solid-state disks and caches have no arm to share: there measuring says little, and that is
+/// told.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array probe /dev/sdb /dev/sdc
+  pinstripe array probe /dev/sdb1 /dev/sdb2 --rounds 15 --json")]
+pub struct Args {
+    /// Two files or disks, or more: each pair is measured
+    #[arg(value_name = "DEVICE", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
+    devices: Vec<PathBuf>,
+
+    /// Rounds, each of them 0.9 seconds
+    #[arg(long, value_name = "N", default_value_t = 7,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+
+    /// Milliseconds of each of the three parts of a round
+    #[arg(long, value_name = "MS", default_value_t = 300, hide = true)]
+    part: u64,
+}
+
+impl Args {
+    /// Measures each pair.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let stop = signals::catch()?;
+        let part = Duration::from_millis(self.part);
+        let effort = Effort { rounds: self.rounds as usize, part, ..Effort::default() };
+        let mut shared = 0;
+        for (number, one) in self.devices.iter().enumerate() {
+            for other in &self.devices[number + 1..] {
+                let probed = probe([one, other], effort, &stop)?;
+                shared += u64::from(is_shared(&probed));
+                run.screen.event(&Event::new("pair").with_fields(&probed))?;
+                for line in lines(&probed) {
+                    run.screen.row(&line)?;
+                }
+            }
+        }
+        Ok(Ending::done(Event::default().with("shared_pairs", shared)))
+    }
+}
+
+fn is_shared(probed: &Probed) -> bool {
+    probed.same_disk.is_some() || probed.verdict == Verdict::Shared
+}
+
+fn lines(probed: &Probed) -> Vec<String> {
+    let [one, other] = [0, 1].map(|number| escape::path(&probed.devices[number]));
+    let mut lines = vec![format!("{one} and {other}:")];
+    lines.push(match &probed.same_disk {
+        Some(disk) => format!("  the system says that both are on {disk}"),
+        None => "  the system knows of no disk that both are on".to_owned(),
+    });
+    let [low, high] = probed.kept_range.map(|share| share * 100.0);
+    let [a, b] = probed.alone_reads_per_second;
+    lines.push(format!(
+        "  alone {a:.0} and {b:.0} reads/s; beside each other {:.0} % of that (middle half of {} rounds: \
+         {low:.0} to {high:.0} %)",
+        probed.kept * 100.0,
+        probed.rounds
+    ));
+    lines.push(format!("  {}", verdict(probed)));
+    lines
+}
+
+fn verdict(probed: &Probed) -> &'static str {
+    match probed.verdict {
+        _ if !probed.is_direct => {
+            "measuring says nothing: reads do not get past the page cache there"
+        }
+        _ if probed.has_no_arm => {
+            "measuring says nothing about a shared disk: so many reads are from memory or a cache, or \
+             from a solid-state disk"
+        }
+        Verdict::Shared => "they wait for each other: they share a disk, or what it hangs on",
+        Verdict::Apart => "they do not wait for each other: they are apart",
+        Verdict::Unclear => "the rounds do not agree: try again with more --rounds, on quiet disks",
+    }
+}

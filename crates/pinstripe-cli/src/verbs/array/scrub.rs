@@ -1,0 +1,49 @@
+//! `pinstripe array scrub`.
+
+use pinstripe::error::Result;
+use pinstripe::ops::array::open::reach;
+use pinstripe::ops::array::request::Request;
+
+use super::work::{self, Patience};
+use crate::run::{Ending, Run};
+
+/// Read everything of an array and compare it, and mend what is wrong
+///
+/// Every block is held against its checksum, and parity against the data. Without --repair nothing is
+/// changed, and the exit code is 10 when something is wrong.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array scrub pool
+  pinstripe array scrub pool --repair
+  pinstripe array scrub pool --repair --no-wait")]
+pub struct Args {
+    /// Which
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Mend what is wrong
+    #[arg(long)]
+    repair: bool,
+
+    #[command(flatten)]
+    patience: Patience,
+}
+
+impl Args {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Those of the array.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let register = super::register()?;
+        let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
+        reached.ask(&Request::Scrub { repair: self.repair })?;
+        let mut ending = work::conclude(run, reached, &self.patience)?;
+        if self.repair {
+            // What was found is mended.
+            ending.code = crate::exit::DONE;
+        }
+        Ok(ending)
+    }
+}

@@ -1,0 +1,94 @@
+//! `pinstripe array serve`: an array as a network block device, and as a file.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::ops::array::serve::{Means, Serving, serve};
+use pinstripe::pipeline::nbd::{Address, Settings};
+use pinstripe::units::format_size;
+
+use crate::args::parsed;
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::signals;
+use crate::system;
+
+/// Serve an array by NBD or as a file, until it is stopped
+///
+/// It runs until an interrupt, SIGTERM, or 'pinstripe array stop', then writes everything and closes the
+/// array. An array that md made is served read only. What clients made durable stays so, whatever the process ends by. Other verbs reach an array that
+/// is served through its control socket, while everything goes on.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array serve pool --nbd unix:/run/user/1000/pool
+  pinstripe array serve pool --nbd tcp:127.0.0.1:10809 --read-only
+  pinstripe array serve pool --fuse /mnt/pool
+  nbdinfo nbd+unix:///?socket=/run/user/1000/pool
+  losetup --find --show /mnt/pool/pool")]
+pub struct Args {
+    /// Which
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Where NBD clients find it: unix:PATH, tcp:HOST or tcp:HOST:PORT; may be given several times
+    #[arg(long, value_name = "ADDRESS", value_parser = parsed::<Address>)]
+    nbd: Vec<Address>,
+
+    /// An empty directory, in which it is a file of its name
+    #[arg(long, value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
+    fuse: Option<PathBuf>,
+
+    /// Let clients read only
+    #[arg(long)]
+    read_only: bool,
+
+    /// Let clients write to an array that md made, which otherwise is read only; it has to be whole and
+    /// clean, and is clean again afterwards
+    #[arg(long, conflicts_with = "read_only")]
+    write: bool,
+}
+
+impl Args {
+    /// Serves it until it is over.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for no way to reach it; those of [`serve`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        if self.nbd.is_empty() && self.fuse.is_none() {
+            return Err(Error::new(Kind::Usage, "no way to reach the array was named")
+                .advice("name one with --nbd ADDRESS or --fuse MOUNTPOINT"));
+        }
+        let threads = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
+        let serving = Serving {
+            name: self.name.clone(),
+            nbd: self.nbd.clone(),
+            fuse: self.fuse.clone(),
+            is_read_only: self.read_only,
+            writes_md: self.write,
+            settings: Settings { memory_bytes: run.common.memory.0, ..Settings::default() },
+            threads,
+        };
+        let stop = signals::catch()?;
+        let means = Means {
+            register: &super::register()?,
+            faults: &run.common.fault_plan(),
+            monitor: &run.monitor,
+            stop: &stop,
+        };
+        serve(&serving, &means, &mut |served, bytes| {
+            let event = Event::new("serving").with("name", &*self.name).with("bytes", bytes);
+            // A failure is remembered and told at the end.
+            let _ = run.screen.event(&event.with("exports", served.exports.clone()));
+            run.screen.say(&format!("array {} of {} is served at", self.name, format_size(bytes)));
+            for export in &served.exports {
+                run.screen.say(&format!("  {}", escape::text(export)));
+            }
+            run.screen.say(&format!("until an interrupt, or 'pinstripe array stop {}'", self.name));
+            run.screen.flush();
+        })?;
+        Ok(Ending::done(Event::default().with("name", &*self.name)))
+    }
+}

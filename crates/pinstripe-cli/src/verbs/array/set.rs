@@ -1,0 +1,95 @@
+//! `pinstripe array set`: knobs by the names that md has in sysfs.
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::ops::array::knobs;
+use pinstripe::ops::array::open::{look, reach, server};
+use pinstripe::ops::array::request::{Reply, Request};
+
+use super::show;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// Show the knobs of an array, or set them while it is used
+///
+/// The names are those of md in sysfs. stripe_size: how wide small writes become, auto or 4K to 1M;
+/// stripe_cache_size: bytes that may wait to be written; rmw_level: 0 never, 1 where it reads less, 2 where
+/// it reads no more; sync_speed_min and sync_speed_max: KiB of each member a second, or with a unit, or
+/// max; write_deadline: milliseconds that a write may wait for its neighbours; sync_action: check, repair
+/// or idle. All others can only be read.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array set pool
+  pinstripe array set pool mismatch_cnt
+  pinstripe array set pool stripe_size=16384 sync_speed_max=100M
+  pinstripe array set pool stripe_size=auto")]
+pub struct Args {
+    /// Which
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// A knob to be shown, or one with its value
+    #[arg(value_name = "KNOB[=VALUE]")]
+    knobs: Vec<String>,
+}
+
+impl Args {
+    /// Sets those that have a value, then shows those that have none; all of them where none is named.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for what is no knob or no value of it.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let register = super::register()?;
+        let (set, shown): (Vec<_>, Vec<_>) = self.knobs.iter().partition(|it| it.contains('='));
+        let set: Vec<(&str, &str)> = set.iter().filter_map(|it| it.split_once('=')).collect();
+        for (name, value) in &set {
+            knobs::Knob::parse(name, value)?;
+            if *name == "sync_action" && server(&self.name, &register)?.is_none() {
+                return Err(Error::new(Kind::Usage, "the array is not served, so nothing goes on")
+                    .advice("check it here with 'pinstripe array scrub'"));
+            }
+        }
+        if !set.is_empty() {
+            let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
+            let mut all = Ok(());
+            for (name, value) in &set {
+                let (name, value) = ((*name).to_owned(), (*value).to_owned());
+                match reached.ask(&Request::Set { name, value }) {
+                    Ok(Reply::Done { said }) => run.screen.say(&said),
+                    Ok(_) => {}
+                    Err(error) => {
+                        all = Err(error);
+                        break;
+                    }
+                }
+            }
+            reached.close()?;
+            all?;
+        }
+        let mut facts = Event::default().with("set", set.len());
+        if !shown.is_empty() || set.is_empty() {
+            let values = knobs::values(&look(&self.name, &register)?);
+            shown.iter().try_for_each(|name| knobs::check_name(name))?;
+            let wanted = |name: &String| shown.is_empty() || shown.contains(&name);
+            let lines: Vec<(&str, String)> = values
+                .iter()
+                .filter(|(name, _)| wanted(name))
+                .map(|(name, value)| (&**name, value.clone()))
+                .collect();
+            match &shown[..] {
+                [_] => run.screen.row(&lines[0].1)?,
+                _ => {
+                    for line in show::fields(&lines) {
+                        run.screen.row(&line)?;
+                    }
+                }
+            }
+            let values: serde_json::Map<String, serde_json::Value> = lines
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone().into()))
+                .collect();
+            facts = facts.with("values", values);
+        }
+        Ok(Ending::done(facts))
+    }
+}

@@ -1,0 +1,145 @@
+//! `pinstripe array status`: all arrays as `/proc/mdstat` shows them.
+
+use pinstripe::error::Result;
+use pinstripe::ops::array::detail::{Detail, SlotDetail, SlotState, WorkDetail};
+use pinstripe::ops::array::open::look;
+use pinstripe::units::KIB;
+
+use super::show;
+use crate::escape;
+use crate::event::Event;
+use crate::exit;
+use crate::run::{Ending, Run};
+
+/// Show the arrays that are known, as /proc/mdstat does
+///
+/// After the name: whether a process serves it, its level, and its devices with their slots; (F) is a
+/// failed one, (S) a spare, (R) one that is being filled. [4/3] are members that it has and members that
+/// are in order, which [UUU_] shows by slot.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array status
+  pinstripe array status pool --json")]
+pub struct Args {
+    /// Only this one
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+}
+
+impl Args {
+    /// Shows them.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`](pinstripe::error::Kind::NotFound) for a name that nothing has.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let register = super::register()?;
+        let names = match &self.name {
+            Some(name) => vec![name.clone()],
+            None => register.names()?,
+        };
+        let (mut shown, mut unreadable) = (0, 0);
+        for name in &names {
+            match look(name, &register) {
+                Ok(found) => {
+                    run.screen.event(&show::event(Event::new("array"), &found))?;
+                    for line in lines(&found) {
+                        run.screen.row(&line)?;
+                    }
+                    shown += 1;
+                }
+                Err(error) if self.name.is_some() => return Err(error),
+                Err(error) => {
+                    run.monitor.warning(name, error);
+                    unreadable += 1;
+                }
+            }
+        }
+        if names.is_empty() {
+            run.screen.say("no array is known; to make one: pinstripe array create --help");
+        }
+        let code = if unreadable > 0 { exit::TOO_MANY_LOSSES } else { exit::DONE };
+        let facts = Event::default().with("arrays", shown).with("unreadable", unreadable);
+        Ok(Ending { code, facts })
+    }
+}
+
+/// The lines of `/proc/mdstat` about one array.
+pub fn lines(array: &Detail) -> Vec<String> {
+    let served = if array.served.is_some() { "active" } else { "inactive" };
+    let members = array.slots.iter().filter_map(member);
+    let spares = array.spares.iter().map(|path| format!("{}(S)", escape::path(path)));
+    let devices = members.chain(spares).collect::<Vec<_>>().join(" ");
+    let mut lines = vec![format!("{} : {served} {} {devices}", array.name, array.level)];
+    let chunk = match &*array.level {
+        "raid1" => String::new(),
+        _ => format!(", {}k chunk", array.chunk_bytes / KIB),
+    };
+    let layout = match &*array.layout {
+        "default" => String::new(),
+        layout => format!(", {layout}"),
+    };
+    let good = array.slots.len() - array.degraded();
+    lines.push(format!(
+        "      {} blocks{chunk}{layout} [{}/{good}] [{}]",
+        array.capacity_bytes / KIB,
+        array.slots.len(),
+        array.picture()
+    ));
+    lines.extend(array.work.as_ref().map(|work| format!("      {}", progress(work))));
+    lines
+}
+
+fn member(slot: &SlotDetail) -> Option<String> {
+    let device = escape::path(slot.device.as_ref()?);
+    let mark = match slot.state {
+        SlotState::InSync => "",
+        SlotState::Rebuilding => "(R)",
+        SlotState::Failed => "(F)",
+        SlotState::Missing => return None,
+    };
+    Some(format!("{device}[{}]{mark}", slot.slot))
+}
+
+/// `[==>.....]  recover = 12.6% (370/2929) finish=1.5min speed=33440K/sec`
+pub fn progress(work: &WorkDetail) -> String {
+    const BAR: u64 = 20;
+    let all = work.all_bytes.max(1);
+    let full = (u128::from(work.done_bytes) * u128::from(BAR) / u128::from(all)) as usize;
+    let full = full.min(BAR as usize);
+    let bar = format!("{}>{}", "=".repeat(full), ".".repeat(BAR as usize - full));
+    let share = 100.0 * work.done_bytes as f64 / all as f64;
+    let line = format!(
+        "[{bar}]  {} = {share:.1}% ({}/{})",
+        work.kind,
+        work.done_bytes / KIB,
+        work.all_bytes / KIB
+    );
+    if work.bytes_per_second == 0 {
+        return format!("{line} pending");
+    }
+    let left = work.all_bytes.saturating_sub(work.done_bytes) as f64;
+    let minutes = left / work.bytes_per_second as f64 / 60.0;
+    format!("{line} finish={minutes:.1}min speed={}K/sec", work.bytes_per_second / KIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_looks_as_in_mdstat() {
+        let work = WorkDetail {
+            kind: "recover".into(),
+            done_bytes: 37_043_392 << 10,
+            all_bytes: 292_945_152 << 10,
+            bytes_per_second: 33_440 << 10,
+        };
+        assert_eq!(
+            progress(&work),
+            "[==>..................]  recover = 12.6% (37043392/292945152) finish=127.5min speed=33440K/sec"
+        );
+        let pending = WorkDetail { bytes_per_second: 0, done_bytes: 0, ..work };
+        assert!(progress(&pending).ends_with("= 0.0% (0/292945152) pending"));
+    }
+}

@@ -1,0 +1,45 @@
+//! `pinstripe array stop`.
+
+use pinstripe::error::Result;
+use pinstripe::ops::array::open::{next, send, server};
+use pinstripe::ops::array::request::{Reply, Request};
+
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// End the process that serves an array, in order
+///
+/// Everything is written, the array is closed, and its clients lose it. Returns when that is done.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array stop pool")]
+pub struct Args {
+    /// Which
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+impl Args {
+    /// Stops it, and waits for that.
+    ///
+    /// # Errors
+    /// Why it could not be closed in order.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let register = super::register()?;
+        let was_served = match server(&self.name, &register)? {
+            None => {
+                run.screen.say("nobody serves the array: there is nothing to stop");
+                false
+            }
+            Some(mut client) => {
+                send(&mut client, &Request::Stop)?;
+                if let Reply::Done { said } = next(&mut client)? {
+                    run.screen.say(&said);
+                }
+                true
+            }
+        };
+        Ok(Ending::done(Event::default().with("was_served", was_served)))
+    }
+}

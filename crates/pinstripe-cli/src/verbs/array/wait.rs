@@ -1,0 +1,42 @@
+//! `pinstripe array wait`.
+
+use pinstripe::error::Result;
+use pinstripe::ops::array::open::{Reached, server};
+
+use super::{show, status, work};
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::signals;
+
+/// Wait until nothing is being rebuilt, checked or grown
+///
+/// An array that nobody serves is not waited for: nothing goes on there.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array wait pool && echo whole again")]
+pub struct Args {
+    /// Which
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+impl Args {
+    /// Waits.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`](pinstripe::error::Kind::Interrupted) by a signal; those of the array.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let register = super::register()?;
+        let Some(client) = server(&self.name, &register)? else {
+            run.screen.say("nobody serves the array: nothing goes on");
+            return Ok(Ending::done(Event::default()));
+        };
+        let stop = signals::catch()?;
+        let detail = work::follow(run, &mut Reached::There(client), &stop)?;
+        for line in status::lines(&detail) {
+            run.screen.say(&line);
+        }
+        Ok(Ending::done(show::event(Event::default(), &detail)))
+    }
+}

@@ -1,0 +1,50 @@
+//! `pinstripe array zero-superblock`.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe::error::Result;
+use pinstripe::ops::array::examine::Found;
+use pinstripe::ops::array::zero::zero_superblock;
+
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// Make devices members of no array: overwrite their superblocks, ours and md's
+///
+/// Their data stays where it is, but no array finds it any more.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array zero-superblock /dev/sdb /dev/sdc")]
+pub struct Args {
+    /// Files or disks
+    #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
+    devices: Vec<PathBuf>,
+
+    /// Overwrite a superblock that cannot be read as well
+    #[arg(long)]
+    force: bool,
+}
+
+impl Args {
+    /// Overwrites them, one device after the other.
+    ///
+    /// # Errors
+    /// Those of [`zero_superblock`]; the devices before that one are done.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        for device in &self.devices {
+            let was = match zero_superblock(device, self.force)? {
+                Some(Found::Ours(superblock, _)) => format!("of the array {}", superblock.name),
+                Some(Found::Md(superblock)) => {
+                    format!("of the md array {}", escape::text(&superblock.name()))
+                }
+                None => "that could not be read".to_owned(),
+            };
+            run.screen.event(&Event::new("zeroed").with_path("path", device))?;
+            run.screen.say(&format!("{}: the superblock {was} is gone", escape::path(device)));
+        }
+        Ok(Ending::done(Event::default().with("devices", self.devices.len())))
+    }
+}

@@ -1,0 +1,100 @@
+//! Arrays that md made.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use pinstripe::format::md::{self, Reshape, State, Superblock};
+
+use super::serving::Served;
+use crate::stand::{Stand, noise, skipped};
+
+const DATA_AT: u64 = 1 << 20;
+const BYTES: u64 = 4 << 20;
+
+/// A mirror of two files, `a` and `b`, as md makes them.
+fn mirror(stand: &Stand, content: &[u8]) {
+    let sectors = BYTES / md::SECTOR_BYTES;
+    for (number, name) in [(0, "a"), (1, "b")] {
+        let mut set_name = [0; 32];
+        set_name[..9].copy_from_slice(b"host:pool");
+        let superblock = Superblock {
+            array: md::Array {
+                features: 0,
+                set_uuid: [7; 16],
+                set_name,
+                created: 1_700_000_000,
+                level: 1,
+                layout: 0,
+                size_sectors: sectors,
+                chunk_sectors: 0,
+                members: 2,
+                log: [0; 4],
+                reshape: Reshape::default(),
+            },
+            device: md::Device {
+                data_offset_sectors: DATA_AT / md::SECTOR_BYTES,
+                data_sectors: sectors,
+                recovery_sectors: 0,
+                number,
+                corrected_reads: 0,
+                uuid: [number as u8; 16],
+                flags: 0,
+                bad_blocks_shift: 0,
+                bad_blocks_sectors: 0,
+                bad_blocks_offset_sectors: 0,
+            },
+            state: State { updated: 1_700_000_000, events: 20, resync_sectors: u64::MAX },
+            roles: vec![0, 1],
+        };
+        let file = File::create(stand.path(name)).unwrap();
+        file.set_len(DATA_AT + BYTES).unwrap();
+        file.write_all_at(&superblock.encode(), md::SUPERBLOCK_OFFSET).unwrap();
+        file.write_all_at(content, DATA_AT).unwrap();
+    }
+}
+
+fn copy(from: &str, to: &str) -> bool {
+    Command::new("nbdcopy").args([from, to]).output().unwrap().status.success()
+}
+
+#[test]
+fn an_array_of_md_is_shown_and_served() {
+    const TEST: &str = "an_array_of_md_is_shown_and_served";
+    let stand = Stand::in_memory();
+    let content = noise(3, BYTES as usize);
+    mirror(&stand, &content);
+    for line in ["array examine a", "array assemble pool b a", "array detail pool"] {
+        assert_eq!(stand.tell(line).code, 0, "{line}");
+    }
+    // What md's members carry is as dear as a file system.
+    assert_eq!(stand.tell("array create new -l 1 -n 2 a b").code, 14);
+    stand.assert("array_md");
+    if Command::new("nbdcopy").arg("--version").output().is_err() {
+        return skipped(TEST, "nbdcopy is missing");
+    }
+    let address = format!("nbd+unix:///pool?socket={}", stand.path("nbd").display());
+    let back = stand.path("back").display().to_string();
+    let before = fs::read(stand.path("a")).unwrap();
+    let served = Served::by_nbd(&stand);
+    assert!(copy(&address, &back));
+    assert!(fs::read(&back).unwrap() == content);
+    fs::write(stand.path("new"), noise(4, BYTES as usize)).unwrap();
+    let new = stand.path("new").display().to_string();
+    assert!(!copy(&new, &address), "it is read only");
+    assert_eq!(stand.run("array manage pool --fail a").code, 13);
+    assert_eq!(stand.run("array stop pool").code, 0);
+    assert_eq!(served.ended(), 0);
+    assert!(fs::read(stand.path("a")).unwrap() == before, "a set that is read is not changed");
+
+    let served = Served::start(&stand, "--nbd unix:{}/nbd --write");
+    assert!(copy(&new, &address));
+    assert_eq!(stand.run("array stop pool").code, 0);
+    assert_eq!(served.ended(), 0);
+    for name in ["a", "b"] {
+        let member = fs::read(stand.path(name)).unwrap();
+        assert!(member[DATA_AT as usize..] == fs::read(&new).unwrap()[..], "{name}");
+        let superblock = Superblock::decode(&member[md::SUPERBLOCK_OFFSET as usize..]).unwrap();
+        assert!(superblock.is_clean() && superblock.state.events > 20, "{name}");
+    }
+}

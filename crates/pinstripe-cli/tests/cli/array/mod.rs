@@ -1,0 +1,5 @@
+//! Arrays as their users meet them.
+
+mod making;
+mod md;
+mod serving;

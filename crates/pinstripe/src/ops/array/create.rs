@@ -1,0 +1,127 @@
+//! Making an array of devices.
+
+use std::path::PathBuf;
+
+use super::register::check_name;
+use super::{Entry, Register, devices};
+use crate::array::engine::{self, Making};
+use crate::array::geometry::{ArrayGeometry, Layout, Level};
+use crate::clock;
+use crate::error::{Error, Kind, Result};
+use crate::fault::Plan;
+use crate::format::array::superblock::Consistency;
+use crate::monitor::Monitor;
+use crate::units::MIB;
+
+/// What an array is to be.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    /// What it is to be called.
+    pub name: String,
+    /// The level.
+    pub level: Level,
+    /// How rows lie.
+    pub layout: Layout,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Bytes of the log on each member; as many as suit its size when nothing is said.
+    pub log_bytes: Option<u64>,
+    /// What keeps parity true across a power cut.
+    pub consistency: Consistency,
+    /// The devices in the order of their slots; `None` leaves one missing.
+    pub members: Vec<Option<PathBuf>>,
+    /// Devices that wait for a member to fail.
+    pub spares: Vec<PathBuf>,
+    /// A length for files that are not there yet: they are made.
+    pub file_bytes: Option<u64>,
+    /// Whatever the devices carry may be lost, and a name that is taken be given anew.
+    pub force: bool,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Created {
+    /// The array's id.
+    pub array: String,
+    /// Its name.
+    pub name: String,
+    /// User bytes.
+    pub capacity_bytes: u64,
+    /// Bytes of data on each member.
+    pub member_bytes: u64,
+}
+
+/// Makes an array, and takes note of it under its name. All devices are opened and looked at before
+/// anything is written to any.
+///
+/// # Errors
+/// [`Kind::Exists`] when the name is taken; [`Kind::Refused`] for a device that carries something;
+/// [`Kind::Busy`] for one in use; [`Kind::Usage`] for what the level cannot be made of.
+pub fn create(
+    wish: &Wish,
+    register: &Register,
+    faults: &Plan,
+    monitor: &Monitor,
+) -> Result<Created> {
+    check_name(&wish.name)?;
+    if register.has(&wish.name) && !wish.force {
+        return Err(Error::new(
+            Kind::Exists,
+            format!("an array is called '{}' already", wish.name),
+        )
+        .advice(
+            "take another name; 'pinstripe array status' shows those that there are; --force \
+                 forgets what the old one is on",
+        ));
+    }
+    // What cannot be is refused before anything is made or opened; how large members are comes later.
+    let (slots, plenty) = (wish.members.len(), u64::from(u32::MAX) * MIB / 64);
+    ArrayGeometry::new(wish.level, slots, wish.chunk_bytes, wish.layout, plenty)?;
+    let paths: Vec<PathBuf> = wish.members.iter().flatten().chain(&wish.spares).cloned().collect();
+    if let Some(bytes) = wish.file_bytes {
+        paths.iter().try_for_each(|path| devices::make_file(path, bytes))?;
+    }
+    devices::refuse_twice(&paths)?;
+    let open =
+        |number: usize, path: &PathBuf| devices::open_blank(path, number, faults, wish.force);
+    let members = wish.members.iter().enumerate();
+    let members = members
+        .map(|(slot, path)| path.as_ref().map(|path| open(slot, path)).transpose())
+        .collect::<Result<Vec<_>>>()?;
+    let spares = wish.spares.iter().enumerate();
+    let spares = spares
+        .map(|(number, path)| open(members.len() + number, path))
+        .collect::<Result<Vec<_>>>()?;
+    devices::warn_of_shared_disks(&paths, monitor);
+    let all = members.iter().flatten().chain(&spares);
+    let lengths = all.map(|it| it.len()).collect::<Result<Vec<_>>>()?;
+    let shortest = lengths.iter().copied().min().unwrap_or(0);
+    let making = Making {
+        name: wish.name.clone(),
+        level: wish.level,
+        layout: wish.layout,
+        chunk_bytes: wish.chunk_bytes,
+        log_bytes: wish.log_bytes.unwrap_or_else(|| log_bytes(shortest)),
+        consistency: wish.consistency,
+        now_seconds: clock::now().0,
+    };
+    let flusher = engine::create_with(&making, members, spares)?;
+    let superblock = flusher.array().superblock();
+    let capacity_bytes = flusher.array().geometry().capacity();
+    flusher.stop()?;
+    register.write(&Entry::new(&wish.name, superblock.array, &paths)?)?;
+    Ok(Created {
+        array: superblock.array.to_string(),
+        name: wish.name.clone(),
+        capacity_bytes,
+        member_bytes: superblock.data_bytes,
+    })
+}
+
+/// A log that takes no more than a part of the member.
+fn log_bytes(member_bytes: u64) -> u64 {
+    (member_bytes / 64).clamp(MIB, 64 * MIB) / MIB * MIB
+}
+
+#[cfg(test)]
+mod tests;

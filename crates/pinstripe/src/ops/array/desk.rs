@@ -1,0 +1,303 @@
+//! Whoever asks something of an array that is open in this process is answered here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use super::Register;
+use super::detail::{Detail, ErrorCounts, Served, SlotDetail, SlotState, WorkDetail, consistency};
+use super::knobs::{self, Knob, speed_text};
+use super::register::is_same;
+use super::request::{Reply, Request};
+use crate::array::engine::{self, SlotStatus, WorkKind, WorkStatus};
+use crate::array::plan::{RmwLevel, Rules};
+use crate::array::set::MemberSet;
+use crate::clock;
+use crate::error::{Error, Kind, Result};
+use crate::fault::Plan;
+use crate::pipeline::array::Volume;
+
+/// Whoever answers for an array that is open.
+pub trait Answers: Send + Sync {
+    /// Answers what is about the array as it is now; events and the end are for whoever serves.
+    ///
+    /// # Errors
+    /// Why it cannot be done.
+    fn answer(&self, request: &Request) -> Result<Reply>;
+
+    /// How the array is now.
+    fn detail(&self) -> Detail;
+
+    /// Takes note of how it is reached.
+    fn served_as(&self, served: Served);
+
+    /// Writes everything, and closes the array in order.
+    ///
+    /// # Errors
+    /// Why not everything was written.
+    fn close(&self) -> Result<()>;
+}
+
+/// A running array, and what is known of it beside.
+pub struct Desk {
+    /// The array.
+    pub volume: Arc<Volume>,
+    name: String,
+    register: Register,
+    faults: Plan,
+    served: OnceLock<Served>,
+    pace: Mutex<Option<Pace>>,
+    /// As they were set last: who only looks does not keep rows waiting.
+    rules: Mutex<Rules>,
+}
+
+/// How fast work goes, by two looks at it.
+#[derive(Clone)]
+struct Pace {
+    kind: String,
+    done_bytes: u64,
+    at: Instant,
+    bytes_per_second: u64,
+}
+
+/// Looks that are closer together than this say nothing about a rate.
+const LOOK_SECONDS: f64 = 0.2;
+
+impl Desk {
+    /// A desk for an array that was opened, which sets the knobs that the register has of it.
+    ///
+    /// # Errors
+    /// Those of the register, and of a knob that it has.
+    pub fn new(
+        name: &str,
+        volume: Arc<Volume>,
+        register: &Register,
+        faults: &Plan,
+    ) -> Result<Self> {
+        let rules = Mutex::new(volume.with(|it| it.rules));
+        let desk = Desk {
+            volume,
+            name: name.to_owned(),
+            register: register.clone(),
+            faults: faults.clone(),
+            served: OnceLock::new(),
+            pace: Mutex::new(None),
+            rules,
+        };
+        for (knob, value) in &register.read(name)?.settings {
+            desk.turn(Knob::parse(knob, value)?)?;
+        }
+        Ok(desk)
+    }
+
+    /// Faults that are planned for its members.
+    pub(super) fn faults(&self) -> &Plan {
+        &self.faults
+    }
+
+    /// Takes note that a device went, and that another one came.
+    pub(super) fn note(&self, gone: Option<&Path>, came: Option<&Path>) -> Result<()> {
+        let mut entry = self.register.read(&self.name)?;
+        if let Some(gone) = gone {
+            entry.devices.retain(|known| !is_same(known, gone));
+        }
+        if let Some(came) = came.filter(|it| !entry.devices.iter().any(|known| is_same(known, it)))
+        {
+            entry.devices.push(came.to_path_buf());
+        }
+        self.register.write(&entry)
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let settings = self.volume.settings();
+        let Rules { granule, rmw } = *lock(&self.rules);
+        let rmw = match rmw {
+            RmwLevel::Never => 0,
+            RmwLevel::Fewer => 1,
+            RmwLevel::FewerOrEqual => 2,
+        };
+        let granule = granule.map_or_else(|| "auto".to_owned(), |it| it.to_string());
+        [
+            ("stripe_size", granule),
+            ("stripe_cache_size", settings.cache_bytes.to_string()),
+            ("rmw_level", rmw.to_string()),
+            ("sync_speed_min", speed_text(settings.speed_limit_min)),
+            ("sync_speed_max", speed_text(settings.speed_limit_max)),
+            ("write_deadline", settings.deadline.as_millis().to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    fn work(&self, work: &WorkStatus) -> WorkDetail {
+        let kind = work_word(work.kind).to_owned();
+        let mut pace = lock(&self.pace);
+        let now = clock::monotonic();
+        let fresh =
+            Pace { kind: kind.clone(), done_bytes: work.done_bytes, at: now, bytes_per_second: 0 };
+        let current = match pace.take() {
+            Some(old) if old.kind == kind && old.done_bytes <= work.done_bytes => {
+                let past = (now - old.at).as_secs_f64();
+                if past < LOOK_SECONDS {
+                    old
+                } else {
+                    let rate = (work.done_bytes - old.done_bytes) as f64 / past;
+                    Pace { bytes_per_second: rate as u64, ..fresh }
+                }
+            }
+            _ => fresh,
+        };
+        let bytes_per_second = current.bytes_per_second;
+        *pace = Some(current);
+        WorkDetail { kind, done_bytes: work.done_bytes, all_bytes: work.of_bytes, bytes_per_second }
+    }
+
+    fn get(&self, name: Option<&str>) -> Result<Reply> {
+        let mut values = knobs::values(&self.detail());
+        if let Some(name) = name {
+            knobs::check_name(name)?;
+            values.retain(|known, _| known == name);
+        }
+        Ok(Reply::Values { values })
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<Reply> {
+        let knob = Knob::parse(name, value)?;
+        self.turn(knob)?;
+        if knob.is_kept() {
+            let mut entry = self.register.read(&self.name)?;
+            entry.settings.insert(name.to_owned(), value.to_owned());
+            self.register.write(&entry)?;
+        }
+        Ok(done(format!("{name} is {value}")))
+    }
+
+    fn rule(&self, change: impl FnOnce(&mut Rules) + Send) -> Result<()> {
+        let rules = self.volume.with(|it| {
+            change(&mut it.rules);
+            it.rules
+        });
+        *lock(&self.rules) = rules;
+        Ok(())
+    }
+
+    fn turn(&self, knob: Knob) -> Result<()> {
+        let volume = &self.volume;
+        match knob {
+            Knob::Granule(granule) => self.rule(|rules| rules.granule = granule),
+            Knob::Rmw(level) => self.rule(|rules| rules.rmw = level),
+            Knob::CacheBytes(bytes) => volume.set(|it| it.cache_bytes = bytes),
+            Knob::SpeedMin(bytes) => volume.set(|it| {
+                it.speed_limit_min = bytes;
+                it.speed_limit_max = it.speed_limit_max.max(bytes);
+            }),
+            Knob::SpeedMax(bytes) => volume.set(|it| {
+                it.speed_limit_max = bytes;
+                it.speed_limit_min = it.speed_limit_min.min(bytes);
+            }),
+            Knob::Deadline(deadline) => volume.set(|it| it.deadline = deadline),
+            Knob::Scrub(repair) => volume.with(|it| it.scrub(repair)),
+            Knob::Idle => volume.with(|it| it.cancel_work()).map(drop),
+        }
+    }
+}
+
+impl Answers for Desk {
+    fn answer(&self, request: &Request) -> Result<Reply> {
+        match request {
+            Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
+            Request::Get { name } => self.get(name.as_deref()),
+            Request::Set { name, value } => self.set(name, value),
+            Request::Manage { act } => self.manage(act).map(done),
+            Request::Scrub { repair } => {
+                self.turn(Knob::Scrub(*repair))?;
+                Ok(done(format!("{} begins", if *repair { "repair" } else { "check" })))
+            }
+            Request::Cancel => {
+                self.turn(Knob::Idle)?;
+                Ok(done("what went on is ended".to_owned()))
+            }
+            Request::Events | Request::Stop => {
+                Err(Error::new(Kind::Unsupported, "nobody serves this array"))
+            }
+        }
+    }
+
+    fn detail(&self) -> Detail {
+        let status = self.volume.array().status();
+        let absent: MemberSet = status
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.state != engine::SlotState::Present)
+            .map(|(slot, _)| slot)
+            .collect();
+        let geometry = *self.volume.array().geometry();
+        Detail {
+            name: self.name.clone(),
+            array: status.array.to_string(),
+            level: status.level.to_string(),
+            layout: status.layout.to_string(),
+            chunk_bytes: status.chunk_bytes.into(),
+            capacity_bytes: status.capacity_bytes,
+            member_bytes: status.member_bytes,
+            made_seconds: status.made_seconds,
+            generation: status.generation,
+            consistency: consistency(status.consistency).to_owned(),
+            is_clean: status.dirty_bytes == 0,
+            is_usable: geometry.survives(absent) && self.volume.error().is_none(),
+            served: self.served.get().cloned(),
+            slots: status.slots.iter().enumerate().map(slot_detail).collect(),
+            spares: status.spares.clone(),
+            work: status.work.as_ref().map(|work| self.work(work)),
+            mismatches: status.mismatches,
+            dirty_bytes: status.dirty_bytes,
+            settings: self.settings(),
+            counters: BTreeMap::new(),
+        }
+    }
+
+    fn served_as(&self, served: Served) {
+        let _ = self.served.set(served);
+    }
+
+    fn close(&self) -> Result<()> {
+        self.volume.stop()
+    }
+}
+
+/// md's word for what goes on.
+fn work_word(kind: WorkKind) -> &'static str {
+    match kind {
+        WorkKind::Rebuild | WorkKind::Recover | WorkKind::Replace => "recover",
+        WorkKind::Resync => "resync",
+        WorkKind::Check => "check",
+        WorkKind::Repair => "repair",
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn done(said: String) -> Reply {
+    Reply::Done { said }
+}
+
+fn slot_detail((number, slot): (usize, &SlotStatus)) -> SlotDetail {
+    let state = match slot.state {
+        engine::SlotState::Present => SlotState::InSync,
+        engine::SlotState::Rebuilding => SlotState::Rebuilding,
+        engine::SlotState::Failed => SlotState::Failed,
+        engine::SlotState::Missing => SlotState::Missing,
+    };
+    let engine::Errors { reads, checksums, healed, bad_blocks } = slot.errors;
+    SlotDetail {
+        slot: number,
+        state,
+        member: slot.member.map(|it| it.to_string()),
+        device: slot.path.clone(),
+        errors: ErrorCounts { reads, checksums, healed, bad_blocks },
+    }
+}

@@ -1,0 +1,116 @@
+//! Members that come and go, by the paths of their devices.
+
+use std::path::{Path, PathBuf};
+
+use super::desk::Desk;
+use super::request::Act;
+use super::{devices, register};
+use crate::array::engine::{self, Added};
+use crate::device::SharedDevice;
+use crate::error::{Error, Kind, Result};
+
+/// Which part of an array a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Slot(usize),
+    Spare,
+}
+
+impl Desk {
+    /// Does it, and takes note of the devices. Returns what was done, for people.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] for a device that is none of the array's; as the engine says.
+    pub(super) fn manage(&self, act: &Act) -> Result<String> {
+        match act {
+            Act::Fail { device } => {
+                let slot = self.slot(device)?;
+                self.volume.with(|it| it.fail(slot))?;
+                Ok(format!("{} is given up", device.display()))
+            }
+            Act::Remove { device } => {
+                match self.part(device)? {
+                    Part::Slot(slot) => self.volume.with(|it| it.remove(slot))?,
+                    Part::Spare => self.volume.with(|it| it.remove_spare(device))?,
+                }
+                self.note(Some(device), None)?;
+                Ok(format!("{} is removed", device.display()))
+            }
+            Act::Add { device, force, only_again } => self.add(device, *force, *only_again),
+            Act::Replace { device, with, force } => {
+                let slot = self.slot(device)?;
+                let opened = self.open(with, *force)?;
+                self.volume.with(|it| it.replace(slot, opened))?;
+                self.note(None, Some(with))?;
+                Ok(format!("{} is copied to {}", device.display(), with.display()))
+            }
+            Act::Grow { .. } => Err(Error::new(Kind::Unsupported, "arrays cannot grow yet")),
+        }
+    }
+
+    fn add(&self, device: &Path, force: bool, only_again: bool) -> Result<String> {
+        let opened = self.open(device, force)?;
+        if only_again && !self.was_member(&opened)? {
+            return Err(Error::new(Kind::Refused, "is no member of this array that was away")
+                .at(device)
+                .advice("add it as a new one with --add"));
+        }
+        let added = self.volume.with(|it| it.add(opened))?;
+        self.note(None, Some(device))?;
+        let place = device.display();
+        Ok(match added {
+            Added::Recovering { slot } => {
+                format!("{place} is back in slot {slot}, and gets what was written meanwhile")
+            }
+            Added::Rebuilding { slot } => format!("{place} is being filled for slot {slot}"),
+            Added::Spare => format!("{place} is a spare"),
+        })
+    }
+
+    /// Opens a device that is to join: blank, or of this array.
+    fn open(&self, device: &Path, force: bool) -> Result<SharedDevice> {
+        let opened =
+            devices::open(device, self.volume.array().geometry().members(), self.faults())?;
+        if !self.is_ours(&opened)? {
+            devices::refuse_carrying(&opened, force)?;
+        }
+        Ok(opened)
+    }
+
+    fn is_ours(&self, device: &SharedDevice) -> Result<bool> {
+        let own = engine::probe(device);
+        Ok(own.is_some_and(|own| own.array == self.volume.array().superblock().array))
+    }
+
+    fn was_member(&self, device: &SharedDevice) -> Result<bool> {
+        let Some(own) = engine::probe(device) else { return Ok(false) };
+        let status = self.volume.array().status();
+        Ok(own.array == status.array
+            && status.slots.iter().any(|slot| {
+                slot.state == engine::SlotState::Failed && slot.member == Some(own.member)
+            }))
+    }
+
+    fn slot(&self, device: &Path) -> Result<usize> {
+        match self.part(device)? {
+            Part::Slot(slot) => Ok(slot),
+            Part::Spare => Err(Error::new(Kind::Usage, "is a spare, and in no slot").at(device)),
+        }
+    }
+
+    /// What of the array a path leads to. A device that is gone is known by the path that it had.
+    fn part(&self, device: &Path) -> Result<Part> {
+        let status = self.volume.array().status();
+        let is_it = |known: &PathBuf| register::is_same(known, device);
+        let slot = status.slots.iter().position(|slot| slot.path.as_ref().is_some_and(is_it));
+        if let Some(slot) = slot {
+            return Ok(Part::Slot(slot));
+        }
+        if status.spares.iter().any(is_it) {
+            return Ok(Part::Spare);
+        }
+        Err(Error::new(Kind::NotFound, "is no device of this array")
+            .at(device)
+            .advice("see 'pinstripe array detail' for its devices"))
+    }
+}

@@ -1,0 +1,25 @@
+//! Arrays as people work with them: by a name, on devices that are looked at before they are used, in this
+//! process or in the one that serves them.
+//!
+//! [`create`](create::create) and [`assemble`](assemble::assemble) take note of an array in the
+//! [`Register`]; all else finds it there by its name. An array that is served belongs to that process:
+//! what is asked of it goes through its control socket. One that is not is opened, worked on, and closed.
+
+pub mod assemble;
+pub mod create;
+pub mod desk;
+pub mod detail;
+pub mod devices;
+pub mod events;
+pub mod examine;
+pub mod knobs;
+mod manage;
+pub mod md;
+pub mod open;
+pub mod probe;
+pub mod register;
+pub mod request;
+pub mod serve;
+pub mod zero;
+
+pub use register::{Entry, Register};

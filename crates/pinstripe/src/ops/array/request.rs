@@ -1,0 +1,187 @@
+//! What is asked of an array, and what is answered: the same whether it is served by another process or
+//! opened by this one. On a control socket each is a JSON object on a line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::detail::Detail;
+use super::events::ArrayEvent;
+use crate::error::{Error, Kind};
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// How it is: [`Reply::Detail`].
+    Detail,
+    /// To change its members.
+    Manage {
+        /// How.
+        act: Act,
+    },
+    /// To set a knob, by md's name.
+    Set {
+        /// Which.
+        name: String,
+        /// To what.
+        value: String,
+    },
+    /// What a knob is, or all of them: [`Reply::Values`].
+    Get {
+        /// Which.
+        name: Option<String>,
+    },
+    /// To read everything and compare it, and to mend what is wrong.
+    Scrub {
+        /// Whether to mend.
+        repair: bool,
+    },
+    /// To end what goes on beside; what is done of it stays.
+    Cancel,
+    /// What happens from now on: a [`Reply::Event`] for each, until nobody listens.
+    Events,
+    /// To write everything, and end.
+    Stop,
+}
+
+/// A change of members. Paths are absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "act", rename_all = "snake_case")]
+pub enum Act {
+    /// Give a member up.
+    Fail {
+        /// Its device.
+        device: PathBuf,
+    },
+    /// Forget one that failed, or a spare.
+    Remove {
+        /// Its device.
+        device: PathBuf,
+    },
+    /// Take a device in: as the member that it was, or as a new one, or as a spare.
+    Add {
+        /// Which.
+        device: PathBuf,
+        /// Whatever it carries may be lost.
+        force: bool,
+        /// Only if it was a member and can be brought up to date.
+        only_again: bool,
+    },
+    /// Copy a member to another device, which then takes its place.
+    Replace {
+        /// The device of the member.
+        device: PathBuf,
+        /// The other one.
+        with: PathBuf,
+        /// Whatever the other one carries may be lost.
+        force: bool,
+    },
+    /// One member more, with the array as much larger.
+    Grow {
+        /// The new one.
+        device: PathBuf,
+        /// Whatever it carries may be lost.
+        force: bool,
+    },
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// How it is.
+    Detail(Box<Detail>),
+    /// Knobs by name.
+    Values {
+        /// What they are.
+        values: BTreeMap<String, String>,
+    },
+    /// It is done, or begun.
+    Done {
+        /// What, for people.
+        said: String,
+    },
+    /// Something happened.
+    Event(ArrayEvent),
+    /// It cannot be done.
+    Failed(Failure),
+}
+
+/// An error in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    kind: String,
+    what: String,
+    place: Option<PathBuf>,
+    expected: Option<(String, String)>,
+    advice: Option<String>,
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+        let expected = error.expected_found();
+        Failure {
+            kind: error.kind().name().to_owned(),
+            what: format!("{}{cause}", error.what()),
+            place: error.place().map(PathBuf::from),
+            expected: expected.map(|(expected, found)| (expected.to_owned(), found.to_owned())),
+            advice: error.advice_text().map(str::to_owned),
+        }
+    }
+}
+
+impl Failure {
+    /// The error that it was.
+    pub fn into_error(self) -> Error {
+        let kind = Kind::from_name(&self.kind).unwrap_or(Kind::Io);
+        let mut error = Error::new(kind, self.what);
+        if let Some(place) = self.place {
+            error = error.at(place);
+        }
+        if let Some((expected, found)) = self.expected {
+            error = error.expected(expected, found);
+        }
+        match self.advice {
+            Some(advice) => error.advice(advice),
+            None => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_replies_come_back() {
+        let device = PathBuf::from("/dev/b");
+        for request in [
+            Request::Detail,
+            Request::Stop,
+            Request::Get { name: None },
+            Request::Set { name: "stripe_size".into(), value: "auto".into() },
+            Request::Manage { act: Act::Fail { device: device.clone() } },
+            Request::Manage { act: Act::Add { device, force: false, only_again: true } },
+        ] {
+            let line = serde_json::to_string(&request).unwrap();
+            assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request, "{line}");
+        }
+        assert!(serde_json::from_str::<Request>("{\"request\":\"explode\"}").is_err());
+    }
+
+    #[test]
+    fn an_error_arrives_as_it_was() {
+        let error = Error::new(Kind::Refused, "no").at("/dev/b").expected(1, 2).advice("so");
+        let reply = serde_json::to_string(&Reply::Failed(Failure::from(&error))).unwrap();
+        let Reply::Failed(failure) = serde_json::from_str(&reply).unwrap() else {
+            panic!("{reply}")
+        };
+        let arrived = failure.into_error();
+        assert_eq!(arrived.to_string(), error.to_string());
+        assert_eq!((arrived.kind(), arrived.advice_text()), (Kind::Refused, Some("so")));
+        assert_eq!(arrived.place(), error.place());
+    }
+}
