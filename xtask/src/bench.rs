@@ -6,8 +6,9 @@ use std::process::Command;
 
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
-const CASES: &[&str] =
-    &["codec", "walk", "parity", "seal", "settings", "split", "backup", "catalog", "store"];
+const CASES: &[&str] = &[
+    "array", "codec", "walk", "parity", "seal", "settings", "split", "backup", "catalog", "store",
+];
 
 /// Runs one case, or all of them; false when one of them failed.
 pub fn run(args: &[String]) -> Result<bool> {

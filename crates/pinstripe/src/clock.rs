@@ -1,6 +1,7 @@
 //! The one place that asks for the time: for people, and for telling what a backup may trust.
 
-use std::time::Instant;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -15,4 +16,11 @@ pub fn now() -> (i64, u32) {
 /// Now, by a clock that is never set back.
 pub fn monotonic() -> Instant {
     Instant::now()
+}
+
+/// How long ago somebody asked this for the first time, by the same clock: for differences.
+pub fn since_first_asked() -> Duration {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let now = Instant::now();
+    now.saturating_duration_since(*FIRST.get_or_init(|| now))
 }

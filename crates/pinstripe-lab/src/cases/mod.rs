@@ -1,6 +1,7 @@
 //! One file per thing that is measured. A case reads its own arguments, measures through the
 //! public interfaces that users have, and returns tables.
 
+mod array;
 mod backup;
 mod bench;
 mod catalog;
@@ -27,6 +28,7 @@ pub struct Case {
 
 /// Every case: a new one is a `mod` line above and a line here.
 pub const ALL: &[Case] = &[
+    Case { name: "array", about: array::ABOUT, run: array::run },
     Case { name: "backup", about: backup::ABOUT, run: backup::run },
     Case { name: "catalog", about: catalog::ABOUT, run: catalog::run },
     Case {

@@ -9,9 +9,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::sums::{SumCache, Sums};
+use super::traffic::{MemberTraffic, Part, Timer, Traffic};
 use super::twin::Twin;
 use crate::device::SharedDevice;
 use crate::error::Result;
@@ -42,6 +43,8 @@ pub struct Member {
     notes_changes: AtomicBool,
     twin: Twin,
     tables: Mutex<Tables>,
+    traffic: Traffic,
+    timer: OnceLock<Timer>,
 }
 
 struct Tables {
@@ -98,6 +101,8 @@ impl Member {
             notes_changes: AtomicBool::new(false),
             twin: Twin::default(),
             tables: Mutex::new(tables),
+            traffic: Traffic::default(),
+            timer: OnceLock::new(),
         }
     }
 
@@ -165,43 +170,62 @@ impl Member {
         self.lock().each(|region| region.behind(false));
     }
 
+    /// What moved to and from it since it was opened.
+    pub fn traffic(&self) -> MemberTraffic {
+        self.traffic.told()
+    }
+
+    /// Has it note how long things take, from now on.
+    pub fn set_timer(&self, timer: Timer) {
+        // One that has a timer keeps it.
+        let _ = self.timer.set(timer);
+    }
+
     /// Fills `buf` with its data from `offset` on.
     ///
     /// # Errors
     /// As [`Device::read_at`](crate::device::Device::read_at); so for all that follow.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.device.read_at(self.areas.data_at + offset, buf)
+        self.traffic.read(Part::Data, buf.len());
+        let read = || self.device.read_at(self.areas.data_at + offset, buf);
+        self.traffic.reads.measure(self.timer.get(), read)
     }
 
     /// Writes data at `offset`.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset + bytes.len() as u64;
         self.twin.with(|twin| if twin.is_filled(end) { twin.write(offset, bytes) } else { Ok(()) });
-        self.device.write_at(self.areas.data_at + offset, bytes)
+        self.traffic.written(Part::Data, bytes.len());
+        let write = || self.device.write_at(self.areas.data_at + offset, bytes);
+        self.traffic.writes.measure(self.timer.get(), write)
     }
 
     /// Fills `buf` from a place of its log.
     pub fn read_log(&self, position: u64, buf: &mut [u8]) -> Result<()> {
+        self.traffic.read(Part::Log, buf.len());
         self.device.read_at(self.areas.log_at + position, buf)
     }
 
     /// Writes at a place of its log.
     pub fn write_log(&self, position: u64, bytes: &[u8]) -> Result<()> {
         self.twin.with(|twin| twin.write_log(position, bytes));
+        self.traffic.written(Part::Log, bytes.len());
         self.device.write_at(self.areas.log_at + position, bytes)
     }
 
     /// Makes all that was written survive a power cut.
     pub fn sync(&self) -> Result<()> {
         self.twin.with(Member::sync);
-        self.device.sync()
+        self.traffic.syncs.measure(self.timer.get(), || self.device.sync())
     }
 
     /// Writes what the array says of itself, and of this member.
     pub fn write_superblock(&self, common: &Superblock) -> Result<()> {
         self.twin.with(|twin| twin.write_superblock(common));
         let superblock = Superblock { slot: self.slot, member: self.id, ..common.clone() };
-        self.device.write_at(superblock.place(), &superblock.encode())
+        let bytes = superblock.encode();
+        self.traffic.written(Part::Tables, bytes.len());
+        self.device.write_at(superblock.place(), &bytes)
     }
 
     /// The checksums of blocks: [`Sum::LOST`] where the table is damaged.
@@ -288,14 +312,16 @@ impl Member {
         };
         for (leaf, sums) in &changed {
             let bytes = self.place(Area::Sums, *leaf).encode(&encode(sums));
+            self.traffic.written(Part::Tables, bytes.len());
             self.device.write_at(self.areas.sums_at + leaf * SECTOR_BYTES as u64, &bytes)?;
         }
         if !sectors.is_empty() {
             // What a region is said to have must be there first.
-            self.device.sync()?;
+            self.sync()?;
         }
         for (number, content) in &sectors {
             let bytes = self.place(Area::Regions, *number).encode(content);
+            self.traffic.written(Part::Tables, bytes.len());
             self.device.write_at(self.areas.regions_at + number * SECTOR_BYTES as u64, &bytes)?;
         }
         let mut tables = self.lock();
@@ -334,6 +360,7 @@ impl Member {
     /// The leaves of a page; `None` for one that is damaged.
     fn read_page(&self, page: u64) -> Result<Vec<Option<Sums>>> {
         let mut bytes = [0; PAGE_BYTES];
+        self.traffic.read(Part::Tables, bytes.len());
         self.device.read_at(self.areas.sums_at + page * PAGE_BYTES as u64, &mut bytes)?;
         let first = page * PAGE_LEAVES as u64;
         let leaf = |(number, sector): (u64, &[u8; SECTOR_BYTES])| {

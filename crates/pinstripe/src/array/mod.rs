@@ -29,4 +29,5 @@ pub mod plan;
 pub mod runs;
 pub mod set;
 pub mod sums;
+pub mod traffic;
 pub mod twin;

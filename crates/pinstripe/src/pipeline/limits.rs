@@ -57,6 +57,12 @@ pub const ARRAY_CACHE_BYTES: u64 = 64 * MIB;
 pub const ARRAY_DEADLINE: std::time::Duration = std::time::Duration::from_millis(20);
 /// Default for the bytes of each member per second that pending work moves beside other input and output.
 pub const ARRAY_SPEED_MIN: u64 = 10 * MIB;
+/// Threads that move bytes to and from members of an array at once, where these are slow.
+pub const ARRAY_THREADS: usize = 16;
+/// Reads of an array from this length on are carried out by several threads, where members are slow.
+pub const ARRAY_LONG_READ: usize = 256 << 10;
+/// Bytes of each member that a slice of an array's pending work moves.
+pub const ARRAY_STEP_BYTES: u64 = 4 * MIB;
 /// What an array takes in of one write before it looks at the limit again.
 pub const ARRAY_PIECE_BYTES: usize = 1 << 20;
 /// Clients of a control socket at a time; further ones are closed at once.

@@ -13,7 +13,7 @@ use crate::array::compute::{Made, Operation};
 use crate::array::crew::{Crew, Load};
 use crate::array::geometry::RowMap;
 use crate::array::member::Member;
-use crate::array::plan::{Class, Mark, Planner, RowPlan, Rules};
+use crate::array::plan::{Class, Mark, Method, Planner, RowPlan, Rules};
 use crate::array::set::MemberSet;
 use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
@@ -113,6 +113,11 @@ impl Job {
             reads_at: &self.memory.reads_at,
             makes_at: &self.memory.makes_at,
         }
+    }
+
+    /// How its pieces are done.
+    pub fn methods(&self) -> impl Iterator<Item = Method> {
+        self.memory.plan.pieces.iter().map(|piece| piece.method)
     }
 
     /// Bytes of the log's head that speak of it.

@@ -12,6 +12,7 @@ use crate::array::crew::{Alone, Crew, Load};
 use crate::array::member::Member;
 use crate::array::plan::{Planner, Rules};
 use crate::array::set::MemberSet;
+use crate::array::traffic::Tally;
 use crate::error::Result;
 use crate::format::array::log::{Head, Kept, Piece};
 
@@ -28,13 +29,15 @@ pub struct Flusher {
     /// Where the last batch wrote for the first time.
     fresh: Fresh,
     pub(super) crew: Arc<dyn Crew>,
+    tally: Arc<Tally>,
 }
 
 impl Flusher {
     /// One that goes on behind a place of the log.
     pub(super) fn with_log(array: Arc<Array>, log: Log, rules: Rules) -> Self {
-        let (planner, long, batch, fresh) = Default::default();
-        Flusher { array, log, planner, rules, long, batch, fresh, crew: Arc::new(Alone) }
+        let (planner, long, batch, fresh, tally) = Default::default();
+        let crew = Arc::new(Alone);
+        Flusher { array, log, planner, rules, long, batch, fresh, crew, tally }
     }
 
     /// The array.
@@ -59,6 +62,11 @@ impl Flusher {
         self.batch.clear();
         array.land(begun.iter().map(|(row, _)| *row), done.is_ok());
         done.map(|()| begun.len())
+    }
+
+    /// Pieces of rows that it wrote, counted: to be read while it works.
+    pub fn tally(&self) -> &Arc<Tally> {
+        &self.tally
     }
 
     /// Has somebody else carry out what does not depend on each other.
@@ -145,7 +153,10 @@ impl Flusher {
         let failed = self.batch.write(&members, &*self.crew);
         failed.iter().try_for_each(|slot| self.array.fail(slot))?;
         pieces.iter().try_for_each(|piece| self.array.believe(piece))?;
-        self.batch.jobs.iter().for_each(|job| self.long.note(&job.map));
+        for job in &self.batch.jobs {
+            self.long.note(&job.map);
+            job.methods().for_each(|method| self.tally.count(method));
+        }
         self.batch.clear();
         Ok(())
     }

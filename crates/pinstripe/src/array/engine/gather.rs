@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Array, lock};
 use crate::array::cache::{Cache, Dirty, Due};
+use crate::array::traffic::{MemberTraffic, Timer};
 use crate::error::{Kind, Result};
 
 /// What waits to be written to the members.
@@ -37,6 +38,16 @@ impl Array {
     /// What waits to be written.
     pub fn gathered(&self) -> Gathered {
         lock(&self.cache).gathered()
+    }
+
+    /// What moved to and from the members, by slot; `None` for those that are absent.
+    pub fn traffic(&self) -> Vec<Option<MemberTraffic>> {
+        self.members().iter().map(|member| Some(member.as_ref()?.traffic())).collect()
+    }
+
+    /// Has the members note how long things take.
+    pub fn set_timer(&self, timer: Timer) {
+        self.members().iter().flatten().for_each(|member| member.set_timer(timer));
     }
 
     /// Bytes that are written and not on the members yet.

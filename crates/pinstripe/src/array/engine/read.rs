@@ -1,9 +1,11 @@
 //! Reading, from members that are there and from the others' parity.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use super::{Array, lock};
 use crate::array::compute::old;
+use crate::array::crew::{Crew, Load};
 use crate::array::geometry::Span;
 use crate::array::plan::{Class, Mark, Planner, RowPlan};
 use crate::error::{Kind, Result};
@@ -24,6 +26,28 @@ impl Array {
             self.read_span(&span, &mut buf[from..from + span.column.len()])?;
         }
         Ok(())
+    }
+
+    /// As [`read`](Self::read), with the parts of a long one carried out by a crew.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); the first one of them.
+    pub fn read_by(&self, crew: &dyn Crew, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len(), Kind::Usage)?;
+        let mut rest = buf;
+        let mut parts = Vec::new();
+        for span in self.geometry.spans(offset..offset + rest.len() as u64) {
+            let (part, later) = rest.split_at_mut(span.column.len());
+            parts.push(Mutex::new((span, part, Ok(()))));
+            rest = later;
+        }
+        crew.each(Load::Read, parts.len(), &|number| {
+            let (span, part, done) = &mut *lock(&parts[number]);
+            *done = self.read_span(span, part);
+        });
+        parts
+            .into_iter()
+            .try_for_each(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner).2)
     }
 
     /// Bytes at the beginning of a range, which is not empty, that are alike, and whether they were never

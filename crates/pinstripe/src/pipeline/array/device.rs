@@ -7,7 +7,7 @@ use super::Volume;
 use crate::device::{Caps, Device, Run, Space, Sparse};
 use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
-use crate::pipeline::limits::ARRAY_PIECE_BYTES;
+use crate::pipeline::limits::{ARRAY_LONG_READ, ARRAY_PIECE_BYTES};
 
 impl Device for Volume {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -20,7 +20,12 @@ impl Device for Volume {
             return Err(Error::corrupt("ends too early", self.place())
                 .expected(format!("{end} bytes or more"), capacity));
         }
-        self.shared.array.read(offset, buf).map_err(|error| error.at(self.place()))
+        self.shared.counts.read(buf.len());
+        let read = match buf.len() < ARRAY_LONG_READ {
+            true => self.shared.array.read(offset, buf),
+            false => self.shared.array.read_by(&*self.shared.team, offset, buf),
+        };
+        read.map_err(|error| error.at(self.place()))
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -36,6 +41,7 @@ impl Device for Volume {
                 .at(self.place())
                 .expected(format!("{capacity} bytes at most"), end));
         }
+        shared.counts.wrote(bytes.len());
         let mut at = offset;
         for piece in bytes.chunks(ARRAY_PIECE_BYTES) {
             shared.state.check().map_err(|error| error.at(self.place()))?;
@@ -60,6 +66,7 @@ impl Device for Volume {
     }
 
     fn sync(&self) -> Result<()> {
+        self.shared.counts.synced();
         self.shared.state.sync().map_err(|error| error.at(self.place()))
     }
 

@@ -5,26 +5,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::VolumeSettings;
-use super::state::{Situation, State, Task};
-use crate::array::engine::{Array, BATCH_ROWS, Flusher};
+use super::counters::Counts;
+use super::state::{LOOK, Situation, State, Task};
+use super::team::Team;
+use crate::array::crew::Crew;
+use crate::array::engine::{Array, BATCH_ROWS, Flusher, Step};
 use crate::clock;
 use crate::error::{Error, Kind, Result};
+use crate::pipeline::limits::ARRAY_STEP_BYTES;
 
 /// What the thread and everybody else share.
 pub(super) struct Shared {
     pub place: PathBuf,
     pub array: Arc<Array>,
     pub state: State,
+    pub team: Arc<Team>,
+    pub counts: Counts,
     flusher: Mutex<Flusher>,
     /// When time began.
     began: Instant,
 }
 
 impl Shared {
-    pub fn new(place: PathBuf, flusher: Flusher, settings: VolumeSettings) -> Self {
+    pub fn new(place: PathBuf, mut flusher: Flusher, settings: VolumeSettings) -> Self {
         let array = Arc::clone(flusher.array());
+        array.set_timer(clock::since_first_asked);
+        let team = Arc::new(Team::default());
+        flusher.set_crew(Arc::clone(&team) as Arc<dyn Crew>);
+        let counts = Counts::new(Arc::clone(flusher.tally()));
         let (state, flusher) = (State::new(settings), Mutex::new(flusher));
-        Shared { place, array, state, flusher, began: clock::monotonic() }
+        Shared { place, array, state, team, counts, flusher, began: clock::monotonic() }
     }
 
     pub fn now(&self) -> Duration {
@@ -46,8 +56,16 @@ impl Shared {
     /// The thread, until it is told to stop.
     pub fn run(&self) {
         let _alarm = Alarm(&self.state);
+        let mut pace = Pace::default();
+        let mut absent = self.array.absent();
         loop {
-            let task = self.state.next(|| self.look());
+            let task = self.state.next(|| Situation {
+                gathered: self.array.gathered(),
+                now: self.now(),
+                work_at: pace.next,
+                wanted_at: self.array.wants_work().then_some(pace.again),
+            });
+            let mut has_work = false;
             let done = match task {
                 Task::End => return,
                 Task::Sync(_) => {
@@ -55,20 +73,59 @@ impl Shared {
                     self.flusher().sync_since(now)
                 }
                 Task::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
-                Task::Work => Ok(()),
+                Task::Work => self.work(&mut pace).map(|more| has_work = more),
             };
-            self.state.did(task, done);
+            // A spare may take the place of a member that has failed.
+            has_work |= std::mem::replace(&mut absent, self.array.absent()) != absent;
+            self.state.did(task, done, has_work);
         }
     }
 
-    fn look(&self) -> Situation {
-        Situation { gathered: self.array.gathered(), now: self.now(), work_at: None }
+    /// Does a slice of pending work. Returns whether there may be more.
+    fn work(&self, pace: &mut Pace) -> Result<bool> {
+        let before = self.now();
+        if before > pace.next + RECENT {
+            pace.users = self.counts.user_bytes();
+        }
+        let step = self.flusher().step(ARRAY_STEP_BYTES)?;
+        // A member that was brought by a guest, or a spare.
+        self.array.set_timer(clock::since_first_asked);
+        let bytes = match step {
+            Step::Idle => {
+                pace.again = before + LOOK;
+                return Ok(false);
+            }
+            Step::Done(_) => return Ok(true),
+            Step::Moved { bytes } => bytes,
+        };
+        let settings = self.state.settings();
+        let users = self.counts.user_bytes();
+        let limit = match users == pace.users {
+            true => settings.speed_limit_max,
+            false => settings.speed_limit_min,
+        };
+        pace.users = users;
+        pace.next = before + Duration::from_secs_f64(bytes as f64 / limit as f64);
+        Ok(true)
     }
 
     fn flusher(&self) -> MutexGuard<'_, Flusher> {
         self.flusher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// When pending work goes on.
+#[derive(Default)]
+struct Pace {
+    next: Duration,
+    /// When to see again whether anything can be done that could not be lately.
+    again: Duration,
+    /// What users had moved when the last slice was done, if that was lately: more says that they are at it.
+    users: u64,
+}
+
+/// What users did before says nothing of now.
+const RECENT: Duration = Duration::from_millis(100);
 
 /// Somebody who uses the flusher beside its thread, which waits for him even if he panics.
 struct Guest<'a>(&'a State);
@@ -93,7 +150,7 @@ impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "the thread that writes the array's rows panicked";
-            self.0.did(Task::End, Err(Error::new(Kind::Io, what)));
+            self.0.did(Task::End, Err(Error::new(Kind::Io, what)), false);
         }
     }
 }

@@ -15,15 +15,18 @@
 //!
 //! Never here: what becomes of a row (`array/engine`).
 
+mod counters;
 mod device;
 mod flusher;
 mod settings;
 mod state;
+mod team;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+pub use counters::Counters;
 pub use settings::VolumeSettings;
 
 use crate::array::engine::{Array, Flusher};

@@ -11,6 +11,9 @@ use super::VolumeSettings;
 use crate::array::engine::Gathered;
 use crate::error::{Error, Kind, Result};
 
+/// How often the flusher's thread looks for work that nobody told it of: what readers found damaged.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
 pub(super) struct State {
     inner: Mutex<Inner>,
     /// Told to the flusher's thread: there is something to do.
@@ -31,7 +34,8 @@ struct Inner {
     syncs_done: u64,
     /// Threads that use the flusher, or want to.
     guests: usize,
-    /// Whether the flusher has pending work.
+    /// Whether the flusher may have pending work, and whether it is at it.
+    has_work: bool,
     is_working: bool,
     /// Nothing is dirty that anybody wrote before the flusher looked last.
     is_clean: bool,
@@ -56,8 +60,10 @@ pub(super) enum Task {
 pub(super) struct Situation {
     pub gathered: Gathered,
     pub now: Duration,
-    /// When pending work may go on; `None` when none is pending.
-    pub work_at: Option<Duration>,
+    /// When pending work may go on, if there is any.
+    pub work_at: Duration,
+    /// When to begin what the array itself knows is to be done.
+    pub wanted_at: Option<Duration>,
 }
 
 impl State {
@@ -67,7 +73,8 @@ impl State {
             syncs_wanted: 0,
             syncs_done: 0,
             guests: 0,
-            is_working: true,
+            has_work: true,
+            is_working: false,
             is_clean: false,
             error: None,
             is_stopping: false,
@@ -143,9 +150,9 @@ impl State {
         let mut inner = self.lock();
         // What was written before the call has to be seen by the flusher first.
         inner.is_clean = false;
-        inner.is_working = true;
+        inner.has_work = true;
         self.work.notify_one();
-        while !inner.is_clean || inner.is_working {
+        while !inner.is_clean || inner.has_work || inner.is_working {
             inner.check()?;
             inner = self.wait(inner);
         }
@@ -161,7 +168,7 @@ impl State {
     pub fn leave(&self) {
         let mut inner = self.lock();
         inner.guests -= 1;
-        inner.is_working = true;
+        inner.has_work = true;
         inner.error = None;
         self.is_over.store(inner.is_stopping, Ordering::Relaxed);
         self.work.notify_one();
@@ -182,13 +189,15 @@ impl State {
             let situation = look();
             let wait = match inner.decide(&situation) {
                 Ok(task) => {
+                    // Whoever brings more work meanwhile says so, and is not overheard.
+                    inner.is_working = task == Task::Work;
+                    inner.has_work &= task != Task::Work;
                     self.rests.store(false, Ordering::SeqCst);
                     return task;
                 }
                 Err(wait) => wait,
             };
             inner.is_clean = situation.gathered.bytes == 0;
-            inner.is_working = situation.work_at.is_some();
             self.done.notify_all();
             inner = match wait {
                 None => self.work.wait(inner).unwrap_or_else(PoisonError::into_inner),
@@ -200,9 +209,11 @@ impl State {
         }
     }
 
-    /// Says what became of a task.
-    pub fn did(&self, task: Task, result: Result<()>) {
+    /// Says what became of a task, and whether there may be work now.
+    pub fn did(&self, task: Task, result: Result<()>, has_work: bool) {
         let mut inner = self.lock();
+        inner.is_working = false;
+        inner.has_work |= has_work;
         match (task, result) {
             (Task::Sync(up_to), Ok(())) => inner.syncs_done = up_to,
             (_, Ok(())) => {}
@@ -236,7 +247,7 @@ impl Inner {
 
     /// What to do, or how long to wait for something.
     fn decide(&self, situation: &Situation) -> Result<Task, Option<Duration>> {
-        let Situation { gathered, now, work_at } = situation;
+        let Situation { gathered, now, work_at, wanted_at } = situation;
         if self.is_stopping {
             return Ok(Task::End);
         }
@@ -253,10 +264,12 @@ impl Inner {
         if gathered.has_full || due_at.is_some_and(|at| at <= *now) {
             return Ok(Task::Flush(now.saturating_sub(self.settings.deadline)));
         }
+        let work_at = if self.has_work { Some(*work_at) } else { *wanted_at };
         if work_at.is_some_and(|at| at <= *now) {
             return Ok(Task::Work);
         }
-        let next = [due_at, *work_at].into_iter().flatten().min();
-        Err(next.map(|at| at.saturating_sub(*now)))
+        let next = [due_at, work_at].into_iter().flatten().min();
+        let wait = next.map_or(LOOK, |at| at.saturating_sub(*now));
+        Err(Some(wait.min(LOOK)))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::array::engine::{AssembleOptions, Making, assemble, create};
 use crate::array::geometry::{Layout, Level};
+use crate::array::traffic::{MemberTraffic, Part};
 use crate::device::{Device, MemoryDevice, SharedDevice, Sparse, conformance};
 use crate::fault::{FaultyDevice, Plan};
 use crate::format::array::superblock::Consistency;
@@ -205,4 +206,80 @@ fn impossible_settings_are_refused() {
     assert!(volume.set(|settings| settings.speed_limit_min = 0).is_err());
     assert!(volume.set(|settings| settings.speed_limit_max = 1).is_err());
     assert_eq!(volume.settings(), before);
+}
+
+/// Bytes of data that all members read and wrote.
+fn moved(volume: &Volume) -> [u64; 2] {
+    let members = volume.counters().members;
+    let sum = |of: fn(&MemberTraffic) -> u64| members.iter().flatten().map(of).sum();
+    [sum(|it| it.read_bytes[Part::Data as usize]), sum(|it| it.written_bytes[Part::Data as usize])]
+}
+
+#[test]
+fn counters_say_what_moved() {
+    let volume = start(&disks(4), lazy);
+    let row = volume.array().geometry().row_bytes();
+    volume.write_at(0, &vec![1; row as usize]).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(moved(&volume), [0, row / 3 * 4]);
+    assert_eq!(volume.counters().pieces.full, 1);
+    volume.write_at(8192, &[2; 4096]).unwrap();
+    volume.sync().unwrap();
+    let counters = volume.counters();
+    assert_eq!(moved(&volume), [8192, row / 3 * 4 + 8192]);
+    // Of three data chunks the two others are as few as this one and parity.
+    assert_eq!(counters.pieces.reconstruct_write, 1);
+    assert_eq!((counters.writes, counters.written_bytes, counters.syncs), (2, row + 4096, 2));
+    assert!(counters.members.iter().flatten().all(|it| it.syncs.count > 0));
+    read(&volume, 0, 4096);
+    assert_eq!((volume.counters().reads, volume.counters().read_bytes), (1, 4096));
+    assert_eq!(moved(&volume)[0], 8192 + 4096);
+}
+
+#[test]
+fn a_member_is_rebuilt_while_others_write() {
+    let (old, new) = (disks(4), disks(1));
+    let volume = start(&old, |_| {});
+    let piece: Vec<u8> = (0..300_000u32).map(|at| (at >> 7) as u8).collect();
+    volume.write_at(0, &piece).unwrap();
+    volume.with(|flusher| flusher.fail(1)).unwrap();
+    volume.with(|flusher| flusher.remove(1)).unwrap();
+    volume.with(|flusher| flusher.add(Arc::clone(&new[0]))).unwrap();
+    volume.write_at(200_000, &piece).unwrap();
+    volume.wait_idle().unwrap();
+    assert!(volume.array().absent().is_empty());
+    volume.stop().unwrap();
+    // Without another one the new member has to have it all.
+    let devices = [&new[0], &old[0], &old[3]].map(Arc::clone).to_vec();
+    let flusher = assemble(devices, &AssembleOptions::default()).unwrap().flusher;
+    let mut found = vec![0; 500_000];
+    flusher.array().read(0, &mut found).unwrap();
+    assert!(found[..200_000] == piece[..200_000] && found[200_000..] == piece);
+}
+
+/// Long reads go to members side by side, and come back in order.
+#[test]
+fn long_reads_are_put_together() {
+    let volume = start(&disks(4), |_| {});
+    let all: Vec<u8> = (0..2 << 20u32).map(|at: u32| (at >> 9) as u8).collect();
+    volume.write_at(5000, &all).unwrap();
+    assert!(read(&volume, 5000, all.len()) == all);
+    volume.sync().unwrap();
+    assert!(read(&volume, 5000, all.len()) == all);
+}
+
+/// What a reader finds damaged is healed though nobody asks for it.
+#[test]
+fn what_is_read_as_damaged_is_healed() {
+    let disks = disks(4);
+    let volume = start(&disks, |_| {});
+    volume.write_at(0, &[5; 100_000]).unwrap();
+    volume.sync().unwrap();
+    let data_at = volume.array().superblock().areas.data_at;
+    disks[0].write_at(data_at + 100, b"damaged").unwrap();
+    assert_eq!(read(&volume, 0, 100_000), [5; 100_000]);
+    volume.wait_idle().unwrap();
+    let mut found = [0; 7];
+    disks[0].read_at(data_at + 100, &mut found).unwrap();
+    assert_eq!(found, [5; 7]);
 }

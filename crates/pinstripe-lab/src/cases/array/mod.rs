@@ -1,0 +1,82 @@
+//! The array by its library interface: granules, levels and kinds of members against each other and against
+//! what they are to reach; by NBD beside nbdkit; a rebuild beside what the members can do.
+//!
+//! What is held against each other takes turns: in each round every granule has its turn on one running array,
+//! which is never stopped or emptied in between.
+
+mod load;
+mod nbd;
+mod places;
+mod table;
+mod work;
+
+use std::path::PathBuf;
+
+use pinstripe::units::MIB;
+
+use super::bench::{Bench, Part, absolute, measure, only, size};
+use super::pairs;
+use crate::Result;
+use crate::table::Table;
+use crate::trees;
+
+/// What it measures, and its arguments.
+pub const ABOUT: &str = "arrays of four members in memory, on tmpfs and on a disk: --work DIR, --shm DIR, \
+                         --size SIZE (of each member), --only memory|shm|disk|nbd|work, --rounds N, --fio FILE, \
+                         --nbdkit FILE";
+
+const PARTS: &[Part<Settings>] = &[
+    Part { name: "memory", measure: |settings| table::measure(settings, "memory") },
+    Part { name: "shm", measure: |settings| table::measure(settings, "shm") },
+    Part { name: "disk", measure: |settings| table::measure(settings, "disk") },
+    Part { name: "nbd", measure: nbd::measure },
+    Part { name: "work", measure: work::measure },
+];
+
+/// Measures all, or what `--only` names.
+pub fn run(args: &[String]) -> Result<Vec<Table>> {
+    let settings = Settings::read(args)?;
+    let tables = measure(PARTS, settings.only, &settings);
+    for place in [&settings.bench.work, &settings.shm] {
+        trees::remove(place)?;
+    }
+    tables
+}
+
+struct Settings {
+    bench: Bench,
+    only: Option<&'static str>,
+    /// A directory in memory.
+    shm: PathBuf,
+    /// Of each member, for data.
+    member_bytes: u64,
+    fio: PathBuf,
+    nbdkit: PathBuf,
+}
+
+impl Settings {
+    fn read(args: &[String]) -> Result<Settings> {
+        let mut settings = Settings {
+            bench: Bench::new()?,
+            only: None,
+            shm: PathBuf::from("/dev/shm"),
+            member_bytes: 128 * MIB,
+            fio: PathBuf::from("fio"),
+            nbdkit: PathBuf::from("nbdkit"),
+        };
+        let known = ["--work", "--shm", "--size", "--only", "--rounds", "--fio", "--nbdkit"];
+        for (name, value) in pairs(args, &known)? {
+            match name {
+                "--only" => settings.only = Some(only(PARTS, value)?),
+                "--size" => settings.member_bytes = size(value)?,
+                "--shm" => settings.shm = absolute(value)?,
+                "--fio" => settings.fio = PathBuf::from(value),
+                "--nbdkit" => settings.nbdkit = PathBuf::from(value),
+                _ => settings.bench.set(name, value)?,
+            }
+        }
+        settings.bench.work.push("array");
+        settings.shm.push(format!("pinstripe-lab-{}", std::process::id()));
+        Ok(settings)
+    }
+}

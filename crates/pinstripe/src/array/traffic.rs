@@ -1,0 +1,182 @@
+//! What moved to and from a member, and how long that took: counted always, read at any time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a transfer is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Part {
+    /// Data and parity.
+    Data = 0,
+    /// Records of the log.
+    Log = 1,
+    /// Checksums, regions, superblocks.
+    Tables = 2,
+}
+
+/// Upper ends of the classes of latencies: class n counts what took less than 2^n microseconds, and not
+/// less than half of it; the last one all that took longer.
+pub const LATENCY_CLASSES: usize = 24;
+
+/// How long something took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Latency {
+    /// How often.
+    pub count: u64,
+    /// Nanoseconds in all.
+    pub sum_ns: u64,
+    /// Nanoseconds, the longest.
+    pub max_ns: u64,
+    /// See [`LATENCY_CLASSES`].
+    pub classes: [u64; LATENCY_CLASSES],
+}
+
+/// What moved to and from one member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemberTraffic {
+    /// Bytes read, by [`Part`].
+    pub read_bytes: [u64; 3],
+    /// Bytes written, by [`Part`].
+    pub written_bytes: [u64; 3],
+    /// Reads of data. Nothing, if nobody said what time it is.
+    pub reads: Latency,
+    /// Writes of data.
+    pub writes: Latency,
+    /// Syncs.
+    pub syncs: Latency,
+}
+
+/// Time that has passed since some moment.
+pub type Timer = fn() -> Duration;
+
+#[derive(Debug, Default)]
+pub(super) struct Gauge {
+    count: AtomicU64,
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+    classes: [AtomicU64; LATENCY_CLASSES],
+}
+
+/// The counters behind a [`MemberTraffic`].
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    read_bytes: [AtomicU64; 3],
+    written_bytes: [AtomicU64; 3],
+    pub reads: Gauge,
+    pub writes: Gauge,
+    pub syncs: Gauge,
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Gauge {
+    /// Does something and notes how long it took, if there is a timer.
+    pub fn measure<T>(&self, timer: Option<&Timer>, act: impl FnOnce() -> T) -> T {
+        let Some(timer) = timer else { return act() };
+        let before = timer();
+        let result = act();
+        self.note(timer().saturating_sub(before));
+        result
+    }
+
+    fn note(&self, took: Duration) {
+        let ns = took.as_nanos() as u64;
+        let class = (u64::BITS - (ns / 1000).leading_zeros()) as usize;
+        add(&self.count, 1);
+        add(&self.sum_ns, ns);
+        add(&self.classes[class.min(LATENCY_CLASSES - 1)], 1);
+        if get(&self.max_ns) < ns {
+            self.max_ns.fetch_max(ns, Ordering::Relaxed);
+        }
+    }
+
+    fn told(&self) -> Latency {
+        Latency {
+            count: get(&self.count),
+            sum_ns: get(&self.sum_ns),
+            max_ns: get(&self.max_ns),
+            classes: std::array::from_fn(|class| get(&self.classes[class])),
+        }
+    }
+}
+
+impl Traffic {
+    pub fn read(&self, part: Part, bytes: usize) {
+        add(&self.read_bytes[part as usize], bytes as u64);
+    }
+
+    pub fn written(&self, part: Part, bytes: usize) {
+        add(&self.written_bytes[part as usize], bytes as u64);
+    }
+
+    pub fn told(&self) -> MemberTraffic {
+        MemberTraffic {
+            read_bytes: std::array::from_fn(|part| get(&self.read_bytes[part])),
+            written_bytes: std::array::from_fn(|part| get(&self.written_bytes[part])),
+            reads: self.reads.told(),
+            writes: self.writes.told(),
+            syncs: self.syncs.told(),
+        }
+    }
+}
+
+/// Pieces of rows that were written, by how parity was had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pieces {
+    /// All data was new; nothing was read.
+    pub full: u64,
+    /// Parity by the difference.
+    pub read_modify_write: u64,
+    /// Parity from all data.
+    pub reconstruct_write: u64,
+    /// Copies, or no parity at all.
+    pub plain: u64,
+}
+
+/// The counters behind [`Pieces`].
+#[derive(Debug, Default)]
+pub struct Tally([AtomicU64; 4]);
+
+impl Tally {
+    pub(super) fn count(&self, method: super::plan::Method) {
+        use super::plan::Method::*;
+        let number = match method {
+            Full => 0,
+            ReadModifyWrite => 1,
+            Reconstruct => 2,
+            MirrorCopy | Plain => 3,
+            Read | Rebuild => return,
+        };
+        add(&self.0[number], 1);
+    }
+
+    /// What was counted so far.
+    pub fn told(&self) -> Pieces {
+        let [full, read_modify_write, reconstruct_write, plain] = self.0.each_ref().map(get);
+        Pieces { full, read_modify_write, reconstruct_write, plain }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_are_in_the_class_below_their_power_of_two() {
+        let gauge = Gauge::default();
+        for (us, class) in [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1 << 40, 23)] {
+            let before = gauge.told().classes[class];
+            gauge.note(Duration::from_micros(us));
+            assert_eq!(gauge.told().classes[class], before + 1, "{us} us");
+        }
+        let told = gauge.told();
+        assert_eq!((told.count, told.max_ns), (7, (1 << 40) * 1000));
+    }
+}
