@@ -186,7 +186,7 @@ impl World {
     fn act(&mut self, flusher: &mut Flusher) -> bool {
         self.now += Duration::from_millis(self.dice.below(12));
         let due = self.now.saturating_sub(DEADLINE);
-        let done = match self.dice.below(24) {
+        let done = match self.dice.below(25) {
             0..10 => {
                 self.write(flusher);
                 Ok(())
@@ -221,6 +221,10 @@ impl World {
             22 => {
                 self.look(flusher);
                 Ok(())
+            }
+            23 => {
+                let repair = self.dice.below(2) == 0;
+                self.scrub(flusher, repair)
             }
             _ => self.change_member(flusher),
         };
@@ -277,12 +281,34 @@ impl World {
                     None => self.add_fresh(flusher),
                 }
             }
+            None if is_filling => Ok(()),
+            None if self.dice.below(3) == 0 => self.replace(flusher),
             None if self.spare(flusher) > 0 => {
                 let slot = self.dice.below(slots.len() as u64) as usize;
                 self.tell(format!("slot {slot} fails"));
                 flusher.fail(slot)
             }
             None => Ok(()),
+        }
+    }
+
+    /// Has a fresh disk take the place of a member.
+    fn replace(&mut self, flusher: &mut Flusher) -> Result<()> {
+        let (slot, number) = (self.dice.below(self.members as u64) as usize, self.disks.len());
+        self.tell(format!("disk{number} is to replace slot {slot}"));
+        self.disks.push(Disk::new(number, DISK_BYTES, &self.power));
+        self.at_hand.insert(number);
+        match flusher.replace(slot, Arc::clone(&self.disks[number]) as SharedDevice) {
+            Err(error) if error.kind() == Kind::Busy => Ok(()),
+            done => done,
+        }
+    }
+
+    fn scrub(&mut self, flusher: &mut Flusher, repair: bool) -> Result<()> {
+        self.tell(format!("scrub, repair: {repair}"));
+        match flusher.scrub(repair) {
+            Err(error) if error.kind() == Kind::Busy => Ok(()),
+            done => done,
         }
     }
 
@@ -370,14 +396,33 @@ impl World {
         flusher.stop().unwrap();
         let mut flusher = self.assemble(None);
         self.check(&flusher);
-        for slot in liars {
-            if matches!(flusher.array().superblock().slots[slot], Slot::Present(_)) {
-                flusher.fail(slot).unwrap();
-            }
+        if self.dice.below(2) == 0 {
+            self.mend(&mut flusher);
+        } else {
+            let stands =
+                |slot: usize| matches!(flusher.array().superblock().slots[slot], Slot::Present(_));
+            let there: Vec<_> = liars.into_iter().filter(|slot| stands(*slot)).collect();
+            there.into_iter().for_each(|slot| flusher.fail(slot).unwrap());
         }
         self.make_whole(&mut flusher);
         self.check(&flusher);
         flusher.stop().unwrap();
+    }
+
+    /// Mends all that lies have left, and does without others than those that lied.
+    fn mend(&mut self, flusher: &mut Flusher) {
+        self.make_whole(flusher);
+        flusher.cancel_work().unwrap();
+        self.scrub(flusher, true).unwrap();
+        self.finish_work(flusher);
+        self.check(flusher);
+        let first = self.dice.below(self.members as u64) as usize;
+        for n in 0..self.redundancy {
+            let slot = (first + n) % self.members;
+            self.tell(format!("slot {slot} fails"));
+            flusher.fail(slot).unwrap();
+            self.check(flusher);
+        }
     }
 
     /// The power goes after so many steps.
