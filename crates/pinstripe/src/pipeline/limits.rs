@@ -63,6 +63,8 @@ pub const ARRAY_THREADS: usize = 16;
 pub const ARRAY_LONG_READ: usize = 256 << 10;
 /// Bytes of each member that a slice of an array's pending work moves.
 pub const ARRAY_STEP_BYTES: u64 = 4 * MIB;
+/// How many reports of pending work that ended are kept.
+pub const ARRAY_REPORTS: usize = 16;
 /// What an array takes in of one write before it looks at the limit again.
 pub const ARRAY_PIECE_BYTES: usize = 1 << 20;
 /// Clients of a control socket at a time; further ones are closed at once.

@@ -3,7 +3,7 @@
 use pinstripe::error::Result;
 use pinstripe::ops::array::detail::{Detail, SlotDetail, SlotState};
 use pinstripe::ops::array::open::look;
-use pinstripe::units::format_size;
+use pinstripe::units::{format_count, format_size};
 
 use super::super::counted;
 use super::{show, status};
@@ -74,6 +74,8 @@ fn lines(array: &Detail) -> Vec<String> {
     }
     fields.push(("UUID", array.array.clone()));
     fields.push(("Events", array.generation.to_string()));
+    let counts = array.counters.array.iter();
+    fields.extend(counts.map(|(name, count)| (&**name, format_count(*count))));
     let settings = array.settings.iter();
     fields.extend(settings.map(|(name, value)| (&**name, escape::text(value))));
     let mut lines = vec![format!("{}:", array.name)];

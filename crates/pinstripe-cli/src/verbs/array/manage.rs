@@ -72,6 +72,7 @@ impl Args {
         }
         let register = super::register()?;
         let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
+        let before = work::ended(&mut reached)?;
         for act in acts {
             match reached.ask(&Request::Manage { act }) {
                 Ok(Reply::Done { said }) => run.screen.say(&said),
@@ -83,7 +84,7 @@ impl Args {
                 }
             }
         }
-        work::conclude(run, reached, &self.patience)
+        work::conclude(run, reached, &self.patience, before)
     }
 
     /// In the order in which they make sense together.

@@ -38,8 +38,9 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = super::register()?;
         let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
+        let before = work::ended(&mut reached)?;
         reached.ask(&Request::Scrub { repair: self.repair })?;
-        let mut ending = work::conclude(run, reached, &self.patience)?;
+        let mut ending = work::conclude(run, reached, &self.patience, before)?;
         if self.repair {
             // What was found is mended.
             ending.code = crate::exit::DONE;

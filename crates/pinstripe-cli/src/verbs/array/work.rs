@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::monitor::Counter;
-use pinstripe::ops::array::detail::Detail;
+use pinstripe::ops::array::detail::{Detail, ReportDetail};
 use pinstripe::ops::array::open::Reached;
 
+use super::super::counted;
 use super::{show, status};
+use crate::escape;
 use crate::event::Event;
 use crate::exit;
 use crate::progress::Gauge;
@@ -30,11 +32,24 @@ pub struct Patience {
     no_wait: bool,
 }
 
+/// How much work had ended before something is begun: what ended later is told by [`conclude`].
+///
+/// # Errors
+/// Those of the array.
+pub fn ended(reached: &mut Reached) -> Result<u64> {
+    Ok(reached.detail()?.reports.last().map_or(0, |last| last.number + 1))
+}
+
 /// Follows what was begun to its end unless that is not wanted, closes what was opened, and shows the array.
 ///
 /// # Errors
 /// [`Kind::Interrupted`] by a signal: what is done stays done; those of the array.
-pub fn conclude(run: &Run, mut reached: Reached, patience: &Patience) -> Result<Ending> {
+pub fn conclude(
+    run: &Run,
+    mut reached: Reached,
+    patience: &Patience,
+    before: u64,
+) -> Result<Ending> {
     let stop = signals::catch()?;
     let followed = match patience.no_wait {
         true => reached.detail(),
@@ -44,6 +59,9 @@ pub fn conclude(run: &Run, mut reached: Reached, patience: &Patience) -> Result<
     let closed = reached.close();
     let detail = followed?;
     closed?;
+    for report in detail.reports.iter().filter(|report| report.number >= before) {
+        tell(run, report)?;
+    }
     for line in status::lines(&detail) {
         run.screen.say(&line);
     }
@@ -53,6 +71,28 @@ pub fn conclude(run: &Run, mut reached: Reached, patience: &Patience) -> Result<
     let is_wrong = detail.mismatches > 0;
     let code = if is_wrong { exit::REPAIRABLE } else { exit::DONE };
     Ok(Ending { code, facts: show::event(Event::default(), &detail) })
+}
+
+/// Tells what work found. Blocks that nothing gave back are losses.
+fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
+    for it in &report.mismatches {
+        run.screen.event(&Event::new("mismatch").with_fields(it))?;
+        let whose = match (&it.device, it.slot) {
+            (Some(device), Some(slot)) => format!("{} (slot {slot})", escape::path(device)),
+            (_, Some(slot)) => format!("slot {slot}"),
+            (_, None) => "it cannot be said whose block".to_owned(),
+        };
+        let fate = if it.is_mended { ", mended" } else { "" };
+        run.screen.row(&format!("mismatch: {whose} at byte {}{fate}", it.member_offset))?;
+    }
+    if report.lost_blocks > 0 {
+        let what =
+            format!("{} of 4 KiB that nothing gives back", counted(report.lost_blocks, "block"));
+        let error = Error::new(Kind::TooManyLosses, what)
+            .advice("reading them fails until they are written again: restore them from a backup");
+        run.monitor.loss(&report.kind, error);
+    }
+    Ok(())
 }
 
 /// Waits until nothing goes on.

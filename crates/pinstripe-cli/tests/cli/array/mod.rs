@@ -1,5 +1,6 @@
 //! Arrays as their users meet them.
 
+mod living;
 mod making;
 mod md;
 mod serving;

@@ -24,8 +24,8 @@ impl Served {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut served = Served { child, out };
-        let event = served.event();
-        assert_eq!(event["event"], "serving", "{event}");
+        // Members that are left out are told first.
+        while served.event()["event"] != "serving" {}
         served
     }
 
@@ -45,7 +45,7 @@ impl Served {
         self.child.wait().unwrap().code().unwrap_or(-1)
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 }

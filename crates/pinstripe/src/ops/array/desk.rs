@@ -6,11 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::Register;
-use super::detail::{Detail, ErrorCounts, Served, SlotDetail, SlotState, WorkDetail, consistency};
+use super::counted::counted;
+use super::detail::{
+    Detail, ErrorCounts, MismatchDetail, ReportDetail, Served, SlotDetail, SlotState, WorkDetail,
+    consistency,
+};
 use super::knobs::{self, Knob, speed_text};
 use super::register::is_same;
 use super::request::{Reply, Request};
-use crate::array::engine::{self, SlotStatus, WorkKind, WorkStatus};
+use crate::array::engine::{self, Mismatch, SlotStatus, WorkKind, WorkReport, WorkStatus};
 use crate::array::plan::{RmwLevel, Rules};
 use crate::array::set::MemberSet;
 use crate::clock;
@@ -94,6 +98,12 @@ impl Desk {
     /// Faults that are planned for its members.
     pub(super) fn faults(&self) -> &Plan {
         &self.faults
+    }
+
+    /// Whether the register has a device of this array.
+    pub(super) fn knows(&self, device: &Path) -> Result<bool> {
+        let entry = self.register.read(&self.name)?;
+        Ok(entry.devices.iter().any(|known| is_same(known, device)))
     }
 
     /// Takes note that a device went, and that another one came.
@@ -251,10 +261,11 @@ impl Answers for Desk {
             slots: status.slots.iter().enumerate().map(slot_detail).collect(),
             spares: status.spares.clone(),
             work: status.work.as_ref().map(|work| self.work(work)),
+            reports: self.volume.reports().into_iter().map(report).collect(),
             mismatches: status.mismatches,
             dirty_bytes: status.dirty_bytes,
             settings: self.settings(),
-            counters: BTreeMap::new(),
+            counters: counted(&self.volume.counters()),
         }
     }
 
@@ -264,6 +275,24 @@ impl Answers for Desk {
 
     fn close(&self) -> Result<()> {
         self.volume.stop()
+    }
+}
+
+fn report((number, it): (u64, WorkReport)) -> ReportDetail {
+    let mismatch = |it: Mismatch| MismatchDetail {
+        slot: it.slot,
+        device: it.path,
+        member_offset: it.member_offset,
+        is_mended: it.is_mended,
+    };
+    ReportDetail {
+        number,
+        kind: work_word(it.kind).to_owned(),
+        slot: it.slot,
+        is_finished: it.is_finished,
+        bytes: it.bytes,
+        lost_blocks: it.lost_blocks,
+        mismatches: it.mismatches.into_iter().map(mismatch).collect(),
     }
 }
 

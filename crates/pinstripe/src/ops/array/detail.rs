@@ -50,6 +50,9 @@ pub struct Detail {
     pub spares: Vec<PathBuf>,
     /// What is being done beside, or will be when it is served.
     pub work: Option<WorkDetail>,
+    /// How work ended lately.
+    #[serde(default)]
+    pub reports: Vec<ReportDetail>,
     /// Blocks that the last scrub found not to be what they should.
     pub mismatches: u64,
     /// Bytes that are written and not on the members yet.
@@ -57,7 +60,16 @@ pub struct Detail {
     /// Knobs, by md's names.
     pub settings: BTreeMap<String, String>,
     /// What was counted since it is served.
-    pub counters: BTreeMap<String, u64>,
+    pub counters: Counted,
+}
+
+/// What an array did, counted: by users, by how parity was had, by slot.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Counted {
+    /// Reads and writes of users and their bytes, syncs, and pieces of rows by how parity was had.
+    pub array: BTreeMap<String, u64>,
+    /// By slot: bytes by what they are, calls and their mean and longest times; null where one is absent.
+    pub members: Vec<Option<BTreeMap<String, u64>>>,
 }
 
 /// The process that serves an array.
@@ -122,6 +134,38 @@ pub struct WorkDetail {
     pub all_bytes: u64,
     /// Bytes of each member in a second, lately; 0 while nothing moves.
     pub bytes_per_second: u64,
+}
+
+/// How long work ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReportDetail {
+    /// How many had ended before, since the array is served.
+    pub number: u64,
+    /// As of [`WorkDetail`].
+    pub kind: String,
+    /// The slot that it was about, if it was about one.
+    pub slot: Option<usize>,
+    /// Whether it came to its end; if not, a member failed, or it was cancelled.
+    pub is_finished: bool,
+    /// Bytes of each member that were moved or compared.
+    pub bytes: u64,
+    /// Blocks that nothing gave back.
+    pub lost_blocks: u64,
+    /// Blocks that were not what they should be, the first ones of them.
+    pub mismatches: Vec<MismatchDetail>,
+}
+
+/// A block that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MismatchDetail {
+    /// The slot whose member lies, where that can be said.
+    pub slot: Option<usize>,
+    /// Where that member is.
+    pub device: Option<PathBuf>,
+    /// Where the block begins, in bytes of the data of each member.
+    pub member_offset: u64,
+    /// Whether it was mended.
+    pub is_mended: bool,
 }
 
 impl Detail {
@@ -240,10 +284,11 @@ fn of_superblocks(
         slots,
         spares: found.iter().filter_map(spare).collect(),
         work: work(newest),
+        reports: Vec::new(),
         mismatches: 0,
         dirty_bytes: 0,
         settings: entry.settings.clone(),
-        counters: BTreeMap::new(),
+        counters: Counted::default(),
     })
 }
 
@@ -321,10 +366,11 @@ pub(super) mod testing {
             slots: (0..3).map(slot).collect(),
             spares: Vec::new(),
             work: None,
+            reports: Vec::new(),
             mismatches: 0,
             dirty_bytes: 0,
             settings: BTreeMap::new(),
-            counters: BTreeMap::new(),
+            counters: Counted::default(),
         }
     }
 }

@@ -14,6 +14,8 @@ use crate::error::{Error, Kind, Result};
 enum Part {
     Slot(usize),
     Spare,
+    /// Known to the register, and not used: what it has is old.
+    LeftOut,
 }
 
 impl Desk {
@@ -32,6 +34,7 @@ impl Desk {
                 match self.part(device)? {
                     Part::Slot(slot) => self.volume.with(|it| it.remove(slot))?,
                     Part::Spare => self.volume.with(|it| it.remove_spare(device))?,
+                    Part::LeftOut => {}
                 }
                 self.note(Some(device), None)?;
                 Ok(format!("{} is removed", device.display()))
@@ -95,6 +98,7 @@ impl Desk {
         match self.part(device)? {
             Part::Slot(slot) => Ok(slot),
             Part::Spare => Err(Error::new(Kind::Usage, "is a spare, and in no slot").at(device)),
+            Part::LeftOut => Err(Error::new(Kind::Usage, "is not used any more").at(device)),
         }
     }
 
@@ -108,6 +112,9 @@ impl Desk {
         }
         if status.spares.iter().any(is_it) {
             return Ok(Part::Spare);
+        }
+        if self.knows(device)? {
+            return Ok(Part::LeftOut);
         }
         Err(Error::new(Kind::NotFound, "is no device of this array")
             .at(device)

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Entry;
 use super::desk::Answers;
-use super::detail::{Detail, ErrorCounts, Served, SlotDetail, SlotState};
+use super::detail::{Counted, Detail, ErrorCounts, Served, SlotDetail, SlotState};
 use super::knobs;
 use super::request::{Reply, Request};
 use crate::array::md::{Found, MdArray, Options, assemble};
@@ -98,10 +98,11 @@ fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
         slots: (0..geometry.members()).map(slot).collect(),
         spares: Vec::new(),
         work: None,
+        reports: Vec::new(),
         mismatches: 0,
         dirty_bytes: 0,
         settings: BTreeMap::new(),
-        counters: BTreeMap::new(),
+        counters: Counted::default(),
     }
 }
 

@@ -6,6 +6,7 @@
 //! what is asked of it goes through its control socket. One that is not is opened, worked on, and closed.
 
 pub mod assemble;
+mod counted;
 pub mod create;
 pub mod desk;
 pub mod detail;

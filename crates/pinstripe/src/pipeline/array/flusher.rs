@@ -1,5 +1,6 @@
 //! The thread that puts rows on the members.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,10 +10,10 @@ use super::counters::Counts;
 use super::state::{LOOK, Situation, State, Task};
 use super::team::Team;
 use crate::array::crew::Crew;
-use crate::array::engine::{Array, BATCH_ROWS, Flusher, Step};
+use crate::array::engine::{Array, BATCH_ROWS, Flusher, Step, WorkReport};
 use crate::clock;
 use crate::error::{Error, Kind, Result};
-use crate::pipeline::limits::ARRAY_STEP_BYTES;
+use crate::pipeline::limits::{ARRAY_REPORTS, ARRAY_STEP_BYTES};
 
 /// What the thread and everybody else share.
 pub(super) struct Shared {
@@ -22,6 +23,8 @@ pub(super) struct Shared {
     pub team: Arc<Team>,
     pub counts: Counts,
     flusher: Mutex<Flusher>,
+    /// How pending work ended, with how many had ended before; the last ones.
+    reports: Mutex<VecDeque<(u64, WorkReport)>>,
     /// When time began.
     began: Instant,
 }
@@ -34,7 +37,8 @@ impl Shared {
         flusher.set_crew(Arc::clone(&team) as Arc<dyn Crew>);
         let counts = Counts::new(Arc::clone(flusher.tally()));
         let (state, flusher) = (State::new(settings), Mutex::new(flusher));
-        Shared { place, array, state, team, counts, flusher, began: clock::monotonic() }
+        let (reports, began) = (Mutex::default(), clock::monotonic());
+        Shared { place, array, state, team, counts, flusher, reports, began }
     }
 
     pub fn now(&self) -> Duration {
@@ -95,7 +99,10 @@ impl Shared {
                 pace.again = before + LOOK;
                 return Ok(false);
             }
-            Step::Done(_) => return Ok(true),
+            Step::Done(report) => {
+                self.keep(report);
+                return Ok(true);
+            }
             Step::Moved { bytes } => bytes,
         };
         let settings = self.state.settings();
@@ -107,6 +114,21 @@ impl Shared {
         pace.users = users;
         pace.next = before + Duration::from_secs_f64(bytes as f64 / limit as f64);
         Ok(true)
+    }
+
+    fn keep(&self, report: WorkReport) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = reports.back().map_or(0, |(number, _)| number + 1);
+        if reports.len() == ARRAY_REPORTS {
+            reports.pop_front();
+        }
+        reports.push_back((number, report));
+    }
+
+    /// How pending work ended: the last ones.
+    pub fn reports(&self) -> Vec<(u64, WorkReport)> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.iter().cloned().collect()
     }
 
     fn flusher(&self) -> MutexGuard<'_, Flusher> {

@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 pub use counters::Counters;
 pub use settings::VolumeSettings;
 
-use crate::array::engine::{Array, Flusher};
+use crate::array::engine::{Array, Flusher, WorkReport};
 use crate::error::{Error, Kind, Result};
 use flusher::Shared;
 
@@ -88,6 +88,12 @@ impl Volume {
     /// Why nothing is written any more, if so.
     pub fn error(&self) -> Option<Error> {
         self.shared.state.error()
+    }
+
+    /// How pending work ended since the array was started, each with how many had ended before; the last
+    /// ones.
+    pub fn reports(&self) -> Vec<(u64, WorkReport)> {
+        self.shared.reports()
     }
 
     /// Waits until nothing is dirty and no work is pending.

@@ -1,0 +1,302 @@
+//! A served array while its members fail, go and come.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::serving::{Loop, Served, good, has, nbd, run, with_pool};
+use crate::stand::{noise, skipped};
+
+#[test]
+fn clients_keep_their_bytes_while_members_come_and_go() {
+    const TEST: &str = "clients_keep_their_bytes_while_members_come_and_go";
+    if !has("nbdcopy") {
+        return skipped(TEST, "nbdcopy is missing");
+    }
+    let stand = with_pool(24 << 20);
+    let image = stand.path("image");
+    fs::write(&image, noise(7, 20 << 20)).unwrap();
+    let copy = || {
+        let back = stand.path("back");
+        let _ = fs::remove_file(&back);
+        run("nbdcopy", &[&nbd(&stand), back.to_str().unwrap()]);
+        let (back, image) = (fs::read(&back).unwrap(), fs::read(&image).unwrap());
+        assert!(back[..image.len()] == image, "what was read is not what was written");
+    };
+
+    let served = Served::by_nbd(&stand);
+    run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
+    copy();
+    assert!(good(&stand, "array status").contains("pool : active raid5"));
+    good(&stand, "array manage pool --fail b");
+    assert!(good(&stand, "array status").contains("[U_U]"));
+    copy();
+    good(&stand, "array manage pool --remove b --add d");
+    assert!(good(&stand, "array status pool").contains("[3/3] [UUU]"));
+    copy();
+    // b is old now: with it in the place of a, nothing may be wrong.
+    good(&stand, "array manage pool --fail a --remove a --add b");
+    good(&stand, "array wait pool");
+    copy();
+    good(&stand, "array scrub pool");
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+    assert!(good(&stand, "array detail pool").contains("State : clean\n"));
+    good(&stand, "array assemble pool");
+    let served = Served::by_nbd(&stand);
+    copy();
+    served.signal(Signal::TERM);
+    assert_eq!(served.ended(), 0);
+}
+
+#[test]
+fn what_happens_is_told_as_it_happens() {
+    let stand = with_pool(16 << 20);
+    let served = Served::by_nbd(&stand);
+    let mut command = stand.command("array events pool --json");
+    let mut listener = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(listener.stdout.take().unwrap()).lines();
+    let mut event = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert_eq!(event()["event"], "listening");
+    good(&stand, "array manage pool --fail b");
+    let failed = event();
+    assert_eq!((&failed["what"], &failed["slot"]), (&"Fail".into(), &1.into()));
+    assert!(failed["device"].as_str().unwrap().ends_with("/b"), "{failed}");
+    assert_eq!(event()["what"], "DegradedArray");
+    good(&stand, "array manage pool --add d");
+    let back = std::iter::from_fn(|| Some(event())).find(|it| it["what"] == "SpareActive");
+    assert_eq!(back.unwrap()["slot"], 1);
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+    assert_eq!(listener.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_array_that_nobody_serves_is_worked_on_here() {
+    let stand = with_pool(16 << 20);
+    let shown = |line: &str| good(&stand, line);
+    assert!(shown("array manage pool --fail b").contains("[U_U]"));
+    let added = shown("array manage pool --remove b --add d");
+    assert!(added.contains("[UUU]") && added.contains("/d[1]"), "{added}");
+    shown("array scrub pool");
+    shown("array manage pool --replace {}/d --with b --force");
+    let replaced = shown("array status");
+    assert!(replaced.contains("/b[1]") && replaced.contains("[UUU]"), "{replaced}");
+}
+
+#[test]
+fn a_scrub_names_the_member_that_lies_and_mends_it() {
+    const TEST: &str = "a_scrub_names_the_member_that_lies_and_mends_it";
+    if !has("nbdcopy") {
+        return skipped(TEST, "nbdcopy is missing");
+    }
+    let stand = with_pool(16 << 20);
+    let image = noise(1, 4 << 20);
+    fs::write(stand.path("image"), &image).unwrap();
+    let served = Served::by_nbd(&stand);
+    run("nbdcopy", &["--flush", stand.path("image").to_str().unwrap(), &nbd(&stand)]);
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+    // A block of the image on b is changed behind the array's back.
+    let mut member = fs::read(stand.path("b")).unwrap();
+    let places = image.chunks(4096).filter_map(|block| {
+        member.chunks(4096).position(|it| it == block).map(|block| block * 4096)
+    });
+    let place = places.max().expect("b has a block of the image");
+    member[place + 100] ^= 1;
+    fs::write(stand.path("b"), &member).unwrap();
+    let found = stand.run("array scrub pool --json");
+    assert_eq!(found.code, 10, "{}", found.err);
+    let mismatches = found.events_of("mismatch");
+    assert_eq!(mismatches.len(), 1, "{}", found.out);
+    assert_eq!((&mismatches[0]["slot"], &mismatches[0]["is_mended"]), (&1.into(), &false.into()));
+    assert!(mismatches[0]["device"].as_str().unwrap().ends_with("/b"), "{}", found.out);
+    assert_eq!(stand.run("array scrub pool --json").events_of("mismatch").len(), 1);
+    let mended = good(&stand, "array scrub pool --repair");
+    assert!(mended.contains("/b (slot 1) at byte") && mended.contains(", mended"), "{mended}");
+    assert_eq!(good(&stand, "array scrub pool --json").matches("mismatch\"").count(), 0);
+    member[place + 100] ^= 1;
+    let now = fs::read(stand.path("b")).unwrap();
+    assert!(now[place..place + 4096] == member[place..place + 4096]);
+}
+
+#[test]
+fn a_member_that_fails_is_left_out_and_nothing_is_lost() {
+    const TEST: &str = "a_member_that_fails_is_left_out_and_nothing_is_lost";
+    if !has("nbdcopy") {
+        return skipped(TEST, "nbdcopy is missing");
+    }
+    for fault in ["op=write,member=1,after=40,error=EIO", "op=sync,member=1,after=5,error=EIO"] {
+        let stand = with_pool(16 << 20);
+        let image = stand.path("image");
+        fs::write(&image, noise(2, 8 << 20)).unwrap();
+        let served = Served::start(&stand, &format!("--nbd unix:{{}}/nbd --fault {fault}"));
+        run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
+        assert!(good(&stand, "array status").contains("[U_U]"), "{fault}");
+        served.signal(Signal::KILL);
+        served.ended();
+        good(&stand, "array assemble pool");
+        let served = Served::by_nbd(&stand);
+        let back = stand.path("back");
+        run("nbdcopy", &[&nbd(&stand), back.to_str().unwrap()]);
+        assert!(fs::read(&back).unwrap()[..8 << 20] == fs::read(&image).unwrap(), "{fault}");
+        // The disk is mended: it gets what it lacks.
+        good(&stand, "array manage pool --re-add b");
+        assert!(good(&stand, "array status").contains("[UUU]"));
+        good(&stand, "array scrub pool");
+        good(&stand, "array stop pool");
+        assert_eq!(served.ended(), 0);
+    }
+}
+
+#[test]
+fn a_spare_takes_the_slot_that_is_missing() {
+    let stand = crate::stand::Stand::in_memory();
+    let create = "array create pool -l 6 -n 4 -x 1 --size 16M -c 64 a b missing d spare --quiet";
+    assert_eq!(stand.run(create).code, 0);
+    assert!(good(&stand, "array status").contains("[4/3] [UU_U]"));
+    let shown = good(&stand, "array detail pool");
+    assert!(shown.contains("Spare Devices : 1") && shown.contains("/spare"), "{shown}");
+    let served = Served::by_nbd(&stand);
+    good(&stand, "array wait pool");
+    // It may have been over before anybody waited, or not have begun.
+    for _ in 0..600 {
+        if good(&stand, "array status").contains("[4/4] [UUUU]") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let shown = good(&stand, "array status");
+    assert!(shown.contains("[4/4] [UUUU]") && shown.contains("/spare[2]"), "{shown}");
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+    for (line, code) in [
+        ("array create new -l 5 -n 3 --size 16M e missing missing", 2),
+        ("array create new -l 5 -n 2 -x 1 --size 16M e f missing", 2),
+    ] {
+        assert_eq!(stand.run(line).code, code, "{line}");
+    }
+}
+
+/// A file system on a file of an array that is shown by FUSE: used while a member is replaced, and sound.
+fn file_system_on_the_file(test: &str, make: &[&str], check: &[&str], member_bytes: u64) {
+    let can_mount = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
+    if !can_mount || fs::File::options().write(true).open("/dev/fuse").is_err() {
+        return skipped(test, "root, /dev/fuse and loop devices are needed");
+    }
+    if !has(make[0]) || !has(check[0]) {
+        return skipped(test, "the file system's programs are missing");
+    }
+    let stand = with_pool(member_bytes);
+    let (fuse, mount) = (stand.path("fuse"), stand.path("mount"));
+    fs::create_dir(&fuse).unwrap();
+    fs::create_dir(&mount).unwrap();
+    let served = Served::start(&stand, "--fuse fuse");
+    let Some(disk) = Loop::of(&fuse.join("pool")) else {
+        return skipped(test, "no loop device can be had");
+    };
+    run(make[0], &[&make[1..], &[&disk.0]].concat());
+    run("mount", &[&disk.0, mount.to_str().unwrap()]);
+    let mounted = Mounted(mount.clone());
+    for round in 0..6 {
+        let act = [
+            "array status",
+            "array manage pool --fail b",
+            "array manage pool --remove b --add d",
+            "array manage pool --fail c",
+            "array manage pool --remove c --add b",
+            "array scrub pool",
+        ][round];
+        let directory = mount.join(format!("{round}"));
+        fs::create_dir(&directory).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for file in 0..20 {
+                    let bytes = noise(file, 1 + 40_000 * file as usize);
+                    fs::write(directory.join(file.to_string()), bytes).unwrap();
+                }
+                run("sync", &["-f", directory.to_str().unwrap()]);
+            });
+            good(&stand, act);
+        });
+    }
+    drop(mounted);
+    run(check[0], &[&check[1..], &[&disk.0]].concat());
+    run("mount", &[&disk.0, mount.to_str().unwrap()]);
+    let mounted = Mounted(mount.clone());
+    for round in 0..6 {
+        for file in 0..20 {
+            let read = fs::read(mount.join(format!("{round}/{file}"))).unwrap();
+            assert!(read == noise(file, 1 + 40_000 * file as usize), "{round}/{file}");
+        }
+    }
+    drop(mounted);
+    drop(disk);
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+}
+
+#[test]
+fn ext4_is_sound_on_a_file_of_an_array() {
+    let test = "ext4_is_sound_on_a_file_of_an_array";
+    file_system_on_the_file(test, &["mkfs.ext4", "-q"], &["fsck.ext4", "-f", "-n"], 64 << 20);
+}
+
+#[test]
+fn xfs_is_sound_on_a_file_of_an_array() {
+    let test = "xfs_is_sound_on_a_file_of_an_array";
+    file_system_on_the_file(test, &["mkfs.xfs", "-q"], &["xfs_repair", "-n"], 190 << 20);
+}
+
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn fio_finds_every_byte_while_members_are_replaced() {
+    const TEST: &str = "fio_finds_every_byte_while_members_are_replaced";
+    let engines = Command::new("fio").arg("--enghelp").output();
+    if !engines.is_ok_and(|it| String::from_utf8_lossy(&it.stdout).contains("nbd")) {
+        return skipped(TEST, "fio is missing, or has no nbd engine");
+    }
+    let stand = with_pool(24 << 20);
+    let served = Served::by_nbd(&stand);
+    let mut fio = Command::new("fio");
+    fio.current_dir(stand.path("")).args([
+        "--name=verify",
+        "--ioengine=nbd",
+        &format!("--uri={}", nbd(&stand)),
+        "--rw=randrw",
+        "--bsrange=4k-128k",
+        "--size=16m",
+        "--io_size=96m",
+        "--iodepth=16",
+        "--verify=crc32c",
+        "--verify_backlog=64",
+        "--verify_fatal=1",
+        "--randseed=5",
+        "--output=fio.out",
+    ]);
+    let mut fio = fio.spawn().unwrap();
+    for line in [
+        "array manage pool --fail b",
+        "array manage pool --remove b --add d",
+        "array manage pool --replace a --with b --force",
+        "array scrub pool",
+    ] {
+        good(&stand, line);
+    }
+    let ended = fio.wait().unwrap();
+    let said = fs::read_to_string(stand.path("fio.out")).unwrap_or_default();
+    assert!(ended.success(), "{said}");
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+}
