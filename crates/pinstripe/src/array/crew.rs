@@ -12,12 +12,17 @@ pub enum Load {
     Write = 2,
     /// Tables, superblocks and syncs.
     Tables = 3,
+    /// Chunks that are computed from others, and written.
+    Fill = 4,
 }
 
 /// Carries out tasks, in any order, at the same time or one after the other.
 pub trait Crew: Send + Sync {
     /// Calls `task` once with each number below `count`. All calls are over when this returns.
     fn each(&self, load: Load, count: usize, task: &(dyn Fn(usize) + Sync));
+
+    /// Whether such tasks were slow lately, so that it is better to have few.
+    fn is_slow(&self, load: Load) -> bool;
 }
 
 /// One after the other, in order, in the thread that asks.
@@ -26,5 +31,9 @@ pub struct Alone;
 impl Crew for Alone {
     fn each(&self, _: Load, count: usize, task: &(dyn Fn(usize) + Sync)) {
         (0..count).for_each(task);
+    }
+
+    fn is_slow(&self, _: Load) -> bool {
+        false
     }
 }

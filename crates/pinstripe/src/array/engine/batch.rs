@@ -20,8 +20,11 @@ use crate::format::array::BLOCK_BYTES;
 use crate::format::array::log::{Has, Head, Piece};
 use crate::format::array::sums::Sum;
 
-/// Bytes that a batch reads and writes before it is full.
+/// Bytes that a batch reads and writes before it is full. Where a record takes long to be durable, many rows
+/// are to share it.
 const BATCH_BYTES: usize = 8 << 20;
+/// The same where it does not: what a processor's cache holds is not brought to it twice.
+const QUICK_BATCH_BYTES: usize = 2 << 20;
 /// Bytes of a chunk that one job is about, at most; as long as the longest granule.
 const WINDOW_BYTES: u32 = 1 << 20;
 /// Transfers that one task makes, at most: so that several of one member may be in flight.
@@ -180,14 +183,15 @@ impl Batch {
     }
 
     /// Whether a job finds room beside the others: in memory, and in a record of at most `most` bytes.
-    pub fn has_room(&self, job: &Job, most: u64) -> bool {
+    pub fn has_room(&self, job: &Job, most: u64, is_slow: bool) -> bool {
         let mut longest = self.payload_bytes.iter().copied().max().unwrap_or(0);
         job.each_payload(|slot, bytes| {
             longest = longest.max(bytes + self.payload_bytes.get(slot).copied().unwrap_or(0));
         });
         let head = self.head_bytes + job.head_bytes();
         let moved = self.moved_bytes + job.memory.plan.moved_bytes() as usize;
-        moved <= BATCH_BYTES && Head::fits(head) && head + longest + 2 * BLOCK_BYTES <= most
+        let most_moved = if is_slow { BATCH_BYTES } else { QUICK_BATCH_BYTES };
+        moved <= most_moved && Head::fits(head) && head + longest + 2 * BLOCK_BYTES <= most
     }
 
     /// Adds a job, for which there is room.

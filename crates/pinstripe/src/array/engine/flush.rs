@@ -124,7 +124,8 @@ impl Flusher {
             for start in (0..len).step_by(window as usize) {
                 let window = start..len.min(start + window);
                 let Some(mut job) = self.job(*row, dirty, window)? else { continue };
-                if !self.batch.is_empty() && !self.batch.has_room(&job, most) {
+                let is_slow = self.crew.is_slow(Load::Log);
+                if !self.batch.is_empty() && !self.batch.has_room(&job, most, is_slow) {
                     self.carry_out()?;
                     // A member may have failed.
                     let rules = self.job_rules();

@@ -8,14 +8,15 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::flush::Flusher;
 use super::status::WorkKind;
 use super::work::{Step, WorkReport};
 use super::{Array, lock};
 use crate::array::compute::old;
-use crate::array::geometry::RowMap;
+use crate::array::crew::Load;
+use crate::array::geometry::{ArrayGeometry, RowMap};
 use crate::array::member::Member;
 use crate::array::plan::{Class, Mark, Planner, RowPlan};
 use crate::error::Result;
@@ -26,6 +27,9 @@ use crate::id::MemberId;
 
 /// Bytes of a member after which what was done is made durable.
 const DURABLE_BYTES: u64 = 64 << 20;
+/// Chunks that are filled side by side, and bytes of them.
+const GROUP_MAX: u64 = 16;
+const GROUP_BYTES: u64 = 4 << 20;
 /// Chunks without anything to do that are passed over in one step.
 const PASSED_MAX: u64 = 16384;
 
@@ -106,6 +110,25 @@ impl Fill {
     }
 }
 
+impl Fill {
+    /// The next chunks that can be filled in any order: those that were before, and if there are none, others.
+    fn take_group(&mut self, geometry: &ArrayGeometry) -> Vec<Chunk> {
+        let chunk_bytes = u64::from(geometry.chunk_bytes());
+        let most = (GROUP_BYTES / chunk_bytes).clamp(1, GROUP_MAX) as usize;
+        let mut group = Vec::with_capacity(most);
+        while group.len() < most
+            && let Some(start) = self.again.pop_first()
+        {
+            group.push(Chunk { start, is_again: true });
+        }
+        if group.is_empty() {
+            let starts = (self.done_bytes..geometry.member_bytes()).step_by(chunk_bytes as usize);
+            group.extend(starts.take(most).map(|start| Chunk { start, is_again: false }));
+        }
+        group
+    }
+}
+
 fn kind_of(only_behind: bool) -> WorkKind {
     if only_behind { WorkKind::Recover } else { WorkKind::Rebuild }
 }
@@ -167,22 +190,23 @@ impl Flusher {
         };
         let (mut bytes, mut passed) = (0, 0);
         while bytes < most_bytes && passed < PASSED_MAX {
-            let (start, is_again) = match fill.again.pop_first() {
-                Some(start) => (start, true),
-                None if fill.done_bytes >= end => break,
-                None => (fill.done_bytes, false),
-            };
-            match array.fill_chunk(&member, &mut fill, start, is_again) {
-                Ok(0) => passed += 1,
-                Ok(moved) => bytes += moved,
-                Err(Cannot::Write) => {
+            let group = fill.take_group(&array.geometry);
+            if group.is_empty() {
+                break;
+            }
+            let filled = self.fill_group(&member, &fill, &group);
+            for (chunk, filled) in group.iter().zip(filled) {
+                let Ok(filled) = filled else {
                     array.stop_filling(&fill)?;
                     return Ok(Step::Done(fill.report));
+                };
+                passed += u64::from(filled.bytes == 0);
+                bytes += filled.bytes;
+                fill.report.lost_blocks += filled.lost_blocks;
+                if !chunk.is_again {
+                    let next = chunk.start + u64::from(array.geometry.chunk_bytes());
+                    fill.done_bytes = next.min(end);
                 }
-            }
-            if !is_again {
-                let next = start + u64::from(array.geometry.chunk_bytes());
-                fill.done_bytes = next.min(end);
             }
             if fill.kind == WorkKind::Replace {
                 member.set_filled(Some(fill.done_bytes));
@@ -195,6 +219,21 @@ impl Flusher {
         }
         self.long.fill = Some(fill);
         Ok(Step::Moved { bytes })
+    }
+
+    /// Fills chunks, side by side where that is worth it.
+    fn fill_group(
+        &self,
+        member: &Member,
+        fill: &Fill,
+        group: &[Chunk],
+    ) -> Vec<Result<Filled, Cannot>> {
+        let filled: Vec<_> = group.iter().map(|_| Mutex::new(Ok(Filled::default()))).collect();
+        self.crew.each(Load::Fill, group.len(), &|number| {
+            *lock(&filled[number]) = self.array.fill_chunk(member, fill, &group[number]);
+        });
+        let filled = filled.into_iter();
+        filled.map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
     /// Makes durable what was done, and lets the member be used so far.
@@ -261,6 +300,22 @@ impl Array {
     }
 }
 
+/// A chunk that is to be filled.
+struct Chunk {
+    /// Where it begins on the member.
+    start: u64,
+    /// It was, and its row was written since.
+    is_again: bool,
+}
+
+/// What became of it.
+#[derive(Default)]
+struct Filled {
+    /// Bytes that it took.
+    bytes: u64,
+    lost_blocks: u64,
+}
+
 /// Why a chunk could not be filled.
 enum Cannot {
     /// The member does not take it.
@@ -268,15 +323,12 @@ enum Cannot {
 }
 
 impl Array {
-    /// Fills a chunk of a member. Returns how many bytes that moved.
-    fn fill_chunk(
-        &self,
-        member: &Member,
-        fill: &mut Fill,
-        start: u64,
-        is_again: bool,
-    ) -> Result<u64, Cannot> {
-        let Some(held) = self.geometry.held(fill.slot, start) else { return Ok(0) };
+    /// Fills a chunk of a member.
+    fn fill_chunk(&self, member: &Member, fill: &Fill, chunk: &Chunk) -> Result<Filled, Cannot> {
+        let &Chunk { start, is_again } = chunk;
+        let Some(held) = self.geometry.held(fill.slot, start) else {
+            return Ok(Filled::default());
+        };
         let map = self.geometry.map(held.row);
         let is_fresh = fill.kind != WorkKind::Recover && !is_again;
         let wanted = |member: &Member, range: &Range<u64>| match is_fresh {
@@ -284,7 +336,7 @@ impl Array {
             false => member.any_region(range, |region| region.is_behind()),
         };
         if !self.any_holder(&map, wanted) {
-            return Ok(0);
+            return Ok(Filled::default());
         }
         let (bytes, lost) = self.recover_chunk(&map, held.shard);
         let block_bytes = BLOCK_BYTES as usize;
@@ -295,7 +347,6 @@ impl Array {
             () => Sum::of(block),
         };
         let sums: Vec<Sum> = bytes.chunks(block_bytes).enumerate().map(sum).collect();
-        fill.report.lost_blocks += lost.len() as u64;
         let could_not = |_| Cannot::Write;
         if sums.iter().any(|sum| sum.is_written()) {
             member.write(start, &bytes).map_err(could_not)?;
@@ -306,7 +357,7 @@ impl Array {
         {
             member.set_sums(start / BLOCK_BYTES, &sums).map_err(could_not)?;
         }
-        Ok(bytes.len() as u64)
+        Ok(Filled { bytes: bytes.len() as u64, lost_blocks: lost.len() as u64 })
     }
 
     /// Whether a member that has a shard of a row says so of where the shard lies.

@@ -13,7 +13,7 @@ use crate::pipeline::limits::ARRAY_THREADS;
 /// A task that takes no longer is not worth a thread.
 const QUICK: Duration = Duration::from_micros(500);
 /// Kinds of tasks.
-const LOADS: usize = 4;
+const LOADS: usize = 5;
 
 /// Carries out tasks by as many threads as they are worth.
 #[derive(Default)]
@@ -40,6 +40,10 @@ impl Crew for Team {
             let each = (clock::monotonic() - before) * threads as u32 / (count - next) as u32;
             is_slow.store(each > QUICK, Ordering::Relaxed);
         }
+    }
+
+    fn is_slow(&self, load: Load) -> bool {
+        self.are_slow[load as usize].load(Ordering::Relaxed)
     }
 }
 

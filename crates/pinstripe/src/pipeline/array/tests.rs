@@ -283,3 +283,21 @@ fn what_is_read_as_damaged_is_healed() {
     disks[0].read_at(data_at + 100, &mut found).unwrap();
     assert_eq!(found, [5; 7]);
 }
+
+#[test]
+fn a_granule_widens_and_is_changed_while_it_runs() {
+    let volume = start(&disks(4), lazy);
+    let row = volume.array().geometry().row_bytes();
+    volume.write_at(0, &vec![1; 2 * row as usize]).unwrap();
+    volume.sync().unwrap();
+    for (granule, wanted) in [(Some(8 << 10), 8 << 10), (None, 4 << 10), (Some(1 << 20), 16 << 10)]
+    {
+        volume.with(|flusher| flusher.rules.granule = granule);
+        let [_, before] = moved(&volume);
+        volume.write_at(row + 4096, &[2; 4096]).unwrap();
+        volume.sync().unwrap();
+        // Of the data chunk and of parity.
+        assert_eq!(moved(&volume)[1] - before, 2 * wanted, "{granule:?}");
+    }
+    assert_eq!(read(&volume, row, 12288)[4096..8192], [2; 4096]);
+}
