@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Array;
 use super::flush::Flusher;
+use super::{Array, lock};
 use crate::array::geometry::{ArrayGeometry, Layout, Level};
 use crate::array::member::Member;
 use crate::array::set::MemberSet;
@@ -83,10 +83,15 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
         ));
     }
     array.note_changes(&superblock);
+    let is_unsure = array.doubt(was_clean);
+    lock(&array.live).believes_stale = options.force;
     let mut flusher = Flusher::new(Arc::new(array));
     let records = flusher.replay()?;
     flusher.array.agree(|superblock| superblock.is_clean = false)?;
     flusher.resume();
+    if is_unsure {
+        flusher.begin_resync();
+    }
     Ok(Assembly { flusher, left_out, absent, was_clean, records })
 }
 

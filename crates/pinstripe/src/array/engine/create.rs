@@ -184,6 +184,7 @@ impl Array {
             spares: Mutex::new(spares),
             live: Mutex::new(live),
             wounds: Mutex::default(),
+            has_unsure: Default::default(),
             geometry,
         }
     }

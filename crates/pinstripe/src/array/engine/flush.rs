@@ -15,6 +15,7 @@ use crate::array::set::MemberSet;
 use crate::array::traffic::Tally;
 use crate::error::Result;
 use crate::format::array::log::{Head, Kept, Piece};
+use crate::format::array::superblock::Consistency;
 
 /// Puts rows on the members. There is one for an array.
 pub struct Flusher {
@@ -88,7 +89,20 @@ impl Flusher {
     /// As [`flush`](Self::flush).
     pub fn sync_since(&mut self, before: Duration) -> Result<()> {
         while self.flush_due(Due::Since(before), BATCH_ROWS)? > 0 {}
-        self.sync_members()
+        self.sync_members()?;
+        match self.array.consistency() {
+            Consistency::Log => Ok(()),
+            // No log has the checksums.
+            Consistency::Bitmap | Consistency::None => self.write_tables(),
+        }
+    }
+
+    fn write_tables(&self) -> Result<()> {
+        self.each_member(Load::Tables, &|_, member| {
+            member.write_tables()?;
+            member.sync()
+        })?;
+        self.array.drop_failed_twin()
     }
 
     fn sync_members(&self) -> Result<()> {
@@ -120,6 +134,7 @@ impl Flusher {
         let most = self.log.area_bytes / 8 * 3;
         let (slots, window) = (self.array.geometry.members(), self.window());
         for (row, dirty) in begun {
+            self.resync_first(*row)?;
             let len = self.array.geometry.map(*row).len();
             for start in (0..len).step_by(window as usize) {
                 let window = start..len.min(start + window);
@@ -188,6 +203,9 @@ impl Flusher {
         self.batch.records.resize_with(slots, Vec::new);
         self.batch.records.iter_mut().for_each(Vec::clear);
         let pieces = self.batch.compute(head_bytes)?;
+        if self.array.consistency() != Consistency::Log {
+            return self.announce(&pieces).map(|()| pieces);
+        }
         let payload = |record: &Vec<u8>| Kept::of(&record[head_bytes as usize..]);
         let kept: Vec<Kept> = self.batch.records.iter().map(payload).collect();
         let (mut head, is_full) = self.log.next(kept, pieces);
@@ -209,10 +227,8 @@ impl Flusher {
     /// As [`flush`](Self::flush).
     pub fn checkpoint(&mut self) -> Result<()> {
         self.sync_members()?;
-        self.each_member(Load::Tables, &|_, member| {
-            member.write_tables()?;
-            member.sync()
-        })?;
+        self.array.members().iter().flatten().for_each(|member| member.unmark());
+        self.write_tables()?;
         let log = (self.log.position, self.log.sequence);
         self.array.agree(|superblock| superblock.log = log)?;
         self.log.used_bytes = 0;
@@ -234,7 +250,8 @@ impl Flusher {
     pub fn close(&mut self) -> Result<()> {
         self.sync()?;
         self.checkpoint()?;
-        self.array.agree(|superblock| superblock.is_clean = true)
+        let is_clean = self.long.resync.is_none();
+        self.array.agree(|superblock| superblock.is_clean = is_clean)
     }
 }
 

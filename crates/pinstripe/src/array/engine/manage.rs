@@ -119,7 +119,7 @@ impl Flusher {
     /// [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a member; those of the device.
     pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
         self.check_slot(slot)?;
-        if self.long.fill.is_some() {
+        if self.is_filling() {
             return Err(busy(&with));
         }
         let Some(member) = self.array.member(slot).filter(|it| it.is_filled(u64::MAX)) else {
@@ -151,7 +151,7 @@ impl Flusher {
         let superblock = self.array.superblock();
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
         let Some(slot) = superblock.slots.iter().position(is_empty) else { return Ok(None) };
-        if self.long.fill.is_some() {
+        if self.is_filling() {
             return Ok(None);
         }
         loop {
@@ -171,13 +171,18 @@ impl Flusher {
 
     /// Takes a member back that was away.
     fn recover(&mut self, device: SharedDevice, own: Superblock, slot: usize) -> Result<Added> {
-        if self.long.fill.is_some() {
+        if self.is_filling() {
             return Err(busy(&device));
         }
         let own = Superblock { slot: slot as u16, ..own };
         let member = Arc::new(Member::open(device, &own)?);
         self.begin_fill(slot, member, true)?;
         Ok(Added::Recovering { slot })
+    }
+
+    /// Whether no member can be filled now: another one is, or parity is not true yet.
+    fn is_filling(&self) -> bool {
+        self.long.fill.is_some() || self.long.resync.is_some()
     }
 
     fn check_stranger(
@@ -208,7 +213,7 @@ impl Flusher {
 }
 
 fn busy(device: &SharedDevice) -> Error {
-    Error::new(Kind::Busy, "another member is being filled")
+    Error::new(Kind::Busy, "another member is being filled, or parity made true")
         .at(device.place())
         .advice("wait until that is done")
 }

@@ -29,12 +29,14 @@ mod races;
 mod read;
 mod rebuild;
 mod replay;
+mod resync;
 mod scrub;
 mod status;
 #[cfg(test)]
 mod tests;
 mod work;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe};
@@ -70,6 +72,8 @@ pub struct Array {
     live: Mutex<Live>,
     /// Blocks that were found not to be what they should.
     wounds: Mutex<Wounds>,
+    /// There are rows whose parity may not suit their data.
+    has_unsure: AtomicBool,
 }
 
 impl Array {

@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use super::{Array, lock};
 use crate::array::compute::old;
 use crate::array::crew::{Crew, Load};
-use crate::array::geometry::Span;
-use crate::array::plan::{Class, Mark, Planner, RowPlan};
-use crate::error::{Kind, Result};
+use crate::array::geometry::{RowMap, Span};
+use crate::array::plan::{Class, Mark, Method, Planner, RowPlan};
+use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
 
 /// Spans that are looked at for one run.
@@ -112,6 +112,8 @@ impl Array {
     fn read_as_it_lies(&self, span: &Span, buf: &mut [u8]) -> bool {
         let map = self.geometry.map(span.row);
         let (first, shards) = match map.mirrors() {
+            // Copies may differ: that one counts which the others are to become.
+            true if self.is_unsure(&map) => (0, map.shards()),
             // All members take their turns.
             true => (span.row as usize, map.shards()),
             false => (span.data, 1),
@@ -143,6 +145,16 @@ impl Array {
         Ok(())
     }
 
+    /// Nothing is rebuilt from parity that may not suit data, unless somebody wants that.
+    fn check_sure(&self, map: &RowMap, plan: &RowPlan) -> Result<()> {
+        let is_rebuilt = plan.pieces.iter().any(|piece| piece.method == Method::Rebuild);
+        if !is_rebuilt || map.mirrors() || !self.is_unsure(map) || lock(&self.live).believes_stale {
+            return Ok(());
+        }
+        let what = format!("row {} cannot be rebuilt: its parity may be stale", map.index());
+        Err(Error::new(Kind::TooManyLosses, what).advice("wait until parity is made true"))
+    }
+
     /// What the members have of a data shard.
     fn settled(&self, row: u64, shard: usize, column: &Range<u32>) -> Result<Vec<u8>> {
         let map = self.geometry.map(row);
@@ -151,6 +163,7 @@ impl Array {
         let mut plan = RowPlan::default();
         loop {
             Planner::default().plan_read(&map, self.absent_at(&map), &marks, &mut plan)?;
+            self.check_sure(&map, &plan)?;
             let (reads, bad) = self.fetch_all(&plan);
             if !bad.is_empty() {
                 marks.extend(bad);

@@ -59,16 +59,16 @@ impl Scrub {
 }
 
 /// A row as its members have it.
-struct Found {
+pub(super) struct Found {
     map: RowMap,
     /// By shard; `None` where its member is absent.
     bytes: Vec<Option<Vec<u8>>>,
     /// Shards that cannot be believed, by block of the column.
-    bad: Vec<ShardSet>,
+    pub bad: Vec<ShardSet>,
 }
 
 /// Which shard lies.
-enum Liar {
+pub(super) enum Liar {
     /// This one, which should be so.
     Known(usize, Vec<u8>),
     /// Nobody can tell.
@@ -180,7 +180,7 @@ impl Scrub {
 
 impl Array {
     /// Reads a row as it stands.
-    fn find(&self, map: RowMap) -> Found {
+    pub(super) fn find(&self, map: RowMap) -> Found {
         let blocks = map.len().div_ceil(BLOCK_BYTES as u32) as usize;
         let mut found =
             Found { map, bytes: vec![None; map.shards()], bad: vec![ShardSet::EMPTY; blocks] };
@@ -204,24 +204,31 @@ impl Array {
 
     /// Mends a block. Returns whether it is what it should be now.
     fn mend(&self, row: &Found, shard: usize, block: usize, liar: Option<&Liar>) -> Result<bool> {
-        let (place, at) = (row.map.place(shard), (block * BLOCK) as u64);
-        let number = (place.start + at) / BLOCK_BYTES;
-        let mended = match liar {
-            None => return Ok(self.heal_block(place.member, number)? == Healed::Yes),
-            Some(Liar::Known(shard, bytes)) => vec![(*shard, bytes.clone())],
-            Some(Liar::Unknown) => row.as_data_say(block),
+        let Some(liar) = liar else {
+            let place = row.map.place(shard);
+            let number = place.start / BLOCK_BYTES + block as u64;
+            return Ok(self.heal_block(place.member, number)? == Healed::Yes);
         };
         let _only = self.occupy(row.map.index());
+        self.put_right(row, block, liar).map(|()| true)
+    }
+
+    /// Writes what should stand in a block of a column, of which nobody reads.
+    pub(super) fn put_right(&self, row: &Found, block: usize, liar: &Liar) -> Result<()> {
+        let mended = match liar {
+            Liar::Known(shard, bytes) => vec![(*shard, bytes.clone())],
+            Liar::Unknown => row.as_data_say(block),
+        };
         for (shard, bytes) in mended {
             let Some(member) = self.holder(&row.map, shard) else { continue };
-            let start = row.map.place(shard).start + at;
+            let start = row.map.place(shard).start + (block * BLOCK) as u64;
             if member.write(start, &bytes).is_err()
                 || member.set_sums(start / BLOCK_BYTES, &[Sum::of(&bytes)]).is_err()
             {
                 self.fail(row.map.member(shard))?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -233,7 +240,7 @@ impl Found {
 
     /// Compares one block of a column in which all checksums match. Returns a shard that is to blame, if not
     /// all is as it should be.
-    fn compare(&self, block: usize) -> Option<(usize, Liar)> {
+    pub(super) fn compare(&self, block: usize) -> Option<(usize, Liar)> {
         let map = &self.map;
         if map.mirrors() {
             let mut copies = (0..map.shards()).filter_map(|it| Some((it, self.block(it, block)?)));

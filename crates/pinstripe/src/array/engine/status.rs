@@ -120,6 +120,8 @@ pub(super) struct Live {
     pub errors: Vec<Errors>,
     pub work: Option<WorkStatus>,
     pub mismatches: u64,
+    /// Somebody wants parity to be believed that may be stale.
+    pub believes_stale: bool,
 }
 
 impl Array {

@@ -3,6 +3,7 @@
 mod assembling;
 mod filling;
 mod healing;
+mod policies;
 mod replacing;
 mod scrubbing;
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::flush::Flusher;
 use super::rebuild::Fill;
+use super::resync::Resync;
 use super::scrub::Scrub;
 use super::status::{WorkKind, WorkStatus};
 use super::{Array, lock};
@@ -67,6 +68,7 @@ pub struct Mismatch {
 pub(super) struct Long {
     pub fill: Option<Fill>,
     pub scrub: Option<Scrub>,
+    pub resync: Option<Resync>,
 }
 
 impl Long {
@@ -79,12 +81,17 @@ impl Long {
 }
 
 impl Flusher {
-    /// Does a slice of the long work that is to be done, about `most_bytes` bytes of each member: blocks are
-    /// healed, a spare takes the slot of a member that failed, members are filled, then all is scrubbed.
+    /// Does a slice of the long work that is to be done, about `most_bytes` bytes of each member: parity is
+    /// made true, blocks are healed, a spare takes the slot of a member that failed, members are filled, then all is scrubbed.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when too many members failed.
     pub fn step(&mut self, most_bytes: u64) -> Result<Step> {
+        if let Some(resync) = self.long.resync.take() {
+            let step = self.resync_some(resync, most_bytes)?;
+            self.tell_work();
+            return Ok(step);
+        }
         self.heal()?;
         if self.long.fill.is_none() {
             self.take_spare()?;
@@ -138,7 +145,13 @@ impl Flusher {
             done_bytes: scrub.done_rows * u64::from(geometry.chunk_bytes()),
             of_bytes: geometry.rows() * u64::from(geometry.chunk_bytes()),
         });
-        lock(&self.array.live).work = fill.or(scrub);
+        let resync = self.long.resync.as_ref().map(|resync| WorkStatus {
+            kind: WorkKind::Resync,
+            slot: None,
+            done_bytes: resync.done_rows * u64::from(geometry.chunk_bytes()),
+            of_bytes: geometry.rows() * u64::from(geometry.chunk_bytes()),
+        });
+        lock(&self.array.live).work = resync.or(fill).or(scrub);
     }
 }
 

@@ -106,11 +106,6 @@ pub enum Work {
         /// Bytes of its data that are done.
         done_bytes: u64,
     },
-    /// Parity is made true.
-    Resync {
-        /// Rows that are done.
-        done_rows: u64,
-    },
     /// Everything is read and compared.
     Scrub {
         /// What does not match is mended.
@@ -182,9 +177,8 @@ impl Superblock {
             Work::Rebuild { slot, done_bytes, only_behind } => {
                 (1, slot, only_behind, done_bytes, nobody)
             }
-            Work::Resync { done_rows } => (2, 0, false, done_rows, nobody),
-            Work::Replace { slot, with, done_bytes } => (3, slot, false, done_bytes, with),
-            Work::Scrub { repair, done_rows } => (4, 0, repair, done_rows, nobody),
+            Work::Replace { slot, with, done_bytes } => (2, slot, false, done_bytes, with),
+            Work::Scrub { repair, done_rows } => (3, 0, repair, done_rows, nobody),
         };
         w.u8(work).u16(slot).u8(flags.into()).zeros(4).u64(done).raw(&with.0);
         w.u32(self.granule).u8(self.is_clean.into()).zeros(3);
@@ -334,9 +328,8 @@ fn work(r: &mut Reader<'_>, slots: usize) -> Result<Work> {
         (1, 0 | 1) if is_slot => {
             Ok(Work::Rebuild { slot, done_bytes: done, only_behind: flags == 1 })
         }
-        (2, 0) => Ok(Work::Resync { done_rows: done }),
-        (3, 0) if is_slot => Ok(Work::Replace { slot, with, done_bytes: done }),
-        (4, 0 | 1) => Ok(Work::Scrub { repair: flags == 1, done_rows: done }),
+        (2, 0) if is_slot => Ok(Work::Replace { slot, with, done_bytes: done }),
+        (3, 0 | 1) => Ok(Work::Scrub { repair: flags == 1, done_rows: done }),
         _ => Err(r.corrupt("unknown work")),
     }
 }
@@ -396,7 +389,7 @@ mod tests {
         let full = Superblock {
             name: "n".repeat(NAME_BYTES_MAX),
             slots: vec![Slot::Present(MemberId([5; 16])); SLOTS_MAX],
-            work: Work::Resync { done_rows: 9 },
+            work: Work::Scrub { repair: true, done_rows: 9 },
             is_clean: true,
             slot: SPARE,
             ..superblock()

@@ -328,7 +328,6 @@ fn work(superblock: &Superblock) -> Option<WorkDetail> {
         Work::Rebuild { done_bytes, .. } | Work::Replace { done_bytes, .. } => {
             ("recover", done_bytes)
         }
-        Work::Resync { done_rows } => ("resync", of_rows(done_rows)),
         Work::Scrub { repair: false, done_rows } => ("check", of_rows(done_rows)),
         Work::Scrub { repair: true, done_rows } => ("repair", of_rows(done_rows)),
     };

@@ -1,0 +1,112 @@
+//! Regions that are being written, where no log tells of it, and those that were when the power went.
+//!
+//! Invariants: under the policy that marks regions, one is marked durably before anything in it is written
+//! in place; the mark goes when all that was written there is durable, checksums included. What of a region
+//! is marked when the array is found again may be older in the table than in the data: there the data counts
+//! as it stands.
+
+use std::ops::Range;
+
+use super::Member;
+use super::tables::Tables;
+use crate::array::sums::Sums;
+use crate::error::Result;
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::regions::Region;
+use crate::format::array::sums::{LEAF_BLOCKS, PAGE_BLOCKS, PAGE_LEAVES, Sum};
+
+impl Member {
+    /// Marks the regions of ranges of data as being written; durable when this returns.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn mark_dirty(&self, ranges: &[Range<u64>]) -> Result<()> {
+        self.twin().with(|twin| twin.mark_dirty(ranges));
+        let is_new = {
+            let mut tables = self.lock();
+            let pages = ranges.iter().flat_map(|range| {
+                range.start / BLOCK_BYTES / PAGE_BLOCKS
+                    ..=(range.end - 1) / BLOCK_BYTES / PAGE_BLOCKS
+            });
+            pages.filter(|page| tables.mark(*page)).count() > 0
+        };
+        if !is_new {
+            return Ok(());
+        }
+        // What the table speaks of must be there before it.
+        self.device.sync()?;
+        self.write_tables()?;
+        self.device.sync()
+    }
+
+    /// How many regions are marked as being written.
+    pub fn dirty_regions(&self) -> usize {
+        self.lock().regions.iter().filter(|region| region.is_dirty()).count()
+    }
+
+    /// Takes the marks from regions of which all is durable. They go with the tables.
+    pub fn unmark(&self) {
+        self.twin().with(|twin| {
+            twin.unmark();
+            Ok(())
+        });
+        let mut tables = self.lock();
+        for page in 0..tables.regions.len() as u64 {
+            if !tables.unsure.contains(&page) {
+                let clean = tables.regions[page as usize].clean();
+                tables.set(page, clean);
+            }
+        }
+    }
+
+    /// Says that checksums and parity of regions may be older than their data: of all that are marked, or of
+    /// all that were ever written. Returns whether there are any.
+    pub fn doubt(&self, all: bool) -> bool {
+        let mut tables = self.lock();
+        let is_unsure = |region: &Region| region.is_dirty() || all && region.is_written();
+        let regions = tables.regions.iter().enumerate();
+        let unsure = regions.filter(|(_, region)| is_unsure(region)).map(|(page, _)| page as u64);
+        tables.unsure = unsure.collect();
+        tables.unread = tables.unsure.clone();
+        !tables.unsure.is_empty()
+    }
+
+    /// Says that parity suits the data everywhere.
+    pub fn be_sure(&self) {
+        self.lock().unsure.clear();
+    }
+
+    /// Whether parity of a range of data may not suit it.
+    pub fn is_unsure(&self, range: &Range<u64>) -> bool {
+        let page = |offset: u64| offset / BLOCK_BYTES / PAGE_BLOCKS;
+        let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
+        self.lock().unsure.range(pages).next().is_some()
+    }
+
+    /// The leaves of a page, with the checksums of what stands in its blocks.
+    pub(super) fn as_it_stands(&self, page: u64, leaves: &mut [Option<Sums>]) {
+        for (number, leaf) in leaves.iter_mut().enumerate() {
+            let Some(sums) = leaf else { continue };
+            let first = (page * PAGE_LEAVES as u64 + number as u64) * LEAF_BLOCKS as u64;
+            for (block, sum) in (first..).zip(sums) {
+                let mut bytes = [0; BLOCK_BYTES as usize];
+                if sum.is_written()
+                    && *sum != Sum::LOST
+                    && self.read(block * BLOCK_BYTES, &mut bytes).is_ok()
+                {
+                    *sum = Sum::of(&bytes);
+                }
+            }
+        }
+    }
+}
+
+impl Tables {
+    /// Marks a region. Returns whether it was not marked.
+    fn mark(&mut self, page: u64) -> bool {
+        self.begin(page);
+        let region = self.regions[page as usize];
+        self.set(page, region.dirty());
+        !region.is_dirty()
+    }
+}
