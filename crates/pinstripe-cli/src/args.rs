@@ -234,6 +234,11 @@ mod tests {
             let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  pinstripe"), "{}", verb.get_name());
         }
+        let command = Cli::command();
+        for verb in command.find_subcommand("array").unwrap().get_subcommands() {
+            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:\n  pinstripe array"), "{}", verb.get_name());
+        }
     }
 
     #[test]

@@ -74,14 +74,16 @@ fn lines(array: &Detail) -> Vec<String> {
     }
     fields.push(("UUID", array.array.clone()));
     fields.push(("Events", array.generation.to_string()));
-    let counts = array.counters.array.iter();
-    fields.extend(counts.map(|(name, count)| (&**name, format_count(*count))));
     let settings = array.settings.iter();
     fields.extend(settings.map(|(name, value)| (&**name, escape::text(value))));
     let mut lines = vec![format!("{}:", array.name)];
     lines.extend(show::fields(&fields));
     lines.push(String::new());
     lines.extend(slots(array));
+    if array.served.is_some() {
+        lines.push(String::new());
+        lines.extend(traffic(array));
+    }
     lines
 }
 
@@ -106,4 +108,64 @@ fn slots(array: &Detail) -> Vec<String> {
     };
     rows.extend(array.spares.iter().map(spare));
     table::lines(&HEAD, &rows)
+}
+
+const TRAFFIC_HEAD: [(&str, Side); 7] = [
+    ("slot", Side::Right),
+    ("read", Side::Right),
+    ("written", Side::Right),
+    ("log", Side::Right),
+    ("mean read", Side::Right),
+    ("mean write", Side::Right),
+    ("mean sync", Side::Right),
+];
+
+/// What users did, how parity was had, and what that moved on each member.
+fn traffic(array: &Detail) -> Vec<String> {
+    let of = |name: &str| array.counters.array.get(name).copied().unwrap_or(0);
+    let mut lines = vec![
+        format!(
+            "users: {} of {}, {} of {}, {}",
+            counted(of("reads"), "read"),
+            format_size(of("read_bytes")),
+            counted(of("writes"), "write"),
+            format_size(of("written_bytes")),
+            counted(of("syncs"), "sync"),
+        ),
+        format!(
+            "pieces of rows: {} full, {} read-modify-write, {} reconstruct-write, {} without parity",
+            format_count(of("full_pieces")),
+            format_count(of("read_modify_write_pieces")),
+            format_count(of("reconstruct_write_pieces")),
+            format_count(of("plain_pieces")),
+        ),
+    ];
+    let members = || array.counters.members.iter().flatten();
+    let all = |name: &str| members().filter_map(|it| it.get(name)).sum::<u64>() as f64;
+    if of("written_bytes") > 0 {
+        let written = of("written_bytes") as f64;
+        lines.push(format!(
+            "for each byte that users wrote: {:.2} written to members, {:.2} to logs, {:.2} to tables",
+            all("written_bytes") / written,
+            all("log_written_bytes") / written,
+            all("tables_written_bytes") / written,
+        ));
+    }
+    let row = |(slot, member): (usize, &Option<std::collections::BTreeMap<String, u64>>)| {
+        let of = |name: &str| member.as_ref()?.get(name).copied();
+        let bytes = |name| of(name).map(format_size).unwrap_or_default();
+        let micros = |name| of(name).map(|it| format!("{it} us")).unwrap_or_default();
+        vec![
+            slot.to_string(),
+            bytes("read_bytes"),
+            bytes("written_bytes"),
+            bytes("log_written_bytes"),
+            micros("reads_mean_us"),
+            micros("writes_mean_us"),
+            micros("syncs_mean_us"),
+        ]
+    };
+    let rows: Vec<_> = array.counters.members.iter().enumerate().map(row).collect();
+    lines.extend(table::lines(&TRAFFIC_HEAD, &rows));
+    lines
 }

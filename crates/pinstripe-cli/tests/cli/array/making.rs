@@ -112,6 +112,25 @@ fn an_array_speaks_json() {
 }
 
 #[test]
+fn two_devices_are_measured_against_each_other() {
+    let stand = Stand::new();
+    assert_eq!(stand.run(POOL).code, 0);
+    let probed = stand.run("array probe a b c --rounds 1 --part 5 --json");
+    assert_eq!(probed.code, 0, "{}", probed.err);
+    let pairs = probed.events_of("pair");
+    assert_eq!(pairs.len(), 3);
+    // One round is no evidence, whatever it says.
+    assert_eq!((&pairs[0]["rounds"], &pairs[0]["verdict"]), (&1.into(), &"unclear".into()));
+    assert!(pairs[0]["same_disk"].is_string());
+    assert_eq!(probed.summary()["shared_pairs"], 3);
+    let shown = stand.run("array probe a b --rounds 1 --part 5").out;
+    assert!(shown.contains("the system says that both are on"), "{shown}");
+    for (line, code) in [("array probe a", 2), ("array probe a none", 11)] {
+        assert_eq!(stand.run(line).code, code, "{line}");
+    }
+}
+
+#[test]
 fn a_disk_in_use_is_refused_with_what_has_it() {
     const TEST: &str = "a_disk_in_use_is_refused_with_what_has_it";
     let stand = Stand::new();

@@ -11,7 +11,7 @@ use super::detail::{
     Detail, ErrorCounts, MismatchDetail, ReportDetail, Served, SlotDetail, SlotState, WorkDetail,
     consistency,
 };
-use super::knobs::{self, Knob, speed_text};
+use super::knobs::{Knob, speed_text};
 use super::register::is_same;
 use super::request::{Reply, Request};
 use crate::array::engine::{self, Mismatch, SlotStatus, WorkKind, WorkReport, WorkStatus};
@@ -52,6 +52,8 @@ pub struct Desk {
     faults: Plan,
     served: OnceLock<Served>,
     pace: Mutex<Option<Pace>>,
+    /// Held by whoever changes the register.
+    turn: Mutex<()>,
     /// As they were set last: who only looks does not keep rows waiting.
     rules: Mutex<Rules>,
 }
@@ -87,6 +89,7 @@ impl Desk {
             faults: faults.clone(),
             served: OnceLock::new(),
             pace: Mutex::new(None),
+            turn: Mutex::new(()),
             rules,
         };
         for (knob, value) in &register.read(name)?.settings {
@@ -108,6 +111,7 @@ impl Desk {
 
     /// Takes note that a device went, and that another one came.
     pub(super) fn note(&self, gone: Option<&Path>, came: Option<&Path>) -> Result<()> {
+        let _turn = lock(&self.turn);
         let mut entry = self.register.read(&self.name)?;
         if let Some(gone) = gone {
             entry.devices.retain(|known| !is_same(known, gone));
@@ -163,19 +167,11 @@ impl Desk {
         WorkDetail { kind, done_bytes: work.done_bytes, all_bytes: work.of_bytes, bytes_per_second }
     }
 
-    fn get(&self, name: Option<&str>) -> Result<Reply> {
-        let mut values = knobs::values(&self.detail());
-        if let Some(name) = name {
-            knobs::check_name(name)?;
-            values.retain(|known, _| known == name);
-        }
-        Ok(Reply::Values { values })
-    }
-
     fn set(&self, name: &str, value: &str) -> Result<Reply> {
         let knob = Knob::parse(name, value)?;
         self.turn(knob)?;
         if knob.is_kept() {
+            let _turn = lock(&self.turn);
             let mut entry = self.register.read(&self.name)?;
             entry.settings.insert(name.to_owned(), value.to_owned());
             self.register.write(&entry)?;
@@ -217,7 +213,6 @@ impl Answers for Desk {
     fn answer(&self, request: &Request) -> Result<Reply> {
         match request {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
-            Request::Get { name } => self.get(name.as_deref()),
             Request::Set { name, value } => self.set(name, value),
             Request::Manage { act } => self.manage(act).map(done),
             Request::Scrub { repair } => {

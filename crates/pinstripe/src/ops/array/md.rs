@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 use super::Entry;
 use super::desk::Answers;
 use super::detail::{Counted, Detail, ErrorCounts, Served, SlotDetail, SlotState};
-use super::knobs;
 use super::request::{Reply, Request};
 use crate::array::md::{Found, MdArray, Options, assemble};
 use crate::clock;
@@ -110,11 +109,6 @@ impl Answers for MdDesk {
     fn answer(&self, request: &Request) -> Result<Reply> {
         match request {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
-            Request::Get { name } => {
-                let mut values = knobs::values(&self.detail());
-                values.retain(|known, _| name.as_ref().is_none_or(|name| name == known));
-                Ok(Reply::Values { values })
-            }
             _ => Err(Error::new(Kind::Unsupported, "arrays of md are only read and written here")
                 .advice("look after their members with mdadm")),
         }

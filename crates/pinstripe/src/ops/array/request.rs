@@ -1,7 +1,6 @@
 //! What is asked of an array, and what is answered: the same whether it is served by another process or
 //! opened by this one. On a control socket each is a JSON object on a line.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -27,11 +26,6 @@ pub enum Request {
         name: String,
         /// To what.
         value: String,
-    },
-    /// What a knob is, or all of them: [`Reply::Values`].
-    Get {
-        /// Which.
-        name: Option<String>,
     },
     /// To read everything and compare it, and to mend what is wrong.
     Scrub {
@@ -93,11 +87,6 @@ pub enum Act {
 pub enum Reply {
     /// How it is.
     Detail(Box<Detail>),
-    /// Knobs by name.
-    Values {
-        /// What they are.
-        values: BTreeMap<String, String>,
-    },
     /// It is done, or begun.
     Done {
         /// What, for people.
@@ -161,7 +150,6 @@ mod tests {
         for request in [
             Request::Detail,
             Request::Stop,
-            Request::Get { name: None },
             Request::Set { name: "stripe_size".into(), value: "auto".into() },
             Request::Manage { act: Act::Fail { device: device.clone() } },
             Request::Manage { act: Act::Add { device, force: false, only_again: true } },
