@@ -53,10 +53,13 @@ pub struct World {
     at_hand: BTreeSet<usize>,
     members: usize,
     redundancy: usize,
+    /// Without it, no member may be away when the power goes.
+    has_log: bool,
     data_at: u64,
     model: Model,
     now: Duration,
-    is_lying: bool,
+    /// No member comes or goes: who failed by its lies stays away.
+    is_settled: bool,
     /// Since the array was assembled last.
     has_granule: bool,
 }
@@ -97,6 +100,8 @@ impl World {
         what: &str,
     ) -> Self {
         let chunk_bytes = 4096 << dice.below(4);
+        let policies = [Consistency::Log, Consistency::Log, Consistency::Bitmap, Consistency::None];
+        let consistency = policies[dice.below(4) as usize];
         let power = Power::new();
         let disks: Vec<_> = (0..members).map(|n| Disk::new(n, DISK_BYTES, &power)).collect();
         let making = Making {
@@ -108,10 +113,12 @@ impl World {
             },
             chunk_bytes,
             log_bytes: 1 << 20,
-            consistency: Consistency::Log,
+            consistency,
             now_seconds: 0,
         };
-        let story = vec![format!("{what}: {level} {layout} of {members}, chunks of {chunk_bytes}")];
+        let story = vec![format!(
+            "{what}: {level} {layout} of {members}, chunks of {chunk_bytes}, {consistency:?}"
+        )];
         let flusher = create(&making, shared(&disks)).unwrap();
         let data_at = flusher.array().superblock().areas.data_at;
         flusher.stop().unwrap();
@@ -123,10 +130,11 @@ impl World {
             members,
             disks,
             redundancy,
+            has_log: consistency == Consistency::Log,
             data_at,
             model: Model::new(),
             now: Duration::ZERO,
-            is_lying: false,
+            is_settled: false,
             has_granule: false,
         }
     }
@@ -255,10 +263,9 @@ impl World {
         self.redundancy.saturating_sub(slots.len() - whole)
     }
 
-    /// Where nobody lies: fails a member, or gives a slot a fresh one, or the one back that it had.
+    /// Unless they are settled: fails a member, or gives a slot a fresh one, or the one back that it had.
     fn change_member(&mut self, flusher: &mut Flusher) -> Result<()> {
-        if self.is_lying {
-            // One that failed by its lies stays away, and no other one may fail.
+        if self.is_settled {
             return Ok(());
         }
         let slots = flusher.array().superblock().slots;
@@ -383,7 +390,7 @@ impl World {
             self.disks[*disk].lie(mood, self.data_at, seed);
             self.tell(format!("disk{disk} lies: {mood:?}"));
         }
-        self.is_lying = true;
+        self.is_settled = true;
         for _ in 0..40 + self.dice.below(60) {
             assert!(self.act(&mut flusher));
         }
@@ -391,7 +398,7 @@ impl World {
         flusher.sync().unwrap();
         self.model.sync();
         disks.iter().for_each(|disk| self.disks[*disk].calm());
-        self.is_lying = false;
+        self.is_settled = false;
         self.check(&flusher);
         flusher.stop().unwrap();
         let mut flusher = self.assemble(None);
@@ -416,6 +423,11 @@ impl World {
         self.scrub(flusher, true).unwrap();
         self.finish_work(flusher);
         self.check(flusher);
+        self.do_without(flusher);
+    }
+
+    /// Fails as many members as may be.
+    fn do_without(&mut self, flusher: &mut Flusher) {
         let first = self.dice.below(self.members as u64) as usize;
         for n in 0..self.redundancy {
             let slot = (first + n) % self.members;
@@ -430,17 +442,20 @@ impl World {
         let mut flusher = self.assemble(None);
         self.tell(format!("the power goes after {steps} steps"));
         self.power.set(steps);
+        self.is_settled = !self.has_log;
         for _ in 0..80 {
             if !self.act(&mut flusher) {
                 self.tell("the power went");
                 break;
             }
         }
+        self.is_settled = false;
         let superblock = flusher.array().superblock();
         let away = superblock.slots.iter().any(|slot| !matches!(slot, Slot::Present(_)));
         let spare = self.spare(&flusher);
         let slot = self.dice.below(self.members as u64) as usize;
-        let lost = self.disk_of(&flusher, slot).filter(|_| spare > 0 && self.dice.below(3) == 0);
+        let may_go = spare > 0 && self.has_log;
+        let lost = self.disk_of(&flusher, slot).filter(|_| may_go && self.dice.below(3) == 0);
         self.model.widens(flusher.array().geometry().row_bytes(), self.has_granule);
         drop(flusher);
         self.power.set(u64::MAX);
@@ -458,6 +473,10 @@ impl World {
         self.check(&flusher);
         self.make_whole(&mut flusher);
         self.check(&flusher);
+        if self.dice.below(2) == 0 {
+            self.do_without(&mut flusher);
+            self.make_whole(&mut flusher);
+        }
         flusher.stop().unwrap();
     }
 
