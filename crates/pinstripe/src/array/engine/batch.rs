@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Array, flush::Flusher};
+use super::Array;
+use super::fetch::{Fetch, carry_out};
+use super::flush::Flusher;
 use crate::array::cache::Dirty;
 use crate::array::compute::{Made, Operation};
 use crate::array::crew::{Crew, Load};
@@ -28,7 +30,7 @@ const QUICK_BATCH_BYTES: usize = 2 << 20;
 /// Bytes of a chunk that one job is about, at most; as long as the longest granule.
 const WINDOW_BYTES: u32 = 1 << 20;
 /// Transfers that one task makes, at most: so that several of one member may be in flight.
-const TASK_TRANSFERS: usize = 16;
+pub(super) const TASK_TRANSFERS: usize = 16;
 
 /// Members by slot, as they were when a batch began.
 pub(super) type Members = Vec<Option<Arc<Member>>>;
@@ -67,17 +69,6 @@ struct Memory {
     plan: RowPlan,
     reads_at: Vec<usize>,
     makes_at: Vec<Option<usize>>,
-}
-
-/// A read that is to be made.
-struct Fetch<'a> {
-    job: usize,
-    shard: usize,
-    column: Range<u32>,
-    slot: usize,
-    member: Option<&'a Member>,
-    start: u64,
-    buf: &'a mut [u8],
 }
 
 impl Job {
@@ -290,34 +281,6 @@ impl Batch {
         jobs.dedup();
         jobs
     }
-}
-
-/// Makes reads, and says what of them is not to be believed.
-fn carry_out(mut fetches: Vec<Fetch<'_>>, crew: &dyn Crew) -> Vec<(usize, Mark)> {
-    let bad = Mutex::new(Vec::new());
-    let locked = || bad.lock().unwrap_or_else(PoisonError::into_inner);
-    fetches.sort_unstable_by_key(|it| (it.slot, it.start));
-    let tasks: Vec<Mutex<&mut [Fetch<'_>]>> =
-        fetches.chunks_mut(TASK_TRANSFERS).map(Mutex::new).collect();
-    crew.each(Load::Read, tasks.len(), &|number| {
-        let mut task = tasks[number].lock().unwrap_or_else(PoisonError::into_inner);
-        for it in task.iter_mut() {
-            let erased = |column| Mark { shard: it.shard, class: Class::Erased, column };
-            let job = it.job;
-            match it.member.map(|member| member.read_believed(it.start, it.buf)) {
-                Some(Ok(bad)) => {
-                    let column = |block: u32| {
-                        let start = it.column.start + block * BLOCK_BYTES as u32;
-                        start..start + BLOCK_BYTES as u32
-                    };
-                    locked().extend(bad.into_iter().map(|it| (job, erased(column(it)))));
-                }
-                Some(Err(_)) | None => locked().push((job, erased(it.column.clone()))),
-            }
-        }
-    });
-    drop(tasks);
-    bad.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Flusher {

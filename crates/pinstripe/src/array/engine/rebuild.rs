@@ -14,11 +14,9 @@ use super::flush::Flusher;
 use super::status::WorkKind;
 use super::work::{Step, WorkReport};
 use super::{Array, lock};
-use crate::array::compute::old;
 use crate::array::crew::Load;
 use crate::array::geometry::{ArrayGeometry, RowMap};
 use crate::array::member::Member;
-use crate::array::plan::{Class, Mark, Planner, RowPlan};
 use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::sums::Sum;
@@ -358,71 +356,5 @@ impl Array {
             member.set_sums(start / BLOCK_BYTES, &sums).map_err(could_not)?;
         }
         Ok(Filled { bytes: bytes.len() as u64, lost_blocks: lost.len() as u64 })
-    }
-
-    /// Whether a member that has a shard of a row says so of where the shard lies.
-    pub(super) fn any_holder(
-        &self,
-        map: &RowMap,
-        says: impl Fn(&Member, &Range<u64>) -> bool,
-    ) -> bool {
-        (0..map.shards()).any(|shard| {
-            let start = map.place(shard).start;
-            let range = start..start + u64::from(map.len());
-            self.holder(map, shard).is_some_and(|member| says(&member, &range))
-        })
-    }
-
-    /// A chunk as the rest of its row says it is, and the numbers of the blocks of it that are lost.
-    fn recover_chunk(&self, map: &RowMap, shard: usize) -> (Vec<u8>, BTreeSet<usize>) {
-        if let Ok(bytes) = self.recover(map, shard, &(0..map.len()), &[]) {
-            return (bytes, BTreeSet::new());
-        }
-        let (mut bytes, mut lost) = (Vec::new(), BTreeSet::new());
-        for (number, start) in (0..map.len()).step_by(BLOCK_BYTES as usize).enumerate() {
-            let column = start..(start + BLOCK_BYTES as u32).min(map.len());
-            match self.recover(map, shard, &column, &[]) {
-                Ok(block) => bytes.extend_from_slice(&block),
-                Err(_) => {
-                    lost.insert(number);
-                    bytes.resize(bytes.len() + column.len(), 0);
-                }
-            }
-        }
-        (bytes, lost)
-    }
-
-    /// A shard's bytes, from its member or from the rest of its row; what `known` says of the row is not to
-    /// be found out again.
-    ///
-    /// # Errors
-    /// [`Kind::TooManyLosses`] where nothing gives them.
-    pub(super) fn recover(
-        &self,
-        map: &RowMap,
-        shard: usize,
-        column: &Range<u32>,
-        known: &[Mark],
-    ) -> Result<Vec<u8>> {
-        let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
-        marks.extend_from_slice(known);
-        self.unwritten(map.index(), column, &mut marks)?;
-        let mut plan = RowPlan::default();
-        loop {
-            Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;
-            let (reads, bad) = self.fetch_all(&plan);
-            if !bad.is_empty() {
-                marks.extend(bad);
-                continue;
-            }
-            let mut out = vec![0; column.len()];
-            for piece in &plan.pieces {
-                let old = old(map, &plan, &reads, piece)?;
-                let bytes = old[shard].as_ref().expect("the plan had what is wanted");
-                let at = (piece.column.start - column.start) as usize;
-                out[at..at + bytes.len()].copy_from_slice(bytes);
-            }
-            return Ok(out);
-        }
     }
 }

@@ -1,0 +1,49 @@
+//! The reads of a batch, side by side.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use super::batch::TASK_TRANSFERS;
+use crate::array::crew::{Crew, Load};
+use crate::array::member::Member;
+use crate::array::plan::{Class, Mark};
+use crate::format::array::BLOCK_BYTES;
+
+/// A read that is to be made.
+pub(super) struct Fetch<'a> {
+    pub job: usize,
+    pub shard: usize,
+    pub column: Range<u32>,
+    pub slot: usize,
+    pub member: Option<&'a Member>,
+    pub start: u64,
+    pub buf: &'a mut [u8],
+}
+
+/// Makes reads, and says what of them is not to be believed.
+pub(super) fn carry_out(mut fetches: Vec<Fetch<'_>>, crew: &dyn Crew) -> Vec<(usize, Mark)> {
+    let bad = Mutex::new(Vec::new());
+    let locked = || bad.lock().unwrap_or_else(PoisonError::into_inner);
+    fetches.sort_unstable_by_key(|it| (it.slot, it.start));
+    let tasks: Vec<Mutex<&mut [Fetch<'_>]>> =
+        fetches.chunks_mut(TASK_TRANSFERS).map(Mutex::new).collect();
+    crew.each(Load::Read, tasks.len(), &|number| {
+        let mut task = tasks[number].lock().unwrap_or_else(PoisonError::into_inner);
+        for it in task.iter_mut() {
+            let erased = |column| Mark { shard: it.shard, class: Class::Erased, column };
+            let job = it.job;
+            match it.member.map(|member| member.read_believed(it.start, it.buf)) {
+                Some(Ok(bad)) => {
+                    let column = |block: u32| {
+                        let start = it.column.start + block * BLOCK_BYTES as u32;
+                        start..start + BLOCK_BYTES as u32
+                    };
+                    locked().extend(bad.into_iter().map(|it| (job, erased(column(it)))));
+                }
+                Some(Err(_)) | None => locked().push((job, erased(it.column.clone()))),
+            }
+        }
+    });
+    drop(tasks);
+    bad.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
