@@ -25,6 +25,8 @@ use super::geometry::{RowMap, Span};
 use super::plan::{Class, Mark};
 use super::runs::Runs;
 
+/// Memory that is kept to be used again.
+const SPARE_BYTES: usize = 8 << 20;
 /// Ages that mean nothing and may stay, beside as many as rows gather.
 const AGES_SPARE: usize = 64;
 
@@ -73,8 +75,37 @@ impl Dirty {
         }
     }
 
-    fn write(&mut self, data: usize, start: u32, bytes: &[u8]) {
-        self.bytes += self.shards[data].write(start, bytes);
+    fn write(&mut self, data: usize, start: u32, bytes: &[u8], spare: &mut Spare) {
+        let memory = || spare.take(bytes.len());
+        self.bytes += self.shards[data].write_into(start, bytes, memory);
+    }
+}
+
+/// Memory that rows had which are on the members: what is used again is still mapped, and near.
+#[derive(Debug, Default)]
+struct Spare {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Spare {
+    /// Empty memory for so many bytes.
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let Some(buffer) = self.buffers.pop() else { return Vec::with_capacity(bytes) };
+        self.bytes -= buffer.capacity();
+        // What is much too long would be wasted on a short run.
+        match (bytes..=4 * bytes).contains(&buffer.capacity()) {
+            true => buffer,
+            false => Vec::with_capacity(bytes),
+        }
+    }
+
+    fn put(&mut self, mut buffer: Vec<u8>) {
+        if self.bytes + buffer.capacity() <= SPARE_BYTES {
+            self.bytes += buffer.capacity();
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
     }
 }
 
@@ -93,6 +124,7 @@ pub struct Cache {
     /// Rows that are not to change on the members, and how many want that.
     held: HashMap<u64, usize>,
     bytes: u64,
+    spare: Spare,
     landed: Arc<Condvar>,
 }
 
@@ -108,8 +140,8 @@ pub enum Due {
 impl Cache {
     /// An empty one for rows of `data` chunks, `row_bytes` in all.
     pub fn new(data: usize, row_bytes: u64) -> Self {
-        let (gathering, under_way, full, ages, held, landed) = Default::default();
-        Cache { data, row_bytes, gathering, under_way, full, ages, held, bytes: 0, landed }
+        let (gathering, under_way, full, ages, held, spare, landed) = Default::default();
+        Cache { data, row_bytes, gathering, under_way, full, ages, held, bytes: 0, spare, landed }
     }
 
     /// Bytes that it holds.
@@ -134,7 +166,7 @@ impl Cache {
             }
         };
         let before = row.bytes;
-        row.write(span.data, span.column.start, bytes);
+        row.write(span.data, span.column.start, bytes, &mut self.spare);
         self.bytes += row.bytes - before;
         let is_full = row.bytes == self.row_bytes;
         if is_full {
@@ -227,6 +259,12 @@ impl Cache {
         self.bytes -= dirty.bytes;
     }
 
+    /// Takes what a row had that is on the members, to use its memory again.
+    pub fn recycle(&mut self, dirty: Dirty) {
+        let memory = dirty.shards.into_iter().flat_map(Runs::into_memory);
+        memory.for_each(|buffer| self.spare.put(buffer));
+    }
+
     /// Whether a row is under way.
     pub fn is_under_way(&self, row: u64) -> bool {
         self.under_way.contains_key(&row)
@@ -277,7 +315,7 @@ impl Cache {
         if let Some(above) = self.gathering.remove(&row) {
             self.bytes -= above.bytes;
             for (data, runs) in above.shards.iter().enumerate() {
-                runs.each(|start, bytes| all.write(data, start, bytes));
+                runs.each(|start, bytes| all.write(data, start, bytes, &mut self.spare));
             }
         }
         self.bytes += all.bytes;

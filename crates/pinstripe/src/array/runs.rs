@@ -28,6 +28,16 @@ impl Runs {
 
     /// Writes `bytes` at `start`, over what is there. Returns how many bytes there are more.
     pub fn write(&mut self, start: u32, bytes: &[u8]) -> u64 {
+        self.write_into(start, bytes, Vec::new)
+    }
+
+    /// As [`write`](Self::write); `memory` gives what a new run is put into, which is empty.
+    pub fn write_into(
+        &mut self,
+        start: u32,
+        bytes: &[u8],
+        memory: impl FnOnce() -> Vec<u8>,
+    ) -> u64 {
         if bytes.is_empty() {
             return 0;
         }
@@ -35,7 +45,9 @@ impl Runs {
         let first = self.0.partition_point(|run| run.end() < start);
         let behind = self.0.partition_point(|run| run.start <= end);
         if first == behind {
-            self.0.insert(first, Run { start, bytes: bytes.to_vec() });
+            let mut memory = memory();
+            memory.extend_from_slice(bytes);
+            self.0.insert(first, Run { start, bytes: memory });
             return bytes.len() as u64;
         }
         let touched = &mut self.0[first..behind];
@@ -64,6 +76,11 @@ impl Runs {
         }
         self.0.drain(first + 1..behind);
         (self.0[first].bytes.len() - before) as u64
+    }
+
+    /// The memory of its runs.
+    pub fn into_memory(self) -> impl Iterator<Item = Vec<u8>> {
+        self.0.into_iter().map(|run| run.bytes)
     }
 
     /// Calls `take` with the place and the bytes of each run, in order.

@@ -61,8 +61,9 @@ impl Flusher {
         let begun = array.begin(due, most);
         let done = self.put(&begun);
         self.batch.clear();
-        array.land(begun.iter().map(|(row, _)| *row), done.is_ok());
-        done.map(|()| begun.len())
+        let count = begun.len();
+        array.land(begun, done.is_ok());
+        done.map(|()| count)
     }
 
     /// Pieces of rows that it wrote, counted: to be read while it works.

@@ -70,12 +70,17 @@ impl Array {
     }
 
     /// Says what became of rows that were begun.
-    pub(super) fn land(&self, rows: impl Iterator<Item = u64>, are_written: bool) {
+    pub(super) fn land(&self, rows: Vec<(u64, Arc<Dirty>)>, are_written: bool) {
         let mut cache = lock(&self.cache);
-        rows.for_each(|row| match are_written {
-            true => cache.end(row),
-            false => cache.give_back(row),
-        });
+        for (row, dirty) in rows {
+            match are_written {
+                true => cache.end(row),
+                false => cache.give_back(row),
+            }
+            if let Some(dirty) = Arc::into_inner(dirty) {
+                cache.recycle(dirty);
+            }
+        }
         cache.landed().notify_all();
     }
 
@@ -113,7 +118,9 @@ pub(super) struct Occupied<'a> {
 
 impl Drop for Occupied<'_> {
     fn drop(&mut self) {
-        self.array.land(std::iter::once(self.row), true);
+        let mut cache = lock(&self.array.cache);
+        cache.end(self.row);
+        cache.landed().notify_all();
     }
 }
 
