@@ -47,7 +47,6 @@ impl Desk {
                 self.note(None, Some(with))?;
                 Ok(format!("{} is copied to {}", device.display(), with.display()))
             }
-            Act::Grow { .. } => Err(Error::new(Kind::Unsupported, "arrays cannot grow yet")),
         }
     }
 

@@ -72,13 +72,6 @@ pub enum Act {
         /// Whatever the other one carries may be lost.
         force: bool,
     },
-    /// One member more, with the array as much larger.
-    Grow {
-        /// The new one.
-        device: PathBuf,
-        /// Whatever it carries may be lost.
-        force: bool,
-    },
 }
 
 /// What is answered.
