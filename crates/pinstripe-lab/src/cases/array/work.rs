@@ -1,7 +1,7 @@
 //! A member filled, beside what the members can do.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pinstripe::array::geometry::Level;
 use pinstripe::device::SharedDevice;
@@ -60,6 +60,8 @@ fn sequential(device: &SharedDevice, bytes: u64) -> Result<f64> {
 /// MB/s of each member while one is filled, and while all are checked.
 fn rates(members: Vec<SharedDevice>, new: SharedDevice, bytes: u64) -> Result<[f64; 2]> {
     let volume = start(members, Level::Raid5)?;
+    // What was written just now is other input and output, which slows work down.
+    std::thread::sleep(Duration::from_millis(500));
     volume.with(|flusher| flusher.fail(1)).map_err(text)?;
     volume.with(|flusher| flusher.remove(1)).map_err(text)?;
     let timed = |begin: &dyn Fn() -> Result<()>| {
