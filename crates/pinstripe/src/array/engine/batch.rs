@@ -244,8 +244,13 @@ impl Batch {
         failed.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what all jobs need. What is not to be believed is marked, and those jobs are returned.
-    pub fn fetch(&mut self, members: &Members, crew: &dyn Crew) -> Vec<usize> {
+    /// Reads what all jobs need. What is not to be believed is told and marked, and those jobs are returned.
+    pub fn fetch(
+        &mut self,
+        members: &Members,
+        crew: &dyn Crew,
+        mut tell: impl FnMut(&RowMap, &Mark),
+    ) -> Vec<usize> {
         let mut bytes = 0;
         for job in &mut self.jobs {
             job.memory.reads_at.clear();
@@ -276,7 +281,10 @@ impl Batch {
         }
         let bad = carry_out(fetches, crew);
         let mut jobs: Vec<usize> = bad.iter().map(|(job, _)| *job).collect();
-        bad.into_iter().for_each(|(job, mark)| self.jobs[job].memory.marks.push(mark));
+        for (job, mark) in bad {
+            tell(&self.jobs[job].map, &mark);
+            self.jobs[job].memory.marks.push(mark);
+        }
         jobs.sort_unstable();
         jobs.dedup();
         jobs
@@ -309,7 +317,7 @@ impl Flusher {
         touched = touched.start..touched.end.min(map.len());
         if !dirty.is_full(&map) {
             let sums = &mut self.batch.sums;
-            self.array.mark_unwritten(&map, &touched, sums, &mut memory.marks)?;
+            self.array.mark_unwritten(&map, &touched, sums, &mut memory.marks);
         }
         let mut job = Job { map, dirty: Arc::clone(dirty), memory };
         job.plan(&self.array, &mut self.planner, rules)?;
@@ -341,39 +349,5 @@ impl Flusher {
     pub(super) fn job_rules(&self) -> Rules {
         let window = self.window();
         Rules { granule: self.rules.granule.map(|it| it.min(window)), ..self.rules }
-    }
-}
-
-impl Array {
-    /// Marks the blocks in some columns of a row that were never written.
-    fn mark_unwritten(
-        &self,
-        map: &RowMap,
-        column: &Range<u32>,
-        sums: &mut Vec<Sum>,
-        marks: &mut Vec<Mark>,
-    ) -> Result<()> {
-        let members = self.members();
-        for shard in 0..map.shards() {
-            let place = map.place(shard);
-            let filled = place.start + u64::from(map.len());
-            let Some(member) = members[place.member].as_ref().filter(|it| it.is_filled(filled))
-            else {
-                continue;
-            };
-            let (start, end) =
-                (place.start + u64::from(column.start), place.start + u64::from(column.end));
-            sums.clear();
-            member.sums_into(start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES), sums)?;
-            let mut next = column.start;
-            for alike in sums.chunk_by(|a, b| a.is_written() == b.is_written()) {
-                let end = next + (alike.len() as u64 * BLOCK_BYTES) as u32;
-                if !alike[0].is_written() {
-                    marks.push(Mark { shard, class: Class::Unwritten, column: next..end });
-                }
-                next = end;
-            }
-        }
-        Ok(())
     }
 }

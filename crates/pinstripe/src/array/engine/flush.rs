@@ -182,7 +182,11 @@ impl Flusher {
     fn fetch(&mut self) -> Result<()> {
         let members = self.array.members().clone();
         loop {
-            let again = self.batch.fetch(&members, &*self.crew);
+            let again = self.batch.fetch(&members, &*self.crew, |map, bad| {
+                let place = map.place(bad.shard);
+                let start = place.start + u64::from(bad.column.start);
+                self.array.heal_later(place.member, start, bad.column.len() as u64);
+            });
             if again.is_empty() {
                 return Ok(());
             }

@@ -57,9 +57,14 @@ impl Array {
             *(if bad.is_unreadable { &mut errors.reads } else { &mut errors.checksums }) += 1;
         }
         let start = it.member_range.start + u64::from(bad.column.start - it.column.start);
-        let blocks = start / BLOCK_BYTES..(start + bad.column.len() as u64) / BLOCK_BYTES;
+        self.heal_later(it.member, start, bad.column.len() as u64);
+    }
+
+    /// Notes that something may be bad in a part of a slot's data.
+    pub(super) fn heal_later(&self, slot: usize, start: u64, bytes: u64) {
+        let blocks = start / BLOCK_BYTES..(start + bytes) / BLOCK_BYTES;
         let mut wounds = lock(&self.wounds);
-        for block in blocks.map(|block| (it.member, block)) {
+        for block in blocks.map(|block| (slot, block)) {
             if wounds.open.len() < OPEN_MAX && !wounds.given_up.contains(&block) {
                 wounds.open.insert(block);
             }

@@ -13,6 +13,9 @@ use crate::error::{Error, Kind, Result};
 use crate::format::array::superblock::{SPARE, Slot, Superblock};
 use crate::id::MemberId;
 
+/// Bytes of the smallest and of the largest granule.
+const GRANULES: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
+
 /// What became of a device that was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
@@ -31,6 +34,21 @@ pub enum Added {
 }
 
 impl Flusher {
+    /// Chooses what pieces of rows are widened to multiples of; `None` follows what is written. The members
+    /// remember it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for what is no power of two from 4 KiB to 1 MiB.
+    pub fn set_granule(&mut self, bytes: Option<u32>) -> Result<()> {
+        let is_served = |bytes: u32| bytes.is_power_of_two() && GRANULES.contains(&bytes);
+        if let Some(bytes) = bytes.filter(|bytes| !is_served(*bytes)) {
+            return Err(Error::new(Kind::Usage, "this is no granule")
+                .expected("a power of two from 4096 to 1048576", bytes));
+        }
+        self.rules.granule = bytes;
+        self.array.agree(|superblock| superblock.granule = bytes.unwrap_or(0))
+    }
+
     /// Gives a member up.
     ///
     /// # Errors

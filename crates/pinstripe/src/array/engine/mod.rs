@@ -36,6 +36,7 @@ mod scrub;
 mod status;
 #[cfg(test)]
 mod tests;
+mod unwritten;
 mod work;
 
 use std::sync::atomic::AtomicBool;
@@ -196,35 +197,6 @@ impl Array {
             }
         }
         (bytes, bad)
-    }
-
-    /// Marks the blocks in some columns of a row that were never written.
-    fn unwritten(
-        &self,
-        row: u64,
-        column: &std::ops::Range<u32>,
-        marks: &mut Vec<Mark>,
-    ) -> Result<()> {
-        let map = self.geometry.map(row);
-        for shard in 0..map.shards() {
-            let place = map.place(shard);
-            let Some(member) = self.holder(&map, shard) else { continue };
-            let (start, end) =
-                (place.start + u64::from(column.start), place.start + u64::from(column.end));
-            // What is not known is read, and found out.
-            let Ok(sums) = member.sums(start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)) else {
-                continue;
-            };
-            let mut next = column.start;
-            for alike in sums.chunk_by(|a, b| a.is_written() == b.is_written()) {
-                let end = next + (alike.len() as u64 * BLOCK_BYTES) as u32;
-                if !alike[0].is_written() {
-                    marks.push(Mark { shard, class: Class::Unwritten, column: next..end });
-                }
-                next = end;
-            }
-        }
-        Ok(())
     }
 }
 

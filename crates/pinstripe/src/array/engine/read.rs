@@ -108,22 +108,25 @@ impl Array {
         Ok(())
     }
 
+    /// The shard that a span is read from.
+    fn source(&self, map: &RowMap, span: &Span) -> usize {
+        if !map.mirrors() {
+            return span.data;
+        }
+        // Members take their turns. Where copies may differ, that one counts which the others are to become.
+        // Rows come round to the same members after as many as there are, at most; then it is another's turn.
+        let turn = (span.row + span.row / self.geometry.members() as u64) as usize;
+        let first = if self.is_unsure(map) { 0 } else { turn };
+        let copies = (0..map.shards()).map(|n| (first + n) % map.shards());
+        copies.into_iter().find(|copy| self.holder(map, *copy).is_some()).unwrap_or(0)
+    }
+
     /// Reads from the member that has a span. False if there is none, or a block is not what it should be.
     fn read_as_it_lies(&self, span: &Span, buf: &mut [u8]) -> bool {
         let map = self.geometry.map(span.row);
-        let (first, shards) = match map.mirrors() {
-            // Copies may differ: that one counts which the others are to become.
-            true if self.is_unsure(&map) => (0, map.shards()),
-            // All members take their turns.
-            true => (span.row as usize, map.shards()),
-            false => (span.data, 1),
-        };
-        let shard = |n: usize| if map.mirrors() { (first + n) % shards } else { first };
-        let holder = |n: usize| {
-            let shard = shard(n);
-            Some((map.place(shard).start, self.holder(&map, shard)?))
-        };
-        let Some((start, member)) = (0..shards).find_map(holder) else { return false };
+        let shard = self.source(&map, span);
+        let Some(member) = self.holder(&map, shard) else { return false };
+        let start = map.place(shard).start;
         let column = blocks_of(&span.column);
         let offset = start + u64::from(column.start);
         if column == span.column {
@@ -139,7 +142,8 @@ impl Array {
     /// Reads a span from whatever of its row can be believed.
     fn read_row(&self, span: &Span, buf: &mut [u8]) -> Result<()> {
         let column = blocks_of(&span.column);
-        let bytes = self.settled(span.row, span.data, &column)?;
+        let shard = self.source(&self.geometry.map(span.row), span);
+        let bytes = self.settled(span.row, shard, &column)?;
         let from = (span.column.start - column.start) as usize;
         buf.copy_from_slice(&bytes[from..from + buf.len()]);
         Ok(())
@@ -159,7 +163,7 @@ impl Array {
     fn settled(&self, row: u64, shard: usize, column: &Range<u32>) -> Result<Vec<u8>> {
         let map = self.geometry.map(row);
         let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
-        self.unwritten(row, column, &mut marks)?;
+        self.mark_unwritten(&map, column, &mut Vec::new(), &mut marks);
         let mut plan = RowPlan::default();
         loop {
             Planner::default().plan_read(&map, self.absent_at(&map), &marks, &mut plan)?;

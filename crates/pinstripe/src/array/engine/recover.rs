@@ -58,7 +58,7 @@ impl Array {
     ) -> Result<Vec<u8>> {
         let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
         marks.extend_from_slice(known);
-        self.unwritten(map.index(), column, &mut marks)?;
+        self.mark_unwritten(map, column, &mut Vec::new(), &mut marks);
         let mut plan = RowPlan::default();
         loop {
             Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;

@@ -191,7 +191,10 @@ impl Desk {
     fn turn(&self, knob: Knob) -> Result<()> {
         let volume = &self.volume;
         match knob {
-            Knob::Granule(granule) => self.rule(|rules| rules.granule = granule),
+            Knob::Granule(granule) => {
+                volume.with(|it| it.set_granule(granule))?;
+                self.rule(|rules| rules.granule = granule)
+            }
             Knob::Rmw(level) => self.rule(|rules| rules.rmw = level),
             Knob::CacheBytes(bytes) => volume.set(|it| it.cache_bytes = bytes),
             Knob::SpeedMin(bytes) => volume.set(|it| {

@@ -156,6 +156,20 @@ fn a_member_that_cannot_take_what_it_is_filled_with_is_given_up() {
 }
 
 #[test]
+fn a_granule_is_remembered() {
+    let mut dice = Dice(2);
+    let (mut flusher, disks, _) = used(Level::Raid5, 4, &mut dice);
+    for bad in [0, 2048, 12 << 10, 2 << 20] {
+        assert_eq!(flusher.set_granule(Some(bad)).unwrap_err().kind(), Kind::Usage);
+    }
+    flusher.set_granule(Some(16 << 10)).unwrap();
+    flusher.stop().unwrap();
+    let flusher = assemble(shared(&disks)).unwrap();
+    assert_eq!(flusher.rules.granule, Some(16 << 10));
+    assert_eq!(flusher.array().status().granule, Some(16 << 10));
+}
+
+#[test]
 fn the_array_refuses_to_fail_what_it_needs() {
     let mut dice = Dice(3);
     let (mut flusher, disks, model) = used(Level::Raid5, 4, &mut dice);

@@ -52,6 +52,35 @@ fn a_flipped_bit_is_healed() {
     }
 }
 
+/// What only a batch reads is healed as well, and each copy of a mirror in its turn.
+#[test]
+fn what_a_batch_finds_bad_is_healed() {
+    for (level, count) in redundant() {
+        for slot in 0..count {
+            let mut dice = Dice(43 + slot as u64);
+            let (mut flusher, disks, mut model) = used(level, count, &mut dice);
+            flip(&flusher, &disks[slot], slot);
+            // So that parity is read as well.
+            flusher.rules.rmw = crate::array::plan::RmwLevel::FewerOrEqual;
+            match level {
+                Level::Raid1 | Level::Raid10 => read_all(&flusher),
+                _ => {
+                    let capacity = flusher.array().geometry().capacity() as usize;
+                    for at in (0..BYTES.min(capacity)).step_by(4096) {
+                        flusher.array().write(at as u64, &[1], Duration::ZERO).unwrap();
+                        model[at] = 1;
+                        flusher.flush(Duration::MAX, 9).unwrap();
+                    }
+                }
+            }
+            assert!(flusher.array().wants_work(), "{level}, slot {slot}");
+            flusher.step(1 << 20).unwrap();
+            check(flusher.array(), &model, "healed");
+            assert!(!flusher.array().wants_work(), "{level}, slot {slot}");
+        }
+    }
+}
+
 /// The power goes while blocks are healed: all of them are still there.
 #[test]
 fn a_power_cut_amid_healing_costs_nothing() {
