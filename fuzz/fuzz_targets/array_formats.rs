@@ -1,0 +1,81 @@
+//! What stands on a member of an array: superblock, head of a record of the log, sector of a table. Any
+//! bytes, and any fields under a sound checksum. What is read is written again as it was.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pinstripe::format::array::log::Head;
+use pinstripe::format::array::sector::{Area, CONTENT_BYTES, SECTOR_BYTES, SectorPlace};
+use pinstripe::format::array::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
+use pinstripe::format::array::{BLOCK_BYTES, crc32c, sums};
+use pinstripe::id::ArrayId;
+
+const ARRAY: ArrayId = ArrayId([7; 16]);
+
+fuzz_target!(|input: (u8, bool, &[u8])| {
+    let (kind, framed, bytes) = input;
+    match kind % 3 {
+        0 => superblock(bytes, framed),
+        1 => head(bytes, framed),
+        _ => leaf(bytes, framed),
+    }
+});
+
+fn superblock(bytes: &[u8], framed: bool) {
+    let mut block = [0; SUPERBLOCK_BYTES];
+    let count = bytes.len().min(SUPERBLOCK_BYTES);
+    block[..count].copy_from_slice(&bytes[..count]);
+    if framed {
+        // What a decoder must get past to see the rest: magic, version, features, sum.
+        block[..8].copy_from_slice(MAGIC);
+        block[8..10].copy_from_slice(&[1, 0]);
+        block[56..64].fill(0);
+        let check = crc32c(&block[..SUPERBLOCK_BYTES - 4]);
+        block[SUPERBLOCK_BYTES - 4..].copy_from_slice(&check.to_le_bytes());
+    }
+    if let Ok(superblock) = Superblock::decode(&block) {
+        let again = Superblock::decode(&superblock.encode()).expect("what was encoded is sound");
+        assert_eq!(again, superblock);
+        assert!(superblock.place() < superblock.areas.data_at);
+    }
+}
+
+fn head(bytes: &[u8], framed: bool) {
+    let (sequence, position) = (5, 8192);
+    let mut bytes = bytes.to_vec();
+    if framed {
+        bytes.resize(bytes.len().max(64).next_multiple_of(BLOCK_BYTES as usize), 0);
+        bytes[..4].copy_from_slice(b"PSal");
+        bytes[4..6].copy_from_slice(&[1, 0]);
+        bytes[8..24].copy_from_slice(&ARRAY.0);
+        bytes[24..32].copy_from_slice(&u64::to_le_bytes(sequence));
+        bytes[32..40].copy_from_slice(&u64::to_le_bytes(position));
+        let length = bytes.len() as u32;
+        bytes[40..44].copy_from_slice(&length.to_le_bytes());
+        let rest = [&bytes[..60], &bytes[64..]].concat();
+        bytes[60..64].copy_from_slice(&crc32c(&rest).to_le_bytes());
+    }
+    if let Some(first) = bytes.first_chunk() {
+        let _ = Head::length(first);
+    }
+    if let Ok(head) = Head::decode(&bytes, ARRAY, sequence, position) {
+        let mut out = Vec::new();
+        head.encode(&mut out);
+        assert_eq!(Head::decode(&out, ARRAY, sequence, position).expect("it is sound"), head);
+    }
+}
+
+fn leaf(bytes: &[u8], framed: bool) {
+    let place = SectorPlace { array: ARRAY, slot: 3, area: Area::Sums, number: 9 };
+    let mut sector = [0; SECTOR_BYTES];
+    let count = bytes.len().min(SECTOR_BYTES);
+    sector[..count].copy_from_slice(&bytes[..count]);
+    if framed {
+        let mut content = [0; CONTENT_BYTES];
+        content.copy_from_slice(&sector[..CONTENT_BYTES]);
+        sector = place.encode(&content);
+    }
+    if let Ok(content) = place.decode(&sector) {
+        assert_eq!(&sums::encode(&sums::decode(content)), content);
+        assert_eq!(place.encode(content), sector);
+    }
+}
