@@ -40,11 +40,6 @@ impl Args {
         let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
         let before = work::ended(&mut reached)?;
         reached.ask(&Request::Scrub { repair: self.repair })?;
-        let mut ending = work::conclude(run, reached, &self.patience, before)?;
-        if self.repair {
-            // What was found is mended.
-            ending.code = crate::exit::DONE;
-        }
-        Ok(ending)
+        work::conclude(run, reached, &self.patience, before)
     }
 }

@@ -7,6 +7,7 @@ use pinstripe::error::{Error, Kind, Result};
 use pinstripe::monitor::Counter;
 use pinstripe::ops::array::detail::{Detail, ReportDetail};
 use pinstripe::ops::array::open::Reached;
+use pinstripe::units::format_size;
 
 use super::super::counted;
 use super::{show, status};
@@ -59,8 +60,10 @@ pub fn conclude(
     let closed = reached.close();
     let detail = followed?;
     closed?;
+    let mut is_wrong = false;
     for report in detail.reports.iter().filter(|report| report.number >= before) {
         tell(run, report)?;
+        is_wrong |= report.mismatches.iter().any(|it| !it.is_mended);
     }
     for line in status::lines(&detail) {
         run.screen.say(&line);
@@ -68,7 +71,6 @@ pub fn conclude(
     if detail.work.is_some() && !is_served {
         run.screen.say("what was begun goes on when the array is opened again");
     }
-    let is_wrong = detail.mismatches > 0;
     let code = if is_wrong { exit::REPAIRABLE } else { exit::DONE };
     Ok(Ending { code, facts: show::event(Event::default(), &detail) })
 }
@@ -83,7 +85,15 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
             (_, None) => "it cannot be said whose block".to_owned(),
         };
         let fate = if it.is_mended { ", mended" } else { "" };
-        run.screen.row(&format!("mismatch: {whose} at byte {}{fate}", it.member_offset))?;
+        run.screen
+            .row(&format!("mismatch: {whose} at byte {} of its data{fate}", it.member_offset))?;
+    }
+    if matches!(&*report.kind, "check" | "repair") && report.is_finished {
+        let found = match report.mismatches.len() {
+            0 => "nothing is wrong",
+            _ => "what is wrong stands above",
+        };
+        run.screen.say(&format!("{} of each member compared: {found}", format_size(report.bytes)));
     }
     if report.lost_blocks > 0 {
         let what =

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pinstripe::array::engine::{Making, create};
 use pinstripe::array::geometry::{Layout, Level};
 use pinstripe::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
+use pinstripe::fault::{FaultyDevice, Plan};
 use pinstripe::format::array::superblock::Consistency;
 use pinstripe::pipeline::array::{Volume, VolumeSettings};
 use pinstripe::units::{KIB, MIB};
@@ -21,11 +22,15 @@ const LOG_BYTES: u64 = 64 * MIB;
 /// Beside data and log: superblocks and tables.
 const TABLE_BYTES: u64 = 8 * MIB;
 
-/// Makes `count` devices at a place: "memory", "shm" or "disk".
+/// What a slow member moves: as much as a good hard disk.
+const SLOW: &str = "rate=250M";
+
+/// Makes `count` devices at a place: "memory", "slow" (memory behind a brake), "shm" or "disk".
 pub fn devices(settings: &Settings, place: &str, count: usize) -> Result<Vec<SharedDevice>> {
     let bytes = settings.member_bytes + LOG_BYTES + TABLE_BYTES;
     let directory = match place {
         "memory" => return (0..count).map(|number| memory(number, bytes)).collect(),
+        "slow" => return (0..count).map(|number| slow(memory(number, bytes)?)).collect(),
         "shm" => &settings.shm,
         _ => &settings.bench.work,
     };
@@ -37,6 +42,10 @@ fn memory(number: usize, bytes: u64) -> Result<SharedDevice> {
     let device = MemoryDevice::with_limit(format!("member{number}"), bytes);
     device.set_len(bytes).map_err(text)?;
     Ok(Arc::new(device))
+}
+
+fn slow(device: SharedDevice) -> Result<SharedDevice> {
+    Ok(Arc::new(FaultyDevice::new(device, SLOW.parse::<Plan>().map_err(text)?)))
 }
 
 fn file(path: &Path, bytes: u64) -> Result<SharedDevice> {

@@ -1,21 +1,17 @@
-//! A batch of rows, from what is dirty to what is written, in memory that is used again.
-//!
-//! A row is cut into windows, so that what a batch holds is bounded whatever the chunk is: a window is a
-//! job. Jobs of a batch move different bytes.
+//! A batch of jobs, from what is planned to what is written, in memory that is used again.
+//! Jobs of a batch move different bytes.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Array;
 use super::fetch::{Fetch, carry_out};
-use super::flush::Flusher;
-use crate::array::cache::Dirty;
-use crate::array::compute::{Made, Operation};
+use super::job::{Job, Memory};
+use crate::array::compute::Made;
 use crate::array::crew::{Crew, Load};
 use crate::array::geometry::RowMap;
 use crate::array::member::Member;
-use crate::array::plan::{Class, Mark, Method, Planner, RowPlan, Rules};
+use crate::array::plan::Mark;
 use crate::array::set::MemberSet;
 use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
@@ -27,8 +23,6 @@ use crate::format::array::sums::Sum;
 const BATCH_BYTES: usize = 8 << 20;
 /// The same where it does not: what a processor's cache holds is not brought to it twice.
 const QUICK_BATCH_BYTES: usize = 2 << 20;
-/// Bytes of a chunk that one job is about, at most; as long as the longest granule.
-const WINDOW_BYTES: u32 = 1 << 20;
 /// Transfers that one task makes, at most: so that several of one member may be in flight.
 pub(super) const TASK_TRANSFERS: usize = 16;
 
@@ -51,89 +45,8 @@ pub(super) struct Batch {
     /// What the jobs take in the head.
     head_bytes: u64,
     moved_bytes: usize,
-    spare: Vec<Memory>,
-    sums: Vec<Sum>,
-}
-
-/// A window of a row.
-pub(super) struct Job {
-    pub map: RowMap,
-    dirty: Arc<Dirty>,
-    memory: Memory,
-}
-
-/// What a job needs memory for.
-#[derive(Default)]
-struct Memory {
-    marks: Vec<Mark>,
-    plan: RowPlan,
-    reads_at: Vec<usize>,
-    makes_at: Vec<Option<usize>>,
-}
-
-impl Job {
-    /// Plans it by what is known of it now.
-    pub fn plan(&mut self, array: &Array, planner: &mut Planner, rules: Rules) -> Result<()> {
-        let Memory { marks, plan, .. } = &mut self.memory;
-        planner.plan_write(&self.map, array.absent_at(&self.map), marks, rules, plan)
-    }
-
-    /// The columns in which it writes data blocks that were never written before.
-    fn fresh(&self) -> Option<Range<u32>> {
-        let Memory { marks, plan, .. } = &self.memory;
-        let is_fresh = |mark: &&Mark| {
-            mark.class == Class::Unwritten && !self.map.parity_shards().has(mark.shard)
-        };
-        let mut hull: Option<Range<u32>> = None;
-        for mark in marks.iter().filter(is_fresh) {
-            for piece in plan.pieces.iter().filter(|piece| piece.writes.has(mark.shard)) {
-                let start = mark.column.start.max(piece.column.start);
-                let end = mark.column.end.min(piece.column.end);
-                if start < end {
-                    let all = hull.unwrap_or(start..end);
-                    hull = Some(all.start.min(start)..all.end.max(end));
-                }
-            }
-        }
-        hull
-    }
-
-    fn operation<'a>(&'a self, read: &'a [u8]) -> Operation<'a> {
-        Operation {
-            row: &self.map,
-            plan: &self.memory.plan,
-            dirty: &self.dirty,
-            read,
-            reads_at: &self.memory.reads_at,
-            makes_at: &self.memory.makes_at,
-        }
-    }
-
-    /// How its pieces are done.
-    pub fn methods(&self) -> impl Iterator<Item = Method> {
-        self.memory.plan.pieces.iter().map(|piece| piece.method)
-    }
-
-    /// Bytes of the log's head that speak of it.
-    pub fn head_bytes(&self) -> u64 {
-        let of = |piece: &crate::array::plan::Piece| {
-            let blocks = piece.column.len() as u64 / BLOCK_BYTES;
-            Piece::FIXED_BYTES + 4 * blocks * piece.writes.len() as u64
-        };
-        self.memory.plan.pieces.iter().map(of).sum()
-    }
-
-    /// Calls `take` with each member that logs something of it, and how many bytes.
-    fn each_payload(&self, mut take: impl FnMut(usize, u64)) {
-        let data = self.map.data();
-        for piece in &self.memory.plan.pieces {
-            for shard in piece.writes.and(self.map.parity_shards()).iter() {
-                let is_sum = [piece.log.p, piece.log.q][shard - data];
-                let parts = piece.log.data.len() + usize::from(is_sum);
-                take(self.map.member(shard), (parts * piece.column.len()) as u64);
-            }
-        }
-    }
+    pub(super) spare: Vec<Memory>,
+    pub(super) sums: Vec<Sum>,
 }
 
 impl Batch {
@@ -288,66 +201,5 @@ impl Batch {
         jobs.sort_unstable();
         jobs.dedup();
         jobs
-    }
-}
-
-impl Flusher {
-    /// Plans what of a row is dirty in a window; `None` if nothing is.
-    pub(super) fn job(
-        &mut self,
-        row: u64,
-        dirty: &Arc<Dirty>,
-        window: Range<u32>,
-    ) -> Result<Option<Job>> {
-        let rules = self.job_rules();
-        let map = self.array.geometry.map(row);
-        let mut memory = self.batch.spare.pop().unwrap_or_default();
-        memory.makes_at.clear();
-        memory.marks.clear();
-        dirty.marks_within(&window, BLOCK_BYTES as u32, &mut memory.marks);
-        let columns = memory.marks.iter().map(|mark| mark.column.clone());
-        let Some(mut touched) = columns.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
-        else {
-            self.batch.spare.push(memory);
-            return Ok(None);
-        };
-        if let Some(granule) = rules.granule {
-            touched = touched.start / granule * granule..touched.end.next_multiple_of(granule);
-        }
-        touched = touched.start..touched.end.min(map.len());
-        if !dirty.is_full(&map) {
-            let sums = &mut self.batch.sums;
-            self.array.mark_unwritten(&map, &touched, sums, &mut memory.marks);
-        }
-        let mut job = Job { map, dirty: Arc::clone(dirty), memory };
-        job.plan(&self.array, &mut self.planner, rules)?;
-        Ok(Some(job))
-    }
-}
-
-impl Flusher {
-    /// Bytes of a chunk that one job may be about, so that its record fits.
-    pub(super) fn window(&self) -> u32 {
-        let geometry = &self.array.geometry;
-        let (shards, members) = (geometry.shards() as u64, geometry.members() as u64);
-        let longest = |bytes: u64| {
-            let blocks = bytes / BLOCK_BYTES;
-            // At worst each block is a piece of its own, and all that can be absent is.
-            bytes * (1 + geometry.level().parity() as u64)
-                + blocks * (Piece::FIXED_BYTES + 4 * shards)
-                + 8 * members
-                + 2 * BLOCK_BYTES
-        };
-        let mut window = WINDOW_BYTES;
-        while window > BLOCK_BYTES as u32 && longest(window.into()) > self.log.area_bytes / 2 {
-            window /= 2;
-        }
-        window
-    }
-
-    /// How jobs are planned: none moves what another one does.
-    pub(super) fn job_rules(&self) -> Rules {
-        let window = self.window();
-        Rules { granule: self.rules.granule.map(|it| it.min(window)), ..self.rules }
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::batch::{Batch, Fresh, Job};
+use super::batch::{Batch, Fresh};
+use super::job::Job;
 use super::log::Log;
 use super::work::Long;
 use super::{Array, lock};

@@ -18,11 +18,13 @@
 mod agree;
 mod assemble;
 mod batch;
+mod chunk;
 mod create;
 mod fetch;
 mod flush;
 mod gather;
 mod heal;
+mod job;
 mod log;
 mod manage;
 #[cfg(test)]

@@ -7,9 +7,9 @@
 //! included, and nothing below it was done too early. So work that is cut off is gone on with there.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::chunk::{Cannot, Chunk, Filled};
 use super::flush::Flusher;
 use super::status::WorkKind;
 use super::work::{Step, WorkReport};
@@ -18,8 +18,6 @@ use crate::array::crew::Load;
 use crate::array::geometry::{ArrayGeometry, RowMap};
 use crate::array::member::Member;
 use crate::error::Result;
-use crate::format::array::BLOCK_BYTES;
-use crate::format::array::sums::Sum;
 use crate::format::array::superblock::{Slot, Superblock, Work};
 use crate::id::MemberId;
 
@@ -295,66 +293,5 @@ impl Array {
             Some(member) => self.drop_twin(&member),
             None => self.fail(fill.slot),
         }
-    }
-}
-
-/// A chunk that is to be filled.
-struct Chunk {
-    /// Where it begins on the member.
-    start: u64,
-    /// It was, and its row was written since.
-    is_again: bool,
-}
-
-/// What became of it.
-#[derive(Default)]
-struct Filled {
-    /// Bytes that it took.
-    bytes: u64,
-    lost_blocks: u64,
-}
-
-/// Why a chunk could not be filled.
-enum Cannot {
-    /// The member does not take it.
-    Write,
-}
-
-impl Array {
-    /// Fills a chunk of a member.
-    fn fill_chunk(&self, member: &Member, fill: &Fill, chunk: &Chunk) -> Result<Filled, Cannot> {
-        let &Chunk { start, is_again } = chunk;
-        let Some(held) = self.geometry.held(fill.slot, start) else {
-            return Ok(Filled::default());
-        };
-        let map = self.geometry.map(held.row);
-        let is_fresh = fill.kind != WorkKind::Recover && !is_again;
-        let wanted = |member: &Member, range: &Range<u64>| match is_fresh {
-            true => member.any_region(range, |region| region.is_written()),
-            false => member.any_region(range, |region| region.is_behind()),
-        };
-        if !self.any_holder(&map, wanted) {
-            return Ok(Filled::default());
-        }
-        let (bytes, lost) = self.recover_chunk(&map, held.shard);
-        let block_bytes = BLOCK_BYTES as usize;
-        let sum = |(number, block): (usize, &[u8])| match () {
-            // Nobody has it: reading it has to fail.
-            () if lost.contains(&number) => Sum::LOST,
-            () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
-            () => Sum::of(block),
-        };
-        let sums: Vec<Sum> = bytes.chunks(block_bytes).enumerate().map(sum).collect();
-        let could_not = |_| Cannot::Write;
-        if sums.iter().any(|sum| sum.is_written()) {
-            member.write(start, &bytes).map_err(could_not)?;
-        }
-        let range = start..start + bytes.len() as u64;
-        if sums.iter().any(|sum| sum.is_written())
-            || member.any_region(&range, |region| region.is_written())
-        {
-            member.set_sums(start / BLOCK_BYTES, &sums).map_err(could_not)?;
-        }
-        Ok(Filled { bytes: bytes.len() as u64, lost_blocks: lost.len() as u64 })
     }
 }

@@ -1,0 +1,80 @@
+//! One chunk of a member that is filled: had from the others, written, with its checksums.
+
+use std::ops::Range;
+
+use super::Array;
+use super::rebuild::Fill;
+use super::status::WorkKind;
+use crate::array::member::Member;
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::sums::Sum;
+
+/// A chunk that is to be filled.
+pub(super) struct Chunk {
+    /// Where it begins on the member.
+    pub start: u64,
+    /// It was, and its row was written since.
+    pub is_again: bool,
+}
+
+/// What became of it.
+#[derive(Default)]
+pub(super) struct Filled {
+    /// Bytes that it took.
+    pub bytes: u64,
+    /// Blocks that nothing gave back.
+    pub lost_blocks: u64,
+}
+
+/// Why a chunk could not be filled.
+pub(super) enum Cannot {
+    /// The member does not take it.
+    Write,
+}
+
+impl Array {
+    /// Fills a chunk of a member from those of the others.
+    ///
+    /// # Errors
+    /// When the member does not take it.
+    pub(super) fn fill_chunk(
+        &self,
+        member: &Member,
+        fill: &Fill,
+        chunk: &Chunk,
+    ) -> Result<Filled, Cannot> {
+        let &Chunk { start, is_again } = chunk;
+        let Some(held) = self.geometry.held(fill.slot, start) else {
+            return Ok(Filled::default());
+        };
+        let map = self.geometry.map(held.row);
+        let is_fresh = fill.kind != WorkKind::Recover && !is_again;
+        let wanted = |member: &Member, range: &Range<u64>| match is_fresh {
+            true => member.any_region(range, |region| region.is_written()),
+            false => member.any_region(range, |region| region.is_behind()),
+        };
+        if !self.any_holder(&map, wanted) {
+            return Ok(Filled::default());
+        }
+        let (bytes, lost) = self.recover_chunk(&map, held.shard);
+        let block_bytes = BLOCK_BYTES as usize;
+        let sum = |(number, block): (usize, &[u8])| match () {
+            // Nobody has it: reading it has to fail.
+            () if lost.contains(&number) => Sum::LOST,
+            () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
+            () => Sum::of(block),
+        };
+        let sums: Vec<Sum> = bytes.chunks(block_bytes).enumerate().map(sum).collect();
+        let could_not = |_| Cannot::Write;
+        if sums.iter().any(|sum| sum.is_written()) {
+            member.write(start, &bytes).map_err(could_not)?;
+        }
+        let range = start..start + bytes.len() as u64;
+        if sums.iter().any(|sum| sum.is_written())
+            || member.any_region(&range, |region| region.is_written())
+        {
+            member.set_sums(start / BLOCK_BYTES, &sums).map_err(could_not)?;
+        }
+        Ok(Filled { bytes: bytes.len() as u64, lost_blocks: lost.len() as u64 })
+    }
+}
