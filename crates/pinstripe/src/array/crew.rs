@@ -14,6 +14,8 @@ pub enum Load {
     Tables = 3,
     /// Chunks that are computed from others, and written.
     Fill = 4,
+    /// Rows that are read and compared.
+    Scrub = 5,
 }
 
 /// Carries out tasks, in any order, at the same time or one after the other.

@@ -61,8 +61,10 @@ pub const ARRAY_SPEED_MIN: u64 = 10 * MIB;
 pub const ARRAY_THREADS: usize = 16;
 /// Reads of an array from this length on are carried out by several threads, where members are slow.
 pub const ARRAY_LONG_READ: usize = 256 << 10;
-/// Bytes of each member that a slice of an array's pending work moves.
-pub const ARRAY_STEP_BYTES: u64 = 4 * MIB;
+/// Bytes of each member that a slice of an array's pending work moves, beside users.
+pub const ARRAY_STEP_BYTES: u64 = 2 * MIB;
+/// The same while there are none.
+pub const ARRAY_LONG_STEP_BYTES: u64 = 16 * MIB;
 /// How many reports of pending work that ended are kept.
 pub const ARRAY_REPORTS: usize = 16;
 /// What an array takes in of one write before it looks at the limit again.

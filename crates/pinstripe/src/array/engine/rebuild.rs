@@ -24,8 +24,8 @@ use crate::id::MemberId;
 /// Bytes of a member after which what was done is made durable.
 const DURABLE_BYTES: u64 = 64 << 20;
 /// Chunks that are filled side by side, and bytes of them.
-const GROUP_MAX: u64 = 16;
-const GROUP_BYTES: u64 = 4 << 20;
+const GROUP_MAX: u64 = 256;
+const GROUP_BYTES: u64 = 16 << 20;
 /// Chunks without anything to do that are passed over in one step.
 const PASSED_MAX: u64 = 16384;
 
@@ -108,9 +108,10 @@ impl Fill {
 
 impl Fill {
     /// The next chunks that can be filled in any order: those that were before, and if there are none, others.
-    fn take_group(&mut self, geometry: &ArrayGeometry) -> Vec<Chunk> {
+    /// About `most_bytes` of them at most.
+    fn take_group(&mut self, geometry: &ArrayGeometry, most_bytes: u64) -> Vec<Chunk> {
         let chunk_bytes = u64::from(geometry.chunk_bytes());
-        let most = (GROUP_BYTES / chunk_bytes).clamp(1, GROUP_MAX) as usize;
+        let most = most_bytes.min(GROUP_BYTES).div_ceil(chunk_bytes).clamp(1, GROUP_MAX) as usize;
         let mut group = Vec::with_capacity(most);
         while group.len() < most
             && let Some(start) = self.again.pop_first()
@@ -186,7 +187,7 @@ impl Flusher {
         };
         let (mut bytes, mut passed) = (0, 0);
         while bytes < most_bytes && passed < PASSED_MAX {
-            let group = fill.take_group(&array.geometry);
+            let group = fill.take_group(&array.geometry, most_bytes - bytes);
             if group.is_empty() {
                 break;
             }

@@ -13,7 +13,7 @@ use crate::array::crew::Crew;
 use crate::array::engine::{Array, BATCH_ROWS, Flusher, Step, WorkReport};
 use crate::clock;
 use crate::error::{Error, Kind, Result};
-use crate::pipeline::limits::{ARRAY_REPORTS, ARRAY_STEP_BYTES};
+use crate::pipeline::limits::{ARRAY_LONG_STEP_BYTES, ARRAY_REPORTS, ARRAY_STEP_BYTES};
 
 /// What the thread and everybody else share.
 pub(super) struct Shared {
@@ -91,7 +91,12 @@ impl Shared {
         if before > pace.next + RECENT {
             pace.users = self.counts.user_bytes();
         }
-        let step = self.flusher().step(ARRAY_STEP_BYTES)?;
+        // Users wait for no more than a short slice.
+        let most_bytes = match self.counts.user_bytes() == pace.users {
+            true => ARRAY_LONG_STEP_BYTES,
+            false => ARRAY_STEP_BYTES,
+        };
+        let step = self.flusher().step(most_bytes)?;
         // A member that was brought by a guest, or a spare.
         self.array.set_timer(clock::since_first_asked);
         let bytes = match step {

@@ -13,7 +13,7 @@ use crate::pipeline::limits::ARRAY_THREADS;
 /// A task that takes no longer is not worth a thread.
 const QUICK: Duration = Duration::from_micros(500);
 /// Kinds of tasks.
-const LOADS: usize = 5;
+const LOADS: usize = 6;
 
 /// Carries out tasks by as many threads as they are worth.
 #[derive(Default)]
