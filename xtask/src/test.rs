@@ -53,6 +53,7 @@ const PACKAGES: &[&str] = &[
     "attr",
     "acl",
     "btrfs-progs",
+    "dbench",
     "e2fsprogs",
     "fio",
     "libnbd-bin",

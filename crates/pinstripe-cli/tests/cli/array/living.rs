@@ -217,14 +217,15 @@ fn a_spare_takes_the_slot_that_is_missing() {
     }
 }
 
-/// A file system on a file of an array that is shown by FUSE: used while a member is replaced, and sound.
+/// A file system on a file of an array that is shown by FUSE: used, by dbench too, while members fail and are
+/// replaced, and sound.
 fn file_system_on_the_file(test: &str, make: &[&str], check: &[&str], member_bytes: u64) {
     let can_mount = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     if !can_mount || fs::File::options().write(true).open("/dev/fuse").is_err() {
         return skipped(test, "root, /dev/fuse and loop devices are needed");
     }
-    if !has(make[0]) || !has(check[0]) {
-        return skipped(test, "the file system's programs are missing");
+    if !has(make[0]) || !has(check[0]) || !has("dbench") {
+        return skipped(test, "the file system's programs or dbench are missing");
     }
     let stand = with_pool(member_bytes);
     let (fuse, mount) = (stand.path("fuse"), stand.path("mount"));
@@ -237,6 +238,9 @@ fn file_system_on_the_file(test: &str, make: &[&str], check: &[&str], member_byt
     run(make[0], &[&make[1..], &[&disk.0]].concat());
     run("mount", &[&disk.0, mount.to_str().unwrap()]);
     let mounted = Mounted(mount.clone());
+    let mut load = Command::new("dbench");
+    load.args(["-t", "4", "-D"]).arg(&mount).arg("1").stdout(Stdio::null());
+    let mut load = load.spawn().unwrap();
     for round in 0..6 {
         let act = [
             "array status",
@@ -259,6 +263,7 @@ fn file_system_on_the_file(test: &str, make: &[&str], check: &[&str], member_byt
             good(&stand, act);
         });
     }
+    assert!(load.wait().unwrap().success(), "dbench");
     drop(mounted);
     run(check[0], &[&check[1..], &[&disk.0]].concat());
     run("mount", &[&disk.0, mount.to_str().unwrap()]);
