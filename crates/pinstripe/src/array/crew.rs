@@ -1,5 +1,7 @@
 //! Who carries out what does not depend on each other: reads and writes of several members, above all.
 
+use std::sync::{Mutex, PoisonError};
+
 /// What tasks are about, so that a crew can learn how long they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -25,6 +27,22 @@ pub trait Crew: Send + Sync {
 
     /// Whether such tasks were slow lately, so that it is better to have few.
     fn is_slow(&self, load: Load) -> bool;
+}
+
+/// What `task` returns for each number below `count`, in their order, by a crew.
+pub fn each_of<T: Send>(
+    crew: &dyn Crew,
+    load: Load,
+    count: usize,
+    task: impl Fn(usize) -> T + Sync,
+) -> Vec<T> {
+    let done: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    crew.each(load, count, &|number| {
+        let result = task(number);
+        *done[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    });
+    let done = done.into_iter().map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner));
+    done.map(|it| it.expect("a crew carries out every task")).collect()
 }
 
 /// One after the other, in order, in the thread that asks.

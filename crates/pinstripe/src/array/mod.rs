@@ -31,3 +31,10 @@ pub mod set;
 pub mod sums;
 pub mod traffic;
 pub mod twin;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What was done under the lock was done, even if who held it ended by a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -42,7 +42,7 @@ mod unwritten;
 mod work;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe};
 pub use create::{Making, create, create_with, erase};
@@ -56,6 +56,7 @@ use self::heal::{Bad, Wounds};
 use self::status::Live;
 use super::cache::Cache;
 use super::geometry::{ArrayGeometry, RowMap};
+use super::lock;
 use super::member::Member;
 use super::plan::{Class, Mark, RowPlan, Transfer};
 use super::set::{MemberSet, ShardSet};
@@ -200,8 +201,4 @@ impl Array {
         }
         (bytes, bad)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

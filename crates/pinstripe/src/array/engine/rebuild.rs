@@ -7,14 +7,14 @@
 //! included, and nothing below it was done too early. So work that is cut off is gone on with there.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::chunk::{Cannot, Chunk, Filled};
 use super::flush::Flusher;
 use super::status::WorkKind;
-use super::work::{Step, WorkReport};
+use super::work::{PASSED_MAX, Step, WorkReport};
 use super::{Array, lock};
-use crate::array::crew::Load;
+use crate::array::crew::{Load, each_of};
 use crate::array::geometry::{ArrayGeometry, RowMap};
 use crate::array::member::Member;
 use crate::error::Result;
@@ -26,8 +26,6 @@ const DURABLE_BYTES: u64 = 64 << 20;
 /// Chunks that are filled side by side, and bytes of them.
 const GROUP_MAX: u64 = 256;
 const GROUP_BYTES: u64 = 16 << 20;
-/// Chunks without anything to do that are passed over in one step.
-const PASSED_MAX: u64 = 16384;
 
 /// A member that is being filled.
 #[derive(Debug)]
@@ -225,12 +223,8 @@ impl Flusher {
         fill: &Fill,
         group: &[Chunk],
     ) -> Vec<Result<Filled, Cannot>> {
-        let filled: Vec<_> = group.iter().map(|_| Mutex::new(Ok(Filled::default()))).collect();
-        self.crew.each(Load::Fill, group.len(), &|number| {
-            *lock(&filled[number]) = self.array.fill_chunk(member, fill, &group[number]);
-        });
-        let filled = filled.into_iter();
-        filled.map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+        let fill_chunk = |number: usize| self.array.fill_chunk(member, fill, &group[number]);
+        each_of(&*self.crew, Load::Fill, group.len(), fill_chunk)
     }
 
     /// Makes durable what was done, and lets the member be used so far.

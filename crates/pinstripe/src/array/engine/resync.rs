@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::flush::Flusher;
 use super::scrub::Liar;
 use super::status::WorkKind;
-use super::work::{Step, WorkReport};
+use super::work::{PASSED_MAX, Step, WorkReport};
 use super::{Array, lock};
 use crate::array::geometry::RowMap;
 use crate::array::set::ShardSet;
@@ -20,8 +20,6 @@ use crate::format::array::superblock::Consistency;
 
 /// Regions of one member that are marked at once. It bounds what there is to do after a power cut.
 const DIRTY_MAX: usize = 256;
-/// Rows with nothing to do that are passed over in one step.
-const PASSED_MAX: u64 = 16384;
 
 /// A resync that goes on. It is not remembered: the marks are, and begin it again.
 #[derive(Debug)]

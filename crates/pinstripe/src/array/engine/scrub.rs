@@ -5,16 +5,16 @@
 //! can tell, and mending makes parity what data say, and copies what the first one is.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pinstripe_kernel::parity::update;
 
 use super::flush::Flusher;
 use super::heal::Healed;
 use super::status::WorkKind;
-use super::work::{Mismatch, Step, WorkReport};
+use super::work::{Mismatch, PASSED_MAX, Step, WorkReport};
 use super::{Array, lock};
-use crate::array::crew::Load;
+use crate::array::crew::{Load, each_of};
 use crate::array::geometry::RowMap;
 use crate::array::plan::Transfer;
 use crate::array::set::ShardSet;
@@ -28,8 +28,6 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 const TELL_BYTES: u64 = 256 << 20;
 /// Bytes of each member that are looked at side by side.
 const GROUP_BYTES: u64 = 4 << 20;
-/// Rows with nothing in them that are passed over in one step.
-const PASSED_MAX: u64 = 16384;
 /// Mismatches that a report names.
 const NAMED_MAX: usize = 1000;
 
@@ -147,16 +145,12 @@ impl Flusher {
 
     /// Reads rows, side by side where that is worth it, and returns those in which something is wrong.
     fn look_at(&self, rows: &[RowMap]) -> Vec<(Found, Vec<Lie>)> {
-        let wrong: Vec<_> = rows.iter().map(|_| Mutex::new(None)).collect();
-        self.crew.each(Load::Scrub, rows.len(), &|number| {
+        let look = |number: usize| {
             let row = self.array.find(rows[number]);
             let lies = row.lies();
-            if !lies.is_empty() {
-                *lock(&wrong[number]) = Some((row, lies));
-            }
-        });
-        let wrong = wrong.into_iter();
-        wrong.filter_map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+            (!lies.is_empty()).then_some((row, lies))
+        };
+        each_of(&*self.crew, Load::Scrub, rows.len(), look).into_iter().flatten().collect()
     }
 
     /// Notes what is wrong with a row, and mends it if that is wanted.
@@ -258,8 +252,7 @@ impl Array {
 
 impl Found {
     fn block(&self, shard: usize, block: usize) -> Option<&[u8]> {
-        let bytes = self.bytes[shard].as_deref()?;
-        Some(&bytes[range(block, bytes.len())])
+        self.bytes[shard].as_deref().map(|bytes| &bytes[self.range(block)])
     }
 
     /// Blocks that are not what they should be.
@@ -282,20 +275,12 @@ impl Found {
     /// Whether all shards suit each other, all along: most rows do, and that is found faster for a row
     /// than for its blocks. Where one is absent there is nothing to compare parity with.
     fn agrees(&self) -> bool {
-        let there: Vec<&[u8]> = self.bytes.iter().flatten().map(Vec::as_slice).collect();
         if self.map.mirrors() {
+            let there: Vec<&[u8]> = self.bytes.iter().flatten().map(Vec::as_slice).collect();
             return there.windows(2).all(|pair| pair[0] == pair[1]);
         }
-        if there.len() < self.map.shards() {
-            return true;
-        }
-        let (data, parity) = there.split_at(self.map.data());
-        let mut sums: Vec<Vec<u8>> = parity.iter().map(|bytes| bytes.to_vec()).collect();
-        let sources: Vec<_> =
-            data.iter().enumerate().map(|(n, bytes)| (self.map.coefficient(n), *bytes)).collect();
-        let mut rows: Vec<_> = sums.iter_mut().map(Vec::as_mut_slice).enumerate().collect();
-        update(&sources, &mut rows);
-        sums.iter().flatten().fold(0, |all, byte| all | byte) == 0
+        let wrong = self.differences(0..self.map.len() as usize);
+        wrong.is_none_or(|wrong| wrong.iter().flatten().fold(0, |all, byte| all | byte) == 0)
     }
 
     /// Compares one block of a column in which all checksums match. Returns a shard that is to blame, if not
@@ -307,7 +292,7 @@ impl Found {
             let (_, first) = copies.next()?;
             return copies.find(|(_, copy)| *copy != first).map(|(it, _)| (it, Liar::Unknown));
         }
-        let wrong = self.differences(block)?;
+        let wrong = self.differences(self.range(block))?;
         let is_wrong = |n: &usize| wrong[*n].iter().any(|byte| *byte != 0);
         let wrongs: Vec<usize> = (0..wrong.len()).filter(is_wrong).collect();
         match wrongs[..] {
@@ -322,18 +307,22 @@ impl Found {
         }
     }
 
-    /// By parity, what would have to be added to make it what data say; `None` where a shard is absent.
-    fn differences(&self, block: usize) -> Option<Vec<Vec<u8>>> {
+    /// Where a block is in a shard.
+    fn range(&self, block: usize) -> Range<usize> {
+        block * BLOCK..((block + 1) * BLOCK).min(self.map.len() as usize)
+    }
+
+    /// By parity, what would have to be added in a part of it to make it what data say; `None` where a shard is
+    /// absent.
+    fn differences(&self, part: Range<usize>) -> Option<Vec<Vec<u8>>> {
         let map = &self.map;
-        let mut wrong = Vec::with_capacity(map.parity());
-        for n in 0..map.parity() {
-            let mut sum = self.block(map.data() + n, block)?.to_vec();
-            for shard in 0..map.data() {
-                let bytes = self.block(shard, block)?;
-                update(&[(map.coefficient(shard), bytes)], &mut [(n, &mut sum)]);
-            }
-            wrong.push(sum);
-        }
+        let bytes = |shard: usize| self.bytes[shard].as_deref().map(|bytes| &bytes[part.clone()]);
+        let data = (0..map.data()).map(|shard| Some((map.coefficient(shard), bytes(shard)?)));
+        let data: Vec<_> = data.collect::<Option<_>>()?;
+        let parity = (0..map.parity()).map(|n| bytes(map.data() + n).map(<[u8]>::to_vec));
+        let mut wrong: Vec<_> = parity.collect::<Option<_>>()?;
+        let mut sums: Vec<_> = wrong.iter_mut().map(Vec::as_mut_slice).enumerate().collect();
+        update(&data, &mut sums);
         Some(wrong)
     }
 
@@ -358,17 +347,13 @@ impl Found {
             let first = first.unwrap_or_default().to_vec();
             return (0..self.map.shards()).map(|shard| (shard, first.clone())).collect();
         }
-        let wrong = self.differences(block).unwrap_or_default();
+        let wrong = self.differences(self.range(block)).unwrap_or_default();
         let right = |(n, wrong): (usize, &Vec<u8>)| {
             let shard = self.map.data() + n;
             Some((shard, sum_of(self.block(shard, block)?, wrong)))
         };
         wrong.iter().enumerate().filter_map(right).collect()
     }
-}
-
-fn range(block: usize, len: usize) -> Range<usize> {
-    block * BLOCK..((block + 1) * BLOCK).min(len)
 }
 
 fn sum_of(bytes: &[u8], difference: &[u8]) -> Vec<u8> {

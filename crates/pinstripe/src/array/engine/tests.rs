@@ -187,28 +187,30 @@ impl PowerCut {
     /// Writes until the power goes.
     fn run(&mut self, devices: Vec<SharedDevice>) {
         let Ok(mut flusher) = assemble(devices) else { return };
-        let mut model = self.synced.clone();
-        for _ in 0..60 {
-            write(flusher.array(), &mut model, &mut self.dice);
-            self.versions.push(model.clone());
-            let done = match self.dice.below(6) {
-                0 => flusher.sync().map(|()| {
-                    self.synced.clone_from(&model);
-                    self.versions.clear();
-                }),
-                1 => flusher.checkpoint(),
-                _ => flusher.flush(Duration::MAX, 3).map(drop),
-            };
-            if done.is_err() {
-                break;
-            }
-        }
+        self.write_on(&mut flusher, 60, |flusher, _, choice| match choice {
+            1 => flusher.checkpoint(),
+            _ => flusher.flush(Duration::MAX, 3).map(drop),
+        });
     }
 
     /// Writes and does long work until the power goes.
     fn go_on(&mut self, flusher: &mut Flusher) {
+        self.write_on(flusher, 40, |flusher, dice, choice| match choice {
+            1 | 2 => flusher.flush(Duration::MAX, 3).map(drop),
+            _ => flusher.step(dice.below(200 << 10)).map(drop),
+        });
+    }
+
+    /// Writes so many times, and after each one syncs or does something else, by a choice of 1 to 5, until the
+    /// power goes.
+    fn write_on(
+        &mut self,
+        flusher: &mut Flusher,
+        times: usize,
+        otherwise: impl Fn(&mut Flusher, &mut Dice, u64) -> Result<()>,
+    ) {
         let mut model = self.synced.clone();
-        for _ in 0..40 {
+        for _ in 0..times {
             write(flusher.array(), &mut model, &mut self.dice);
             self.versions.push(model.clone());
             let done = match self.dice.below(6) {
@@ -216,8 +218,7 @@ impl PowerCut {
                     self.synced.clone_from(&model);
                     self.versions.clear();
                 }),
-                1 | 2 => flusher.flush(Duration::MAX, 3).map(drop),
-                _ => flusher.step(self.dice.below(200 << 10)).map(drop),
+                choice => otherwise(flusher, &mut self.dice, choice),
             };
             if done.is_err() {
                 break;

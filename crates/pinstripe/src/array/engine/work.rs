@@ -12,6 +12,9 @@ use crate::array::geometry::RowMap;
 use crate::error::Result;
 use crate::format::array::superblock::{Slot, Work};
 
+/// Rows, or chunks, with nothing to do that are passed over in one step.
+pub(super) const PASSED_MAX: u64 = 16384;
+
 /// What a slice of work came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {

@@ -1,12 +1,13 @@
 //! Writing to an array of md's: rows in place, under superblocks that say it is dirty.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{MdArray, bitmap};
 use crate::array::cache::{Cache, Dirty, Due};
 use crate::array::compute::{Made, Operation};
+use crate::array::lock;
 use crate::array::plan::{Planner, RowPlan, Rules};
 use crate::device::Device;
 use crate::error::{Error, Kind, Result};
@@ -45,10 +46,6 @@ impl Writing {
             has_failed: AtomicBool::new(false),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl MdArray {
