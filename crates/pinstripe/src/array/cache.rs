@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
-use super::geometry::{RowMap, Span};
+use super::geometry::{RowMap, Shape, Span, Spot};
 use super::plan::{Class, Mark};
 use super::runs::Runs;
 
@@ -112,9 +112,8 @@ impl Spare {
 /// All rows with something that is not on the members.
 #[derive(Debug)]
 pub struct Cache {
-    /// Data chunks of a row.
-    data: usize,
-    row_bytes: u64,
+    /// Where rows lie.
+    shape: Shape,
     gathering: HashMap<u64, Dirty>,
     under_way: HashMap<u64, Arc<Dirty>>,
     /// Rows that gather and are full.
@@ -138,10 +137,60 @@ pub enum Due {
 }
 
 impl Cache {
-    /// An empty one for rows of `data` chunks, `row_bytes` in all.
-    pub fn new(data: usize, row_bytes: u64) -> Self {
+    /// An empty one for the rows of a shape.
+    pub fn new(shape: Shape) -> Self {
         let (gathering, under_way, full, ages, held, spare, landed) = Default::default();
-        Cache { data, row_bytes, gathering, under_way, full, ages, held, bytes: 0, spare, landed }
+        Cache { shape, gathering, under_way, full, ages, held, bytes: 0, spare, landed }
+    }
+
+    /// Where its rows lie.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Says that rows lie by another shape from now on: what gathers goes to the rows that have its bytes now,
+    /// and is as old there as it was.
+    ///
+    /// # Panics
+    /// If a row is under way.
+    pub fn reshape(&mut self, shape: Shape) {
+        assert!(self.under_way.is_empty(), "a row is under way");
+        let before = std::mem::replace(&mut self.shape, shape);
+        let is_elsewhere = |row: &u64| {
+            let spot = Spot { row: *row, data: 0, offset: 0 };
+            let user = before.user_byte(spot);
+            shape.spans(user..user + 1).next().is_none_or(|now| {
+                (now.row, now.data) != (*row, 0) || before.data(*row) != shape.data(*row)
+            })
+        };
+        let rows: Vec<u64> = self.gathering.keys().copied().filter(is_elsewhere).collect();
+        let moved: Vec<_> =
+            rows.iter().filter_map(|row| self.gathering.remove_entry(row)).collect();
+        for (row, dirty) in moved {
+            self.full.remove(&row);
+            self.bytes -= dirty.bytes;
+            for (data, runs) in dirty.shards.iter().enumerate() {
+                runs.each(|offset, bytes| {
+                    let start = before.user_byte(Spot { row, data, offset });
+                    for span in shape.spans(start..start + bytes.len() as u64) {
+                        let from = (span.user.start - start) as usize;
+                        self.gather_since(span.row, dirty.since);
+                        self.write(&span, &bytes[from..from + span.column.len()], dirty.since);
+                    }
+                });
+            }
+            self.recycle(dirty);
+        }
+        self.forget_ages();
+    }
+
+    /// Has a row gather since a time at the latest, which may be long ago.
+    fn gather_since(&mut self, row: u64, since: Duration) {
+        let fresh = || Dirty::new(self.shape.data(row), since);
+        let gathers = self.gathering.entry(row).or_insert_with(fresh);
+        gathers.since = gathers.since.min(since);
+        let at = self.ages.partition_point(|(known, _)| *known <= since);
+        self.ages.insert(at, (since, row));
     }
 
     /// Bytes that it holds.
@@ -162,13 +211,13 @@ impl Cache {
             Entry::Vacant(place) => {
                 let since = self.ages.back().map_or(now, |(last, _)| now.max(*last));
                 self.ages.push_back((since, span.row));
-                place.insert(Dirty::new(self.data, since))
+                place.insert(Dirty::new(self.shape.data(span.row), since))
             }
         };
         let before = row.bytes;
         row.write(span.data, span.column.start, bytes, &mut self.spare);
         self.bytes += row.bytes - before;
-        let is_full = row.bytes == self.row_bytes;
+        let is_full = row.bytes == self.shape.row_bytes(span.row);
         if is_full {
             self.full.insert(span.row);
         }
@@ -290,7 +339,7 @@ impl Cache {
     /// # Panics
     /// If it is under way.
     pub fn occupy(&mut self, row: u64) {
-        let nothing = Arc::new(Dirty::new(self.data, Duration::ZERO));
+        let nothing = Arc::new(Dirty::new(self.shape.data(row), Duration::ZERO));
         assert!(self.under_way.insert(row, nothing).is_none(), "row {row} is under way already");
     }
 
@@ -319,7 +368,7 @@ impl Cache {
             }
         }
         self.bytes += all.bytes;
-        if all.bytes == self.row_bytes {
+        if all.bytes == self.shape.row_bytes(row) {
             self.full.insert(row);
         }
         let at = self.ages.partition_point(|(since, _)| *since <= all.since);
@@ -353,9 +402,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::array::geometry::{ArrayGeometry, Layout, Level};
 
     const CHUNK: u32 = 32;
     const DATA: usize = 2;
+
+    fn geometry(members: usize) -> ArrayGeometry {
+        let chunk = u64::from(CHUNK);
+        ArrayGeometry::cut(Level::Raid0, members, chunk, Layout::Fixed, 40 * chunk).unwrap()
+    }
 
     fn span(row: u64, data: usize, column: std::ops::Range<u32>) -> Span {
         let start = (row * DATA as u64 + data as u64) * u64::from(CHUNK);
@@ -388,7 +443,7 @@ mod tests {
         /// Against a model of bytes: on the members, and above.
         #[test]
         fn what_was_written_last_is_read(steps in prop::collection::vec(step(), 1..60)) {
-            let mut cache = Cache::new(DATA, u64::from(CHUNK) * DATA as u64);
+            let mut cache = Cache::new(Shape::of(geometry(DATA)));
             let none = || vec![None; CHUNK as usize * DATA * 3];
             let (mut above, mut below): (Vec<Option<u8>>, Vec<Option<u8>>) = (none(), none());
             let of = |row: u64| {
@@ -447,7 +502,7 @@ mod tests {
 
     #[test]
     fn rows_come_due_when_they_are_full_or_old() {
-        let mut cache = Cache::new(DATA, u64::from(CHUNK) * DATA as u64);
+        let mut cache = Cache::new(Shape::of(geometry(DATA)));
         let at = Duration::from_millis;
         cache.write(&span(7, 0, 0..8), &[1; 8], at(10));
         cache.write(&span(2, 1, 0..8), &[1; 8], at(20));
@@ -478,12 +533,47 @@ mod tests {
 
     #[test]
     fn no_time_counts_as_earlier_than_one_before() {
-        let mut cache = Cache::new(DATA, u64::from(CHUNK) * DATA as u64);
+        let mut cache = Cache::new(Shape::of(geometry(DATA)));
         let at = Duration::from_millis;
         cache.write(&span(1, 0, 0..8), &[1; 8], at(10));
         cache.write(&span(2, 0, 0..8), &[1; 8], at(9));
         assert_eq!(cache.due(Due::Since(at(10)), 9), [1, 2]);
         cache.begin(1);
+        assert_eq!(cache.oldest(), Some(at(10)));
+    }
+    #[test]
+    fn what_gathers_goes_where_its_bytes_lie_now_and_grows_no_younger() {
+        let at = Duration::from_millis;
+        let shape = Shape::growing(geometry(DATA), geometry(DATA + 1)).unwrap();
+        let mut cache = Cache::new(shape);
+        let user = 100..150u64;
+        let bytes: Vec<u8> = user.clone().map(|byte| byte as u8).collect();
+        let write = |cache: &mut Cache, now| {
+            let shape = *cache.shape();
+            for span in shape.spans(user.clone()) {
+                let from = (span.user.start - user.start) as usize;
+                cache.write(&span, &bytes[from..from + span.column.len()], now);
+            }
+        };
+        let read = |cache: &Cache| {
+            let mut found = vec![0; bytes.len()];
+            for span in cache.shape().spans(user.clone()) {
+                let from = (span.user.start - user.start) as usize;
+                let buf = &mut found[from..from + span.column.len()];
+                cache.snapshot(&span).read(span.column.start, buf);
+            }
+            found
+        };
+        write(&mut cache, at(10));
+        cache.write(&shape.spans(900..901).next().unwrap(), &[1], at(20));
+        for moved in 1..=3 {
+            cache.reshape(shape.moved_to(moved));
+            assert_eq!((read(&cache), cache.bytes()), (bytes.clone(), 51));
+            let rows: std::collections::BTreeSet<u64> =
+                cache.shape().spans(user.clone()).map(|span| span.row).collect();
+            assert!(cache.due(Due::Since(at(10)), 9).into_iter().eq(rows));
+        }
+        write(&mut cache, at(30));
         assert_eq!(cache.oldest(), Some(at(10)));
     }
 }

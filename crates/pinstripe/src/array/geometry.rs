@@ -13,12 +13,14 @@
 mod layout;
 mod level;
 mod row;
+mod shape;
 
 use std::ops::Range;
 
 pub use layout::{Copies, Layout, Rotation};
 pub use level::Level;
 pub use row::{Place, RowMap};
+pub use shape::Shape;
 
 use super::set::{MemberSet, SET_MAX};
 use crate::error::{Error, Kind, Result};

@@ -5,6 +5,7 @@
 //!
 //! Never here: what other members have.
 
+mod forget;
 mod tables;
 mod unsure;
 

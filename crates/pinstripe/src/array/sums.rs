@@ -87,6 +87,13 @@ impl SumCache {
         leaf.is_changed = true;
     }
 
+    /// Says that nothing of a leaf counts any more.
+    pub fn forget_leaf(&mut self, leaf: u64) {
+        if self.leaves.remove(&leaf).is_some_and(|leaf| leaf.is_changed) {
+            self.changed -= 1;
+        }
+    }
+
     /// Leaves that the member does not have so, in order.
     pub fn changed(&self) -> Vec<(u64, Sums)> {
         let changed = self.leaves.iter().filter(|(_, leaf)| leaf.is_changed);

@@ -22,6 +22,8 @@ use crate::error::{Error, Kind, Result};
 const FILE: INodeNo = INodeNo(2);
 /// Names and attributes never change, so the kernel need not ask again.
 const ALWAYS: Duration = Duration::from_secs(1 << 30);
+/// A device may grow.
+const A_MOMENT: Duration = Duration::from_secs(1);
 const BLOCK_BYTES: u32 = 4096;
 /// The kernel's own blocks in st_blocks (man 2 stat).
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -34,6 +36,7 @@ thread_local! {
 /// The file system.
 pub struct Files {
     shown: Shown,
+    /// Its length; of a device, when it was shown first.
     bytes: u64,
     name: String,
     opened: FopenFlags,
@@ -61,11 +64,24 @@ impl Files {
         Ok(Files { shown, bytes, name: options.name.clone(), opened, owner, failure })
     }
 
+    /// The length now: a device may grow.
+    fn bytes(&self) -> u64 {
+        match self.shown.is_device() {
+            true => self.shown.bytes().unwrap_or(self.bytes),
+            false => self.bytes,
+        }
+    }
+
+    /// How long the kernel may believe what it was told.
+    fn lasts(&self) -> Duration {
+        if self.shown.is_device() { A_MOMENT } else { ALWAYS }
+    }
+
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
         let (kind, perm, nlink, size) = match inode {
             INodeNo::ROOT => (FileType::Directory, 0o555, 2, 0),
-            FILE if self.shown.is_writable() => (FileType::RegularFile, 0o600, 1, self.bytes),
-            FILE => (FileType::RegularFile, 0o444, 1, self.bytes),
+            FILE if self.shown.is_writable() => (FileType::RegularFile, 0o600, 1, self.bytes()),
+            FILE => (FileType::RegularFile, 0o444, 1, self.bytes()),
             _ => return None,
         };
         Some(FileAttr {
@@ -88,7 +104,7 @@ impl Files {
     }
 
     fn answer(&self, offset: u64, size: u32, reply: ReplyData) {
-        let bytes = self.bytes.saturating_sub(offset).min(size.into()) as usize;
+        let bytes = self.bytes().saturating_sub(offset).min(size.into()) as usize;
         ANSWER.with_borrow_mut(|answer| {
             if answer.len() < bytes {
                 answer.resize(bytes, 0);
@@ -136,14 +152,14 @@ impl Filesystem for Files {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let is_file = parent == INodeNo::ROOT && name == self.name.as_str();
         match self.attributes(FILE).filter(|_| is_file) {
-            Some(attributes) => reply.entry(&ALWAYS, &attributes, Generation(0)),
+            Some(attributes) => reply.entry(&self.lasts(), &attributes, Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(inode) {
-            Some(attributes) => reply.attr(&ALWAYS, &attributes),
+            Some(attributes) => reply.attr(&self.lasts(), &attributes),
             None => reply.error(Errno::ENOENT),
         }
     }
@@ -188,7 +204,7 @@ impl Filesystem for Files {
             return reply.error(Errno::EISDIR);
         }
         // As on a disk: what begins before the end is written as far as the end.
-        let bytes = self.bytes.saturating_sub(offset).min(data.len() as u64) as usize;
+        let bytes = self.bytes().saturating_sub(offset).min(data.len() as u64) as usize;
         if bytes == 0 && !data.is_empty() {
             return reply.error(Errno::ENOSPC);
         }
@@ -217,12 +233,12 @@ impl Filesystem for Files {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let is_new_size = size.is_some_and(|size| inode != FILE || size != self.bytes);
+        let is_new_size = size.is_some_and(|size| inode != FILE || size != self.bytes());
         if mode.is_some() || uid.is_some() || gid.is_some() || is_new_size {
             return reply.error(Errno::EPERM);
         }
         match self.attributes(inode) {
-            Some(attributes) => reply.attr(&ALWAYS, &attributes),
+            Some(attributes) => reply.attr(&self.lasts(), &attributes),
             None => reply.error(Errno::ENOENT),
         }
     }
@@ -246,7 +262,7 @@ impl Filesystem for Files {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let end = offset.saturating_add(length).min(self.bytes);
+        let end = offset.saturating_add(length).min(self.bytes());
         self.done(inode, || self.shown.allocate(offset.min(end)..end, mode), reply);
     }
 
@@ -276,7 +292,7 @@ impl Filesystem for Files {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let blocks = self.bytes.div_ceil(BLOCK_BYTES.into());
+        let blocks = self.bytes().div_ceil(BLOCK_BYTES.into());
         reply.statfs(blocks, 0, 0, 1, 0, BLOCK_BYTES, 255, BLOCK_BYTES);
     }
 }

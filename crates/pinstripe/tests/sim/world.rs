@@ -7,6 +7,8 @@
 //!   new, and nothing is made up. Where members are away as well, a block that was being written may be lost;
 //!   that is said.
 //!
+//! Meanwhile members fail, come back, are replaced, and the array grows by one.
+//!
 //! Disks do not lie and lose power at once: two faults of that kind are more than an array promises to bear.
 
 use std::collections::BTreeSet;
@@ -25,6 +27,8 @@ use crate::model::{Model, SPACE};
 
 const DISK_BYTES: u64 = 4 << 20;
 const BLOCK: usize = 4096;
+/// More members than that an array does not get.
+const MEMBERS_MAX: usize = 6;
 const DEADLINE: Duration = Duration::from_millis(20);
 
 /// Level, layout, members, and how many the array can do without.
@@ -151,6 +155,7 @@ impl World {
         let assembly = assemble(devices, &AssembleOptions::default()).unwrap();
         let absent: Vec<_> = assembly.absent.iter().collect();
         self.has_granule = false;
+        self.members = assembly.flusher.array().geometry().members();
         self.tell(format!("assembled, {} records, absent {absent:?}", assembly.records));
         assembly.flusher
     }
@@ -290,6 +295,7 @@ impl World {
             }
             None if is_filling => Ok(()),
             None if self.dice.below(3) == 0 => self.replace(flusher),
+            None if self.members < MEMBERS_MAX && self.dice.below(4) == 0 => self.grow(flusher),
             None if self.spare(flusher) > 0 => {
                 let slot = self.dice.below(slots.len() as u64) as usize;
                 self.tell(format!("slot {slot} fails"));
@@ -308,6 +314,23 @@ impl World {
         match flusher.replace(slot, Arc::clone(&self.disks[number]) as SharedDevice) {
             Err(error) if error.kind() == Kind::Busy => Ok(()),
             done => done,
+        }
+    }
+
+    /// Gives the array one member more.
+    fn grow(&mut self, flusher: &mut Flusher) -> Result<()> {
+        let number = self.disks.len();
+        self.tell(format!("the array grows by disk{number}"));
+        self.disks.push(Disk::new(number, DISK_BYTES, &self.power));
+        self.at_hand.insert(number);
+        flusher.add_spare(Arc::clone(&self.disks[number]) as SharedDevice)?;
+        match flusher.grow() {
+            Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unsupported) => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.members += 1;
+                Ok(())
+            }
         }
     }
 

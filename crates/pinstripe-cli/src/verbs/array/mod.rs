@@ -5,6 +5,7 @@ mod create;
 mod detail;
 mod events;
 mod examine;
+mod grow;
 mod manage;
 mod probe;
 mod scrub;
@@ -60,6 +61,7 @@ enum Act {
     Manage(manage::Args),
     Set(set::Args),
     Scrub(scrub::Args),
+    Grow(grow::Args),
     Wait(wait::Args),
     Events(events::Args),
     Probe(probe::Args),
@@ -83,6 +85,7 @@ impl Args {
             Act::Manage(args) => args.run(run),
             Act::Set(args) => args.run(run),
             Act::Scrub(args) => args.run(run),
+            Act::Grow(args) => args.run(run),
             Act::Wait(args) => args.run(run),
             Act::Events(args) => args.run(run),
             Act::Probe(args) => args.run(run),

@@ -54,6 +54,62 @@ fn clients_keep_their_bytes_while_members_come_and_go() {
 }
 
 #[test]
+fn an_array_grows_under_its_clients_and_after_a_kill() {
+    const TEST: &str = "an_array_grows_under_its_clients_and_after_a_kill";
+    if !has("nbdcopy") {
+        return skipped(TEST, "nbdcopy is missing");
+    }
+    let stand = with_pool(24 << 20);
+    let image = stand.path("image");
+    fs::write(&image, noise(3, 30 << 20)).unwrap();
+    let copy = || {
+        let back = stand.path("back");
+        let _ = fs::remove_file(&back);
+        run("nbdcopy", &[&nbd(&stand), back.to_str().unwrap()]);
+        let (back, image) = (fs::read(&back).unwrap(), fs::read(&image).unwrap());
+        assert!(back[..image.len()] == image, "what was read is not what was written");
+        back.len()
+    };
+    let served = Served::by_nbd(&stand);
+    run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
+    let before = copy();
+    // So slowly that it can be seen.
+    good(&stand, "array set pool sync_speed_max=2M");
+    for (line, code) in [
+        ("array grow pool", 14),
+        ("array grow pool --raid-devices 5 --add d", 2),
+        ("array grow pool --add b", 18),
+        ("array grow other --add d", 11),
+    ] {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, code, "{line}: {}", ran.err);
+    }
+    let grown = good(&stand, "array grow pool -n 4 --add d --no-wait");
+    assert!(grown.contains("from 3 to 4 members") && grown.contains("reshape = "), "{grown}");
+    assert_eq!(stand.run("array scrub pool").code, 18, "it grows");
+    assert!(good(&stand, "array detail pool").contains(", reshaping\n"));
+    assert_eq!(copy(), before);
+    served.signal(Signal::KILL);
+    served.ended();
+    assert!(good(&stand, "array status").contains("reshape = "));
+    good(&stand, "array assemble pool");
+    good(&stand, "array set pool sync_speed_max=max");
+    let served = Served::by_nbd(&stand);
+    good(&stand, "array wait pool");
+    assert_eq!(copy(), before / 2 * 3);
+    let detail = good(&stand, "array detail pool");
+    assert!(detail.contains("Raid Devices : 4\n"), "{detail}");
+    assert!(good(&stand, "array status").contains("[4/4] [UUUU]"));
+    good(&stand, "array manage pool --fail a");
+    copy();
+    good(&stand, "array manage pool --remove a --add a");
+    good(&stand, "array wait pool");
+    good(&stand, "array scrub pool");
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+}
+
+#[test]
 fn what_happens_is_told_as_it_happens() {
     let stand = with_pool(16 << 20);
     let served = Served::by_nbd(&stand);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::array::cache::Cache;
-use crate::array::geometry::{ArrayGeometry, Layout, Level, Rotation};
+use crate::array::geometry::{ArrayGeometry, Layout, Level, Rotation, Shape};
 use crate::array::plan::{Planner, RmwLevel, Rules};
 use crate::array::set::MemberSet;
 
@@ -56,7 +56,7 @@ impl Row {
     }
 
     fn gathered(&self, writes: &[Write]) -> std::sync::Arc<Dirty> {
-        let mut cache = Cache::new(self.map.data(), self.geometry.row_bytes());
+        let mut cache = Cache::new(Shape::of(self.geometry));
         for (number, (data, start, len)) in writes.iter().enumerate() {
             let data = data % self.map.data();
             let at = self.map.index() * self.geometry.row_bytes()

@@ -30,7 +30,7 @@ impl Array {
         change(&mut superblock);
         loop {
             // An array that cannot go on says nothing more: it is to be found as it was.
-            if !self.geometry.survives(self.absent()) {
+            if !self.shape().survives(self.absent()) {
                 let what = "more members failed than parity or copies replace";
                 return Err(Error::new(Kind::TooManyLosses, what)
                     .advice("bring members back, and assemble the array again"));
@@ -62,11 +62,7 @@ impl Array {
     fn give_up(&self, slot: usize, superblock: &mut Superblock) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let twin = members[slot].take().and_then(|member| member.twin().set(None));
-        superblock.slots[slot] = match superblock.slots[slot] {
-            Slot::Present(member) | Slot::Failed(member) => Slot::Failed(member),
-            // What it has is neither old nor new.
-            Slot::Rebuilding(_) | Slot::Missing => Slot::Missing,
-        };
+        superblock.slots[slot] = given_up(superblock.slots[slot], &superblock.work);
         match superblock.work {
             Work::Rebuild { slot: of, .. } if usize::from(of) == slot => {
                 superblock.work = Work::None;
@@ -123,5 +119,16 @@ impl Array {
                 false => member.forget_changes(),
             }
         }
+    }
+}
+
+/// What is said of a slot whose member went, and may come back if what it lacks can be told.
+pub(super) fn given_up(slot: Slot, work: &Work) -> Slot {
+    match (slot, work) {
+        // What lies where changes meanwhile.
+        (_, Work::Grow { .. }) => Slot::Missing,
+        (Slot::Present(member) | Slot::Failed(member), _) => Slot::Failed(member),
+        // What it has is neither old nor new.
+        (Slot::Rebuilding(_) | Slot::Missing, _) => Slot::Missing,
     }
 }

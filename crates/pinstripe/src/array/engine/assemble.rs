@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::agree::given_up;
 use super::flush::Flusher;
 use super::{Array, lock};
-use crate::array::geometry::{ArrayGeometry, Layout, Level};
+use crate::array::geometry::{ArrayGeometry, Layout, Level, Shape};
 use crate::array::member::Member;
 use crate::array::set::MemberSet;
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
+use crate::format::array::BLOCK_BYTES;
 use crate::format::array::superblock::{
     Consistency, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
 };
@@ -67,16 +69,20 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     let newest = newest(&found)?;
     let was_clean = newest.is_clean;
     let (members, spares) = seat(found, &newest, &mut left_out)?;
-    let geometry = geometry_of(&newest)?;
+    let shape = shape_of(&newest)?;
     let absent = members.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: MemberSet = absent.collect();
     let superblock = seated_as(without(newest, absent), &members);
-    let array = Array::of(geometry, members, spares, superblock.clone());
-    if !geometry.survives(array.absent()) {
+    let array = Array::of(shape, members, spares, superblock.clone());
+    if !shape.survives(array.absent()) {
         return Err(too_few(&array, &left_out));
     }
     let is_stale = superblock.consistency != Consistency::Log && !was_clean;
-    if is_stale && !array.absent().is_empty() && geometry.level().parity() > 0 && !options.force {
+    if is_stale
+        && !array.absent().is_empty()
+        && shape.geometry().level().parity() > 0
+        && !options.force
+    {
         let what = "members are absent, and parity that stands for them may be stale";
         return Err(Error::new(Kind::Refused, what).advice(
             "bring them back, or use --force: what was being written may come back wrong",
@@ -86,6 +92,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     let is_unsure = array.doubt(was_clean);
     lock(&array.live).believes_stale = options.force;
     let mut flusher = Flusher::new(Arc::new(array));
+    flusher.finish_moving()?;
     let records = flusher.replay()?;
     flusher.array.agree(|superblock| superblock.is_clean = false)?;
     flusher.resume();
@@ -254,20 +261,17 @@ pub(super) fn went_its_own_way(own: &Superblock, newest: &Superblock) -> bool {
 /// What is said when these slots are found empty.
 fn without(mut superblock: Superblock, absent: MemberSet) -> Superblock {
     for slot in absent.iter() {
-        match superblock.slots[slot] {
-            Slot::Present(member) => superblock.slots[slot] = Slot::Failed(member),
-            Slot::Rebuilding(_) => {
-                superblock.slots[slot] = Slot::Missing;
-                superblock.work = Work::None;
-            }
-            Slot::Missing | Slot::Failed(_) => {}
+        let was = superblock.slots[slot];
+        superblock.slots[slot] = given_up(was, &superblock.work);
+        if let Slot::Rebuilding(_) = was {
+            superblock.work = Work::None;
         }
     }
     superblock
 }
 
 fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
-    let members = array.geometry.members();
+    let members = array.geometry().members();
     let names = left_out.iter().map(|it| format!("{}: {}", it.path.display(), it.why));
     let advice = match left_out.is_empty() {
         true => "name the devices of its other members".to_owned(),
@@ -278,16 +282,31 @@ fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
         .advice(advice)
 }
 
-fn geometry_of(superblock: &Superblock) -> Result<ArrayGeometry> {
+/// How the array lies that a superblock is of.
+///
+/// # Errors
+/// Those of [`ArrayGeometry::new`]; [`Kind::Corrupt`] for an array that grew beyond its end.
+pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
     let level = Level::from_number(superblock.level.into())?;
     let layout = Layout::from_number(level, superblock.layout)?;
-    ArrayGeometry::new(
-        level,
-        superblock.slots.len(),
-        superblock.chunk_bytes.into(),
-        layout,
-        superblock.data_bytes,
-    )
+    let (chunk_bytes, data_bytes) = (superblock.chunk_bytes.into(), superblock.data_bytes);
+    let cut = |members| ArrayGeometry::new(level, members, chunk_bytes, layout, data_bytes);
+    let geometry = cut(superblock.slots.len())?;
+    let Work::Grow { stretches, columns, journal } = superblock.work else {
+        return Ok(Shape::of(geometry));
+    };
+    let shape = Shape::growing(cut(superblock.slots.len() - 1)?, geometry)?;
+    let (_, all) = shape.stretches().expect("it grows");
+    let blocks = BLOCK_BYTES as u32;
+    let is_sound = stretches <= all
+        && columns.checked_add(journal).is_some_and(|end| end <= geometry.chunk_bytes())
+        && (columns == 0 && journal == 0 || stretches < all)
+        && columns.is_multiple_of(blocks)
+        && journal.is_multiple_of(blocks);
+    match is_sound {
+        true => Ok(shape.moved_to(stretches)),
+        false => Err(Error::new(Kind::Corrupt, "the superblock says that it grew beyond its end")),
+    }
 }
 
 /// What a device says of the array that it is a member of: the newer of its two superblocks.

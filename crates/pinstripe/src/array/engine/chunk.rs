@@ -44,10 +44,10 @@ impl Array {
         chunk: &Chunk,
     ) -> Result<Filled, Cannot> {
         let &Chunk { start, is_again } = chunk;
-        let Some(held) = self.geometry.held(fill.slot, start) else {
+        let Some(held) = self.shape().held(fill.slot, start) else {
             return Ok(Filled::default());
         };
-        let map = self.geometry.map(held.row);
+        let map = self.shape().map(held.row);
         let is_fresh = fill.kind != WorkKind::Recover && !is_again;
         let wanted = |member: &Member, range: &Range<u64>| match is_fresh {
             true => member.any_region(range, |region| region.is_written()),
@@ -56,7 +56,7 @@ impl Array {
         if !self.any_holder(&map, wanted) {
             return Ok(Filled::default());
         }
-        let (bytes, lost) = self.recover_chunk(&map, held.shard);
+        let (bytes, lost) = self.recover_column(&map, held.shard, &(0..map.len()));
         let block_bytes = BLOCK_BYTES as usize;
         let sum = |(number, block): (usize, &[u8])| match () {
             // Nobody has it: reading it has to fail.

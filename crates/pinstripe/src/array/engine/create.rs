@@ -7,7 +7,7 @@ use super::log::Log;
 use super::status::{Errors, Live};
 use super::{Array, lock};
 use crate::array::cache::Cache;
-use crate::array::geometry::{ArrayGeometry, Layout, Level};
+use crate::array::geometry::{ArrayGeometry, Layout, Level, Shape};
 use crate::array::member::Member;
 use crate::array::plan::Rules;
 use crate::device::SharedDevice;
@@ -105,7 +105,7 @@ pub fn create_with(
         member.as_ref().map_or(Slot::Missing, |member| Slot::Present(member.id()))
     };
     let superblock = Superblock { slots: members.iter().map(slot).collect(), ..superblock };
-    let array = Arc::new(Array::of(geometry, members, spares, superblock));
+    let array = Arc::new(Array::of(Shape::of(geometry), members, spares, superblock));
     array.agree(|_| {})?;
     Ok(Flusher::new(array))
 }
@@ -166,7 +166,7 @@ fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)>
 
 impl Array {
     pub(super) fn of(
-        geometry: ArrayGeometry,
+        shape: Shape,
         members: Vec<Option<Arc<Member>>>,
         spares: Vec<Arc<Member>>,
         superblock: Superblock,
@@ -180,12 +180,14 @@ impl Array {
         Array {
             members: RwLock::new(members),
             superblock: Mutex::new(superblock),
-            cache: Mutex::new(Cache::new(geometry.data(), geometry.row_bytes())),
+            cache: Mutex::new(Cache::new(shape)),
             spares: Mutex::new(spares),
             live: Mutex::new(live),
             wounds: Mutex::default(),
             has_unsure: Default::default(),
-            geometry,
+            shape: RwLock::new(shape),
+            reshaped: Default::default(),
+            is_torn_up: Default::default(),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::array::set::MemberSet;
 use crate::array::traffic::Tally;
 use crate::error::Result;
 use crate::format::array::log::{Head, Kept, Piece};
-use crate::format::array::superblock::Consistency;
+use crate::format::array::superblock::{Consistency, Superblock};
 
 /// Puts rows on the members. There is one for an array.
 pub struct Flusher {
@@ -99,7 +99,7 @@ impl Flusher {
         }
     }
 
-    fn write_tables(&self) -> Result<()> {
+    pub(super) fn write_tables(&self) -> Result<()> {
         self.each_member(Load::Tables, &|_, member| {
             member.write_tables()?;
             member.sync()
@@ -107,13 +107,13 @@ impl Flusher {
         self.array.drop_failed_twin()
     }
 
-    fn sync_members(&self) -> Result<()> {
+    pub(super) fn sync_members(&self) -> Result<()> {
         self.each_member(Load::Tables, &|_, member| member.sync())?;
         self.array.drop_failed_twin()
     }
 
     /// Does something with each member that is there, and gives up those that could not.
-    fn each_member(
+    pub(super) fn each_member(
         &self,
         load: Load,
         act: &(dyn Fn(usize, &Member) -> Result<()> + Sync),
@@ -134,10 +134,10 @@ impl Flusher {
     fn put(&mut self, begun: &[(u64, Arc<Dirty>)]) -> Result<()> {
         // A batch leaves some room for what is found out only when it is read.
         let most = self.log.area_bytes / 8 * 3;
-        let (slots, window) = (self.array.geometry.members(), self.window());
+        let (slots, window) = (self.array.geometry().members(), self.window());
         for (row, dirty) in begun {
             self.resync_first(*row)?;
-            let len = self.array.geometry.map(*row).len();
+            let len = self.array.shape().map(*row).len();
             for start in (0..len).step_by(window as usize) {
                 let window = start..len.min(start + window);
                 let Some(mut job) = self.job(*row, dirty, window)? else { continue };
@@ -203,7 +203,7 @@ impl Flusher {
     /// Computes what the batch writes, and writes its record, durably. Members that could not take it are
     /// given up. Returns what the record says, job by job.
     fn record(&mut self) -> Result<Vec<Piece>> {
-        let slots = self.array.geometry.members();
+        let slots = self.array.geometry().members();
         let piece_bytes = self.batch.jobs.iter().map(Job::head_bytes).sum();
         let head_bytes = Head::bytes_of(slots, piece_bytes);
         self.batch.records.resize_with(slots, Vec::new);
@@ -232,11 +232,19 @@ impl Flusher {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn checkpoint(&mut self) -> Result<()> {
+        self.checkpoint_with(|_| {})
+    }
+
+    /// A checkpoint at which the members say something more.
+    pub(super) fn checkpoint_with(&mut self, say: impl FnOnce(&mut Superblock)) -> Result<()> {
         self.sync_members()?;
         self.array.members().iter().flatten().for_each(|member| member.unmark());
         self.write_tables()?;
         let log = (self.log.position, self.log.sequence);
-        self.array.agree(|superblock| superblock.log = log)?;
+        self.array.agree(|superblock| {
+            superblock.log = log;
+            say(superblock);
+        })?;
         self.log.used_bytes = 0;
         Ok(())
     }

@@ -28,7 +28,8 @@ impl Array {
     pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<Gathered> {
         self.check(offset, bytes.len(), Kind::NoSpace)?;
         let mut cache = lock(&self.cache);
-        for span in self.geometry.spans(offset..offset + bytes.len() as u64) {
+        let shape = *cache.shape();
+        for span in shape.spans(offset..offset + bytes.len() as u64) {
             let from = (span.user.start - offset) as usize;
             cache.write(&span, &bytes[from..from + span.column.len()], now);
         }

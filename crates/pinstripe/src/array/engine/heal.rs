@@ -73,10 +73,10 @@ impl Array {
 
     /// Writes a block again as the rest of its row says it is.
     pub(super) fn heal_block(&self, slot: usize, block: u64) -> Result<Healed> {
-        let held = self.geometry.held(slot, block * BLOCK_BYTES);
+        let held = self.shape().held(slot, block * BLOCK_BYTES);
         let Some(held) = held else { return Ok(Healed::Yes) };
         let _only = self.occupy(held.row);
-        let map = self.geometry.map(held.row);
+        let map = self.shape().map(held.row);
         let Some(member) = self.holder(&map, held.shard) else { return Ok(Healed::Yes) };
         let Some(sum) = member.sums(block..block + 1).ok().and_then(|sums| sums.first().copied())
         else {
@@ -119,7 +119,7 @@ impl Array {
             errors.bad_blocks += 1;
             errors.bad_blocks
         };
-        match count > BAD_BLOCKS_MAX && self.geometry.survives(self.absent().with(slot)) {
+        match count > BAD_BLOCKS_MAX && self.shape().survives(self.absent().with(slot)) {
             true => self.fail(slot),
             false => Ok(()),
         }

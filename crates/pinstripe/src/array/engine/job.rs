@@ -113,7 +113,7 @@ impl Flusher {
         window: Range<u32>,
     ) -> Result<Option<Job>> {
         let rules = self.job_rules();
-        let map = self.array.geometry.map(row);
+        let map = self.array.shape().map(row);
         let mut memory = self.batch.spare.pop().unwrap_or_default();
         memory.makes_at.clear();
         memory.marks.clear();
@@ -139,7 +139,7 @@ impl Flusher {
 
     /// Bytes of a chunk that one job may be about, so that its record fits.
     pub(super) fn window(&self) -> u32 {
-        let geometry = &self.array.geometry;
+        let geometry = self.array.geometry();
         let (shards, members) = (geometry.shards() as u64, geometry.members() as u64);
         let longest = |bytes: u64| {
             let blocks = bytes / BLOCK_BYTES;

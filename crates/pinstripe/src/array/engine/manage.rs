@@ -56,7 +56,7 @@ impl Flusher {
     pub fn fail(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
         let absent = self.array.absent();
-        if !absent.has(slot) && !self.array.geometry.survives(absent.with(slot)) {
+        if !absent.has(slot) && !self.array.shape().survives(absent.with(slot)) {
             let what = format!("the array cannot do without the member of slot {slot}");
             return Err(Error::new(Kind::Refused, what).advice("add another member first"));
         }
@@ -198,9 +198,16 @@ impl Flusher {
         Ok(Added::Recovering { slot })
     }
 
-    /// Whether no member can be filled now: another one is, or parity is not true yet.
+    /// Whether no member can be filled now: another one is, parity is not true yet, or all is being moved.
     fn is_filling(&self) -> bool {
-        self.long.fill.is_some() || self.long.resync.is_some()
+        self.long.fill.is_some() || self.long.resync.is_some() || self.is_growing()
+    }
+
+    /// Refuses what is a member, or a spare, already.
+    pub(super) fn check_unused(&self, device: &SharedDevice) -> Result<()> {
+        let superblock = self.array.superblock();
+        let own = examine(device).ok().filter(|own| own.array == superblock.array);
+        own.map_or(Ok(()), |own| self.check_stranger(device, &own, &superblock))
     }
 
     fn check_stranger(
@@ -221,7 +228,7 @@ impl Flusher {
     }
 
     fn check_slot(&self, slot: usize) -> Result<()> {
-        let slots = self.array.geometry.members();
+        let slots = self.array.geometry().members();
         match slot < slots {
             true => Ok(()),
             false => Err(Error::new(Kind::Usage, "the array has no such slot")
@@ -231,7 +238,7 @@ impl Flusher {
 }
 
 fn busy(device: &SharedDevice) -> Error {
-    Error::new(Kind::Busy, "another member is being filled, or parity made true")
+    Error::new(Kind::Busy, "another member is being filled, parity made true, or the array grows")
         .at(device.place())
         .advice("wait until that is done")
 }

@@ -23,6 +23,7 @@ mod create;
 mod fetch;
 mod flush;
 mod gather;
+mod grow;
 mod heal;
 mod job;
 mod log;
@@ -35,16 +36,17 @@ mod recover;
 mod replay;
 mod resync;
 mod scrub;
+mod shape;
 mod status;
 #[cfg(test)]
 mod tests;
 mod unwritten;
 mod work;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe};
+pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
 pub use create::{Making, create, create_with, erase};
 pub use flush::{BATCH_ROWS, Flusher};
 pub use gather::Gathered;
@@ -55,7 +57,7 @@ pub use work::{Mismatch, Step, WorkReport};
 use self::heal::{Bad, Wounds};
 use self::status::Live;
 use super::cache::Cache;
-use super::geometry::{ArrayGeometry, RowMap};
+use super::geometry::{ArrayGeometry, RowMap, Shape};
 use super::lock;
 use super::member::Member;
 use super::plan::{Class, Mark, RowPlan, Transfer};
@@ -67,7 +69,12 @@ use crate::format::array::superblock::Superblock;
 
 /// An array that is assembled.
 pub struct Array {
-    geometry: ArrayGeometry,
+    /// Changed by the flusher alone, together with the cache's.
+    shape: RwLock<Shape>,
+    /// How often it was.
+    reshaped: AtomicU64,
+    /// Rows that were being moved over themselves lie nowhere.
+    is_torn_up: AtomicBool,
     /// By slot; `None` where the member is absent.
     members: RwLock<Vec<Option<Arc<Member>>>>,
     /// What the members say of the array.
@@ -83,9 +90,14 @@ pub struct Array {
 }
 
 impl Array {
-    /// How it is cut.
-    pub fn geometry(&self) -> &ArrayGeometry {
-        &self.geometry
+    /// How it is cut, or will be when it has grown.
+    pub fn geometry(&self) -> ArrayGeometry {
+        *self.shape().geometry()
+    }
+
+    /// User bytes.
+    pub fn capacity(&self) -> u64 {
+        self.shape().capacity()
     }
 
     /// What its members say of it.
@@ -108,6 +120,11 @@ impl Array {
         })
     }
 
+    /// Whether everything can still be read without these members.
+    pub fn survives(&self, absent: MemberSet) -> bool {
+        self.shape().survives(absent)
+    }
+
     fn absent_where(&self, is_there: impl Fn(usize, &Member) -> bool) -> MemberSet {
         let members = self.members();
         let absent = members.iter().enumerate().filter(|(slot, member)| {
@@ -118,11 +135,11 @@ impl Array {
 
     fn check(&self, offset: u64, bytes: usize, kind: Kind) -> Result<()> {
         let end = offset.checked_add(bytes as u64);
-        if end.is_some_and(|end| end <= self.geometry.capacity()) {
+        if end.is_some_and(|end| end <= self.capacity()) {
             return Ok(());
         }
         let end = u128::from(offset) + bytes as u128;
-        let what = format!("within {}", self.geometry.capacity());
+        let what = format!("within {}", self.capacity());
         Err(Error::new(kind, "beyond the end of the array").expected(what, end))
     }
 
@@ -149,7 +166,7 @@ impl Array {
 
     /// Takes the checksums that a record has of a piece for those that its blocks have.
     fn believe(&self, piece: &Piece) -> Result<()> {
-        let map = self.geometry.map(piece.row);
+        let map = self.shape().map(piece.row);
         let blocks = piece.column.len() / BLOCK_BYTES as usize;
         for (shard, sums) in
             ShardSet::from_bits(piece.written).iter().zip(piece.sums.chunks(blocks))

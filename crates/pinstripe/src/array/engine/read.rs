@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::{Array, lock};
 use crate::array::compute::old;
 use crate::array::crew::{Crew, Load};
-use crate::array::geometry::{RowMap, Span};
+use crate::array::geometry::{RowMap, Shape, Span};
 use crate::array::plan::{Class, Mark, Method, Planner, RowPlan};
 use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
@@ -21,11 +21,14 @@ impl Array {
     /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] where what is wanted is lost.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len(), Kind::Usage)?;
-        for span in self.geometry.spans(offset..offset + buf.len() as u64) {
-            let from = (span.user.start - offset) as usize;
-            self.read_span(&span, &mut buf[from..from + span.column.len()])?;
-        }
-        Ok(())
+        let range = offset..offset + buf.len() as u64;
+        self.by_shape(&range, |shape| {
+            for span in shape.spans(range.clone()) {
+                let from = (span.user.start - offset) as usize;
+                self.read_span(shape, &span, &mut buf[from..from + span.column.len()])?;
+            }
+            Ok(())
+        })
     }
 
     /// As [`read`](Self::read), with the parts of a long one carried out by a crew.
@@ -34,20 +37,24 @@ impl Array {
     /// As [`read`](Self::read); the first one of them.
     pub fn read_by(&self, crew: &dyn Crew, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len(), Kind::Usage)?;
-        let mut rest = buf;
-        let mut parts = Vec::new();
-        for span in self.geometry.spans(offset..offset + rest.len() as u64) {
-            let (part, later) = rest.split_at_mut(span.column.len());
-            parts.push(Mutex::new((span, part, Ok(()))));
-            rest = later;
-        }
-        crew.each(Load::Read, parts.len(), &|number| {
-            let (span, part, done) = &mut *lock(&parts[number]);
-            *done = self.read_span(span, part);
-        });
-        parts
-            .into_iter()
-            .try_for_each(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner).2)
+        let range = offset..offset + buf.len() as u64;
+        self.by_shape(&range, |shape| {
+            let mut rest = &mut *buf;
+            let mut parts = Vec::new();
+            for span in shape.spans(range.clone()) {
+                let (part, later) = rest.split_at_mut(span.column.len());
+                parts.push(Mutex::new((span, part, Ok(()))));
+                rest = later;
+            }
+            crew.each(Load::Read, parts.len(), &|number| {
+                let (span, part, done) = &mut *lock(&parts[number]);
+                *done = self.read_span(shape, span, part);
+            });
+            let done = |part: Mutex<(_, _, Result<()>)>| {
+                part.into_inner().unwrap_or_else(PoisonError::into_inner).2
+            };
+            parts.into_iter().try_for_each(done)
+        })
     }
 
     /// Bytes at the beginning of a range, which is not empty, that are alike, and whether they were never
@@ -57,28 +64,30 @@ impl Array {
     /// [`Kind::Usage`] beyond the end.
     pub fn run(&self, range: Range<u64>) -> Result<(u64, bool)> {
         self.check(range.start, (range.end - range.start) as usize, Kind::Usage)?;
-        let (mut bytes, mut kind) = (0, None);
-        for span in self.geometry.spans(range).take(RUN_SPANS) {
-            let (alike, is_hole) = self.run_of(&span);
-            if kind.is_some_and(|kind| kind != is_hole) {
-                break;
+        self.by_shape(&range, |shape| {
+            let (mut bytes, mut kind) = (0, None);
+            for span in shape.spans(range.clone()).take(RUN_SPANS) {
+                let (alike, is_hole) = self.run_of(shape, &span);
+                if kind.is_some_and(|kind| kind != is_hole) {
+                    break;
+                }
+                kind = Some(is_hole);
+                bytes += u64::from(alike);
+                if alike < span.column.len() as u32 {
+                    break;
+                }
             }
-            kind = Some(is_hole);
-            bytes += u64::from(alike);
-            if alike < span.column.len() as u32 {
-                break;
-            }
-        }
-        Ok((bytes, kind.unwrap_or(false)))
+            Ok((bytes, kind.unwrap_or(false)))
+        })
     }
 
     /// The same within a span. What cannot be told counts as written.
-    fn run_of(&self, span: &Span) -> (u32, bool) {
+    fn run_of(&self, shape: &Shape, span: &Span) -> (u32, bool) {
         let len = span.column.len() as u32;
         if !lock(&self.cache).snapshot(span).is_empty() {
             return (len, false);
         }
-        let map = self.geometry.map(span.row);
+        let map = shape.map(span.row);
         let shards = if map.mirrors() { 0..map.shards() } else { span.data..span.data + 1 };
         let there =
             shards.filter_map(|shard| Some((map.place(shard).start, self.holder(&map, shard)?)));
@@ -94,15 +103,15 @@ impl Array {
         ((end.min(to) - from) as u32, is_hole)
     }
 
-    fn read_span(&self, span: &Span, buf: &mut [u8]) -> Result<()> {
+    fn read_span(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> Result<()> {
         // First the cache: what leaves it meanwhile is on the members then.
         let mut newest = lock(&self.cache).snapshot(span);
-        if newest.slice(&span.column).is_none() && !self.read_as_it_lies(span, buf) {
+        if newest.slice(&span.column).is_none() && !self.read_as_it_lies(shape, span, buf) {
             // A block that is just being written is like a bad one, and a row of which some blocks are written
             // gives nothing back: only a row that holds still can be believed, or called damaged.
             let _hold = self.hold(span.row);
             newest = lock(&self.cache).snapshot(span);
-            self.read_row(span, buf)?;
+            self.read_row(shape, span, buf)?;
         }
         newest.read(span.column.start, buf);
         Ok(())
@@ -115,15 +124,15 @@ impl Array {
         }
         // Members take their turns. Where copies may differ, that one counts which the others are to become.
         // Rows come round to the same members after as many as there are, at most; then it is another's turn.
-        let turn = (span.row + span.row / self.geometry.members() as u64) as usize;
+        let turn = (span.row + span.row / self.geometry().members() as u64) as usize;
         let first = if self.is_unsure(map) { 0 } else { turn };
         let copies = (0..map.shards()).map(|n| (first + n) % map.shards());
         copies.into_iter().find(|copy| self.holder(map, *copy).is_some()).unwrap_or(0)
     }
 
     /// Reads from the member that has a span. False if there is none, or a block is not what it should be.
-    fn read_as_it_lies(&self, span: &Span, buf: &mut [u8]) -> bool {
-        let map = self.geometry.map(span.row);
+    fn read_as_it_lies(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> bool {
+        let map = shape.map(span.row);
         let shard = self.source(&map, span);
         let Some(member) = self.holder(&map, shard) else { return false };
         let start = map.place(shard).start;
@@ -140,10 +149,11 @@ impl Array {
     }
 
     /// Reads a span from whatever of its row can be believed.
-    fn read_row(&self, span: &Span, buf: &mut [u8]) -> Result<()> {
+    fn read_row(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> Result<()> {
         let column = blocks_of(&span.column);
-        let shard = self.source(&self.geometry.map(span.row), span);
-        let bytes = self.settled(span.row, shard, &column)?;
+        let map = shape.map(span.row);
+        let shard = self.source(&map, span);
+        let bytes = self.settled(&map, shard, &column)?;
         let from = (span.column.start - column.start) as usize;
         buf.copy_from_slice(&bytes[from..from + buf.len()]);
         Ok(())
@@ -160,14 +170,13 @@ impl Array {
     }
 
     /// What the members have of a data shard.
-    fn settled(&self, row: u64, shard: usize, column: &Range<u32>) -> Result<Vec<u8>> {
-        let map = self.geometry.map(row);
+    fn settled(&self, map: &RowMap, shard: usize, column: &Range<u32>) -> Result<Vec<u8>> {
         let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
-        self.mark_unwritten(&map, column, &mut Vec::new(), &mut marks);
+        self.mark_unwritten(map, column, &mut Vec::new(), &mut marks);
         let mut plan = RowPlan::default();
         loop {
-            Planner::default().plan_read(&map, self.absent_at(&map), &marks, &mut plan)?;
-            self.check_sure(&map, &plan)?;
+            Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;
+            self.check_sure(map, &plan)?;
             let (reads, bad) = self.fetch_all(&plan);
             if !bad.is_empty() {
                 marks.extend(bad);
@@ -175,7 +184,7 @@ impl Array {
             }
             let mut out = vec![0; column.len()];
             for piece in &plan.pieces {
-                let old = old(&map, &plan, &reads, piece)?;
+                let old = old(map, &plan, &reads, piece)?;
                 let bytes = old[shard].as_ref().expect("the plan had what is wanted");
                 let at = (piece.column.start - column.start) as usize;
                 out[at..at + bytes.len()].copy_from_slice(bytes);

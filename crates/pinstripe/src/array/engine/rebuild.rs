@@ -179,13 +179,13 @@ impl Flusher {
     /// Fills some of a member.
     pub(super) fn fill_some(&mut self, mut fill: Fill, most_bytes: u64) -> Result<Step> {
         let array = Arc::clone(&self.array);
-        let end = array.geometry.member_bytes();
+        let end = array.geometry().member_bytes();
         let Some(member) = fill.member(&array) else {
             return Ok(Step::Done(fill.report));
         };
         let (mut bytes, mut passed) = (0, 0);
         while bytes < most_bytes && passed < PASSED_MAX {
-            let group = fill.take_group(&array.geometry, most_bytes - bytes);
+            let group = fill.take_group(&array.geometry(), most_bytes - bytes);
             if group.is_empty() {
                 break;
             }
@@ -199,7 +199,7 @@ impl Flusher {
                 bytes += filled.bytes;
                 fill.report.lost_blocks += filled.lost_blocks;
                 if !chunk.is_again {
-                    let next = chunk.start + u64::from(array.geometry.chunk_bytes());
+                    let next = chunk.start + u64::from(array.geometry().chunk_bytes());
                     fill.done_bytes = next.min(end);
                 }
             }
@@ -232,7 +232,7 @@ impl Flusher {
         let array = Arc::clone(&self.array);
         let kind = fill.kind;
         let work = fill.work();
-        let is_finished = fill.done_bytes >= array.geometry.member_bytes();
+        let is_finished = fill.done_bytes >= array.geometry().member_bytes();
         self.checkpoint()?;
         let Some(member) = fill.member(&array) else {
             return Ok(Step::Done(fill.report));

@@ -25,14 +25,20 @@ impl Array {
         })
     }
 
-    /// A chunk as the rest of its row says it is, and the numbers of the blocks of it that are lost.
-    pub(super) fn recover_chunk(&self, map: &RowMap, shard: usize) -> (Vec<u8>, BTreeSet<usize>) {
-        if let Ok(bytes) = self.recover(map, shard, &(0..map.len()), &[]) {
+    /// A column of a shard as its member has it or the rest of its row says it is, and the numbers of the blocks
+    /// of it that are lost.
+    pub(super) fn recover_column(
+        &self,
+        map: &RowMap,
+        shard: usize,
+        column: &Range<u32>,
+    ) -> (Vec<u8>, BTreeSet<usize>) {
+        if let Ok(bytes) = self.recover(map, shard, column, &[]) {
             return (bytes, BTreeSet::new());
         }
         let (mut bytes, mut lost) = (Vec::new(), BTreeSet::new());
-        for (number, start) in (0..map.len()).step_by(BLOCK_BYTES as usize).enumerate() {
-            let column = start..(start + BLOCK_BYTES as u32).min(map.len());
+        for (number, start) in column.clone().step_by(BLOCK_BYTES as usize).enumerate() {
+            let column = start..(start + BLOCK_BYTES as u32).min(column.end);
             match self.recover(map, shard, &column, &[]) {
                 Ok(block) => bytes.extend_from_slice(&block),
                 Err(_) => {

@@ -93,7 +93,7 @@ impl Flusher {
         let mut payloads = Payloads::read(head, members);
         let mut writes = Writes::new();
         for piece in &head.pieces {
-            let map = self.array.geometry().map(piece.row);
+            let map = self.array.shape().map(piece.row);
             let (len, blocks) = (piece.column.len(), piece.column.len() / BLOCK);
             let written = ShardSet::from_bits(piece.written);
             let away = ShardSet::from_bits(piece.has.data);
@@ -136,7 +136,7 @@ impl Flusher {
         before: Option<&Write>,
         newest: Option<&Write>,
     ) -> Result<()> {
-        let map = self.array.geometry().map(row);
+        let map = self.array.shape().map(row);
         let mut stands: Vec<Option<Vec<u8>>> =
             (0..map.shards()).map(|shard| self.stands(&map, shard, column)).collect();
         self.clear_torn(&map, column, before, newest, &mut stands)?;
@@ -291,7 +291,7 @@ impl Flusher {
 
     /// Writes a column to those that are to take members' places, as it stands on these.
     fn copy_to_twins(&self, (row, column): (u64, u64)) {
-        let map = self.array.geometry().map(row);
+        let map = self.array.shape().map(row);
         for shard in 0..map.shards() {
             let offset = map.place(shard).start + column * BLOCK_BYTES;
             let Some(member) = self.array.holder(&map, shard) else { continue };

@@ -82,21 +82,25 @@ impl Flusher {
     pub(super) fn resync_some(&mut self, mut resync: Resync, most_bytes: u64) -> Result<Step> {
         let array = Arc::clone(&self.array);
         let (mut bytes, mut passed) = (0, 0);
-        while resync.done_rows < array.geometry.rows() && bytes < most_bytes && passed < PASSED_MAX
+        let shape = array.shape();
+        let mut rows = shape.rows_from(resync.done_rows).peekable();
+        while bytes < most_bytes
+            && passed < PASSED_MAX
+            && let Some(row) = rows.next()
         {
-            let map = array.geometry.map(resync.done_rows);
-            match array.is_unsure(&map) && !resync.done_early.remove(&resync.done_rows) {
+            let map = shape.map(row);
+            match array.is_unsure(&map) && !resync.done_early.remove(&row) {
                 true => {
-                    let _only = array.occupy(resync.done_rows);
+                    let _only = array.occupy(row);
                     array.resync_row(map)?;
                     bytes += u64::from(map.len());
                 }
                 false => passed += 1,
             }
-            resync.done_rows += 1;
+            resync.done_rows = row + 1;
         }
         resync.report.bytes += bytes;
-        if resync.done_rows < array.geometry.rows() {
+        if rows.peek().is_some() {
             self.long.resync = Some(resync);
             return Ok(Step::Moved { bytes });
         }
@@ -110,7 +114,7 @@ impl Flusher {
     pub(super) fn resync_first(&mut self, row: u64) -> Result<()> {
         let array = Arc::clone(&self.array);
         let Some(resync) = &mut self.long.resync else { return Ok(()) };
-        let map = array.geometry.map(row);
+        let map = array.shape().map(row);
         if row >= resync.done_rows && array.is_unsure(&map) && resync.done_early.insert(row) {
             array.resync_row(map)?;
         }
@@ -128,7 +132,7 @@ impl Flusher {
         }
         let mut ranges: Vec<Vec<Range<u64>>> = vec![Vec::new(); members.len()];
         for piece in pieces {
-            let map = self.array.geometry.map(piece.row);
+            let map = self.array.shape().map(piece.row);
             for shard in ShardSet::from_bits(piece.written).iter() {
                 let place = map.place(shard);
                 let start = place.start + u64::from(piece.column.start);

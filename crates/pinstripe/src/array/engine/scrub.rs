@@ -94,6 +94,11 @@ impl Flusher {
             return Err(Error::new(Kind::Busy, "the array is being scrubbed already")
                 .advice("wait until that is done, or cancel it"));
         }
+        if self.is_growing() {
+            return Err(
+                Error::new(Kind::Busy, "the array is growing").advice("wait until that is done")
+            );
+        }
         let scrub = Scrub::new(repair, 0);
         if self.long.fill.is_none() {
             let work = scrub.work();
@@ -107,14 +112,14 @@ impl Flusher {
 
     pub(super) fn scrub_some(&mut self, mut scrub: Scrub, most_bytes: u64) -> Result<Step> {
         let array = Arc::clone(&self.array);
-        let chunk_bytes = u64::from(array.geometry.chunk_bytes());
-        let rows = array.geometry.rows();
+        let chunk_bytes = u64::from(array.geometry().chunk_bytes());
+        let rows = array.geometry().rows();
         let (mut bytes, mut passed) = (0, 0);
         while scrub.done_rows < rows && bytes < most_bytes && passed < PASSED_MAX {
             let group_rows = (most_bytes - bytes).min(GROUP_BYTES).div_ceil(chunk_bytes) as usize;
             let mut group = Vec::new();
             while scrub.done_rows < rows && group.len() < group_rows && passed < PASSED_MAX {
-                let map = array.geometry.map(scrub.done_rows);
+                let map = array.shape().map(scrub.done_rows);
                 let has_any = array.any_holder(&map, |member, range| {
                     member.any_region(range, |region| region.is_written())
                 });
@@ -130,7 +135,7 @@ impl Flusher {
             }
         }
         scrub.report.bytes += bytes;
-        if scrub.done_rows == array.geometry.rows() {
+        if scrub.done_rows == array.geometry().rows() {
             array.agree(|superblock| superblock.work = Work::None)?;
             return Ok(Step::Done(WorkReport { is_finished: true, ..scrub.report }));
         }

@@ -111,6 +111,8 @@ pub enum WorkKind {
     Check,
     /// And mended.
     Repair,
+    /// All is moved to where it lies with one member more.
+    Grow,
 }
 
 /// What is told beside what the superblock says.
@@ -138,11 +140,11 @@ impl Array {
         ArrayStatus {
             name: superblock.name.clone(),
             array: superblock.array,
-            level: self.geometry.level(),
-            layout: self.geometry.layout(),
-            chunk_bytes: self.geometry.chunk_bytes(),
-            capacity_bytes: self.geometry.capacity(),
-            member_bytes: self.geometry.member_bytes(),
+            level: self.geometry().level(),
+            layout: self.geometry().layout(),
+            chunk_bytes: self.geometry().chunk_bytes(),
+            capacity_bytes: self.capacity(),
+            member_bytes: self.geometry().member_bytes(),
             made_seconds: superblock.made_seconds,
             generation: superblock.generation,
             consistency: superblock.consistency,

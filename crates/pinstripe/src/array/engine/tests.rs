@@ -2,6 +2,7 @@
 
 mod assembling;
 mod filling;
+mod growing;
 mod healing;
 mod policies;
 mod replacing;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::flush::Flusher;
+use super::grow::Grow;
 use super::rebuild::Fill;
 use super::resync::Resync;
 use super::scrub::Scrub;
@@ -72,6 +73,7 @@ pub(super) struct Long {
     pub fill: Option<Fill>,
     pub scrub: Option<Scrub>,
     pub resync: Option<Resync>,
+    pub grow: Option<Grow>,
 }
 
 impl Long {
@@ -85,7 +87,8 @@ impl Long {
 
 impl Flusher {
     /// Does a slice of the long work that is to be done, about `most_bytes` bytes of each member: parity is
-    /// made true, blocks are healed, a spare takes the slot of a member that failed, members are filled, then all is scrubbed.
+    /// made true, blocks are healed, all is moved to one member more, a spare takes the slot of a member that
+    /// failed, members are filled, then all is scrubbed.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when too many members failed.
@@ -96,6 +99,11 @@ impl Flusher {
             return Ok(step);
         }
         self.heal()?;
+        if let Some(grow) = self.long.grow.take() {
+            let step = self.grow_some(grow, most_bytes)?;
+            self.tell_work();
+            return Ok(step);
+        }
         if self.long.fill.is_none() {
             self.take_spare()?;
         }
@@ -129,12 +137,13 @@ impl Flusher {
         let superblock = self.array.superblock();
         self.long.fill = Fill::resumed(&superblock);
         self.long.scrub = Scrub::resumed(&superblock);
+        self.long.grow = Grow::resumed(&superblock);
         self.tell_work();
     }
 
     /// Lets the array's status say what goes on.
     pub(super) fn tell_work(&self) {
-        let geometry = &self.array.geometry;
+        let geometry = self.array.geometry();
         let of_bytes = geometry.member_bytes();
         let fill = self.long.fill.as_ref().map(|fill| WorkStatus {
             kind: fill.kind,
@@ -154,7 +163,14 @@ impl Flusher {
             done_bytes: resync.done_rows * u64::from(geometry.chunk_bytes()),
             of_bytes: geometry.rows() * u64::from(geometry.chunk_bytes()),
         });
-        lock(&self.array.live).work = resync.or(fill).or(scrub);
+        let shape = self.array.shape();
+        let grow = shape.stretches().map(|(moved, all)| WorkStatus {
+            kind: WorkKind::Grow,
+            slot: None,
+            done_bytes: moved * shape.stretch_bytes(),
+            of_bytes: all * shape.stretch_bytes(),
+        });
+        lock(&self.array.live).work = resync.or(grow).or(fill).or(scrub);
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{MdArray, bitmap};
 use crate::array::cache::{Cache, Dirty, Due};
 use crate::array::compute::{Made, Operation};
+use crate::array::geometry::Shape;
 use crate::array::lock;
 use crate::array::plan::{Planner, RowPlan, Rules};
 use crate::device::Device;
@@ -56,7 +57,7 @@ impl MdArray {
                 .advice("assemble it with mdadm, which resyncs it"));
         }
         self.mark_dirty(writing)?;
-        let mut cache = Cache::new(self.geometry.data(), self.geometry.row_bytes());
+        let mut cache = Cache::new(Shape::of(self.geometry));
         for span in self.geometry.spans(offset..offset + bytes.len() as u64) {
             let from = (span.user.start - offset) as usize;
             cache.write(&span, &bytes[from..from + span.column.len()], Duration::ZERO);

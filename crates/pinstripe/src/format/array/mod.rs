@@ -8,6 +8,7 @@
 //! Everything is checked by CRC-32C, which begins with what the bytes are and where they belong: a write
 //! that went to another place, or to another member, is found like a flipped bit.
 
+pub mod journal;
 pub mod log;
 pub mod regions;
 pub mod sector;

@@ -43,6 +43,12 @@ impl Region {
         self.0 & BEHIND != 0
     }
 
+    /// With nothing that counts.
+    #[must_use]
+    pub fn unwritten(self) -> Self {
+        Region(self.0 & BEHIND)
+    }
+
     /// With something written.
     #[must_use]
     pub fn written(self) -> Self {
@@ -85,6 +91,10 @@ mod tests {
             assert!([region, dirty, clean].iter().all(|region| region.is_behind() == note));
             assert_eq!(Region::from_byte(clean.to_byte()), clean);
         }
+        assert_eq!(
+            Region::UNWRITTEN.written().behind(true).unwritten().behind(false),
+            Region::UNWRITTEN
+        );
         assert_eq!(Region::UNWRITTEN.behind(true).behind(false), Region::UNWRITTEN);
     }
 }

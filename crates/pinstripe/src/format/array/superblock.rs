@@ -7,7 +7,8 @@
 //! | slots 2 | slot 2 | chunk bytes 4 | data bytes 8
 //! | areas: regions at 8, bad blocks at 8, log at 8, log bytes 8, checksums at 8, data at 8
 //! | log: position 8, sequence 8
-//! | work 1, slot 2, flags 1, zero 4, done (bytes or rows) 8, member 16 | granule 4 | clean 1, zero 3
+//! | work 1, slot 2, flags 1, columns 4, done (bytes, rows or stretches) 8, member 16 or journal 4, zero 12
+//! | granule 4 | clean 1, zero 3
 //! | per slot: state 1, member 16
 //! | zeros | CRC-32C 4, of all else, in the last bytes of 4 KiB
 //! ```
@@ -113,6 +114,15 @@ pub enum Work {
         /// Rows that are done.
         done_rows: u64,
     },
+    /// All is moved to where it lies with one member more: that of the last slot.
+    Grow {
+        /// Stretches that are done (see `array::geometry::Shape`).
+        stretches: u64,
+        /// Of the next one, which is moved over itself, these first bytes of each chunk are done.
+        columns: u32,
+        /// So many bytes of each chunk behind them stand in the journal, which counts.
+        journal: u32,
+    },
 }
 
 /// A superblock.
@@ -172,15 +182,20 @@ impl Superblock {
         w.u64(it.regions_at).u64(it.bad_blocks_at).u64(it.log_at);
         w.u64(it.log_bytes).u64(it.sums_at).u64(it.data_at).u64(self.log.0).u64(self.log.1);
         let nobody = MemberId([0; 16]);
-        let (work, slot, flags, done, with) = match self.work {
-            Work::None => (0, 0, false, 0, nobody),
+        let (work, slot, flags, columns, done, with) = match self.work {
+            Work::None => (0, 0, false, 0, 0, nobody),
             Work::Rebuild { slot, done_bytes, only_behind } => {
-                (1, slot, only_behind, done_bytes, nobody)
+                (1, slot, only_behind, 0, done_bytes, nobody)
             }
-            Work::Replace { slot, with, done_bytes } => (2, slot, false, done_bytes, with),
-            Work::Scrub { repair, done_rows } => (3, 0, repair, done_rows, nobody),
+            Work::Replace { slot, with, done_bytes } => (2, slot, false, 0, done_bytes, with),
+            Work::Scrub { repair, done_rows } => (3, 0, repair, 0, done_rows, nobody),
+            Work::Grow { stretches, columns, journal } => {
+                let mut bytes = [0; 16];
+                bytes[..4].copy_from_slice(&journal.to_le_bytes());
+                (4, 0, false, columns, stretches, MemberId(bytes))
+            }
         };
-        w.u8(work).u16(slot).u8(flags.into()).zeros(4).u64(done).raw(&with.0);
+        w.u8(work).u16(slot).u8(flags.into()).u32(columns).u64(done).raw(&with.0);
         w.u32(self.granule).u8(self.is_clean.into()).zeros(3);
         for slot in &self.slots {
             let (state, member) = match slot {
@@ -320,7 +335,7 @@ fn name(r: &mut Reader<'_>) -> Result<String> {
 
 fn work(r: &mut Reader<'_>, slots: usize) -> Result<Work> {
     let (work, slot, flags) = (r.u8()?, r.u16()?, r.u8()?);
-    r.take(4)?;
+    let columns = r.u32()?;
     let (done, with) = (r.u64()?, MemberId(r.array()?));
     let is_slot = usize::from(slot) < slots;
     match (work, flags) {
@@ -330,6 +345,10 @@ fn work(r: &mut Reader<'_>, slots: usize) -> Result<Work> {
         }
         (2, 0) if is_slot => Ok(Work::Replace { slot, with, done_bytes: done }),
         (3, 0 | 1) => Ok(Work::Scrub { repair: flags == 1, done_rows: done }),
+        (4, 0) if slots > 1 => {
+            let journal = u32::from_le_bytes(*with.0.first_chunk().expect("16 bytes"));
+            Ok(Work::Grow { stretches: done, columns, journal })
+        }
         _ => Err(r.corrupt("unknown work")),
     }
 }
@@ -400,6 +419,7 @@ mod tests {
             Work::Replace { slot: 1, with: MemberId([9; 16]), done_bytes: 2 },
             Work::Scrub { repair: false, done_rows: 3 },
             Work::Scrub { repair: true, done_rows: 4 },
+            Work::Grow { stretches: 7, columns: 8192, journal: 4096 },
         ];
         let working = works.map(|work| Superblock { work, ..superblock() });
         for superblock in [superblock(), full].into_iter().chain(working) {

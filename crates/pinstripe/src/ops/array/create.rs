@@ -107,7 +107,7 @@ pub fn create(
     };
     let flusher = engine::create_with(&making, members, spares)?;
     let superblock = flusher.array().superblock();
-    let capacity_bytes = flusher.array().geometry().capacity();
+    let capacity_bytes = flusher.array().capacity();
     flusher.stop()?;
     register.write(&Entry::new(&wish.name, superblock.array, &paths)?)?;
     Ok(Created {

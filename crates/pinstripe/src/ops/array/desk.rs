@@ -222,6 +222,9 @@ impl Answers for Desk {
                 self.turn(Knob::Scrub(*repair))?;
                 Ok(done(format!("{} begins", if *repair { "repair" } else { "check" })))
             }
+            Request::Grow { raid_devices, add, force } => {
+                self.grow(*raid_devices, add.as_deref(), *force).map(done)
+            }
             Request::Cancel => {
                 self.turn(Knob::Idle)?;
                 Ok(done("what went on is ended".to_owned()))
@@ -241,7 +244,6 @@ impl Answers for Desk {
             .filter(|(_, slot)| slot.state != engine::SlotState::Present)
             .map(|(slot, _)| slot)
             .collect();
-        let geometry = *self.volume.array().geometry();
         Detail {
             name: self.name.clone(),
             array: status.array.to_string(),
@@ -254,7 +256,7 @@ impl Answers for Desk {
             generation: status.generation,
             consistency: consistency(status.consistency).to_owned(),
             is_clean: status.dirty_bytes == 0,
-            is_usable: geometry.survives(absent) && self.volume.error().is_none(),
+            is_usable: self.volume.array().survives(absent) && self.volume.error().is_none(),
             served: self.served.get().cloned(),
             slots: status.slots.iter().enumerate().map(slot_detail).collect(),
             spares: status.spares.clone(),
@@ -301,6 +303,7 @@ fn work_word(kind: WorkKind) -> &'static str {
         WorkKind::Resync => "resync",
         WorkKind::Check => "check",
         WorkKind::Repair => "repair",
+        WorkKind::Grow => "reshape",
     }
 }
 

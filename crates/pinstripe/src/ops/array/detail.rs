@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::examine::{Found, examine};
 use super::register::Metadata;
 use super::{Entry, Register, md};
-use crate::array::geometry::{ArrayGeometry, Layout, Level};
+use crate::array::engine::shape_of;
+use crate::array::geometry::{Layout, Level, Shape};
 use crate::array::set::MemberSet;
 use crate::error::{Error, Kind, Result};
 use crate::format::array::superblock::{Consistency, SPARE, Slot, Superblock, Work};
@@ -252,13 +253,7 @@ fn of_superblocks(
 ) -> Result<Detail> {
     let level = Level::from_number(newest.level.into())?;
     let layout = Layout::from_number(level, newest.layout)?;
-    let geometry = ArrayGeometry::new(
-        level,
-        newest.slots.len(),
-        newest.chunk_bytes.into(),
-        layout,
-        newest.data_bytes,
-    )?;
+    let shape = shape_of(newest)?;
     let place = |member: MemberId| {
         let it = found.iter().find(|(_, own)| own.member == member);
         it.map(|(path, _)| path.clone())
@@ -273,17 +268,17 @@ fn of_superblocks(
         level: level.to_string(),
         layout: layout.to_string(),
         chunk_bytes: newest.chunk_bytes.into(),
-        capacity_bytes: geometry.capacity(),
+        capacity_bytes: shape.capacity(),
         member_bytes: newest.data_bytes,
         made_seconds: newest.made_seconds,
         generation: newest.generation,
         consistency: consistency(newest.consistency).to_owned(),
         is_clean: newest.is_clean,
-        is_usable: geometry.survives(absent),
+        is_usable: shape.survives(absent),
         served: None,
         slots,
         spares: found.iter().filter_map(spare).collect(),
-        work: work(newest),
+        work: work(newest, &shape),
         reports: Vec::new(),
         mismatches: 0,
         dirty_bytes: 0,
@@ -321,7 +316,7 @@ pub fn consistency(policy: Consistency) -> &'static str {
     }
 }
 
-fn work(superblock: &Superblock) -> Option<WorkDetail> {
+fn work(superblock: &Superblock, shape: &Shape) -> Option<WorkDetail> {
     let of_rows = |rows: u64| rows.saturating_mul(superblock.chunk_bytes.into());
     let (kind, done_bytes) = match superblock.work {
         Work::None => return None,
@@ -330,6 +325,7 @@ fn work(superblock: &Superblock) -> Option<WorkDetail> {
         }
         Work::Scrub { repair: false, done_rows } => ("check", of_rows(done_rows)),
         Work::Scrub { repair: true, done_rows } => ("repair", of_rows(done_rows)),
+        Work::Grow { stretches, .. } => ("reshape", stretches * shape.stretch_bytes()),
     };
     let all_bytes = superblock.data_bytes;
     Some(WorkDetail { kind: kind.to_owned(), done_bytes, all_bytes, bytes_per_second: 0 })

@@ -69,6 +69,32 @@ impl Desk {
         })
     }
 
+    /// Lets the array become one member wider. Returns what was begun, for people.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for any number of members but one more; as the engine says.
+    pub(super) fn grow(
+        &self,
+        raid_devices: Option<usize>,
+        add: Option<&Path>,
+        force: bool,
+    ) -> Result<String> {
+        let members = self.volume.array().geometry().members();
+        if let Some(wanted) = raid_devices.filter(|wanted| *wanted != members + 1) {
+            return Err(Error::new(Kind::Usage, "an array grows by one member at a time")
+                .expected(format!("--raid-devices {}", members + 1), wanted));
+        }
+        match add {
+            None => self.volume.with(|it| it.grow())?,
+            Some(device) => {
+                let opened = self.open(device, force)?;
+                self.volume.with(|it| it.grow_by(opened))?;
+                self.note(None, Some(device))?;
+            }
+        }
+        Ok(format!("the array grows from {members} to {} members", members + 1))
+    }
+
     /// Opens a device that is to join: blank, or of this array.
     fn open(&self, device: &Path, force: bool) -> Result<SharedDevice> {
         let opened =

@@ -32,6 +32,15 @@ pub enum Request {
         /// Whether to mend.
         repair: bool,
     },
+    /// To become one member wider.
+    Grow {
+        /// How many members it is to have: one more, which is so if nothing is said.
+        raid_devices: Option<usize>,
+        /// The device that becomes a member; if none is named, a spare does. Its path is absolute.
+        add: Option<PathBuf>,
+        /// Whatever it carries may be lost.
+        force: bool,
+    },
     /// To end what goes on beside; what is done of it stays.
     Cancel,
     /// What happens from now on: a [`Reply::Event`] for each, until nobody listens.
@@ -145,6 +154,7 @@ mod tests {
             Request::Stop,
             Request::Set { name: "stripe_size".into(), value: "auto".into() },
             Request::Manage { act: Act::Fail { device: device.clone() } },
+            Request::Grow { raid_devices: Some(5), add: Some(device.clone()), force: true },
             Request::Manage { act: Act::Add { device, force: false, only_again: true } },
         ] {
             let line = serde_json::to_string(&request).unwrap();

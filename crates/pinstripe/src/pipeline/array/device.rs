@@ -11,7 +11,7 @@ use crate::pipeline::limits::{ARRAY_LONG_READ, ARRAY_PIECE_BYTES};
 
 impl Device for Volume {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let capacity = self.shared.array.geometry().capacity();
+        let capacity = self.shared.array.capacity();
         if buf.is_empty() {
             return Ok(());
         }
@@ -30,7 +30,7 @@ impl Device for Volume {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let shared = &*self.shared;
-        let capacity = shared.array.geometry().capacity();
+        let capacity = shared.array.capacity();
         if bytes.is_empty() {
             return Ok(());
         }
@@ -53,11 +53,11 @@ impl Device for Volume {
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(self.shared.array.geometry().capacity())
+        Ok(self.shared.array.capacity())
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
-        let capacity = self.shared.array.geometry().capacity();
+        let capacity = self.shared.array.capacity();
         if bytes == capacity {
             return Ok(());
         }
@@ -86,7 +86,7 @@ impl Device for Volume {
 
 impl Sparse for Volume {
     fn run(&self, range: Range<u64>) -> Result<Run> {
-        let capacity = self.shared.array.geometry().capacity();
+        let capacity = self.shared.array.capacity();
         if range.is_empty() || range.end > capacity {
             let what = "no range of the array";
             return Err(Error::corrupt(what, self.place())
@@ -98,7 +98,7 @@ impl Sparse for Volume {
 
     /// What was never written stays so; zeros are written over the rest.
     fn zero(&self, range: Range<u64>, _: Space) -> Result<()> {
-        let capacity = self.shared.array.geometry().capacity();
+        let capacity = self.shared.array.capacity();
         if range.end > capacity && !range.is_empty() {
             return Err(Error::new(Kind::NoSpace, "a write beyond the end")
                 .at(self.place())

@@ -1,0 +1,239 @@
+//! Growing by one member, while everything goes on.
+//!
+//! All that is stored is moved forwards, a few stretches at a time (see [`Shape`]), to rows that are one chunk
+//! wider. What is moved goes to where nothing lies; then the members say how far it is, and what it was moved
+//! from is free. The first stretches find no free place: they are moved over themselves, out of a journal.
+//!
+//! Invariants:
+//! - the members say that a stretch was moved only when all of it is durable, checksums included, and nothing
+//!   is written over what it was moved from before they do;
+//! - no record of the log that may be replayed speaks of rows of another shape;
+//! - blocks that nothing gives back stay lost: their new parity is, too.
+//!
+//! A member that fails meanwhile is not brought up to date later, but filled.
+
+mod journal;
+mod piece;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::flush::Flusher;
+use super::status::WorkKind;
+use super::work::{Step, WorkReport};
+use super::{Array, lock};
+use crate::array::crew::{Load, each_of};
+use crate::array::geometry::{ArrayGeometry, Level, Shape};
+use crate::array::member::Member;
+use crate::array::set::MemberSet;
+use crate::device::SharedDevice;
+use crate::error::{Error, Kind, Result};
+use crate::format::array::superblock::{Slot, Superblock, Work};
+
+/// Bytes of a chunk that are moved at once, at most.
+const COLUMN_BYTES: u32 = 1 << 20;
+/// Bytes of the new rows that are in memory at once, at most; a single piece may be longer.
+const GROUP_BYTES: u64 = 16 << 20;
+
+/// An array that grows.
+#[derive(Debug)]
+pub(super) struct Grow {
+    pub report: WorkReport,
+}
+
+impl Grow {
+    pub(super) fn new() -> Self {
+        Grow { report: WorkReport::new(WorkKind::Grow, None) }
+    }
+
+    /// What the superblock says is going on.
+    pub(super) fn resumed(superblock: &Superblock) -> Option<Self> {
+        matches!(superblock.work, Work::Grow { .. }).then(Grow::new)
+    }
+}
+
+impl Flusher {
+    /// Lets a spare become one member more. What is gained can be used when all was moved; a mirror gets one
+    /// copy more.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when members are absent, or there is no spare; [`Kind::Busy`] while anything else
+    /// goes on; [`Kind::Unsupported`] for copies that are not near, and for a log that is too short for a
+    /// journal; those of the device.
+    pub fn grow(&mut self) -> Result<()> {
+        self.check_growth()?;
+        let before = self.array.geometry();
+        let superblock = self.array.superblock();
+        let wider = ArrayGeometry::new(
+            before.level(),
+            before.members() + 1,
+            before.chunk_bytes().into(),
+            before.layout(),
+            before.member_bytes(),
+        )?;
+        if lock(&self.array.spares).is_empty() {
+            return Err(no_spare());
+        }
+        if before.level() == Level::Raid1 {
+            return self.add_copy(wider);
+        }
+        let shape = Shape::growing(before, wider)?;
+        self.journal_width(&shape)?;
+        let spare = lock(&self.array.spares).pop().ok_or_else(no_spare)?;
+        let slot = before.members();
+        // No record is needed that the new member does not have.
+        self.checkpoint()?;
+        let member = super::create::seated(&spare, &superblock, slot as u16)?;
+        let begun = |superblock: &mut Superblock| {
+            superblock.slots.push(Slot::Present(member.id()));
+            superblock.work = Work::Grow { stretches: 0, columns: 0, journal: 0 };
+        };
+        // If it cannot say so, nobody does.
+        let mut first = self.array.superblock();
+        begun(&mut first);
+        first.generation += 1;
+        member.write_superblock(&first)?;
+        member.sync()?;
+        self.array.widen(Some(Arc::clone(&member)), shape);
+        self.array.agree(begun)?;
+        self.long.grow = Some(Grow::new());
+        self.tell_work();
+        Ok(())
+    }
+
+    /// The same by a device that becomes a spare first, and stays one if the array cannot grow.
+    ///
+    /// # Errors
+    /// Those of [`grow`](Self::grow) and of [`add`](Self::add); nothing is written to the device where it is
+    /// known before that the array cannot grow.
+    pub fn grow_by(&mut self, device: SharedDevice) -> Result<()> {
+        self.check_growth()?;
+        self.check_unused(&device)?;
+        self.add_spare(device)?;
+        self.grow()
+    }
+
+    fn check_growth(&self) -> Result<()> {
+        let long = &self.long;
+        if long.fill.is_some() || long.resync.is_some() || long.scrub.is_some() || self.is_growing()
+        {
+            return Err(Error::new(Kind::Busy, "something else goes on with the array")
+                .advice("wait until that is done"));
+        }
+        let superblock = self.array.superblock();
+        if !superblock.slots.iter().all(|slot| matches!(slot, Slot::Present(_))) {
+            return Err(Error::new(Kind::Refused, "the array grows only with all members there")
+                .advice("replace what has failed first"));
+        }
+        Ok(())
+    }
+
+    /// Whether it is being moved to one member more.
+    pub(super) fn is_growing(&self) -> bool {
+        self.long.grow.is_some()
+    }
+
+    /// Gives a mirror a slot more, which the spare is filled for.
+    fn add_copy(&mut self, wider: ArrayGeometry) -> Result<()> {
+        self.checkpoint()?;
+        self.array.widen(None, Shape::of(wider));
+        self.array.agree(|superblock| superblock.slots.push(Slot::Missing))?;
+        self.take_spare().map(drop)
+    }
+
+    /// Moves some of it.
+    pub(super) fn grow_some(&mut self, mut grow: Grow, most_bytes: u64) -> Result<Step> {
+        let shape = self.array.shape();
+        let (moved, all) = shape.stretches().expect("an array that grows");
+        if moved == all {
+            self.finish_growth(&shape)?;
+            return Ok(Step::Done(WorkReport { is_finished: true, ..grow.report }));
+        }
+        let count = match shape.free_stretches() {
+            0 => self.move_over(&shape, 0).map(|()| 1)?,
+            free => {
+                let wanted = (most_bytes / shape.stretch_bytes()).max(1);
+                let count = wanted.min(free).min(all - moved);
+                self.move_rows(&shape, shape.next_rows(count))?;
+                self.commit(&shape, moved + count)?;
+                count
+            }
+        };
+        let bytes = count * shape.stretch_bytes();
+        grow.report.bytes += bytes;
+        self.long.grow = Some(grow);
+        Ok(Step::Moved { bytes })
+    }
+
+    /// Fills rows of the new geometry, where nothing lies.
+    fn move_rows(&mut self, shape: &Shape, rows: Range<u64>) -> Result<()> {
+        let chunk = shape.geometry().chunk_bytes();
+        let width = chunk.min(COLUMN_BYTES);
+        let piece_bytes = u64::from(width) * shape.geometry().shards() as u64;
+        let most = (GROUP_BYTES / piece_bytes).max(1) as usize;
+        let columns = |row| (0..chunk).step_by(width as usize).map(move |at| (row, at..at + width));
+        let pieces: Vec<_> = rows.flat_map(columns).collect();
+        for group in pieces.chunks(most) {
+            let array = &self.array;
+            let move_piece = |number: usize| {
+                let (row, column) = &group[number];
+                array.put_piece(&array.make_piece(shape, *row, column))
+            };
+            let failed = each_of(&*self.crew, Load::Fill, group.len(), move_piece);
+            self.array.fail_all(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Says durably how far it is moved, and lets everybody find it there.
+    fn commit(&mut self, shape: &Shape, moved: u64) -> Result<()> {
+        let work = Work::Grow { stretches: moved, columns: 0, journal: 0 };
+        self.checkpoint_with(|superblock| superblock.work = work)?;
+        self.array.reshape(shape.moved_to(moved));
+        // What stands in these places is something else now.
+        lock(&self.array.wounds).given_up.clear();
+        Ok(())
+    }
+
+    /// All is moved: behind it nothing was ever written.
+    fn finish_growth(&mut self, shape: &Shape) -> Result<()> {
+        let geometry = *shape.geometry();
+        let (_, all) = shape.stretches().expect("an array that grows");
+        let behind = shape.moved_to(0).next_place(all).end;
+        let members = self.array.members().clone();
+        let forget = |member: &Option<Arc<Member>>| {
+            member.as_ref().is_none_or(|member| member.forget_from(behind).is_ok())
+        };
+        let failed: MemberSet =
+            (0..members.len()).filter(|slot| !forget(&members[*slot])).collect();
+        self.array.fail_all(vec![failed])?;
+        self.checkpoint_with(|superblock| superblock.work = Work::None)?;
+        self.array.reshape(Shape::of(geometry));
+        self.array.note_changes(&self.array.superblock());
+        Ok(())
+    }
+}
+
+impl Array {
+    /// Gives it a slot more, by another shape.
+    fn widen(&self, member: Option<Arc<Member>>, shape: Shape) {
+        {
+            let mut live = lock(&self.live);
+            live.paths.push(member.as_ref().map(|member| member.path().to_owned()));
+            live.errors.push(Default::default());
+        }
+        self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).push(member);
+        self.reshape(shape);
+    }
+
+    /// Gives up all these members.
+    fn fail_all(&self, failed: Vec<MemberSet>) -> Result<()> {
+        let all = failed.into_iter().fold(MemberSet::EMPTY, MemberSet::or);
+        all.iter().try_for_each(|slot| self.fail(slot))
+    }
+}
+
+fn no_spare() -> Error {
+    Error::new(Kind::Refused, "there is no spare that could become a member")
+        .advice("add a device first, or name one with --add")
+}

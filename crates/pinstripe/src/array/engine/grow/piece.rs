@@ -1,0 +1,107 @@
+//! A part of a row of the new geometry: had from rows of the old one, with its parity.
+
+use std::ops::Range;
+
+use pinstripe_kernel::parity::update;
+
+use crate::array::engine::Array;
+use crate::array::geometry::{RowMap, Shape};
+use crate::array::set::MemberSet;
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::sums::Sum;
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// What a shard is to hold of a column.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub bytes: Vec<u8>,
+    /// By block. What is all zeros counts as never written.
+    pub sums: Vec<Sum>,
+}
+
+impl Part {
+    fn of(bytes: Vec<u8>, is_lost: impl Fn(usize) -> bool) -> Self {
+        let sum = |(number, block): (usize, &[u8])| match () {
+            () if is_lost(number) => Sum::LOST,
+            () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
+            () => Sum::of(block),
+        };
+        Part { sums: bytes.chunks(BLOCK).enumerate().map(sum).collect(), bytes }
+    }
+
+    fn is_written(&self) -> bool {
+        self.sums.iter().any(|sum| sum.is_written())
+    }
+}
+
+/// A column of a row of the new geometry.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub map: RowMap,
+    pub column: Range<u32>,
+    /// By shard.
+    pub parts: Vec<Part>,
+}
+
+impl Array {
+    /// What a column of a row of the new geometry is to hold.
+    pub(super) fn make_piece(&self, shape: &Shape, row: u64, column: &Range<u32>) -> Piece {
+        let map = shape.geometry().map(row);
+        let mut parts: Vec<Part> =
+            (0..map.data()).map(|data| self.moved_part(shape, row, data, column)).collect();
+        if map.mirrors() {
+            parts.resize(map.shards(), parts[0].clone());
+            return Piece { map, column: column.clone(), parts };
+        }
+        let mut parity = vec![vec![0; column.len()]; map.parity()];
+        let data: Vec<(usize, &[u8])> = parts
+            .iter()
+            .enumerate()
+            .filter(|(_, part)| part.is_written())
+            .map(|(shard, part)| (map.coefficient(shard), &part.bytes[..]))
+            .collect();
+        let mut sums: Vec<_> = parity.iter_mut().map(Vec::as_mut_slice).enumerate().collect();
+        update(&data, &mut sums);
+        // Nothing must be rebuilt from what stands for a block that is lost: it would be made up.
+        let lost: Vec<bool> = (0..column.len() / BLOCK)
+            .map(|block| parts.iter().any(|part| part.sums[block] == Sum::LOST))
+            .collect();
+        parts.extend(parity.into_iter().map(|bytes| Part::of(bytes, |block| lost[block])));
+        Piece { map, column: column.clone(), parts }
+    }
+
+    /// What the old geometry has of a data chunk.
+    fn moved_part(&self, shape: &Shape, row: u64, data: usize, column: &Range<u32>) -> Part {
+        let nothing = || Part::of(vec![0; column.len()], |_| false);
+        let Some(spot) = shape.source(row, data) else { return nothing() };
+        let map = shape.map_before(spot.row);
+        if !self.any_holder(&map, |member, it| member.any_region(it, |it| it.is_written())) {
+            return nothing();
+        }
+        let (bytes, lost) = self.recover_column(&map, spot.data, column);
+        Part::of(bytes, |block| lost.contains(&block))
+    }
+
+    /// Puts a piece on its members. Returns those that did not take theirs.
+    pub(super) fn put_piece(&self, piece: &Piece) -> MemberSet {
+        let could_not = |shard: &usize| {
+            let place = piece.map.place(*shard);
+            let start = place.start + u64::from(piece.column.start);
+            !self.put_part(place.member, start, &piece.parts[*shard])
+        };
+        (0..piece.parts.len()).filter(could_not).map(|shard| piece.map.member(shard)).collect()
+    }
+
+    /// Writes bytes to a place of a member, with their checksums. Returns whether that is so, or the member
+    /// is absent.
+    pub(super) fn put_part(&self, slot: usize, start: u64, part: &Part) -> bool {
+        let Some(member) = self.member(slot) else { return true };
+        let range = start..start + part.bytes.len() as u64;
+        if !part.is_written() && !member.any_region(&range, |region| region.is_written()) {
+            return true;
+        }
+        (!part.is_written() || member.write(start, &part.bytes).is_ok())
+            && member.set_sums(start / BLOCK_BYTES, &part.sums).is_ok()
+    }
+}

@@ -1,0 +1,33 @@
+//! Places of a member at which nothing counts any more.
+
+use super::Member;
+use crate::error::Result;
+use crate::format::array::BLOCK_BYTES;
+use crate::format::array::sums::{PAGE_BLOCKS, PAGE_LEAVES, Sum};
+
+impl Member {
+    /// Says that nothing was ever written to its data from an offset on, which is that of a block.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn forget_from(&self, offset: u64) -> Result<()> {
+        let first = offset / BLOCK_BYTES;
+        let whole = first.div_ceil(PAGE_BLOCKS);
+        let is_written = |page: u64| {
+            self.lock().regions.get(page as usize).is_some_and(|region| region.is_written())
+        };
+        if first < whole * PAGE_BLOCKS && is_written(whole - 1) {
+            let blocks = (whole * PAGE_BLOCKS - first) as usize;
+            self.set_sums(first, &vec![Sum::UNWRITTEN; blocks])?;
+        }
+        let mut tables = self.lock();
+        for page in whole..tables.regions.len() as u64 {
+            let region = tables.regions[page as usize];
+            tables.set(page, region.unwritten());
+            for leaf in page * PAGE_LEAVES as u64..(page + 1) * PAGE_LEAVES as u64 {
+                tables.sums.forget_leaf(leaf);
+            }
+        }
+        Ok(())
+    }
+}
