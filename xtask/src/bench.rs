@@ -1,4 +1,4 @@
-//! `cargo xtask bench CASE`: builds in release mode and lets `pinstripe-lab` measure.
+//! `cargo xtask bench CASE`: builds in release mode and lets `pinstripe-bench` measure.
 //!
 //! Results land in `target/bench/` as JSON and Markdown; the Markdown is also shown.
 
@@ -24,25 +24,25 @@ pub fn run(args: &[String]) -> Result<bool> {
     };
     let workspace = Workspace::load()?;
     let mut build = cargo();
-    build.args(["build", "--release", "-p", "pinstripe-lab", "-p", "pinstripe-cli"]);
+    build.args(["build", "--release", "-p", "pinstripe-bench", "-p", "pinstripe-cli"]);
     if !succeeds(build.current_dir(&workspace.root))? {
         return Ok(false);
     }
     let mut all_fine = true;
     for case in cases {
-        // The parity kernels are measured by criterion; the lab only reads what it wrote.
+        // The parity kernels are measured by criterion; the bench only reads what it wrote.
         let mut criterion = cargo();
         criterion.args(["bench", "-p", "pinstripe-kernel"]).current_dir(&workspace.root);
         if case == "parity" && !succeeds(&mut criterion)? {
             all_fine = false;
             continue;
         }
-        let mut lab = Command::new(workspace.target.join("release/pinstripe-lab"));
-        lab.arg(case).arg("--markdown").arg("--out").arg(workspace.target.join("bench"));
+        let mut bench = Command::new(workspace.target.join("release/pinstripe-bench"));
+        bench.arg(case).arg("--markdown").arg("--out").arg(workspace.target.join("bench"));
         if case == "parity" {
-            lab.arg("--criterion").arg(workspace.target.join("criterion"));
+            bench.arg("--criterion").arg(workspace.target.join("criterion"));
         }
-        all_fine &= succeeds(lab.args(rest))?;
+        all_fine &= succeeds(bench.args(rest))?;
     }
     Ok(all_fine)
 }

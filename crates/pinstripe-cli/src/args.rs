@@ -239,6 +239,10 @@ mod tests {
             let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  pinstripe array"), "{}", verb.get_name());
         }
+        for verb in command.find_subcommand("lab").unwrap().get_subcommands() {
+            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:\n  pinstripe lab"), "{}", verb.get_name());
+        }
     }
 
     #[test]

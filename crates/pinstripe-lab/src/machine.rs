@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use pinstripe::units::format_size;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine as it is now; what the system does not tell is "unknown".
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub processor: String,

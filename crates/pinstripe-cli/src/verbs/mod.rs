@@ -19,6 +19,7 @@ mod init;
 mod inspect;
 mod join;
 mod key;
+mod lab;
 mod ls;
 mod man;
 mod member;
@@ -69,6 +70,7 @@ pub enum Verb {
     Inspect(inspect::Args),
     Array(array::Args),
     Fakevmcore(fakevmcore::Args),
+    Lab(lab::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -106,6 +108,7 @@ impl Verb {
             Verb::Inspect(_) => "inspect",
             Verb::Array(_) => "array",
             Verb::Fakevmcore(_) => "fakevmcore",
+            Verb::Lab(_) => "lab",
             Verb::Completions(_) => "completions",
             Verb::Man(_) => "man",
         }
@@ -146,6 +149,7 @@ impl Verb {
             Verb::Inspect(args) => args.run(run),
             Verb::Array(args) => args.run(run),
             Verb::Fakevmcore(args) => args.run(run),
+            Verb::Lab(args) => args.run(run),
             Verb::Completions(args) => args.run(run),
             Verb::Man(args) => args.run(run),
         }

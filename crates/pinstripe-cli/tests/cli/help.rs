@@ -25,6 +25,9 @@ fn help_says_what_there_is() {
         "array create",
         "array manage",
         "array serve",
+        "lab",
+        "lab run",
+        "lab run fileio",
     ] {
         stand.tell(&format!("{verb} -h"));
     }
@@ -73,7 +76,7 @@ fn every_shell_gets_its_completions() {
         let ran = stand.run(&format!("completions {shell}"));
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{shell}");
         for word in
-            ["snapshots", "split", "join", "verify", "inspect", "fakevmcore", "range", "array"]
+            ["snapshots", "split", "join", "inspect", "fakevmcore", "range", "array", "fileio"]
         {
             assert!(ran.out.contains(word), "{shell}: {word}");
         }

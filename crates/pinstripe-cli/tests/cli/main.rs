@@ -13,6 +13,7 @@ mod init;
 mod json;
 mod key;
 mod kill;
+mod lab;
 mod member;
 mod places;
 mod scrub;

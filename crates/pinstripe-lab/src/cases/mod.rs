@@ -1,110 +1,108 @@
-//! One file per thing that is measured. A case reads its own arguments, measures through the
-//! public interfaces that users have, and returns tables.
+//! The experiments: each case has a file that says what it measures, with which options, and makes a
+//! [`Plan`] of them.
+//!
+//! Adding a case is a `mod` line and a line in [`ALL`]; the command line, its help and its manual
+//! follow from here. Never here: repeats, statistics, and what results look like.
 
-mod array;
-mod backup;
-mod bench;
-mod catalog;
-mod codec;
-mod parity;
-mod seal;
-mod settings;
-mod split;
-mod store;
-mod walk;
+mod fileio;
+mod options;
+mod shared;
 
-use crate::Result;
-use crate::table::{Align, Cell, Table};
+use std::path::PathBuf;
 
-/// Something that can be measured.
+use pinstripe::error::{Error, Kind, Result};
+
+use crate::run::Plan;
+
+pub use options::{CaseOption, Form, Values};
+
+/// An experiment.
+#[derive(Debug)]
 pub struct Case {
-    /// Its name on the command line, and of its result files.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it measures, and its arguments.
+    /// What it measures, in a line.
     pub about: &'static str,
-    /// Measures.
-    pub run: fn(&[String]) -> Result<Vec<Table>>,
+    /// The same at length.
+    pub help: &'static str,
+    /// Command lines, as the end of its help shows them.
+    pub examples: &'static str,
+    /// Its own options.
+    pub options: &'static [CaseOption],
+    /// Reads its options.
+    pub plan: fn(&Setting, &Values) -> Result<Box<dyn Plan>>,
 }
 
-/// Every case: a new one is a `mod` line above and a line here.
-pub const ALL: &[Case] = &[
-    Case { name: "array", about: array::ABOUT, run: array::run },
-    Case { name: "backup", about: backup::ABOUT, run: backup::run },
-    Case { name: "catalog", about: catalog::ABOUT, run: catalog::run },
-    Case {
-        name: "codec",
-        about: "every codec on each kind of data (its file lists the arguments)",
-        run: codecs,
-    },
-    Case { name: "parity", about: parity::ABOUT, run: parity::run },
-    Case { name: "seal", about: seal::ABOUT, run: seal::run },
-    Case { name: "settings", about: settings::ABOUT, run: settings::run },
-    Case { name: "split", about: split::ABOUT, run: split::run },
-    Case { name: "store", about: store::ABOUT, run: store::run },
-    Case { name: "walk", about: "the walker against find, nftw, ignore: --work DIR", run: walkers },
-];
-
-fn codecs(args: &[String]) -> Result<Vec<Table>> {
-    let note = "Thread CPU time, best of three passes; every round trip compared.";
-    Ok(vec![Table::from_rows("Codecs", note, codec::run(args)?)])
+/// What a case is told besides its own options.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Setting {
+    /// Directories to work in, one at least unless there is a device.
+    pub dirs: Vec<PathBuf>,
+    /// A device that may be written to: whoever sets this has made sure.
+    pub device: Option<PathBuf>,
+    /// What chance is made from.
+    pub seed: u64,
 }
 
-fn walkers(args: &[String]) -> Result<Vec<Table>> {
-    let found = pairs(args, &["--work"])?;
-    let work = found.first().map_or_else(std::env::temp_dir, |(_, work)| work.into());
-    let rows = walk::run(&work).map_err(|error| format!("{}: {error}", work.display()))?;
-    let note = "200,000 files in 20,000 directories, cache warm, every entry with its statistics.";
-    let columns = [
-        ("walker", Align::Left),
-        ("entries", Align::Right),
-        ("entries/s", Align::Right),
-        ("CPU s", Align::Right),
-    ];
-    let mut table = Table::new("Walkers", note, &columns);
-    for row in rows {
-        table.row([
-            row.walker.into(),
-            row.entries.into(),
-            Cell::Number(row.entries_per_second, 0),
-            Cell::Number(row.cpu_seconds, 3),
-        ]);
-    }
-    Ok(vec![table])
-}
+/// Every case.
+pub static ALL: &[&Case] = &[&fileio::CASE];
 
-/// Takes `--name VALUE` pairs; the answer to a name that is not in `known` is an error.
-fn pairs<'a>(args: &'a [String], known: &[&str]) -> Result<Vec<(&'a str, &'a str)>> {
-    let mut pairs = Vec::new();
-    let mut args = args.iter();
-    while let Some(name) = args.next() {
-        if !known.contains(&name.as_str()) {
-            return Err(format!("'{name}' is not one of {}", known.join(", ")));
-        }
-        let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
-        pairs.push((name.as_str(), value.as_str()));
-    }
-    Ok(pairs)
-}
-
-/// Reads how many of something.
-fn count(name: &str, value: &str) -> Result<u64> {
-    let count = value.parse().ok().filter(|count: &u64| *count > 0);
-    count.ok_or_else(|| format!("{name}: '{value}' is no number above 0"))
+/// The case of a name.
+///
+/// # Errors
+/// [`Kind::NotFound`] with the names that there are.
+pub fn find(name: &str) -> Result<&'static Case> {
+    let found = ALL.iter().find(|case| case.name == name).copied();
+    found.ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|case| case.name).collect();
+        let error = Error::new(Kind::NotFound, format!("there is no case '{name}'"));
+        error.advice(format!("one of {}", names.join(", ")))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
+    use crate::result::Results;
+    use crate::run::{Effort, Live, Origin, measure};
+
+    /// One run of each variant of a case in a directory.
+    pub fn measured(case: &'static Case, dir: &Path, given: &[(&str, &str)]) -> Results {
+        let setting = Setting { dirs: vec![dir.to_path_buf()], device: None, seed: 7 };
+        let values = Values::read(case.options, given).unwrap();
+        let mut plan = (case.plan)(&setting, &values).unwrap();
+        let effort = Effort {
+            warm_up: 0,
+            patience: Duration::ZERO,
+            budget: Duration::ZERO,
+            ..Effort::default()
+        };
+        let live = Arc::new(Live::new(Arc::default()));
+        measure(plan.as_mut(), &effort, &Origin::default(), &live, &mut |_| Ok(())).unwrap()
+    }
 
     #[test]
-    fn arguments_come_in_known_pairs() {
-        let args = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let good = args("--work w --rounds 3");
-        assert_eq!(
-            pairs(&good, &["--work", "--rounds"]).unwrap(),
-            [("--work", "w"), ("--rounds", "3")]
-        );
-        assert!(pairs(&args("--wrk w"), &["--work"]).unwrap_err().contains("--work"));
-        assert!(pairs(&args("--work"), &["--work"]).unwrap_err().contains("needs a value"));
+    fn every_case_says_what_it_is_and_has_sound_defaults() {
+        for case in ALL {
+            assert!(std::ptr::eq(find(case.name).unwrap(), *case));
+            assert!(case.examples.contains(&format!("pinstripe lab run {}", case.name)));
+            let mut names: Vec<_> = case.options.iter().map(|it| it.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), case.options.len(), "{}: an option stands twice", case.name);
+            let values = Values::read(case.options, &[]).unwrap();
+            let setting = Setting { dirs: vec![std::env::temp_dir()], device: None, seed: 1 };
+            let plan = (case.plan)(&setting, &values).unwrap();
+            // Every option is shown as a parameter, unless it only says what is left out.
+            let shown: Vec<String> = plan.parameters().into_iter().map(|it| it.name).collect();
+            for option in case.options.iter().filter(|it| it.default.is_some()) {
+                assert!(shown.iter().any(|it| it == option.name), "{}: {}", case.name, option.name);
+            }
+        }
+        assert_eq!(find("nothing").unwrap_err().kind(), Kind::NotFound);
     }
 }

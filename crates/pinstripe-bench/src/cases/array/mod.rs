@@ -76,7 +76,7 @@ impl Settings {
             }
         }
         settings.bench.work.push("array");
-        settings.shm.push(format!("pinstripe-lab-{}", std::process::id()));
+        settings.shm.push(format!("pinstripe-bench-{}", std::process::id()));
         Ok(settings)
     }
 }

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+pub use pinstripe_lab::random::Noise;
+
 use crate::{Result, trees};
 
 /// The content of many files as one endless stream; empty when they all are.
@@ -44,29 +46,6 @@ impl Read for Files {
             self.next = (self.next + 1) % self.paths.len();
         }
         Ok(0)
-    }
-}
-
-/// Bytes that no codec makes smaller, always the same ones (splitmix64).
-pub struct Noise(pub u64);
-
-impl Noise {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-}
-
-impl Read for Noise {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        for piece in buffer.chunks_mut(8) {
-            piece.copy_from_slice(&self.next().to_le_bytes()[..piece.len()]);
-        }
-        Ok(buffer.len())
     }
 }
 

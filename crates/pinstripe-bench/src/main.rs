@@ -1,4 +1,4 @@
-//! Measures each stage of pinstripe on the disks and data of whoever runs it.
+//! Measures each stage of pinstripe, and us against other programs: for those who work on pinstripe.
 //!
 //! A case returns tables; this file shows them, saves them, and knows nothing about any case.
 //! Nothing here decides whether a figure is good: tables say what was aimed at and what was met.
@@ -6,9 +6,6 @@
 mod cases;
 mod child;
 mod content;
-mod machine;
-mod stats;
-mod table;
 mod targets;
 mod tools;
 mod trees;
@@ -18,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cases::Case;
-use machine::Machine;
-use table::Table;
+use pinstripe_lab::machine::Machine;
+use pinstripe_lab::table::Table;
+use pinstripe_lab::{machine, stats, table};
 
 /// What a case or a helper returns: the message says what failed and where.
 type Result<T> = std::result::Result<T, String>;
@@ -68,7 +66,7 @@ fn main() -> ExitCode {
     match Options::read(&args[1..]).and_then(|options| run(case, &options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("pinstripe-lab {}: {error}", case.name);
+            eprintln!("pinstripe-bench {}: {error}", case.name);
             ExitCode::FAILURE
         }
     }
@@ -76,7 +74,7 @@ fn main() -> ExitCode {
 
 fn usage() -> String {
     let mut text = String::from(
-        "usage: pinstripe-lab CASE [--markdown | --json] [--out DIR] [ARG]...\n\n\
+        "usage: pinstripe-bench CASE [--markdown | --json] [--out DIR] [ARG]...\n\n\
          --out DIR writes CASE.json and CASE.md there; the cases and what they take:\n",
     );
     for case in cases::ALL {

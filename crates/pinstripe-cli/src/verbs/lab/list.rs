@@ -1,0 +1,33 @@
+//! `pinstripe lab list`.
+
+use pinstripe::error::Result;
+use pinstripe_lab::cases;
+
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::table::{self, Side};
+
+/// List the cases that can be run
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe lab list")]
+pub struct Args {}
+
+impl Args {
+    /// Prints a line for each case.
+    ///
+    /// # Errors
+    /// When standard output takes no more.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let row = |case: &&cases::Case| vec![case.name.to_owned(), case.about.to_owned()];
+        let rows: Vec<Vec<String>> = cases::ALL.iter().map(row).collect();
+        let head = [("case", Side::Left), ("what it measures", Side::Left)];
+        table::lines(&head, &rows).iter().try_for_each(|line| run.screen.row(line))?;
+        for case in cases::ALL {
+            let event = Event::new("lab_case").with("case", case.name).with("about", case.about);
+            run.screen.event(&event)?;
+        }
+        Ok(Ending::done(Event::default().with("cases", cases::ALL.len())))
+    }
+}

@@ -1,0 +1,279 @@
+//! `pinstripe lab run CASE`: the options of a case are made from its own table of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, ValueHint};
+use pinstripe::clock;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe_lab::cases::{self, Case, CaseOption, Form as ValueForm, Setting, Values};
+use pinstripe_lab::result::{self, Results};
+use pinstripe_lab::run::{Effort, Live, Origin, measure};
+use pinstripe_lab::show::Form;
+
+use super::super::refuse_option;
+use super::watch::Watch;
+use super::{form, state, tell};
+use crate::args::one_line;
+use crate::escape;
+use crate::run::{Ending, Run};
+use crate::signals;
+use crate::time;
+
+/// A case with its options, as they were given.
+pub struct Args {
+    case: &'static Case,
+    shared: Shared,
+    given: Vec<(&'static str, String)>,
+}
+
+/// Options of every case.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Options of every case")]
+struct Shared {
+    /// Directories to measure; several are compared with the first [default: .]
+    ///
+    /// Files are made in a directory of their own below it, which is removed at the end.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dir: Vec<PathBuf>,
+
+    /// Exactly so many runs of each variant, instead of as many as it takes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: Option<u64>,
+
+    /// Seconds after which no further run is begun [default: 300, without --runs]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    time: Option<Duration>,
+
+    /// Runs of each variant that come first and are not kept
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(0..=100))]
+    warm_up: u64,
+
+    /// Seconds to wait before each run until the machine is quiet
+    ///
+    /// A run that begins beside others' work, or is disturbed by it, is marked and made again.
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    patience: Duration,
+
+    /// What all chance is made from [default: a new one]
+    ///
+    /// The same seed makes the same requests in the same order.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Save the results here
+    ///
+    /// Without this option they are saved in pinstripe/lab/results below XDG_STATE_HOME, or below
+    /// ~/.local/state. They are saved after every run, so that an interrupt loses nothing.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    out: Option<PathBuf>,
+
+    /// How results are shown: text, markdown, csv or json
+    #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
+    form: Form,
+}
+
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
+    seconds.ok_or_else(|| "a number of seconds, as in 60 or 2.5".to_owned())
+}
+
+impl clap::Args for Args {
+    fn augment_args(command: Command) -> Command {
+        command
+            .about("Run a case and show what it found")
+            .long_about(
+                "Run a case and show what it found\n\nEach case has options of its own: see \
+                 'pinstripe lab run CASE --help'.",
+            )
+            .after_long_help("Examples:\n  pinstripe lab run fileio --dir /srv --time 60")
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .disable_help_subcommand(true)
+            .subcommand_value_name("CASE")
+            .subcommand_help_heading("Cases")
+            .subcommands(cases::ALL.iter().map(|case| of_case(case)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn of_case(case: &'static Case) -> Command {
+    let command = Command::new(case.name)
+        .next_help_heading("Options of this case")
+        .args(case.options.iter().map(of_option));
+    // What is shared brings a text of its own, which is not the case's.
+    Shared::augment_args(command)
+        .about(case.about)
+        .long_about(format!("{}\n\n{}", case.about, case.help))
+        .after_long_help(format!("Examples:\n{}", case.examples))
+}
+
+fn of_option(option: &'static CaseOption) -> Arg {
+    let arg = Arg::new(option.name).long(option.name).help(option.about);
+    let arg = match option.more {
+        "" => arg,
+        more => arg.long_help(format!("{}\n\n{more}", option.about)),
+    };
+    let parser = match option.form {
+        ValueForm::Flag => return arg.action(ArgAction::SetTrue),
+        ValueForm::OneOf(words) => {
+            ValueParser::from(PossibleValuesParser::new(words.iter().copied()))
+        }
+        _ => ValueParser::from(move |text: &str| {
+            option.check(text).map(|()| text.to_owned()).map_err(one_line)
+        }),
+    };
+    let arg = arg.value_name(option.value).hide_possible_values(true).value_parser(parser);
+    match option.default {
+        Some(default) => arg.default_value(default),
+        None => arg,
+    }
+}
+
+impl FromArgMatches for Args {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
+        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        let case = cases::find(name).map_err(|_| missing())?;
+        let mut given = Vec::new();
+        for option in case.options {
+            let value = match option.form {
+                ValueForm::Flag => matches.get_flag(option.name).then(String::new),
+                _ => matches.get_one::<String>(option.name).cloned(),
+            };
+            given.extend(value.map(|value| (option.name, value)));
+        }
+        Ok(Args { case, shared: Shared::from_arg_matches(matches)?, given })
+    }
+
+    fn update_from_arg_matches(
+        &mut self,
+        matches: &ArgMatches,
+    ) -> std::result::Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args {
+    /// Runs the case, saves what it found after every run, and shows it at the end.
+    ///
+    /// # Errors
+    /// Those of the case; [`Kind::Interrupted`] after an interrupt, with the results kept and shown.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let common = &run.common;
+        refuse_option(common.store.is_some(), "--store", "a case measures directories: --dir")?;
+        refuse_option(common.threads.is_some(), "--threads", "a case has --workers")?;
+        refuse_option(!common.faults.is_empty(), "--fault", "a case measures what is there")?;
+        let given: Vec<(&str, &str)> =
+            self.given.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let values = Values::read(self.case.options, &given)?;
+        let origin = self.origin();
+        let setting = Setting { dirs: self.dirs()?, device: None, seed: origin.seed };
+        let mut plan = (self.case.plan)(&setting, &values)?;
+        let place = self.place()?;
+        let live = Arc::new(Live::new(signals::catch()?));
+        let watch = Watch::start(run, &live);
+        let mut each = |results: &Results| {
+            result::save(results, &place)?;
+            tell_last(run, results)
+        };
+        let results = measure(plan.as_mut(), &self.effort(), &origin, &live, &mut each)?;
+        drop(watch);
+        tell::results(run, &results, self.shared.form)?;
+        run.screen.say(&format!("\nsaved in {}", escape::path(&place)));
+        if !results.is_complete {
+            return Err(Error::new(Kind::Interrupted, "interrupted; what was measured is saved")
+                .at(&place)
+                .advice("see it with 'pinstripe lab show FILE'"));
+        }
+        result::append(&results, &state()?.join("history.jsonl"))?;
+        Ok(Ending::done(tell::facts(&results).with_path("path", &place)))
+    }
+
+    fn dirs(&self) -> Result<Vec<PathBuf>> {
+        let dirs = match self.shared.dir.as_slice() {
+            [] => vec![PathBuf::from(".")],
+            dirs => dirs.to_vec(),
+        };
+        let whole = |dir: PathBuf| {
+            let whole = fs::canonicalize(&dir);
+            let whole = whole.map_err(|error| Error::io("cannot be measured", &dir, error))?;
+            match whole.is_dir() {
+                true => Ok(whole),
+                false => Err(Error::new(Kind::Usage, "is no directory").at(dir)),
+            }
+        };
+        dirs.into_iter().map(whole).collect()
+    }
+
+    fn effort(&self) -> Effort {
+        let effort = Effort {
+            warm_up: self.shared.warm_up as usize,
+            patience: self.shared.patience,
+            ..Effort::default()
+        };
+        let budget = match (self.shared.time, self.shared.runs) {
+            (Some(time), _) => time,
+            (None, None) => effort.budget,
+            (None, Some(_)) => Duration::MAX,
+        };
+        let effort = Effort { budget, ..effort };
+        self.shared.runs.map_or(effort, |runs| effort.exactly(runs as usize))
+    }
+
+    fn origin(&self) -> Origin {
+        Origin {
+            program: format!("pinstripe {}", env!("CARGO_PKG_VERSION")),
+            command: std::env::args_os().map(|it| it.to_string_lossy().into_owned()).collect(),
+            case: self.case.name.to_owned(),
+            seed: self.shared.seed.unwrap_or_else(new_seed),
+        }
+    }
+
+    /// Where results are saved; the directory is made.
+    fn place(&self) -> Result<PathBuf> {
+        if let Some(out) = &self.shared.out {
+            return Ok(out.clone());
+        }
+        let folder = state()?.join("results");
+        fs::create_dir_all(&folder).map_err(|error| Error::io("cannot make", &folder, error))?;
+        let (seconds, nanos) = clock::now();
+        let now = time::utc(seconds, nanos).unwrap_or_default();
+        let now: String = now.chars().filter(|it| it.is_ascii_alphanumeric()).take(18).collect();
+        Ok(free_name(&folder, &format!("{}-{now}", self.case.name)))
+    }
+}
+
+/// A name that nothing has yet.
+fn free_name(folder: &Path, stem: &str) -> PathBuf {
+    let names = (1_u64..).map(|number| match number {
+        1 => folder.join(format!("{stem}.json")),
+        _ => folder.join(format!("{stem}-{number}.json")),
+    });
+    names.into_iter().find(|it| !it.exists()).unwrap_or_else(|| folder.join(stem))
+}
+
+/// A seed of few digits, so that it can be typed.
+fn new_seed() -> u64 {
+    let (seconds, nanos) = clock::now();
+    (seconds as u64 ^ u64::from(nanos)) % 1_000_000
+}
+
+/// An event for the run that was made last.
+fn tell_last(run: &Run, results: &Results) -> Result<()> {
+    let runs = results.variants.iter().flat_map(|it| it.runs.iter().map(move |run| (it, run)));
+    let last = runs.max_by_key(|(_, run)| run.order);
+    let is_end = results.is_complete;
+    match last.filter(|_| !is_end) {
+        Some((variant, last)) => run.screen.event(&tell::of_run(variant, last)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,77 @@
+//! Results as lines for people, or as events.
+
+use pinstripe::error::Result;
+use pinstripe_lab::result::{Compared, Results, Run as LabRun, Variant};
+use pinstripe_lab::show::{Form, show};
+
+use crate::escape;
+use crate::event::Event;
+use crate::run::Run;
+
+/// Prints results in a form, or as events.
+///
+/// # Errors
+/// When standard output takes no more.
+pub fn results(run: &Run, results: &Results, form: Form) -> Result<()> {
+    for line in show(results, form).lines() {
+        // Names of directories stand in it, which may be anything.
+        run.screen.row(&escape::text(line))?;
+    }
+    for variant in &results.variants {
+        run.screen.event(&of_variant(results, variant))?;
+    }
+    results.verdicts.iter().try_for_each(|compared| run.screen.event(&of_verdict(compared)))
+}
+
+/// An event for one run.
+pub fn of_run(variant: &Variant, run: &LabRun) -> Event {
+    let notes: Vec<&str> = run.notes.iter().map(|note| note.text()).collect();
+    let disturbances: Vec<&str> = run.disturbances.iter().map(|it| it.what.as_str()).collect();
+    Event::new("lab_run")
+        .with("variant", variant.name.as_str())
+        .with("order", run.order)
+        .with("value", run.value)
+        .with("unit", variant.metric.unit.as_str())
+        .with("seconds", run.seconds)
+        .with("is_valid", run.is_valid())
+        .with("disturbances", disturbances)
+        .with("notes", notes)
+}
+
+fn of_variant(results: &Results, variant: &Variant) -> Event {
+    let interval = variant.interval(results.seed);
+    let notes: Vec<&str> = variant.notes().into_iter().map(|note| note.text()).collect();
+    Event::new("lab_variant")
+        .with("variant", variant.name.as_str())
+        .with("group", variant.group.as_str())
+        .with("value", variant.summary().map(|it| it.median))
+        .with("low", interval.map(|it| it.low))
+        .with("high", interval.map(|it| it.high))
+        .with("unit", variant.metric.unit.as_str())
+        .with("runs", variant.runs.len())
+        .with("valid_runs", variant.values().len())
+        .with("notes", notes)
+}
+
+/// An event for one comparison.
+pub fn of_verdict(compared: &Compared) -> Event {
+    let verdict = &compared.verdict;
+    Event::new("lab_verdict")
+        .with("candidate", compared.candidate.as_str())
+        .with("baseline", compared.baseline.as_str())
+        .with_fields(&serde_json::json!({"finding": verdict.finding, "speed": verdict.speed}))
+        .with("low", verdict.interval.map(|it| it.low))
+        .with("high", verdict.interval.map(|it| it.high))
+        .with("p", verdict.p)
+}
+
+/// What the summary tells.
+pub fn facts(results: &Results) -> Event {
+    let runs = || results.variants.iter().flat_map(|variant| &variant.runs);
+    Event::default()
+        .with("case", results.case.as_str())
+        .with("variants", results.variants.len())
+        .with("runs", runs().count())
+        .with("valid_runs", runs().filter(|run| run.is_valid()).count())
+        .with("complete", results.is_complete)
+}

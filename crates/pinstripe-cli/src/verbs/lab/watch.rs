@@ -1,0 +1,130 @@
+//! The live line: which variant is run, how fast, and how long it all still takes.
+//!
+//! On standard error where that is a terminal; with `--json` a progress event each second.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressDrawTarget, ProgressStyle};
+use pinstripe_lab::run::{Live, Stage};
+
+use crate::event::Event;
+use crate::progress;
+use crate::run::Run;
+use crate::screen::Screen;
+use crate::time;
+
+const PERIOD: Duration = Duration::from_millis(200);
+/// Periods between two events, and between two looks at the rate.
+const EVENT_PERIODS: u32 = 5;
+
+/// A line that is drawn until this is dropped.
+pub struct Watch {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Starts watching, if anyone looks.
+    pub fn start(run: &Run, live: &Arc<Live>) -> Self {
+        let is_drawn = progress::is_wanted(&run.common);
+        if !is_drawn && !run.screen.is_json() {
+            return Watch { stop: None, thread: None };
+        }
+        let (stop, stopped) = channel();
+        let (screen, live) = (Arc::clone(&run.screen), Arc::clone(live));
+        let thread = std::thread::spawn(move || {
+            let began = Instant::now();
+            if is_drawn {
+                screen.bar.set_draw_target(ProgressDrawTarget::stderr());
+                let style = ProgressStyle::with_template("{wide_msg}");
+                screen.bar.set_style(style.expect("the template is sound"));
+            }
+            let mut seen = (began, live.bytes());
+            let mut rate = String::new();
+            for period in 1.. {
+                if stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Disconnected) {
+                    break;
+                }
+                if period % EVENT_PERIODS == 0 {
+                    let now = (Instant::now(), live.bytes());
+                    rate = time::rate(now.1.saturating_sub(seen.1), now.0 - seen.0);
+                    seen = now;
+                    report(&screen, &live, began.elapsed());
+                }
+                if is_drawn {
+                    screen.bar.set_message(line(&live.stage(), &rate));
+                    screen.bar.tick();
+                }
+            }
+            screen.bar.finish_and_clear();
+            screen.bar.set_draw_target(ProgressDrawTarget::hidden());
+        });
+        Watch { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It draws and nothing more: its panic would be no reason to fail.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// `measuring rndrd  run 4 of 30 or more  812.3 MB/s  1 min 20 s left`.
+fn line(stage: &Stage, rate: &str) -> String {
+    let mut line = stage.label.clone();
+    if !stage.variant.is_empty() {
+        line += &format!(" {}", stage.variant);
+    }
+    if stage.runs_at_least > 0 {
+        line += &format!("  run {} of {} or more", stage.runs + 1, stage.runs_at_least);
+    }
+    if !rate.is_empty() {
+        line += &format!("  {rate}");
+    }
+    if let Some(left) = stage.left {
+        line += &format!("  {} left", time::rough_span(left));
+    }
+    line
+}
+
+fn report(screen: &Screen, live: &Live, elapsed: Duration) {
+    let stage = live.stage();
+    let event = Event::new("progress")
+        .with("done_bytes", live.bytes())
+        .with("elapsed_seconds", elapsed.as_secs_f64())
+        .with("stage", stage.label)
+        .with("variant", stage.variant)
+        .with("runs", stage.runs)
+        .with("runs_at_least", stage.runs_at_least)
+        .with_some("left_seconds", stage.left.map(|left| left.as_secs_f64()));
+    // A reader that went away is noticed at the end.
+    let _ = screen.event(&event);
+    screen.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_what_is_known() {
+        let mut stage = Stage { label: "preparing".to_owned(), ..Stage::default() };
+        assert_eq!(line(&stage, ""), "preparing");
+        stage = Stage {
+            label: "measuring".to_owned(),
+            variant: "seqrd".to_owned(),
+            runs: 3,
+            runs_at_least: 30,
+            left: Some(Duration::from_secs(80)),
+        };
+        let whole = "measuring seqrd  run 4 of 30 or more  9.0 MB/s  1 min 20 s left";
+        assert_eq!(line(&stage, "9.0 MB/s"), whole);
+    }
+}

@@ -1,0 +1,192 @@
+//! Options of a case as data, so that help, completions and manual can be made of them, and their
+//! values, read.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::units::parse_size;
+
+/// One option: `--name VALUE`, or `--name` alone.
+#[derive(Debug, Clone, Copy)]
+pub struct CaseOption {
+    /// Its name without dashes.
+    pub name: &'static str,
+    /// What stands for its value in help.
+    pub value: &'static str,
+    /// How it is read.
+    pub form: Form,
+    /// Its value when it is not given; none for a flag, and for what is then decided otherwise.
+    pub default: Option<&'static str>,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// What else there is to say.
+    pub more: &'static str,
+}
+
+/// How a value is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Nothing: it is there or not.
+    Flag,
+    /// `64K`.
+    Size,
+    /// A whole number from 1 on.
+    Count,
+    /// A number from 0 on.
+    Number,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// Some of these words with commas between them.
+    SomeOf(&'static [&'static str]),
+    /// Whatever the case reads itself.
+    Text,
+}
+
+impl CaseOption {
+    /// Holds a value against its form.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] that says what is wanted.
+    pub fn check(&self, text: &str) -> Result<()> {
+        let refuse = |wanted: String| {
+            let error = Error::new(Kind::Usage, format!("'{text}' is no value of --{}", self.name));
+            Err(error.advice(wanted))
+        };
+        match self.form {
+            Form::Flag | Form::Text => Ok(()),
+            Form::Size => parse_size(text).map(drop),
+            Form::Count => match text.parse::<u64>() {
+                Ok(1..) => Ok(()),
+                _ => refuse("a whole number from 1 on".to_owned()),
+            },
+            Form::Number => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() && number >= 0.0 => Ok(()),
+                _ => refuse("a number from 0 on".to_owned()),
+            },
+            Form::OneOf(words) => match words.contains(&text) {
+                true => Ok(()),
+                false => refuse(format!("one of {}", words.join(", "))),
+            },
+            Form::SomeOf(words) => match text.split(',').all(|word| words.contains(&word)) {
+                true => Ok(()),
+                false => refuse(format!("some of {}, with commas between them", words.join(", "))),
+            },
+        }
+    }
+}
+
+/// The options of a case with their values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Values(BTreeMap<&'static str, String>);
+
+impl Values {
+    /// Takes what was given, and defaults for the rest. A flag that was given has any value.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a value that is none, and an option that the case does not have.
+    pub fn read(options: &'static [CaseOption], given: &[(&str, &str)]) -> Result<Values> {
+        let mut values = BTreeMap::new();
+        for option in options {
+            let found = given.iter().rev().find(|(name, _)| *name == option.name);
+            let value = found.map(|(_, value)| *value).or(option.default);
+            if let Some(value) = value {
+                option.check(value)?;
+                values.insert(option.name, value.to_owned());
+            }
+        }
+        match given.iter().find(|(name, _)| !options.iter().any(|option| option.name == *name)) {
+            None => Ok(Values(values)),
+            Some((name, _)) => {
+                Err(Error::new(Kind::Usage, format!("this case has no option --{name}")))
+            }
+        }
+    }
+
+    /// The value as it was typed, where there is one.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Whether a flag was given, or an option has any value.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// A size in bytes; 0 where there is none.
+    pub fn size(&self, name: &str) -> u64 {
+        self.text(name).and_then(|text| parse_size(text).ok()).unwrap_or(0)
+    }
+
+    /// A whole number; 0 where there is none.
+    pub fn count(&self, name: &str) -> u64 {
+        self.text(name).and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+
+    /// A number; 0 where there is none.
+    pub fn number(&self, name: &str) -> f64 {
+        self.text(name).and_then(|text| text.parse().ok()).unwrap_or(0.0)
+    }
+
+    /// Words, in the order in which they were typed.
+    pub fn words(&self, name: &str) -> Vec<&str> {
+        self.text(name).map(|text| text.split(',').collect()).unwrap_or_default()
+    }
+
+    /// A value that says itself how it is read.
+    ///
+    /// # Errors
+    /// Its own; [`Kind::Usage`] where there is no value.
+    pub fn parsed<T: FromStr<Err = Error>>(&self, name: &str) -> Result<T> {
+        let text = self.text(name);
+        text.ok_or_else(|| Error::new(Kind::Usage, format!("--{name} has no value")))?.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn option(name: &'static str, form: Form, default: Option<&'static str>) -> CaseOption {
+        CaseOption { name, value: "V", form, default, about: "", more: "" }
+    }
+
+    const OPTIONS: &[CaseOption] = &[
+        option("size", Form::Size, Some("64K")),
+        option("files", Form::Count, Some("4")),
+        option("share", Form::Number, Some("0.5")),
+        option("modes", Form::SomeOf(&["a", "b", "c"]), Some("a,b")),
+        option("engine", Form::OneOf(&["x", "y"]), Some("x")),
+        option("fast", Form::Flag, None),
+    ];
+
+    #[test]
+    fn defaults_give_way_to_what_was_given_last() {
+        let values = Values::read(OPTIONS, &[]).unwrap();
+        assert_eq!(
+            (values.size("size"), values.count("files"), values.number("share")),
+            (65_536, 4, 0.5)
+        );
+        assert_eq!(values.words("modes"), ["a", "b"]);
+        assert!(!values.has("fast"));
+        let given = [("size", "1M"), ("size", "2M"), ("fast", ""), ("modes", "c")];
+        let values = Values::read(OPTIONS, &given).unwrap();
+        assert_eq!((values.size("size"), values.words("modes")), (2 << 20, vec!["c"]));
+        assert!(values.has("fast"));
+    }
+
+    #[test]
+    fn values_that_are_none_are_refused_by_name() {
+        for (name, value) in [
+            ("size", "lots"),
+            ("files", "0"),
+            ("share", "-1"),
+            ("modes", "a,z"),
+            ("engine", "z"),
+            ("new", "1"),
+        ] {
+            let error = Values::read(OPTIONS, &[(name, value)]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{name}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The noise guard: was a run alone with the machine and the disk?
+//!
+//! The kernel's counters are read before and behind a run, and in a short wait before it in which
+//! nobody should be doing anything. A run that others disturbed is marked with what was found and
+//! which [limit](Limits) that is beyond. Never here: dropping a run, or calling it valid all the same.
+
+mod reading;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use pinstripe::units::format_size;
+use serde::{Deserialize, Serialize};
+
+pub use reading::{Pressure, Reading, Transfer};
+
+/// Beyond which of these a run is disturbed.
+///
+/// Shares are of one: 0.2 is 20 %.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Processor time of others, of all processors' time. A fifth of the time moves results by some
+    /// percent on few processors, and less on many.
+    pub others_cpu: f64,
+    /// Processor time that the hypervisor gave to other machines.
+    pub steal: f64,
+    /// Time in which somebody waited for memory.
+    pub memory_pressure: f64,
+    /// Before a run: time in which somebody waited for a disk.
+    pub idle_io_pressure: f64,
+    /// Before a run: processor time of others.
+    pub idle_cpu: f64,
+    /// Bytes that others moved on the disk, as a share of ours.
+    pub others_io: f64,
+    /// Bytes per second on the disk that are nobody's: the file system's own, a log here and there.
+    pub free_io: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            others_cpu: 0.2,
+            steal: 0.02,
+            memory_pressure: 0.1,
+            idle_io_pressure: 0.2,
+            idle_cpu: 0.25,
+            others_io: 0.15,
+            free_io: 4 << 20,
+        }
+    }
+}
+
+/// What disturbed a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Disturbance {
+    /// Which of the limits: a name to count by.
+    pub kind: String,
+    /// What was found, for people.
+    pub what: String,
+}
+
+/// What a run itself did, so that it is not taken for others' doing.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Own {
+    /// Processor time, in seconds.
+    pub cpu_s: f64,
+    /// Bytes that it asked for.
+    pub read_bytes: u64,
+    /// Bytes that it wrote.
+    pub written_bytes: u64,
+    /// How often it waited until bytes were durable: each time the file system may write its journal.
+    pub syncs: u64,
+}
+
+/// What a sync may cost in journal and metadata.
+const SYNC_BYTES: u64 = 64 << 10;
+/// How long it is looked whether the machine is quiet.
+const WINDOW: Duration = Duration::from_millis(150);
+
+/// Watches one machine and one disk.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    root: PathBuf,
+    device: Option<(u32, u32)>,
+    limits: Limits,
+}
+
+impl Guard {
+    /// A guard over this machine and the device with these numbers, if a device is measured at all.
+    pub fn new(device: Option<(u32, u32)>, limits: Limits) -> Self {
+        Guard { root: PathBuf::from("/"), device, limits }
+    }
+
+    /// The counters now.
+    pub fn read(&self) -> Reading {
+        Reading::take(&self.root, self.device)
+    }
+
+    /// Waits until the machine is quiet, as long as `patience`, and says what still was not.
+    pub fn wait_for_quiet(&self, patience: Duration) -> Vec<Disturbance> {
+        let began = Instant::now();
+        loop {
+            let before = self.read();
+            std::thread::sleep(WINDOW);
+            let found = self.judge_idle(&before, &self.read());
+            if found.is_empty() || began.elapsed() >= patience {
+                return found;
+            }
+        }
+    }
+
+    /// What happened between two readings in which nobody should have been at work.
+    fn judge_idle(&self, before: &Reading, after: &Reading) -> Vec<Disturbance> {
+        let mut found = Findings::default();
+        let limits = &self.limits;
+        found.share(limits.idle_cpu, after.busy_since(before), "busy", |it| {
+            format!("before the run others used {it} of the processors")
+        });
+        let waits = |now: &Reading| now.io_pressure;
+        found.share(
+            limits.idle_io_pressure,
+            after.pressure_since(before, waits),
+            "disk_busy",
+            |it| format!("before the run somebody waited for a disk {it} of the time"),
+        );
+        found.0
+    }
+
+    /// What disturbed a run between two readings, of which `own` was its own doing.
+    pub fn judge(&self, before: &Reading, after: &Reading, own: Own) -> Vec<Disturbance> {
+        let mut found = Findings::default();
+        let limits = &self.limits;
+        let all_s = after.cpu_seconds_since(before);
+        let others = after.busy_since(before).zip(all_s).map(|(busy, all)| busy - own.cpu_s / all);
+        found.share(limits.others_cpu, others, "others_cpu", |it| {
+            format!("others used {it} of the processors")
+        });
+        found.share(limits.steal, after.steal_since(before), "steal", |it| {
+            format!("the hypervisor took {it} of the processors")
+        });
+        let memory = after.pressure_since(before, |now| now.memory_pressure);
+        found.share(limits.memory_pressure, memory, "memory", |it| {
+            format!("somebody waited for memory {it} of the time")
+        });
+        if after.throttled_since(before) > 0 {
+            let what = format!("processors were throttled {} times", after.throttled_since(before));
+            found.add("throttled", what);
+        }
+        self.judge_disk(before, after, own, &mut found);
+        found.0
+    }
+
+    fn judge_disk(&self, before: &Reading, after: &Reading, own: Own, found: &mut Findings) {
+        let Some(moved) = after.transfer_since(before) else { return };
+        let free = (self.limits.free_io as f64 * after.seconds_since(before)) as u64;
+        let share = |bytes: u64| (bytes as f64 * (1.0 + self.limits.others_io)) as u64;
+        let written = share(own.written_bytes) + own.syncs * SYNC_BYTES + free;
+        let read = share(own.read_bytes) + free;
+        for (bytes, most, kind, act) in [
+            (moved.written_bytes, written, "others_wrote", "wrote"),
+            (moved.read_bytes, read, "others_read", "read"),
+        ] {
+            if bytes > most {
+                let own = if act == "wrote" { own.written_bytes } else { own.read_bytes };
+                let others = format_size(bytes.saturating_sub(own));
+                found.add(kind, format!("others {act} {others} on this disk"));
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Findings(Vec<Disturbance>);
+
+impl Findings {
+    fn share(
+        &mut self,
+        limit: f64,
+        found: Option<f64>,
+        kind: &str,
+        say: impl FnOnce(String) -> String,
+    ) {
+        if let Some(found) = found.filter(|found| *found > limit) {
+            self.add(kind, say(format!("{:.0} %", found * 100.0)));
+        }
+    }
+
+    fn add(&mut self, kind: &str, what: String) {
+        self.0.push(Disturbance { kind: kind.to_owned(), what });
+    }
+}
+
+#[cfg(test)]
+mod tests;

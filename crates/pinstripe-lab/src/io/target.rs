@@ -1,0 +1,187 @@
+//! What requests are made on: files of one length, or a device, opened by one policy.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pinstripe::device::{Access, AlignedBuf, Device, FileDevice, Policy, SharedDevice};
+use pinstripe::error::{Error, Kind, Result};
+use rustix::fs::Advice;
+
+use super::Content;
+use crate::run::Live;
+
+/// One file or device.
+pub struct Target {
+    device: SharedDevice,
+    /// The same, where io_uring can be used on it.
+    pub(super) file: Option<Arc<FileDevice>>,
+}
+
+/// Targets of one length, gone through as if they were one.
+pub struct Area {
+    targets: Vec<Target>,
+    target_bytes: u64,
+}
+
+/// Bytes written at a time while files are made.
+const FILL_BYTES: usize = 1 << 20;
+
+impl Target {
+    /// Any device: a wrapper, for example.
+    pub fn of(device: SharedDevice) -> Self {
+        Target { device, file: None }
+    }
+
+    /// Opens a file or block device.
+    ///
+    /// # Errors
+    /// Those of [`FileDevice::open`].
+    pub fn open(path: &Path, access: Access, policy: Policy) -> Result<Self> {
+        let file = Arc::new(FileDevice::open(path, access, policy)?);
+        Ok(Target { device: Arc::clone(&file) as SharedDevice, file: Some(file) })
+    }
+
+    /// Where bytes go.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Waits until all that was written is durable, and says how long that took.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn sync(&self, is_full: bool) -> Result<Duration> {
+        let began = Instant::now();
+        if is_full && self.file.is_some() {
+            let place = self.device.place();
+            let file = File::options().write(true).open(place);
+            file.and_then(|file| file.sync_all()).map_err(|error| {
+                Error::io("cannot make the written bytes durable", place, error)
+            })?;
+        } else {
+            self.device.sync()?;
+        }
+        Ok(began.elapsed())
+    }
+
+    /// Whether requests go past the page cache, where that was asked for.
+    pub fn is_direct(&self) -> Option<bool> {
+        self.file.as_ref().map(|file| file.policy().is_direct())
+    }
+
+    /// Writes back what the page cache holds of it and drops it: the next read is from the disk.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn drop_cache(&self) -> Result<()> {
+        self.device.sync()?;
+        if self.file.is_none() {
+            return Ok(());
+        }
+        let place = self.device.place();
+        let failed = |error| Error::io("cannot drop what the page cache holds", place, error);
+        let file = File::open(place).map_err(failed)?;
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| failed(errno.into()))
+    }
+}
+
+impl Area {
+    /// An area of targets that all are at least so long.
+    pub fn new(targets: Vec<Target>, target_bytes: u64) -> Self {
+        Area { targets, target_bytes }
+    }
+
+    /// The targets.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// Bytes of all targets.
+    pub fn bytes(&self) -> u64 {
+        self.target_bytes * self.targets.len() as u64
+    }
+
+    /// Whole blocks of all targets.
+    pub fn blocks(&self, block_bytes: usize) -> u64 {
+        self.target_bytes / block_bytes as u64 * self.targets.len() as u64
+    }
+
+    /// Where a block lies.
+    pub(super) fn place(&self, block: u64, block_bytes: usize) -> (&Target, u64) {
+        let in_target = self.target_bytes / block_bytes as u64;
+        let target = &self.targets[(block / in_target) as usize];
+        (target, block % in_target * block_bytes as u64)
+    }
+
+    /// Makes files of `target_bytes` full of content, and opens them.
+    ///
+    /// # Errors
+    /// As the system says; [`Kind::Interrupted`] when it was asked to stop.
+    pub fn make(
+        paths: &[PathBuf],
+        target_bytes: u64,
+        content: Content,
+        policy: Policy,
+        live: &Live,
+    ) -> Result<Self> {
+        let mut buffer = AlignedBuf::new(FILL_BYTES);
+        buffer.set_len(FILL_BYTES);
+        content.fill(&mut buffer, target_bytes);
+        let mut made = 0;
+        for path in paths {
+            // Through the page cache, which takes it and is emptied at the end.
+            let file = Target::open(path, Access::Create, Policy::Buffered)?;
+            file.device().set_len(0)?;
+            let mut at = 0;
+            while at < target_bytes {
+                live.check()?;
+                let piece = (target_bytes - at).min(FILL_BYTES as u64) as usize;
+                content.mark(&mut buffer, made, target_bytes);
+                file.device().write_at(at, &buffer[..piece])?;
+                live.moved(piece as u64);
+                at += piece as u64;
+                made += 1;
+            }
+            file.drop_cache()?;
+        }
+        Self::open(paths, target_bytes, Access::Write, policy)
+    }
+
+    /// Opens files.
+    ///
+    /// # Errors
+    /// Those of [`Target::open`]; [`Kind::Corrupt`] for one that is too short to be read.
+    pub fn open(
+        paths: &[PathBuf],
+        target_bytes: u64,
+        access: Access,
+        policy: Policy,
+    ) -> Result<Self> {
+        let open = |path: &PathBuf| {
+            let target = Target::open(path, access, policy)?;
+            let len = target.device().len()?;
+            if matches!(access, Access::Read | Access::Write) && len < target_bytes {
+                let error = Error::new(Kind::Corrupt, "is shorter than it was made").at(path);
+                return Err(error.expected(target_bytes, len));
+            }
+            Ok(target)
+        };
+        let targets = paths.iter().map(open).collect::<Result<Vec<_>>>()?;
+        Ok(Area::new(targets, target_bytes))
+    }
+
+    /// Drops what the page cache holds of all targets.
+    ///
+    /// # Errors
+    /// Those of [`Target::drop_cache`].
+    pub fn drop_cache(&self) -> Result<()> {
+        self.targets.iter().try_for_each(Target::drop_cache)
+    }
+
+    /// Whether all requests go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.targets.iter().all(|target| target.is_direct() == Some(true))
+    }
+}

@@ -1,0 +1,272 @@
+//! Carries out a job: workers take the next request, make it, time it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pinstripe::device::{AlignedBuf, Ring};
+use pinstripe::error::{Error, Kind, Result};
+
+use super::{Area, Done, Engine, Job, Request};
+use crate::histogram::Histogram;
+use crate::run::Live;
+
+/// Carries out a job on an area, and says what became of it.
+///
+/// # Errors
+/// [`Kind::Usage`] for a job that makes no sense; [`Kind::Interrupted`] when it was asked to stop;
+/// otherwise those of the device: the first ends it all.
+pub fn run(job: &Job, area: &Area, live: &Live) -> Result<Done> {
+    job.check(area)?;
+    let shared = Shared {
+        job,
+        area,
+        live,
+        blocks: area.blocks(job.pattern.block_bytes),
+        next: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+        failure: Mutex::new(None),
+        start: Barrier::new(job.threads),
+    };
+    let parts: Vec<Part> = thread::scope(|scope| {
+        let spawn = |number| {
+            let shared = &shared;
+            scope.spawn(move || shared.work(number as u64))
+        };
+        let workers: Vec<_> = (0..job.threads).map(spawn).collect();
+        // A worker that panicked has a mistake of ours: pass it on.
+        workers
+            .into_iter()
+            .map(|it| it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    if let Some(error) = shared.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    live.check()?;
+    let mut done = Done::default();
+    parts.iter().for_each(|part| done.merge(&part.done));
+    let began = parts.iter().map(|part| part.began).min();
+    let ended = parts.iter().map(|part| part.ended).max();
+    let span = began.zip(ended).map(|(began, ended)| ended.duration_since(began));
+    done.seconds = span.unwrap_or_default().as_secs_f64();
+    done.has_wrapped = job.pattern.wraps() && done.requests > shared.blocks;
+    if job.syncing.at_end {
+        let began = Instant::now();
+        sync_all(job, area, &mut done.syncs)?;
+        done.sync_s = began.elapsed().as_secs_f64();
+    }
+    Ok(done)
+}
+
+fn sync_all(job: &Job, area: &Area, times: &mut Histogram) -> Result<()> {
+    for target in area.targets() {
+        times.record(target.sync(job.syncing.is_full)?);
+    }
+    Ok(())
+}
+
+/// What all workers of a job have in common.
+struct Shared<'a> {
+    job: &'a Job,
+    area: &'a Area,
+    live: &'a Live,
+    blocks: u64,
+    /// The number of the next request.
+    next: AtomicU64,
+    /// The time is over, or a request failed.
+    is_over: AtomicBool,
+    failure: Mutex<Option<Error>>,
+    start: Barrier,
+}
+
+/// What one worker did.
+struct Part {
+    done: Done,
+    began: Instant,
+    ended: Instant,
+}
+
+impl Shared<'_> {
+    fn work(&self, number: u64) -> Part {
+        // Whoever cannot begin still meets the others at the barrier.
+        let ready = Worker::new(self, number);
+        self.start.wait();
+        let began = Instant::now();
+        let mut done = Done::default();
+        let worked = ready.and_then(|mut worker| match self.job.engine {
+            Engine::Psync => worker.one_by_one(began, &mut done),
+            Engine::Uring => worker.side_by_side(began, &mut done),
+        });
+        if let Err(error) = worked {
+            self.is_over.store(true, Ordering::Relaxed);
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            failure.get_or_insert(error);
+        }
+        Part { done, began, ended: Instant::now() }
+    }
+
+    /// The next request with its number, until there are enough or the time is over.
+    fn next(&self, began: Instant, now: Instant) -> Option<(u64, Request)> {
+        let is_late = self.job.time.is_some_and(|time| now.duration_since(began) >= time);
+        if is_late || self.is_over.load(Ordering::Relaxed) || self.live.is_stopped() {
+            return None;
+        }
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        if self.job.requests.is_some_and(|most| n >= most) {
+            return None;
+        }
+        Some((n, self.job.pattern.request(n, self.blocks, self.job.seed)))
+    }
+
+    /// When a request is due, with a rate.
+    fn due(&self, n: u64, began: Instant) -> Option<Instant> {
+        self.job.rate.map(|rate| began + Duration::from_secs_f64(n as f64 / rate))
+    }
+
+    /// What follows a request, beside its own time.
+    fn account(&self, n: u64, request: Request, time: Duration, done: &mut Done) -> Result<()> {
+        let bytes = self.job.pattern.block_bytes as u64;
+        done.requests += 1;
+        if request.is_write {
+            done.written_bytes += bytes;
+            done.writes.record(time);
+        } else {
+            done.read_bytes += bytes;
+            done.reads.record(time);
+        }
+        self.live.moved(bytes);
+        match self.job.syncing.every {
+            Some(every) if (n + 1).is_multiple_of(every) => {
+                sync_all(self.job, self.area, &mut done.syncs)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    /// One for each request at a time.
+    buffers: Vec<AlignedBuf>,
+    ring: Option<Ring>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(shared: &'a Shared<'a>, number: u64) -> Result<Self> {
+        let job = shared.job;
+        let (ring, depth) = match job.engine {
+            Engine::Psync => (None, 1),
+            Engine::Uring => (Some(Ring::new(job.depth)?), job.depth),
+        };
+        let mut buffers: Vec<AlignedBuf> =
+            (0..depth).map(|_| AlignedBuf::new(job.pattern.block_bytes)).collect();
+        for (at, buffer) in buffers.iter_mut().enumerate() {
+            buffer.set_len(job.pattern.block_bytes);
+            job.content.fill(buffer, job.seed ^ (number << 32 | at as u64));
+        }
+        Ok(Worker { shared, buffers, ring })
+    }
+
+    /// Each request when the one before it is done.
+    fn one_by_one(&mut self, began: Instant, done: &mut Done) -> Result<()> {
+        let shared = self.shared;
+        let job = shared.job;
+        let buffer = &mut self.buffers[0];
+        let mut now = began;
+        while let Some((n, request)) = shared.next(began, now) {
+            let due = shared.due(n, began);
+            if let Some(due) = due {
+                sleep_until(due, shared.live);
+            }
+            if request.is_write {
+                job.content.mark(buffer, n, job.seed);
+            }
+            let (target, offset) = shared.area.place(request.block, job.pattern.block_bytes);
+            let submitted = Instant::now();
+            match request.is_write {
+                true => target.device().write_at(offset, buffer)?,
+                false => target.device().read_at(offset, buffer)?,
+            }
+            now = Instant::now();
+            if let Some(due) = due {
+                done.responses.record(now.saturating_duration_since(due));
+            }
+            shared.account(n, request, now - submitted, done)?;
+        }
+        Ok(())
+    }
+
+    /// As many requests at a time as there are buffers.
+    fn side_by_side(&mut self, began: Instant, done: &mut Done) -> Result<()> {
+        let shared = self.shared;
+        let mut ring = self.ring.take().expect("the engine has made a ring");
+        let mut flights: Vec<Option<(u64, Request, Instant)>> = vec![None; self.buffers.len()];
+        let mut free: VecDeque<(usize, AlignedBuf)> =
+            std::mem::take(&mut self.buffers).into_iter().enumerate().collect();
+        let mut now = began;
+        let mut is_over = false;
+        loop {
+            while !is_over {
+                let Some((slot, buffer)) = free.pop_front() else { break };
+                let Some((n, request)) = shared.next(began, now) else {
+                    is_over = true;
+                    break;
+                };
+                now = Instant::now();
+                flights[slot] = Some((n, request, now));
+                submit(shared, &mut ring, slot, buffer, n, request)?;
+            }
+            if ring.in_flight() == 0 {
+                return Ok(());
+            }
+            let landed = ring.reap()?;
+            now = Instant::now();
+            landed.result?;
+            let slot = landed.token as usize;
+            let pinstripe::device::WriteBuf::Aligned(buffer) = landed.buf else {
+                unreachable!("only aligned buffers were handed in")
+            };
+            free.push_back((slot, buffer));
+            if let Some((n, request, submitted)) = flights[slot].take() {
+                shared.account(n, request, now - submitted, done)?;
+            }
+        }
+    }
+}
+
+fn submit(
+    shared: &Shared<'_>,
+    ring: &mut Ring,
+    slot: usize,
+    mut buffer: AlignedBuf,
+    n: u64,
+    request: Request,
+) -> Result<()> {
+    let job = shared.job;
+    let (target, offset) = shared.area.place(request.block, job.pattern.block_bytes);
+    let file = target.file.as_ref().ok_or_else(|| {
+        Error::new(Kind::Usage, "io_uring works on files and disks only").advice("use psync")
+    })?;
+    if request.is_write {
+        job.content.mark(&mut buffer, n, job.seed);
+        ring.submit_write(file, offset, buffer, slot as u64);
+    } else {
+        ring.submit_read(file, offset, buffer, slot as u64);
+    }
+    Ok(())
+}
+
+/// Sleeps in pieces, so that it ends soon after a stop.
+fn sleep_until(due: Instant, live: &Live) {
+    const PIECE: Duration = Duration::from_millis(100);
+    while !live.is_stopped() {
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(PIECE));
+    }
+}

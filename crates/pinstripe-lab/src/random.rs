@@ -1,0 +1,36 @@
+//! Numbers that look like chance and are always the same for the same seed.
+
+use std::io::{self, Read};
+
+/// Bytes that no codec makes smaller, always the same ones (splitmix64).
+pub struct Noise(pub u64);
+
+impl Noise {
+    /// The next number.
+    #[allow(clippy::should_implement_trait)] // It never ends, and is read as bytes as well.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`, all of them as likely but for one part in 2^64 / `end`.
+    ///
+    /// # Panics
+    /// When `end` is zero.
+    pub fn below(&mut self, end: u64) -> u64 {
+        assert!(end > 0, "no number is below zero");
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+}
+
+impl Read for Noise {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        for piece in buffer.chunks_mut(8) {
+            piece.copy_from_slice(&self.next().to_le_bytes()[..piece.len()]);
+        }
+        Ok(buffer.len())
+    }
+}

@@ -1,0 +1,75 @@
+//! Results in a file: JSON, written beside and renamed, so that a file is whole or not there.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use pinstripe::error::{Error, Kind, Result};
+use serde_json::Value;
+
+use super::{FORMAT, Results, VERSION};
+
+/// Saves results under a name, in place of what is there; durable on return.
+///
+/// # Errors
+/// As the system says; what was there stays then.
+pub fn save(results: &Results, path: &Path) -> Result<()> {
+    let failed = |error| Error::io("cannot save the results", path, error);
+    let mut text = serde_json::to_vec(results)
+        .map_err(|error| Error::new(Kind::Io, format!("cannot write results as JSON: {error}")))?;
+    text.push(b'\n');
+    let name = path
+        .file_name()
+        .ok_or_else(|| Error::new(Kind::Usage, "is no name for a file of results").at(path))?;
+    let mut beside = name.to_owned();
+    beside.push(".part");
+    let beside = path.with_file_name(beside);
+    let write = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(&text)?;
+        file.sync_data()?;
+        fs::rename(&beside, path)?;
+        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        failed(error)
+    })
+}
+
+/// Reads saved results.
+///
+/// # Errors
+/// [`Kind::Unsupported`] for those of a newer version; [`Kind::Corrupt`] for what is damaged or
+/// nothing of ours, with the line; otherwise as the system says.
+pub fn load(path: &Path) -> Result<Results> {
+    let bytes = fs::read(path).map_err(|error| Error::io("cannot read", path, error))?;
+    parse(&bytes).map_err(|error| error.at(path))
+}
+
+/// Reads results from the text of a file.
+///
+/// # Errors
+/// As [`load`].
+pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
+    let damaged = |error: serde_json::Error| {
+        Error::new(Kind::Corrupt, format!("the results cannot be read: {error}"))
+            .advice("the file is cut off or was changed: measure again")
+    };
+    let value: Value = serde_json::from_slice(bytes).map_err(damaged)?;
+    if value["format"] != FORMAT {
+        let found = value["format"].as_str().unwrap_or("something else").to_owned();
+        return Err(Error::new(Kind::Corrupt, "is no file of results")
+            .expected(FORMAT, found)
+            .advice("results of fio are read by 'pinstripe lab import'"));
+    }
+    match value["version"].as_u64() {
+        Some(version) if version > u64::from(VERSION) => {
+            let error = Error::new(Kind::Unsupported, "results of a newer version of pinstripe");
+            Err(error.expected(VERSION, version).advice("use a newer pinstripe"))
+        }
+        Some(1) => serde_json::from_slice(bytes).map_err(damaged),
+        _ => Err(Error::new(Kind::Corrupt, "results of no version")),
+    }
+}

@@ -1,0 +1,148 @@
+//! What was measured over time: a line of JSON for each variant of each case that was run, only ever
+//! appended to, so that it can be kept under version control and merged line by line.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use pinstripe::error::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{Metric, Parameter, Results, VERSION};
+use crate::stats;
+
+/// One variant of one execution of a case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The version of the form.
+    pub version: u32,
+    /// When the case began: seconds since 1970.
+    pub started_seconds: i64,
+    /// The program and its version.
+    pub program: String,
+    /// The machine.
+    pub host: Option<String>,
+    /// The case.
+    pub case: String,
+    /// The variant.
+    pub variant: String,
+    /// Parameters of the case.
+    pub parameters: Vec<Parameter>,
+    /// What was measured.
+    pub metric: Metric,
+    /// The median of runs that count, and where it lies.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: Option<f64>,
+    /// Upper end of the interval.
+    pub high: Option<f64>,
+    /// Runs that count.
+    pub runs: usize,
+}
+
+/// Entries that measured the same on the same machine, in the order of time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// The entries, at least one.
+    pub entries: Vec<Entry>,
+    /// Which of them are the first ones after a change.
+    pub changes: Vec<usize>,
+}
+
+/// What results add to the history: variants without a run that counts add nothing.
+pub fn entries(results: &Results) -> Vec<Entry> {
+    let entry = |variant: &super::Variant| {
+        let summary = variant.summary()?;
+        let interval = variant.interval(results.seed);
+        Some(Entry {
+            version: VERSION,
+            started_seconds: results.started_seconds,
+            program: results.program.clone(),
+            host: results.fingerprint.host.clone(),
+            case: results.case.clone(),
+            variant: variant.name.clone(),
+            parameters: results.parameters.clone(),
+            metric: variant.metric.clone(),
+            value: summary.median,
+            low: interval.map(|it| it.low),
+            high: interval.map(|it| it.high),
+            runs: variant.values().len(),
+        })
+    };
+    results.variants.iter().filter_map(entry).collect()
+}
+
+/// Appends results to the history; its directory is made.
+///
+/// # Errors
+/// As the system says.
+pub fn append(results: &Results, path: &Path) -> Result<()> {
+    let mut text = String::new();
+    for entry in entries(results) {
+        let line = serde_json::to_string(&entry)
+            .map_err(|error| Error::new(Kind::Io, format!("cannot write history: {error}")))?;
+        text += &line;
+        text.push('\n');
+    }
+    let write = || {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        // One write: lines of two that append at once do not mix.
+        OpenOptions::new().append(true).create(true).open(path)?.write_all(text.as_bytes())
+    };
+    write().map_err(|error| Error::io("cannot add to the history", path, error))
+}
+
+/// Reads the history; one that is not there is empty.
+///
+/// # Errors
+/// [`Kind::Unsupported`] for a line of a newer version, [`Kind::Corrupt`] for one that is damaged, with
+/// its number; otherwise as the system says.
+pub fn read_history(path: &Path) -> Result<Vec<Entry>> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(|error| Error::io("cannot read the history", path, error))?,
+    };
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines.map(|(at, line)| entry(line).map_err(|error| located(error, path, at + 1))).collect()
+}
+
+fn located(error: Error, path: &Path, line: usize) -> Error {
+    let what = format!("line {line} of the history {}", error.what());
+    Error::new(error.kind(), what).at(path).advice("take that line out, or move the file away")
+}
+
+fn entry(line: &str) -> Result<Entry> {
+    let damaged =
+        |error: serde_json::Error| Error::new(Kind::Corrupt, format!("cannot be read: {error}"));
+    let value: serde_json::Value = serde_json::from_str(line).map_err(damaged)?;
+    match value["version"].as_u64() {
+        Some(version) if version > u64::from(VERSION) => {
+            Err(Error::new(Kind::Unsupported, "is of a newer version of pinstripe"))
+        }
+        _ => serde_json::from_value(value).map_err(damaged),
+    }
+}
+
+/// Entries by what they measured and where, with the places where that changed.
+pub fn changes(mut entries: Vec<Entry>, seed: u64) -> Vec<Series> {
+    entries.sort_by_key(|entry| entry.started_seconds);
+    let is_same = |a: &Entry, b: &Entry| {
+        (&a.case, &a.variant, &a.host) == (&b.case, &b.variant, &b.host)
+            && a.parameters == b.parameters
+            && a.metric == b.metric
+    };
+    let mut all: Vec<Series> = Vec::new();
+    for entry in entries {
+        match all.iter_mut().find(|series| is_same(&series.entries[0], &entry)) {
+            Some(series) => series.entries.push(entry),
+            None => all.push(Series { entries: vec![entry], changes: Vec::new() }),
+        }
+    }
+    for series in &mut all {
+        let values: Vec<f64> = series.entries.iter().map(|entry| entry.value).collect();
+        series.changes = stats::change_points(&values, seed);
+    }
+    all
+}

@@ -1,0 +1,288 @@
+//! What a case found, as it is kept: everything that is needed to show it, to compare it and to
+//! measure it again.
+//!
+//! Invariants: a run that was disturbed stays in, marked, and counts for nothing; a file of a newer
+//! version is refused by that name. Never here: measuring, and looking at the machine.
+
+mod file;
+mod history;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fingerprint::Fingerprint;
+use crate::guard::Disturbance;
+use crate::histogram::Histogram;
+use crate::stats::{self, Better, Interval, Summary, Verdict};
+
+pub use file::{load, save};
+pub use history::{Entry, Series, append, changes, entries, read_history};
+
+/// The version of the form that this program writes.
+pub const VERSION: u32 = 1;
+/// What a file of results says it is.
+pub const FORMAT: &str = "pinstripe lab results";
+
+/// All that one execution of a case found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`FORMAT`].
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// The program and its version.
+    pub program: String,
+    /// The case's name.
+    pub case: String,
+    /// The command line, word by word; empty where there was none.
+    pub command: Vec<String>,
+    /// Every parameter of the case, defaults too, in the order in which they are shown.
+    pub parameters: Vec<Parameter>,
+    /// What all chance was made from.
+    pub seed: u64,
+    /// When it began: seconds since 1970.
+    pub started_seconds: i64,
+    /// How long it took so far.
+    pub elapsed_s: f64,
+    /// Whether it came to its end; otherwise it was interrupted, or is still going on.
+    pub is_complete: bool,
+    /// What it was measured on.
+    pub fingerprint: Fingerprint,
+    /// What was measured, in the order in which it is shown.
+    pub variants: Vec<Variant>,
+    /// Variants of one group against the first of it.
+    pub verdicts: Vec<Compared>,
+    /// What else there is to know, for people.
+    pub notes: Vec<String>,
+}
+
+/// A setting, as the option that sets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// The option's name without dashes.
+    pub name: String,
+    /// Its value as it would be typed.
+    pub value: String,
+}
+
+impl Parameter {
+    /// A parameter.
+    pub fn new(name: &str, value: impl ToString) -> Self {
+        Parameter { name: name.to_owned(), value: value.to_string() }
+    }
+}
+
+/// What is measured of each run, and in which unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metric {
+    /// `throughput`, `time`.
+    pub name: String,
+    /// `MB/s`, `s`, `1/s`.
+    pub unit: String,
+    /// Which values are the better ones.
+    pub better: Better,
+}
+
+impl Metric {
+    /// Millions of bytes per second.
+    pub fn throughput() -> Self {
+        Metric { name: "throughput".to_owned(), unit: "MB/s".to_owned(), better: Better::Higher }
+    }
+
+    /// Seconds.
+    pub fn time() -> Self {
+        Metric { name: "time".to_owned(), unit: "s".to_owned(), better: Better::Lower }
+    }
+}
+
+/// One thing that was measured several times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Variant {
+    /// Its name, the only one in its results.
+    pub name: String,
+    /// Variants of one group are compared with each other.
+    pub group: String,
+    /// What it does, for people.
+    pub about: String,
+    /// In what it differs from others.
+    pub parameters: Vec<Parameter>,
+    /// What its value is.
+    pub metric: Metric,
+    /// Its runs, in the order in which they were made.
+    pub runs: Vec<Run>,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its place among all runs of all variants, from 0.
+    pub order: u64,
+    /// When it began, in seconds since the case began.
+    pub at_s: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// What was measured, in the metric's unit.
+    pub value: f64,
+    /// Requests of the programs' sort: reads and writes.
+    pub operations: u64,
+    /// Bytes asked for.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Times of requests by kind: `read`, `write`, `sync`; `response` from when a paced request was due.
+    pub latency: BTreeMap<String, Histogram>,
+    /// Further figures by name, with the unit at its end: `sync_s`, `accepted_mb_per_s`.
+    pub figures: BTreeMap<String, f64>,
+    /// Processor time of the program, in seconds.
+    pub cpu_s: f64,
+    /// Bytes that the disk read meanwhile, and wrote; none where there is no disk.
+    pub device_read_bytes: Option<u64>,
+    /// See `device_read_bytes`.
+    pub device_written_bytes: Option<u64>,
+    /// What went on, several times a second.
+    pub samples: Vec<Sample>,
+    /// What must be known to read the value.
+    pub notes: Vec<Note>,
+    /// What disturbed it; with any of these it counts for nothing.
+    pub disturbances: Vec<Disturbance>,
+}
+
+/// What must be known to read a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Note {
+    /// Most of what was read never came from the disk.
+    PageCache,
+    /// What was written may still be lost: nothing waited for the disk.
+    AcceptedNotDurable,
+    /// Past the page cache was asked for and refused.
+    NotDirect,
+    /// It went over the same place more than once.
+    Wrapped,
+    /// It was measured by another program.
+    OtherProgram,
+}
+
+impl Note {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Note::PageCache => "page cache",
+            Note::AcceptedNotDurable => "accepted, not durable",
+            Note::NotDirect => "not direct: refused there",
+            Note::Wrapped => "wrapped around",
+            Note::OtherProgram => "by another program",
+        }
+    }
+}
+
+/// What went on at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Seconds since the run began.
+    pub at_s: f64,
+    /// Millions of bytes per second since the sample before.
+    pub mb_per_s: f64,
+    /// Bytes in the page cache that wait to be written, and that are being written.
+    pub dirty_bytes: Option<u64>,
+    /// See `dirty_bytes`.
+    pub writeback_bytes: Option<u64>,
+    /// Shares of the time since the sample before in which somebody waited for a processor.
+    pub cpu_pressure: Option<f64>,
+    /// The same for a disk.
+    pub io_pressure: Option<f64>,
+    /// The same for memory.
+    pub memory_pressure: Option<f64>,
+}
+
+/// A variant against the first one of its group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// The group.
+    pub group: String,
+    /// The name of the variant that is judged.
+    pub candidate: String,
+    /// The name of the one that it is judged by.
+    pub baseline: String,
+    /// What can be said.
+    pub verdict: Verdict,
+}
+
+impl Run {
+    /// Whether it counts.
+    pub fn is_valid(&self) -> bool {
+        self.disturbances.is_empty()
+    }
+
+    /// Processor seconds per 10^9 bytes moved; none of no bytes.
+    pub fn cpu_s_per_gb(&self) -> Option<f64> {
+        let bytes = self.read_bytes + self.written_bytes;
+        (bytes > 0).then(|| self.cpu_s / bytes as f64 * 1e9)
+    }
+}
+
+impl Variant {
+    /// Values of runs that count.
+    pub fn values(&self) -> Vec<f64> {
+        self.runs.iter().filter(|run| run.is_valid()).map(|run| run.value).collect()
+    }
+
+    /// Their median and extremes.
+    pub fn summary(&self) -> Option<Summary> {
+        Summary::of(&self.values())
+    }
+
+    /// Where the median lies, to 95 %.
+    pub fn interval(&self, seed: u64) -> Option<Interval> {
+        stats::median_interval(&self.values(), seed)
+    }
+
+    /// Times of requests of one kind, of all runs that count together.
+    pub fn latency(&self, kind: &str) -> Option<Histogram> {
+        let runs = self.runs.iter().filter(|run| run.is_valid());
+        let found = runs.filter_map(|run| run.latency.get(kind));
+        found.fold(None, |all: Option<Histogram>, one| {
+            let mut all = all.unwrap_or_default();
+            all.merge(one);
+            Some(all)
+        })
+    }
+
+    /// Notes of all runs, each once.
+    pub fn notes(&self) -> Vec<Note> {
+        let mut notes: Vec<Note> = self.runs.iter().flat_map(|run| run.notes.clone()).collect();
+        notes.sort_unstable();
+        notes.dedup();
+        notes
+    }
+}
+
+impl Results {
+    /// The variant of a name.
+    pub fn variant(&self, name: &str) -> Option<&Variant> {
+        self.variants.iter().find(|variant| variant.name == name)
+    }
+
+    /// Judges all variants anew by the first one of their group.
+    pub fn judge(&mut self) {
+        let mut verdicts = Vec::new();
+        for (at, candidate) in self.variants.iter().enumerate() {
+            let first = self.variants.iter().position(|it| it.group == candidate.group);
+            let Some(first) = first.filter(|first| *first != at) else { continue };
+            let baseline = &self.variants[first];
+            let better = candidate.metric.better;
+            let verdict = stats::judge(&candidate.values(), &baseline.values(), better, self.seed);
+            verdicts.push(Compared {
+                group: candidate.group.clone(),
+                candidate: candidate.name.clone(),
+                baseline: baseline.name.clone(),
+                verdict,
+            });
+        }
+        self.verdicts = verdicts;
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,158 @@
+//! Results come back as they were saved, and what is no result is refused by what it is.
+
+use std::path::Path;
+
+use pinstripe::error::Kind;
+
+use super::*;
+use crate::stats::Finding;
+
+/// Results of two variants with these values.
+pub(crate) fn results(values: &[(&str, &[f64])]) -> Results {
+    let run = |(order, value): (usize, &f64)| Run {
+        order: order as u64,
+        at_s: order as f64,
+        seconds: 1.0,
+        value: *value,
+        operations: 10,
+        read_bytes: 0,
+        written_bytes: 1_000_000_000,
+        latency: BTreeMap::from([("write".to_owned(), {
+            let mut histogram = Histogram::default();
+            (1..=100).for_each(|it| histogram.record_many(it * 1000, 1));
+            histogram
+        })]),
+        figures: BTreeMap::from([("sync_s".to_owned(), 0.25)]),
+        cpu_s: 0.5,
+        device_read_bytes: Some(0),
+        device_written_bytes: None,
+        samples: vec![Sample {
+            at_s: 0.1,
+            mb_per_s: *value,
+            dirty_bytes: Some(1),
+            writeback_bytes: None,
+            cpu_pressure: None,
+            io_pressure: Some(0.5),
+            memory_pressure: None,
+        }],
+        notes: vec![Note::AcceptedNotDurable],
+        disturbances: Vec::new(),
+    };
+    let variant = |(name, values): &(&str, &[f64])| Variant {
+        name: (*name).to_owned(),
+        group: "all".to_owned(),
+        about: "a test".to_owned(),
+        parameters: vec![Parameter::new("dir", "/srv")],
+        metric: Metric::throughput(),
+        runs: values.iter().enumerate().map(run).collect(),
+    };
+    let mut results = Results {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        program: "pinstripe 0.0.0".to_owned(),
+        case: "test".to_owned(),
+        command: ["pinstripe", "lab"].map(str::to_owned).to_vec(),
+        parameters: vec![Parameter::new("block-size", "4K")],
+        seed: 1,
+        started_seconds: 1_700_000_000,
+        elapsed_s: 9.0,
+        is_complete: true,
+        fingerprint: Fingerprint::take(&[]),
+        variants: values.iter().map(variant).collect(),
+        verdicts: Vec::new(),
+        notes: Vec::new(),
+    };
+    results.judge();
+    results
+}
+
+const SLOW: [f64; 5] = [97.1, 99.8, 100.3, 101.9, 98.4];
+const FAST: [f64; 5] = [110.2, 112.8, 109.1, 111.7, 113.9];
+
+#[test]
+fn a_file_gives_back_what_was_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let results = results(&[("a", &SLOW), ("b", &FAST)]);
+    save(&results, &path).unwrap();
+    assert_eq!(load(&path).unwrap(), results);
+    // Saved again in place, with nothing left beside.
+    save(&results, &path).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn disturbed_runs_count_for_nothing() {
+    let mut results = results(&[("a", &SLOW), ("b", &FAST)]);
+    assert_eq!(results.verdicts[0].verdict.finding, Finding::Faster);
+    let disturbed = Disturbance { kind: "steal".to_owned(), what: "much".to_owned() };
+    for run in &mut results.variants[1].runs[..3] {
+        run.disturbances.push(disturbed.clone());
+    }
+    results.judge();
+    assert_eq!(results.verdicts[0].verdict.finding, Finding::TooFewRuns);
+    let variant = results.variant("b").unwrap();
+    assert_eq!(variant.values(), FAST[3..]);
+    assert_eq!(variant.latency("write").unwrap().count(), 200);
+    assert!(variant.latency("read").is_none());
+    assert_eq!(variant.runs[0].cpu_s_per_gb(), Some(0.5));
+}
+
+fn refused(text: &str) -> (Kind, String) {
+    let error = file::parse(text.as_bytes()).unwrap_err();
+    (error.kind(), error.to_string())
+}
+
+#[test]
+fn newer_and_damaged_files_are_refused_by_what_they_are() {
+    let text = serde_json::to_string_pretty(&results(&[("a", &SLOW)])).unwrap();
+    let newer = text.replacen("\"version\": 1", "\"version\": 2", 1);
+    assert_eq!(refused(&newer).0, Kind::Unsupported);
+    assert!(refused(&newer).1.contains("newer version"));
+    let cut = refused(&text[..text.len() / 2]);
+    assert!(cut.0 == Kind::Corrupt && cut.1.contains("line"), "{}", cut.1);
+    let wrong = refused(&text.replacen("\"seed\": 1", "\"seed\": -1", 1));
+    assert!(wrong.0 == Kind::Corrupt && wrong.1.contains("line"), "{}", wrong.1);
+    assert!(refused("{\"fio version\": \"fio-3.33\"}").1.contains("no file of results"));
+    assert_eq!(refused("[]").0, Kind::Corrupt);
+    let none = load(Path::new("/nowhere/at/all")).unwrap_err();
+    assert_eq!(none.kind(), Kind::NotFound);
+}
+
+#[test]
+fn a_history_grows_by_lines_and_shows_where_it_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new/history.jsonl");
+    assert_eq!(read_history(&path).unwrap(), []);
+    for (day, level) in
+        [100.0, 101.0, 99.5, 100.5, 100.2, 80.0, 81.0, 79.5, 80.3, 80.1].iter().enumerate()
+    {
+        let mut results = results(&[("a", &[*level; 3])]);
+        results.started_seconds += day as i64 * 86_400;
+        append(&results, &path).unwrap();
+    }
+    // Another parameter is another series.
+    let mut other = results(&[("a", &SLOW), ("none", &[])]);
+    other.parameters[0].value = "8K".to_owned();
+    append(&other, &path).unwrap();
+    let all = changes(read_history(&path).unwrap(), 1);
+    assert_eq!(all.len(), 2);
+    let long = all.iter().find(|series| series.entries.len() == 10).unwrap();
+    assert_eq!(long.changes, [5]);
+}
+
+#[test]
+fn a_damaged_line_of_the_history_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.jsonl");
+    append(&results(&[("a", &SLOW)]), &path).unwrap();
+    let good = std::fs::read_to_string(&path).unwrap();
+    for (bad, kind) in
+        [("{\"version\":1,\n", Kind::Corrupt), ("{\"version\":9}\n", Kind::Unsupported)]
+    {
+        std::fs::write(&path, format!("{good}{bad}")).unwrap();
+        let error = read_history(&path).unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert!(error.to_string().contains("line 2"), "{error}");
+    }
+}

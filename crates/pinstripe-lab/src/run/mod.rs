@@ -1,0 +1,392 @@
+//! A plan carried out: variants in interleaved order, again and again, each run under the guard, until
+//! the answer is narrow enough or the time is over.
+//!
+//! Invariants: what was measured so far is handed out after every run, so that an interrupt loses
+//! nothing; a disturbed run is kept and made again, as long as there is time. Never here: printing,
+//! saving, and what a case does.
+
+mod live;
+mod sampler;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pinstripe::error::{Kind, Result};
+
+use crate::fingerprint::{Fingerprint, disk_number_of};
+use crate::guard::{Disturbance, Guard, Limits, Own, Reading};
+use crate::histogram::Histogram;
+use crate::result::{FORMAT, Metric, Note, Parameter, Results, Run, VERSION, Variant};
+
+pub use live::{Live, Stage};
+use sampler::Sampler;
+
+/// What a variant is, before it is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Its name, the only one in its case.
+    pub name: String,
+    /// Variants of one group are compared with the first of it, and end together.
+    pub group: String,
+    /// What it does, for people.
+    pub about: String,
+    /// In what it differs from others.
+    pub parameters: Vec<Parameter>,
+    /// What its value is.
+    pub metric: Metric,
+}
+
+/// A case with its options read: what is to be measured, and how that is done once.
+///
+/// The calls come in this order: `prepare`, then for each run `ready` and `run`, at last `clean`, also
+/// after an error or an interrupt. What `ready` does is not measured.
+pub trait Plan {
+    /// Every parameter, defaults too, in the order in which they are shown.
+    fn parameters(&self) -> Vec<Parameter>;
+
+    /// What is measured; the order is the one in which results are shown.
+    fn heads(&self) -> Vec<Head>;
+
+    /// Directories and devices that are measured; the guard watches the disk of the first.
+    fn places(&self) -> Vec<PathBuf>;
+
+    /// What there is to know of all results, for people.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Makes what all runs need.
+    ///
+    /// # Errors
+    /// As the case says; nothing is measured then.
+    fn prepare(&mut self, live: &Live) -> Result<()>;
+
+    /// Makes what the next run of a variant needs: files anew, caches dropped.
+    ///
+    /// # Errors
+    /// As the case says; it all ends then.
+    fn ready(&mut self, variant: usize, live: &Live) -> Result<()>;
+
+    /// Runs a variant once. The number makes chance differ from run to run.
+    ///
+    /// # Errors
+    /// As the case says; it all ends then.
+    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome>;
+
+    /// Removes what was made.
+    ///
+    /// # Errors
+    /// As the case says.
+    fn clean(&mut self) -> Result<()>;
+}
+
+/// What one run of a variant gave.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outcome {
+    /// In the unit of the variant's metric.
+    pub value: f64,
+    /// Reads and writes.
+    pub operations: u64,
+    /// Bytes asked for.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Waits until bytes were durable.
+    pub syncs: u64,
+    /// Times of requests by kind.
+    pub latency: BTreeMap<String, Histogram>,
+    /// Further figures by name.
+    pub figures: BTreeMap<String, f64>,
+    /// What must be known to read the value.
+    pub notes: Vec<Note>,
+    /// Processor time that another program took, and how long it measured, where one was run.
+    pub other_cpu_s: f64,
+}
+
+/// How often each variant is run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Effort {
+    /// So many valid runs of each at least, unless the time is over.
+    pub min_runs: usize,
+    /// So many at most.
+    pub max_runs: usize,
+    /// It is enough when the interval of the median is within this share of it, either way.
+    pub precision: f64,
+    /// When this is over, no further run is begun once every variant has been run.
+    pub budget: Duration,
+    /// Runs of each variant that come first and are not kept.
+    pub warm_up: usize,
+    /// How long it is waited before each run until the machine is quiet.
+    pub patience: Duration,
+    /// What is called a disturbance.
+    pub limits: Limits,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort {
+            min_runs: 5,
+            max_runs: 20,
+            precision: 0.05,
+            budget: Duration::from_secs(300),
+            warm_up: 1,
+            patience: Duration::from_secs(2),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Effort {
+    /// Exactly so many runs of each variant; disturbed ones are made again up to as often.
+    #[must_use]
+    pub fn exactly(self, runs: usize) -> Self {
+        Effort { min_runs: runs, max_runs: runs, ..self }
+    }
+
+    /// Runs of a variant, valid or not, beyond which it is given up.
+    fn most_attempts(&self) -> usize {
+        2 * self.max_runs
+    }
+}
+
+/// What results say of how they came about.
+#[derive(Debug, Clone, Default)]
+pub struct Origin {
+    /// The program and its version.
+    pub program: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The case's name.
+    pub case: String,
+    /// What chance is made from.
+    pub seed: u64,
+}
+
+/// Carries out a plan. `each` gets the results so far after every run, and once more at the end.
+///
+/// An interrupt (see [`Live`]) is no error: the results say that they are not complete.
+///
+/// # Errors
+/// Those of the plan and of `each`.
+pub fn measure(
+    plan: &mut dyn Plan,
+    effort: &Effort,
+    origin: &Origin,
+    live: &Arc<Live>,
+    each: &mut dyn FnMut(&Results) -> Result<()>,
+) -> Result<Results> {
+    let device = plan.places().first().and_then(|place| disk_number_of(place));
+    let mut course = Course {
+        effort,
+        live,
+        guard: Guard::new(device, effort.limits),
+        began: Instant::now(),
+        order: 0,
+        results: begin(plan, origin),
+    };
+    live.enter(Stage { label: "preparing".to_owned(), ..Stage::default() });
+    let measured = plan.prepare(live).and_then(|()| course.rounds(plan, each));
+    // Whatever happened, nothing is left behind; the first error is the one that is told.
+    let cleaned = plan.clean();
+    let was_stopped = match measured {
+        Err(error) if error.kind() == Kind::Interrupted => true,
+        other => other.map(|()| live.is_stopped())?,
+    };
+    cleaned?;
+    course.results.is_complete = !was_stopped;
+    course.publish(each)?;
+    Ok(course.results)
+}
+
+fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
+    let variant = |head: Head| Variant {
+        name: head.name,
+        group: head.group,
+        about: head.about,
+        parameters: head.parameters,
+        metric: head.metric,
+        runs: Vec::new(),
+    };
+    Results {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        program: origin.program.clone(),
+        case: origin.case.clone(),
+        command: origin.command.clone(),
+        parameters: plan.parameters(),
+        seed: origin.seed,
+        started_seconds: pinstripe::clock::now().0,
+        elapsed_s: 0.0,
+        is_complete: false,
+        fingerprint: Fingerprint::take(&plan.places()),
+        variants: plan.heads().into_iter().map(variant).collect(),
+        verdicts: Vec::new(),
+        notes: plan.notes(),
+    }
+}
+
+/// Where the execution of a plan stands.
+struct Course<'a> {
+    effort: &'a Effort,
+    live: &'a Arc<Live>,
+    guard: Guard,
+    began: Instant,
+    order: u64,
+    results: Results,
+}
+
+impl Course<'_> {
+    fn rounds(
+        &mut self,
+        plan: &mut dyn Plan,
+        each: &mut dyn FnMut(&Results) -> Result<()>,
+    ) -> Result<()> {
+        for _ in 0..self.effort.warm_up {
+            for variant in 0..self.results.variants.len() {
+                self.announce("warming up", variant);
+                self.live.check()?;
+                plan.ready(variant, self.live)?;
+                plan.run(variant, u64::MAX, self.live)?;
+            }
+        }
+        for round in 0.. {
+            let mut open = self.open();
+            if open.is_empty() {
+                return Ok(());
+            }
+            // There and back (ABBA), so that a drift over time favours nobody.
+            if round % 2 == 1 {
+                open.reverse();
+            }
+            for variant in open {
+                self.live.check()?;
+                if round > 0 && self.began.elapsed() >= self.effort.budget {
+                    return Ok(());
+                }
+                self.announce("measuring", variant);
+                let run = self.run_once(plan, variant)?;
+                self.results.variants[variant].runs.push(run);
+                self.publish(each)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Variants of groups in which one is not known well enough, and that may be run again.
+    fn open(&self) -> Vec<usize> {
+        let variants = &self.results.variants;
+        let is_open = |variant: &Variant| {
+            let valid = variant.values().len();
+            let is_short = valid < self.effort.min_runs
+                || valid < self.effort.max_runs && !self.is_narrow(variant);
+            is_short && variant.runs.len() < self.effort.most_attempts()
+        };
+        let groups: Vec<&str> =
+            variants.iter().filter(|it| is_open(it)).map(|it| it.group.as_str()).collect();
+        let can_run = |at: &usize| {
+            let variant = &variants[*at];
+            groups.contains(&variant.group.as_str())
+                && variant.values().len() < self.effort.max_runs
+                && variant.runs.len() < self.effort.most_attempts()
+        };
+        (0..variants.len()).filter(can_run).collect()
+    }
+
+    fn is_narrow(&self, variant: &Variant) -> bool {
+        let found = variant.summary().zip(variant.interval(self.results.seed));
+        found.is_some_and(|(it, interval)| interval.half_width(it.median) <= self.effort.precision)
+    }
+
+    fn run_once(&mut self, plan: &mut dyn Plan, variant: usize) -> Result<Run> {
+        plan.ready(variant, self.live)?;
+        let mut disturbances = self.guard.wait_for_quiet(self.effort.patience);
+        let at_s = self.began.elapsed().as_secs_f64();
+        let before = (self.guard.read(), cpu_seconds());
+        let sampler = Sampler::start(&self.guard, self.live);
+        let outcome = plan.run(variant, self.order, self.live);
+        let samples = sampler.stop();
+        let (outcome, cpu_s) = (outcome?, cpu_seconds() - before.1);
+        let after = self.guard.read();
+        let cpu_s = cpu_s + outcome.other_cpu_s;
+        disturbances.extend(self.judge(&before.0, &after, &outcome, cpu_s));
+        let moved = after.transfer_since(&before.0);
+        let run = Run {
+            order: self.order,
+            at_s,
+            seconds: after.seconds_since(&before.0),
+            value: outcome.value,
+            operations: outcome.operations,
+            read_bytes: outcome.read_bytes,
+            written_bytes: outcome.written_bytes,
+            latency: outcome.latency,
+            figures: outcome.figures,
+            cpu_s,
+            device_read_bytes: moved.map(|it| it.read_bytes),
+            device_written_bytes: moved.map(|it| it.written_bytes),
+            samples,
+            notes: notes(outcome.notes, outcome.read_bytes, moved.map(|it| it.read_bytes)),
+            disturbances,
+        };
+        self.order += 1;
+        Ok(run)
+    }
+
+    fn judge(
+        &self,
+        before: &Reading,
+        after: &Reading,
+        outcome: &Outcome,
+        cpu_s: f64,
+    ) -> Vec<Disturbance> {
+        let own = Own {
+            cpu_s,
+            read_bytes: outcome.read_bytes,
+            written_bytes: outcome.written_bytes,
+            syncs: outcome.syncs,
+        };
+        self.guard.judge(before, after, own)
+    }
+
+    /// Says what comes next, and how long it all still takes as far as one can tell.
+    fn announce(&self, label: &str, variant: usize) {
+        let (effort, variants) = (self.effort, &self.results.variants);
+        let made: usize = variants.iter().map(|it| it.runs.len()).sum();
+        let missing: usize =
+            variants.iter().map(|it| effort.min_runs.saturating_sub(it.values().len())).sum();
+        let elapsed = self.began.elapsed();
+        let by_budget = effort.budget.saturating_sub(elapsed);
+        let by_runs = elapsed.checked_div(made as u32).map(|one| one * missing as u32);
+        self.live.enter(Stage {
+            label: label.to_owned(),
+            variant: variants[variant].name.clone(),
+            runs: made as u64,
+            runs_at_least: (made + missing) as u64,
+            left: by_runs.map(|it| it.min(by_budget)),
+        });
+    }
+
+    fn publish(&mut self, each: &mut dyn FnMut(&Results) -> Result<()>) -> Result<()> {
+        self.results.elapsed_s = self.began.elapsed().as_secs_f64();
+        self.results.judge();
+        each(&self.results)
+    }
+}
+
+/// Reads of which less than half came from the disk were from the page cache for the most part.
+fn notes(mut notes: Vec<Note>, asked: u64, from_disk: Option<u64>) -> Vec<Note> {
+    if asked > 0 && from_disk.is_some_and(|it| it < asked / 2) {
+        notes.push(Note::PageCache);
+    }
+    notes
+}
+
+/// Processor time of this process so far.
+fn cpu_seconds() -> f64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests;

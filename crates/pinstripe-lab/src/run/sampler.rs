@@ -1,0 +1,82 @@
+//! A thread that looks at the counters several times a second while a run goes on.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::Live;
+use crate::guard::{Guard, Reading};
+use crate::result::Sample;
+
+/// Between two samples: a stall of this length is seen, and the cost is not.
+const PERIOD: Duration = Duration::from_millis(200);
+/// After so many samples each two become one and the period doubles: a run of any length keeps
+/// a timeline that fits on a page.
+const MOST: usize = 300;
+
+/// A running sampler.
+pub struct Sampler {
+    stop: Sender<()>,
+    thread: JoinHandle<Vec<Sample>>,
+}
+
+impl Sampler {
+    /// Starts looking.
+    pub fn start(guard: &Guard, live: &Arc<Live>) -> Self {
+        let (stop, stopped) = channel();
+        let (guard, live) = (guard.clone(), Arc::clone(live));
+        let thread = thread::spawn(move || {
+            let mut samples = Vec::new();
+            let mut period = PERIOD;
+            let first = (guard.read(), live.bytes());
+            let mut before = first.clone();
+            while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                let now = (guard.read(), live.bytes());
+                samples.push(sample(&first.0, &before, &now));
+                before = now;
+                if samples.len() >= MOST {
+                    samples = samples.chunks_exact(2).map(|it| both(it[0], it[1])).collect();
+                    period *= 2;
+                }
+            }
+            samples
+        });
+        Sampler { stop, thread }
+    }
+
+    /// Ends it and returns what it saw; nothing when the run was shorter than its period.
+    pub fn stop(self) -> Vec<Sample> {
+        drop(self.stop);
+        // It looks and nothing more: its panic would be no reason to lose a run.
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn sample(first: &Reading, before: &(Reading, u64), now: &(Reading, u64)) -> Sample {
+    let (reading, bytes) = now;
+    let seconds = reading.seconds_since(&before.0).max(1e-9);
+    Sample {
+        at_s: reading.seconds_since(first),
+        mb_per_s: bytes.saturating_sub(before.1) as f64 / seconds / 1e6,
+        dirty_bytes: reading.dirty_bytes,
+        writeback_bytes: reading.writeback_bytes,
+        cpu_pressure: reading.pressure_since(&before.0, |it| it.cpu_pressure),
+        io_pressure: reading.pressure_since(&before.0, |it| it.io_pressure),
+        memory_pressure: reading.pressure_since(&before.0, |it| it.memory_pressure),
+    }
+}
+
+/// Two samples that follow each other as one of twice the length.
+fn both(one: Sample, two: Sample) -> Sample {
+    let mean = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| (a + b) / 2.0);
+    Sample {
+        mb_per_s: (one.mb_per_s + two.mb_per_s) / 2.0,
+        dirty_bytes: one.dirty_bytes.max(two.dirty_bytes),
+        writeback_bytes: one.writeback_bytes.max(two.writeback_bytes),
+        cpu_pressure: mean(one.cpu_pressure, two.cpu_pressure),
+        io_pressure: mean(one.io_pressure, two.io_pressure),
+        memory_pressure: mean(one.memory_pressure, two.memory_pressure),
+        ..two
+    }
+}

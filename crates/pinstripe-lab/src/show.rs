@@ -1,0 +1,82 @@
+//! Results for people and for other programs: text, Markdown, CSV, JSON.
+//!
+//! Invariant: a figure never stands without what it needs to be believed: runs that count of all runs,
+//! its interval, and its notes. Never here: a judgement of its own.
+
+mod csv;
+mod tables;
+
+use std::str::FromStr;
+
+use pinstripe::error::{Error, Kind, Result};
+
+use crate::result::Results;
+
+pub use csv::csv;
+pub use tables::{duration, fingerprint_lines, sentence, table, verdict_lines};
+
+/// How results are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A table for a terminal.
+    Text,
+    /// A table for a page.
+    Markdown,
+    /// One line for each run, with every figure of it.
+    Csv,
+    /// All of it, as it is saved.
+    Json,
+}
+
+impl FromStr for Form {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "text" => Ok(Form::Text),
+            "markdown" => Ok(Form::Markdown),
+            "csv" => Ok(Form::Csv),
+            "json" => Ok(Form::Json),
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is no form of results"))
+                .advice("one of text, markdown, csv, json")),
+        }
+    }
+}
+
+/// Shows results.
+pub fn show(results: &Results, form: Form) -> String {
+    match form {
+        Form::Text => {
+            let lines = [verdict_lines(results), note_lines(results), fingerprint_lines(results)];
+            format!("{}{}", table(results).to_text(), paragraphs(&lines, "\n"))
+        }
+        Form::Markdown => {
+            let lines = [verdict_lines(results), note_lines(results), fingerprint_lines(results)];
+            let lines = lines.map(|part| part.iter().map(|line| format!("- {line}")).collect());
+            format!("{}{}", table(results).to_markdown(), paragraphs(&lines, "\n"))
+        }
+        Form::Csv => csv(results),
+        Form::Json => {
+            let text = serde_json::to_string_pretty(results);
+            text.expect("results have only strings for keys") + "\n"
+        }
+    }
+}
+
+fn paragraphs(parts: &[Vec<String>], between: &str) -> String {
+    let parts = parts.iter().filter(|lines| !lines.is_empty());
+    parts.map(|lines| format!("{between}{}\n", lines.join("\n"))).collect()
+}
+
+/// What else there is to know: disturbances, and whether it came to its end.
+fn note_lines(results: &Results) -> Vec<String> {
+    let mut lines = results.notes.clone();
+    if !results.is_complete {
+        lines.push("interrupted: this is what was measured until then".to_owned());
+    }
+    lines.extend(tables::disturbance_lines(results));
+    lines
+}
+
+#[cfg(test)]
+mod tests;

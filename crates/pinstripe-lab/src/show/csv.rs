@@ -1,0 +1,67 @@
+//! Every run on a line, for spreadsheets (RFC 4180).
+
+use crate::result::{Results, Run, Variant};
+
+use super::tables::better;
+
+const HEAD: &str = "case,variant,group,order,at_s,seconds,metric,unit,better,value,valid,disturbances,notes,\
+    operations,read_bytes,written_bytes,device_read_bytes,device_written_bytes,cpu_s,\
+    read_p50_ns,read_p99_ns,read_p999_ns,read_max_ns,\
+    write_p50_ns,write_p99_ns,write_p999_ns,write_max_ns,\
+    sync_p50_ns,sync_p99_ns,sync_p999_ns,sync_max_ns";
+
+/// One line for each run, a head before them.
+pub fn csv(results: &Results) -> String {
+    let mut text = format!("{HEAD}\n");
+    for variant in &results.variants {
+        for run in &variant.runs {
+            let cells = cells(results, variant, run);
+            text.push_str(&cells.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(","));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn cells(results: &Results, variant: &Variant, run: &Run) -> Vec<String> {
+    let some = |value: Option<u64>| value.map(|it| it.to_string()).unwrap_or_default();
+    let kinds: Vec<&str> = run.disturbances.iter().map(|it| it.kind.as_str()).collect();
+    let notes: Vec<&str> = run.notes.iter().map(|note| note.text()).collect();
+    let mut cells = vec![
+        results.case.clone(),
+        variant.name.clone(),
+        variant.group.clone(),
+        run.order.to_string(),
+        run.at_s.to_string(),
+        run.seconds.to_string(),
+        variant.metric.name.clone(),
+        variant.metric.unit.clone(),
+        better(variant).to_owned(),
+        run.value.to_string(),
+        run.is_valid().to_string(),
+        kinds.join(" "),
+        notes.join("; "),
+        run.operations.to_string(),
+        run.read_bytes.to_string(),
+        run.written_bytes.to_string(),
+        some(run.device_read_bytes),
+        some(run.device_written_bytes),
+        run.cpu_s.to_string(),
+    ];
+    for kind in ["read", "write", "sync"] {
+        let times = run.latency.get(kind);
+        for q in [0.5, 0.99, 0.999, 1.0] {
+            let time =
+                times.and_then(|times| if q < 1.0 { times.quantile(q) } else { times.max() });
+            cells.push(time.map(|it| it.as_nanos().to_string()).unwrap_or_default());
+        }
+    }
+    cells
+}
+
+fn quoted(cell: &str) -> String {
+    match cell.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.to_owned(),
+    }
+}

@@ -1,0 +1,184 @@
+//! Results as a table and as sentences.
+
+use std::time::Duration;
+
+use pinstripe::units::format_size;
+
+use crate::result::{Compared, Results, Variant};
+use crate::stats::{Better, Finding};
+use crate::table::{Align, Cell, Table};
+
+/// One row for each variant.
+pub fn table(results: &Results) -> Table {
+    let unit = results.variants.first().map_or("", |it| it.metric.unit.as_str());
+    let columns = [
+        ("variant", Align::Left),
+        (unit, Align::Right),
+        ("95 % interval", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("max", Align::Right),
+        ("CPU s/GB", Align::Right),
+        ("runs", Align::Right),
+        ("notes", Align::Left),
+    ];
+    let parameters: Vec<String> =
+        results.parameters.iter().map(|it| format!("{} {}", it.name, it.value)).collect();
+    let note = format!(
+        "Medians of runs that count; 'runs' are those of all. {}; seed {}.",
+        parameters.join(", "),
+        results.seed
+    );
+    let mut table = Table::new(&format!("lab {}", results.case), note, &columns);
+    for variant in &results.variants {
+        table.row(row(results, variant));
+    }
+    table
+}
+
+fn row(results: &Results, variant: &Variant) -> [Cell; 9] {
+    let times = latency(variant);
+    let quantile = |q: f64| -> Cell {
+        let found = times.as_ref().and_then(|it| if q < 1.0 { it.quantile(q) } else { it.max() });
+        found.map_or("-".to_owned(), duration).into()
+    };
+    let interval = variant.interval(results.seed);
+    let interval =
+        interval.map_or("-".to_owned(), |it| format!("{} - {}", figure(it.low), figure(it.high)));
+    let costs: Vec<f64> = variant
+        .runs
+        .iter()
+        .filter(|run| run.is_valid())
+        .filter_map(crate::result::Run::cpu_s_per_gb)
+        .collect();
+    let cost = crate::stats::median(&costs).map_or("-".to_owned(), |it| format!("{it:.2}"));
+    let notes: Vec<&str> = variant.notes().into_iter().map(|note| note.text()).collect();
+    [
+        variant.name.clone().into(),
+        value(variant).into(),
+        interval.into(),
+        quantile(0.5),
+        quantile(0.99),
+        quantile(1.0),
+        cost.into(),
+        format!("{} of {}", variant.values().len(), variant.runs.len()).into(),
+        notes.join(", ").into(),
+    ]
+}
+
+/// The median; where no run counts, that of the disturbed ones, said to be that.
+fn value(variant: &Variant) -> String {
+    match variant.summary() {
+        Some(summary) => figure(summary.median),
+        None => {
+            let all: Vec<f64> = variant.runs.iter().map(|run| run.value).collect();
+            crate::stats::median(&all)
+                .map_or("-".to_owned(), |it| format!("(disturbed: {})", figure(it)))
+        }
+    }
+}
+
+/// Times of whatever the variant does most, by its nature: reads, or else writes.
+fn latency(variant: &Variant) -> Option<crate::histogram::Histogram> {
+    ["response", "read", "write"].iter().find_map(|kind| variant.latency(kind))
+}
+
+/// Three digits or more.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// `830 ns`, `41 us`, `3.2 ms`, `1.5 s`.
+pub fn duration(time: Duration) -> String {
+    let nanos = time.as_nanos() as f64;
+    match nanos {
+        0.0..1e3 => format!("{nanos:.0} ns"),
+        1e3..1e4 => format!("{:.1} us", nanos / 1e3),
+        1e4..1e6 => format!("{:.0} us", nanos / 1e3),
+        1e6..1e7 => format!("{:.1} ms", nanos / 1e6),
+        1e7..1e9 => format!("{:.0} ms", nanos / 1e6),
+        _ => format!("{:.2} s", nanos / 1e9),
+    }
+}
+
+/// A sentence for each comparison.
+pub fn verdict_lines(results: &Results) -> Vec<String> {
+    results.verdicts.iter().map(sentence).collect()
+}
+
+/// `rndrd /b is 12 % faster than rndrd /a (95 %: 8 to 15 %, p = 0.008, 5 and 5 runs)`.
+pub fn sentence(compared: &Compared) -> String {
+    let Compared { candidate, baseline, verdict, .. } = compared;
+    let percent = |speed: f64| format!("{:.1}", (speed - 1.0) * 100.0);
+    let doubt = verdict.interval.zip(verdict.p).map(|(interval, p)| {
+        let (low, high) = (percent(interval.low), percent(interval.high));
+        format!("95 %: {low} to {high} %, p = {p:.2}, ")
+    });
+    let (these, those) = verdict.runs;
+    let basis = format!("({}{these} and {those} runs)", doubt.unwrap_or_default());
+    let by = verdict.speed.map_or(0.0, |speed| (speed - 1.0).abs() * 100.0);
+    match verdict.finding {
+        Finding::Faster => format!("{candidate} is {by:.1} % faster than {baseline} {basis}"),
+        Finding::Slower => format!("{candidate} is {by:.1} % slower than {baseline} {basis}"),
+        Finding::NoDifference => {
+            format!("no difference between {candidate} and {baseline} {basis}")
+        }
+        Finding::TooFewRuns => {
+            format!("too few runs that count to compare {candidate} with {baseline} {basis}")
+        }
+    }
+}
+
+/// What disturbed runs, each sort of it once, with the worst of it.
+pub(super) fn disturbance_lines(results: &Results) -> Vec<String> {
+    let runs = || results.variants.iter().flat_map(|variant| &variant.runs);
+    let disturbed = runs().filter(|run| !run.is_valid()).count();
+    if disturbed == 0 {
+        return Vec::new();
+    }
+    let mut kinds: Vec<(&str, &str, usize)> = Vec::new();
+    for found in runs().flat_map(|run| &run.disturbances) {
+        match kinds.iter_mut().find(|(kind, ..)| *kind == found.kind) {
+            Some((.., count)) => *count += 1,
+            None => kinds.push((&found.kind, &found.what, 1)),
+        }
+    }
+    let mut lines =
+        vec![format!("{disturbed} of {} runs were disturbed and do not count:", runs().count())];
+    lines.extend(kinds.iter().map(|(_, what, count)| format!("  {count} x such as: {what}")));
+    lines
+}
+
+/// On what it was measured.
+pub fn fingerprint_lines(results: &Results) -> Vec<String> {
+    let print = &results.fingerprint;
+    let mut lines = vec![print.machine.to_string()];
+    for place in &print.places {
+        let mut parts = vec![format!("{}:", place.path)];
+        parts.extend(place.file_system.clone());
+        parts.extend(place.mount_options.as_ref().map(|it| format!("({it})")));
+        if let Some(disk) = &place.disk {
+            parts.push(format!("on {}", disk.name));
+            parts.extend(disk.model.clone());
+            parts.extend(disk.bytes.map(format_size));
+            let settings = ["scheduler", "nr_requests", "write_cache"].iter();
+            let settings =
+                settings.filter_map(|it| Some(format!("{it} {}", disk.settings.get(*it)?)));
+            parts.push(format!("({})", settings.collect::<Vec<_>>().join(", ")));
+        }
+        lines.push(parts.join(" "));
+    }
+    lines
+}
+
+/// Which way values are better, for the head of a column.
+pub(super) fn better(variant: &Variant) -> &'static str {
+    match variant.metric.better {
+        Better::Higher => "higher",
+        Better::Lower => "lower",
+    }
+}

@@ -1,0 +1,90 @@
+//! Every form shows every figure with what it needs to be believed.
+
+use super::*;
+use crate::guard::Disturbance;
+use crate::result::tests::results;
+
+fn shown() -> Results {
+    let mut results = results(&[
+        ("a, b", &[97.1, 99.8, 100.3, 101.9, 98.4]),
+        ("c", &[110.2, 112.8, 109.1, 111.7, 113.9]),
+    ]);
+    let what = "the hypervisor took 9 % of the processors".to_owned();
+    results.variants[1].runs[0].disturbances = vec![Disturbance { kind: "steal".to_owned(), what }];
+    results.judge();
+    results
+}
+
+#[test]
+fn text_has_values_intervals_verdict_and_disturbances() {
+    let text = show(&shown(), Form::Text);
+    for part in [
+        "lab test",
+        "a, b",
+        "99.8",
+        "112",
+        "5 of 5",
+        "4 of 5",
+        "accepted, not durable",
+        "c is 12.5 % faster than a, b (95 %:",
+        "1 of 10 runs were disturbed",
+        "1 x such as: the hypervisor took 9 %",
+        "block-size 4K",
+        "seed 1",
+        "Measured on",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn a_variant_without_a_run_that_counts_says_so() {
+    let mut results = shown();
+    let disturbance = results.variants[1].runs[0].disturbances[0].clone();
+    results.variants[1].runs.iter_mut().for_each(|it| it.disturbances = vec![disturbance.clone()]);
+    results.judge();
+    results.is_complete = false;
+    let text = show(&results, Form::Text);
+    assert!(text.contains("(disturbed: 112)") && text.contains("0 of 5"), "{text}");
+    assert!(text.contains("too few runs that count to compare c with a, b"), "{text}");
+    assert!(text.contains("interrupted"), "{text}");
+}
+
+#[test]
+fn csv_has_a_line_for_each_run_with_as_many_cells_as_the_head() {
+    let text = show(&shown(), Form::Csv);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 11);
+    assert!(lines[1].starts_with("test,\"a, b\",all,0,"), "{}", lines[1]);
+    let cells = lines[0].split(',').count();
+    let plain = text.replace("\"a, b\"", "a");
+    assert!(plain.lines().skip(1).all(|line| {
+        // 'accepted, not durable' is quoted as well.
+        line.replace("\"accepted, not durable\"", "x").split(',').count() == cells
+    }));
+    assert!(lines[6].contains(",false,steal,"), "{}", lines[6]);
+}
+
+#[test]
+fn markdown_is_a_table_and_json_is_what_is_saved() {
+    let results = shown();
+    let text = show(&results, Form::Markdown);
+    assert!(text.contains("| variant ") && text.contains("- c is 12.5 % faster"), "{text}");
+    let back: Results = serde_json::from_str(&show(&results, Form::Json)).unwrap();
+    assert_eq!(back, results);
+}
+
+#[test]
+fn times_are_short() {
+    use std::time::Duration;
+    for (nanos, text) in [
+        (7, "7 ns"),
+        (1_500, "1.5 us"),
+        (41_300, "41 us"),
+        (3_210_000, "3.2 ms"),
+        (321_000_000, "321 ms"),
+        (1_500_000_000, "1.50 s"),
+    ] {
+        assert_eq!(duration(Duration::from_nanos(nanos)), text);
+    }
+}
