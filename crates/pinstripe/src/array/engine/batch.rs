@@ -112,7 +112,7 @@ impl Batch {
     pub fn compute(&mut self, head_bytes: u64) -> Result<Vec<Piece>> {
         let Batch { jobs, made, read, records, .. } = self;
         made.clear();
-        for Job { map, dirty, memory } in jobs.iter_mut() {
+        for Job { map, dirty, memory, .. } in jobs.iter_mut() {
             memory.makes_at.clear();
             made.reserve(map, &memory.plan, dirty, &mut memory.makes_at);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::batch::{Batch, Fresh};
 use super::job::Job;
 use super::log::Log;
+use super::salvage::Hopeless;
 use super::work::Long;
 use super::{Array, lock};
 use crate::array::cache::{Dirty, Due};
@@ -32,14 +33,19 @@ pub struct Flusher {
     fresh: Fresh,
     pub(super) crew: Arc<dyn Crew>,
     tally: Arc<Tally>,
+    /// What could not be planned.
+    pub(super) hopeless: Vec<Hopeless>,
+    /// Blocks of which something new was stored nowhere, and nobody was told yet.
+    pub(super) unstored: u64,
 }
 
 impl Flusher {
     /// One that goes on behind a place of the log.
     pub(super) fn with_log(array: Arc<Array>, log: Log, rules: Rules) -> Self {
-        let (planner, long, batch, fresh, tally) = Default::default();
+        let (planner, long, batch, fresh, tally, hopeless) = Default::default();
+        let unstored = 0;
         let crew = Arc::new(Alone);
-        Flusher { array, log, planner, rules, long, batch, fresh, crew, tally }
+        Flusher { array, log, planner, rules, long, batch, fresh, crew, tally, hopeless, unstored }
     }
 
     /// The array.
@@ -88,15 +94,17 @@ impl Flusher {
     /// Writes all that was taken in at `before` or earlier, and makes it durable.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// As [`flush`](Self::flush); [`Kind::Corrupt`](crate::error::Kind::Corrupt), once, when blocks were written
+    /// that could not be stored, since their rest is lost. All else is durable then.
     pub fn sync_since(&mut self, before: Duration) -> Result<()> {
         while self.flush_due(Due::Since(before), BATCH_ROWS)? > 0 {}
         self.sync_members()?;
         match self.array.consistency() {
-            Consistency::Log => Ok(()),
+            Consistency::Log => {}
             // No log has the checksums.
-            Consistency::Bitmap | Consistency::None => self.write_tables(),
+            Consistency::Bitmap | Consistency::None => self.write_tables()?,
         }
+        self.tell_unstored()
     }
 
     pub(super) fn write_tables(&self) -> Result<()> {
@@ -140,22 +148,35 @@ impl Flusher {
             let len = self.array.shape().map(*row).len();
             for start in (0..len).step_by(window as usize) {
                 let window = start..len.min(start + window);
-                let Some(mut job) = self.job(*row, dirty, window)? else { continue };
+                let mut job = match self.job(*row, dirty, window.clone()) {
+                    Ok(Some(job)) => job,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        let dirty = Arc::clone(dirty);
+                        self.put_aside(error, Hopeless { row: *row, dirty, window })?;
+                        continue;
+                    }
+                };
                 let is_slow = self.crew.is_slow(Load::Log);
                 if !self.batch.is_empty() && !self.batch.has_room(&job, most, is_slow) {
                     self.carry_out()?;
                     // A member may have failed.
                     let rules = self.job_rules();
-                    job.plan(&self.array, &mut self.planner, rules)?;
+                    if let Err(error) = job.plan(&self.array, &mut self.planner, rules) {
+                        let dirty = Arc::clone(dirty);
+                        self.put_aside(error, Hopeless { row: *row, dirty, window: job.window })?;
+                        continue;
+                    }
                 }
                 self.batch.push(job, slots);
             }
         }
-        self.carry_out()
+        self.carry_out()?;
+        self.salvage()
     }
 
     /// Reads, computes, logs and writes what is in the batch.
-    fn carry_out(&mut self) -> Result<()> {
+    pub(super) fn carry_out(&mut self) -> Result<()> {
         if self.batch.is_empty() {
             return Ok(());
         }
@@ -193,9 +214,12 @@ impl Flusher {
             }
             // What is read once as bad is bad: each round marks more, until nothing more can be read.
             let rules = self.job_rules();
-            for number in again {
+            for number in again.into_iter().rev() {
                 let job = &mut self.batch.jobs[number];
-                job.plan(&self.array, &mut self.planner, rules)?;
+                if let Err(error) = job.plan(&self.array, &mut self.planner, rules) {
+                    let Job { map, dirty, window, .. } = self.batch.jobs.remove(number);
+                    self.put_aside(error, Hopeless { row: map.index(), dirty, window })?;
+                }
             }
         }
     }

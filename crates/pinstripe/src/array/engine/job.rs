@@ -21,6 +21,8 @@ const WINDOW_BYTES: u32 = 1 << 20;
 /// A window of a row.
 pub(super) struct Job {
     pub map: RowMap,
+    /// The bytes of its chunks that it is about.
+    pub window: Range<u32>,
     pub(super) dirty: Arc<Dirty>,
     pub(super) memory: Memory,
 }
@@ -132,7 +134,7 @@ impl Flusher {
             let sums = &mut self.batch.sums;
             self.array.mark_unwritten(&map, &touched, sums, &mut memory.marks);
         }
-        let mut job = Job { map, dirty: Arc::clone(dirty), memory };
+        let mut job = Job { map, window, dirty: Arc::clone(dirty), memory };
         job.plan(&self.array, &mut self.planner, rules)?;
         Ok(Some(job))
     }

@@ -35,6 +35,7 @@ mod rebuild;
 mod recover;
 mod replay;
 mod resync;
+mod salvage;
 mod scrub;
 mod shape;
 mod status;

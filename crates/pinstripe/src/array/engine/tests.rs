@@ -4,6 +4,7 @@ mod assembling;
 mod filling;
 mod growing;
 mod healing;
+mod losing;
 mod policies;
 mod replacing;
 mod scrubbing;

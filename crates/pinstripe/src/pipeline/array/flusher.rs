@@ -72,9 +72,10 @@ impl Shared {
             let mut has_work = false;
             let done = match task {
                 Task::End => return,
-                Task::Sync(_) => {
+                Task::Sync(up_to) => {
                     let now = self.now();
-                    self.flusher().sync_since(now)
+                    let synced = self.flusher().sync_since(now);
+                    self.once(up_to, synced)
                 }
                 Task::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
                 Task::Work => self.work(&mut pace).map(|more| has_work = more),
@@ -82,6 +83,17 @@ impl Shared {
             // A spare may take the place of a member that has failed.
             has_work |= std::mem::replace(&mut absent, self.array.absent()) != absent;
             self.state.did(task, done, has_work);
+        }
+    }
+
+    /// What was written and cannot be stored is told to those who wait for a sync, and ends nothing.
+    fn once(&self, up_to: u64, synced: Result<()>) -> Result<()> {
+        match synced {
+            Err(error) if error.kind() == Kind::Corrupt => {
+                self.state.fail_syncs(up_to, error);
+                Ok(())
+            }
+            synced => synced,
         }
     }
 

@@ -3,6 +3,7 @@
 //! Invariants: nobody waits for anything that will not come: an error or a stop wakes everybody; a sync is
 //! done when one that began after it was asked for has ended.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,6 +33,8 @@ struct Inner {
     /// How many syncs were asked for, and how many of these are done.
     syncs_wanted: u64,
     syncs_done: u64,
+    /// Syncs that failed last though the array goes on, and why.
+    syncs_failed: Option<(Range<u64>, Error)>,
     /// Threads that use the flusher, or want to.
     guests: usize,
     /// Whether the flusher may have pending work, and whether it is at it.
@@ -72,6 +75,7 @@ impl State {
             settings,
             syncs_wanted: 0,
             syncs_done: 0,
+            syncs_failed: None,
             guests: 0,
             has_work: true,
             is_working: false,
@@ -143,7 +147,17 @@ impl State {
                 inner.check()?;
             }
         }
-        Ok(())
+        match &inner.syncs_failed {
+            Some((failed, error)) if failed.contains(&own) => Err(error.duplicate()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says why all syncs fail that are not done yet, up to this one.
+    pub fn fail_syncs(&self, up_to: u64, error: Error) {
+        let mut inner = self.lock();
+        let failed = inner.syncs_done + 1..up_to + 1;
+        inner.syncs_failed = Some((failed, error));
     }
 
     pub fn wait_idle(&self) -> Result<()> {

@@ -301,3 +301,27 @@ fn a_granule_widens_and_is_changed_while_it_runs() {
     }
     assert_eq!(read(&volume, row, 12288)[4096..8192], [2; 4096]);
 }
+
+/// Two blocks of one column are lost; a part of one of them is written.
+#[test]
+fn what_cannot_be_stored_is_told_to_who_syncs_and_ends_nothing() {
+    let disks = disks(4);
+    let volume = start(&disks, lazy);
+    volume.write_at(0, &[5; 100_000]).unwrap();
+    volume.sync().unwrap();
+    let data_at = volume.array().superblock().areas.data_at;
+    let map = volume.array().geometry().map(0);
+    for shard in [0, 1] {
+        disks[map.member(shard)].write_at(data_at + 100, b"damaged").unwrap();
+    }
+    volume.write_at(50, b"a part").unwrap();
+    volume.write_at(60_000, b"elsewhere").unwrap();
+    assert_eq!(volume.sync().unwrap_err().kind(), Kind::Corrupt);
+    volume.sync().unwrap();
+    assert_eq!(read(&volume, 60_000, 9), b"elsewhere");
+    assert!(volume.read_at(0, &mut [0; 4096]).is_err());
+    volume.write_at(0, &[6; 4096]).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(read(&volume, 0, 4096), [6; 4096]);
+    volume.stop().unwrap();
+}
