@@ -10,6 +10,7 @@
 
 pub mod cases;
 pub mod fingerprint;
+pub mod fio;
 pub mod guard;
 pub mod histogram;
 pub mod io;
@@ -17,6 +18,7 @@ pub mod machine;
 pub mod random;
 pub mod result;
 pub mod run;
+pub mod safety;
 pub mod show;
 pub mod stats;
 pub mod table;

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use pinstripe::error::{Error, Kind, Result};
 
+use crate::fio;
 use crate::result::Results;
 
 pub use csv::csv;
@@ -26,6 +27,8 @@ pub enum Form {
     Csv,
     /// All of it, as it is saved.
     Json,
+    /// Runs that count as jobs of fio, in the JSON that fio prints.
+    Fio,
 }
 
 impl FromStr for Form {
@@ -37,8 +40,9 @@ impl FromStr for Form {
             "markdown" => Ok(Form::Markdown),
             "csv" => Ok(Form::Csv),
             "json" => Ok(Form::Json),
+            "fio" => Ok(Form::Fio),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is no form of results"))
-                .advice("one of text, markdown, csv, json")),
+                .advice("one of text, markdown, csv, json, fio")),
         }
     }
 }
@@ -60,6 +64,7 @@ pub fn show(results: &Results, form: Form) -> String {
             let text = serde_json::to_string_pretty(results);
             text.expect("results have only strings for keys") + "\n"
         }
+        Form::Fio => format!("{:#}\n", fio::export(results)),
     }
 }
 

@@ -28,6 +28,9 @@ fn help_says_what_there_is() {
         "lab",
         "lab run",
         "lab run fileio",
+        "lab compare",
+        "lab history",
+        "lab import",
     ] {
         stand.tell(&format!("{verb} -h"));
     }

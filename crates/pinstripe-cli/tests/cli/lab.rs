@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::stand::Stand;
+use crate::stand::{Stand, skipped};
 
 /// Small, and without waiting for a quiet machine.
 const QUICK: &str =
@@ -93,6 +93,104 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nothing_behind() {
     assert!(left.iter().all(|it| !it.file_name().to_string_lossy().starts_with("pinstripe-lab")));
 }
 
+/// What fio 3.33 printed, with a note mixed in.
+const FIO: &str = include_str!("../../../pinstripe-lab/tests/data/fio-3.33-json-plus.txt");
+
+#[test]
+fn results_of_fio_are_read_saved_and_compared() {
+    let stand = Stand::new();
+    fs::write(stand.path("a.json"), FIO).unwrap();
+    fs::write(stand.path("b.json"), format!("fio: something went by\n{FIO}")).unwrap();
+    let ran = stand.run("lab import a.json b.json --out both.json");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert!(ran.out.contains("mix read") && ran.out.contains("2 of 2"), "{}", ran.out);
+    assert_eq!(stand.run("lab show both.json").code, 0);
+    let ran = stand.run("lab compare a.json both.json");
+    assert!(ran.code == 0 && ran.out.contains("too few runs"), "{}{}", ran.out, ran.err);
+    let ran = stand.run("lab compare a.json both.json --json");
+    assert_eq!(ran.events_of("lab_verdict").len(), 2);
+    // What is shown in fio's form is fio's to read again.
+    fs::write(stand.path("again.json"), stand.run("lab show both.json --form fio").out).unwrap();
+    assert!(stand.run("lab import again.json").out.contains("mix read read"));
+}
+
+#[test]
+fn changes_are_seen_in_a_history_that_grew() {
+    let stand = Stand::new();
+    assert_eq!(stand.run("lab history").out, "");
+    let line = format!("lab run fileio {QUICK} --modes rndrd --runs 1 --quiet");
+    // A disturbed run adds nothing, and here anything may be going on.
+    let grew = (0..20).any(|_| {
+        assert_eq!(stand.run(&line).code, 0);
+        stand.run("lab history").out.contains("rndrd")
+    });
+    if !grew {
+        return skipped("changes_are_seen_in_a_history_that_grew", "no run was left undisturbed");
+    }
+    let history = stand.path("home/.local/state/pinstripe/lab/history.jsonl");
+    let entry: Value =
+        serde_json::from_str(fs::read_to_string(history).unwrap().lines().next().unwrap()).unwrap();
+    let mut text = String::new();
+    for at in 0..12 {
+        let mut entry = entry.clone();
+        entry["started_seconds"] = Value::from(1_700_000_000 + at);
+        entry["value"] = Value::from(if at < 6 { 100.0 } else { 80.0 } + (at % 3) as f64);
+        text += &format!("{entry}\n");
+    }
+    fs::write(stand.path("h.jsonl"), &text).unwrap();
+    let ran = stand.run("lab history fileio --file h.jsonl");
+    let changed: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("changed")).collect();
+    assert_eq!(changed.len(), 1, "{}", ran.out);
+    assert!(ran.out.lines().nth(8).unwrap().ends_with("changed"), "{}", ran.out);
+    assert_eq!(stand.run("lab history fileio --file h.jsonl --json").summary()["changes"], 1);
+    assert_eq!(stand.run("lab history iozone --file h.jsonl").out, "");
+    fs::write(stand.path("h.jsonl"), text + "{\n").unwrap();
+    let ran = stand.run("lab history --file h.jsonl");
+    assert!(ran.code == 1 && ran.err.contains("line 13"), "{}", ran.err);
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+    let stand = Stand::new();
+    let ran = stand.run("lab run iozone --dir . --dry-run --tests write,read --file-size 1M");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("would make up to 2.0 MiB of files"), "{}", ran.out);
+    assert!(ran.out.contains("would run write (write a new file) 5 to 20 times"), "{}", ran.out);
+    assert_eq!(fs::read_dir(stand.path("")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_device_is_touched_only_with_its_serial_number() {
+    let test = "a_device_is_touched_only_with_its_serial_number";
+    let stand = Stand::new();
+    fs::File::create(stand.path("image")).unwrap().set_len(8 << 20).unwrap();
+    let losetup = |words: &[&str]| {
+        let ran = std::process::Command::new("losetup").args(words).output().ok()?;
+        ran.status.success().then(|| String::from_utf8(ran.stdout).unwrap().trim().to_owned())
+    };
+    let image = fs::canonicalize(stand.path("image")).unwrap();
+    let Some(device) = losetup(&["--find", "--show", image.to_str().unwrap()]) else {
+        return skipped(test, "no loop device can be made: not root, or none left");
+    };
+    let line = format!("lab run fileio --modes rndwr {QUICK} --runs 1 --device {device} --out r");
+    let refused = stand.run(&line);
+    let wrong = stand.run(&format!("{line} --serial 123"));
+    let dry = stand.run(&format!("{line} --dry-run"));
+    let untouched = fs::read(&image).unwrap().iter().all(|it| *it == 0);
+    let allowed = stand.run(&format!("{line} --serial {}", image.display()));
+    let touched = fs::read(&image).unwrap().iter().any(|it| *it != 0);
+    fs::write(&image, [&[0; 1024 + 0x38][..], &[0x53, 0xef], &[0; 8 << 20]].concat()).unwrap();
+    let carries = stand.run(&format!("{line} --serial {}", image.display()));
+    losetup(&["--detach", &device]).unwrap();
+    assert!(refused.code == 14 && refused.err.contains("serial number"), "{}", refused.err);
+    assert!(wrong.code == 14 && wrong.err.contains("another serial"), "{}", wrong.err);
+    assert!(dry.code == 0 && dry.out.contains("would overwrite the first"), "{}", dry.err);
+    assert!(untouched);
+    assert_eq!(allowed.code, 0, "{}", allowed.err);
+    assert!(touched);
+    assert!(carries.code == 14 && carries.err.contains("carries an ext"), "{}", carries.err);
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let stand = Stand::new();
@@ -111,6 +209,15 @@ fn what_makes_no_sense_is_refused() {
         ("lab run fileio --dir nowhere", 11, "nowhere"),
         ("lab run fileio --dir cut.json", 2, "no directory"),
         ("lab run fileio --total-size 4000T --out r", 1, "too little room"),
+        ("lab run fileio --device /dev/null", 14, "no block device"),
+        ("lab run fileio --device /dev/null --dir .", 2, "--dir"),
+        ("lab run fileio --serial 1", 2, "--device"),
+        ("lab run fileio --store x", 2, "no meaning"),
+        ("lab run fileio --cross-check fio --workers 2", 2, "fio"),
+        ("lab compare newer.json newer.json", 13, "newer"),
+        ("lab compare cut.json cut.json", 1, "line 1"),
+        ("lab import cut.json", 1, "cut.json"),
+        ("lab import gone.json", 11, "gone.json"),
         ("lab show newer.json", 13, "newer"),
         ("lab show cut.json", 1, "line 1"),
         ("lab show gone.json", 11, "gone.json"),

@@ -1,16 +1,13 @@
 //! The six modes of sysbench's fileio, with every parameter in sight.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use pinstripe::device::{Access, Policy};
 use pinstripe::error::{Error, Kind, Result};
 
-use super::shared::{self, Folder};
+use super::disk::{DiskPlan, Finds, Layout, Mode, Work};
+use super::shared;
 use super::{Case, CaseOption, Form, Setting, Values};
-use crate::io::{self, Area, Direction, Engine, Job, Order, Pattern, Syncing, Target};
-use crate::result::{Metric, Parameter};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::io::{Direction, Order, Pattern, Syncing};
+use crate::result::Parameter;
+use crate::run::Plan;
 
 /// The case.
 pub static CASE: Case = Case {
@@ -87,14 +84,7 @@ const OPTIONS: &[CaseOption] = &[
     shared::ENGINE,
     shared::DEPTH,
     shared::POLICY,
-    CaseOption {
-        name: "sync",
-        value: "WHEN",
-        form: Form::OneOf(&["end", "never"]),
-        default: Some("end"),
-        about: "When to wait until bytes are durable: end or never",
-        more: "Without it, figures of writes are marked 'accepted, not durable'.",
-    },
+    shared::SYNC,
     CaseOption {
         name: "sync-every",
         value: "N",
@@ -111,17 +101,10 @@ const OPTIONS: &[CaseOption] = &[
         about: "Share of reads in rndrw, from 0 to 1",
         more: "",
     },
-    CaseOption {
-        name: "rate",
-        value: "N",
-        form: Form::Count,
-        default: None,
-        about: "Requests per second, of all threads together; as fast as they go without",
-        more: "Latency 'response' then counts from when a request was due, so that a stall is seen in all \
-               that it kept waiting.",
-    },
+    shared::RATE,
     shared::CONTENT,
     shared::CACHE,
+    shared::CROSS_CHECK,
     CaseOption {
         name: "compat",
         value: "NAME",
@@ -137,39 +120,10 @@ const COMPAT_NOTE: &str = "as sysbench: after each 100 requests fsync of every f
     after the other, and sequential modes begin again until the time is over; figures of writing modes \
     are those of fsync more than those of writing";
 
-struct Mode {
-    name: &'static str,
-    about: &'static str,
-    order: Order,
-    /// None is the mix.
-    direction: Option<Direction>,
-    makes_files: bool,
-}
-
-#[rustfmt::skip]
-const MODES: [Mode; 6] = [
-    Mode { name: "seqwr", about: "write new files in order", order: Order::Sequential, direction: Some(Direction::Write), makes_files: true },
-    Mode { name: "seqrewr", about: "write over files in order", order: Order::Sequential, direction: Some(Direction::Write), makes_files: false },
-    Mode { name: "seqrd", about: "read files in order", order: Order::Sequential, direction: Some(Direction::Read), makes_files: false },
-    Mode { name: "rndrd", about: "read blocks anywhere", order: Order::Random, direction: Some(Direction::Read), makes_files: false },
-    Mode { name: "rndwr", about: "write blocks anywhere", order: Order::Random, direction: Some(Direction::Write), makes_files: false },
-    Mode { name: "rndrw", about: "read and write blocks anywhere", order: Order::Random, direction: None, makes_files: false },
-];
-
 /// After so many requests sysbench syncs every file (file-fsync-freq).
 const SYSBENCH_EVERY: u64 = 100;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let modes = values.words("modes").into_iter();
-    let modes: Vec<&Mode> =
-        modes.filter_map(|name| MODES.iter().find(|mode| mode.name == name)).collect();
-    let files = if setting.device.is_some() { 1 } else { values.count("files") };
-    let block_bytes = values.size("block-size");
-    let file_bytes = values.size("total-size") / files / block_bytes.max(1) * block_bytes;
-    if file_bytes == 0 {
-        return Err(Error::new(Kind::Usage, "each file is smaller than one block")
-            .advice("more with --total-size, or fewer with --files"));
-    }
     let read_share = values.number("read-share");
     if read_share > 1.0 {
         return Err(Error::new(Kind::Usage, "--read-share is a number from 0 to 1"));
@@ -181,51 +135,49 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         at_end: is_compat || values.text("sync") == Some("end"),
         is_full: is_compat,
     };
-    let time = Duration::try_from_secs_f64(values.number("run-time"))
-        .map_err(|_| Error::new(Kind::Usage, "--run-time is too long"))?;
-    let job = Job {
-        engine: shared::engine(values),
-        threads: values.count("workers") as usize,
-        depth: values.count("depth") as usize,
-        requests: None,
-        time: Some(time),
-        syncing,
-        content: values.parsed("content")?,
-        seed: setting.seed,
-        rate: values.has("rate").then(|| values.count("rate") as f64),
-        pattern: Pattern {
-            order: Order::Sequential,
-            direction: Direction::Read,
-            block_bytes: block_bytes as usize,
-        },
+    let files = if setting.device.is_some() { 1 } else { values.count("files") };
+    let block_bytes = values.size("block-size");
+    let file_bytes = shared::file_bytes(values.size("total-size"), files, block_bytes)?;
+    let pattern = Pattern {
+        order: Order::Sequential,
+        direction: Direction::Read,
+        block_bytes: block_bytes as usize,
     };
-    refuse_idle_depth(&job)?;
-    let places = match &setting.device {
-        Some(device) => vec![device.clone()],
-        None => setting.dirs.clone(),
-    };
-    Ok(Box::new(FileIo {
+    let modes = values.words("modes").into_iter();
+    let (places, is_device) = shared::places(setting);
+    Ok(Box::new(DiskPlan::new(Layout {
+        case: CASE.name,
         parameters: parameters(values, is_compat, file_bytes * files),
-        places: places.into_iter().map(|path| Spot { path, folder: None, area: None }).collect(),
-        is_device: setting.device.is_some(),
-        modes,
+        notes: is_compat.then(|| COMPAT_NOTE.to_owned()).into_iter().collect(),
+        places,
+        is_device,
+        modes: modes.filter_map(|name| mode(name, read_share, is_compat)).collect(),
         files,
         file_bytes,
-        job,
+        job: shared::job(setting, values, pattern, syncing)?,
         policy: values.parsed("policy")?,
-        read_share,
         drops_cache: values.text("cache") == Some("drop"),
-        is_compat,
-        fresh: None,
-    }))
+        checks: values.has("cross-check"),
+    })?))
 }
 
-fn refuse_idle_depth(job: &Job) -> Result<()> {
-    if job.engine == Engine::Psync && job.depth > 1 {
-        let error = Error::new(Kind::Usage, "--depth has no meaning with the engine psync");
-        return Err(error.advice("add --engine uring, or use more --workers"));
-    }
-    Ok(())
+/// A mode by its name; sysbench begins again where it is through.
+fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
+    use Direction::{Mixed, Read, Write};
+    use Finds::{Files, Nothing};
+    use Order::{Random, Sequential};
+    let mixed = Mixed(read_share);
+    let (name, about, order, direction, finds) = match name {
+        "seqwr" => ("seqwr", "write new files in order", Sequential, Write, Nothing),
+        "seqrewr" => ("seqrewr", "write over files in order", Sequential, Write, Files),
+        "seqrd" => ("seqrd", "read files in order", Sequential, Read, Files),
+        "rndrd" => ("rndrd", "read blocks anywhere", Random, Read, Files),
+        "rndwr" => ("rndwr", "write blocks anywhere", Random, Write, Files),
+        "rndrw" => ("rndrw", "read and write blocks anywhere", Random, mixed, Files),
+        _ => return None,
+    };
+    let is_once = order == Sequential && !is_compat;
+    Some(Mode { name, about, work: Work::Requests(order, direction), finds, is_once })
 }
 
 /// Every option with its value; what is not set says so.
@@ -239,152 +191,6 @@ fn parameters(values: &Values, is_compat: bool, bytes: u64) -> Vec<Parameter> {
     OPTIONS.iter().map(|option| Parameter::new(option.name, value(option))).collect()
 }
 
-/// A directory or device, and what is open on it.
-struct Spot {
-    path: PathBuf,
-    folder: Option<Folder>,
-    /// Files that are there, full of content.
-    area: Option<Area>,
-}
-
-struct FileIo {
-    parameters: Vec<Parameter>,
-    places: Vec<Spot>,
-    is_device: bool,
-    modes: Vec<&'static Mode>,
-    files: u64,
-    file_bytes: u64,
-    /// But for its pattern and length.
-    job: Job,
-    policy: Policy,
-    read_share: f64,
-    drops_cache: bool,
-    is_compat: bool,
-    /// Files that the next run writes anew.
-    fresh: Option<Area>,
-}
-
-impl FileIo {
-    /// The mode and the place of a variant: places of one mode stand side by side.
-    fn parts(&self, variant: usize) -> (&'static Mode, usize) {
-        (self.modes[variant / self.places.len()], variant % self.places.len())
-    }
-
-    fn job(&self, mode: &Mode, number: u64) -> Job {
-        let direction = mode.direction.unwrap_or(Direction::Mixed(self.read_share));
-        let pattern = Pattern { order: mode.order, direction, ..self.job.pattern };
-        let blocks = self.file_bytes / pattern.block_bytes as u64 * self.files;
-        let is_once = mode.order == Order::Sequential && !self.is_compat;
-        let syncing = match direction {
-            Direction::Read => Syncing::NEVER,
-            _ => self.job.syncing,
-        };
-        Job {
-            pattern,
-            requests: is_once.then_some(blocks),
-            syncing,
-            seed: self.job.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            ..self.job.clone()
-        }
-    }
-
-    fn new_files(&self, place: usize) -> Vec<PathBuf> {
-        self.places[place].folder.iter().flat_map(|it| it.files("new", self.files)).collect()
-    }
-}
-
-impl Plan for FileIo {
-    fn parameters(&self) -> Vec<Parameter> {
-        self.parameters.clone()
-    }
-
-    fn heads(&self) -> Vec<Head> {
-        let head = |variant: usize| {
-            let (mode, place) = self.parts(variant);
-            let path = self.places[place].path.to_string_lossy().into_owned();
-            let name = match self.places.len() {
-                1 => mode.name.to_owned(),
-                _ => format!("{} {path}", mode.name),
-            };
-            Head {
-                name,
-                group: mode.name.to_owned(),
-                about: mode.about.to_owned(),
-                parameters: vec![Parameter::new("mode", mode.name), Parameter::new("place", path)],
-                metric: Metric::throughput(),
-            }
-        };
-        (0..self.modes.len() * self.places.len()).map(head).collect()
-    }
-
-    fn places(&self) -> Vec<PathBuf> {
-        self.places.iter().map(|place| place.path.clone()).collect()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.is_compat.then(|| COMPAT_NOTE.to_owned()).into_iter().collect()
-    }
-
-    fn prepare(&mut self, live: &Live) -> Result<()> {
-        let has_old = self.modes.iter().any(|mode| !mode.makes_files);
-        let has_new = self.modes.iter().any(|mode| mode.makes_files);
-        let sets = u64::from(has_old) + u64::from(has_new);
-        for place in &mut self.places {
-            if self.is_device {
-                let target = Target::open(&place.path, Access::Write, self.policy)?;
-                let len = target.device().len()?;
-                if len < self.file_bytes {
-                    let error = Error::new(Kind::Usage, "is shorter than --total-size");
-                    return Err(error.at(&place.path).expected(self.file_bytes, len));
-                }
-                place.area = Some(Area::new(vec![target], self.file_bytes));
-                continue;
-            }
-            let bytes = sets * self.files * self.file_bytes;
-            let folder = place.folder.insert(Folder::make(&place.path, CASE.name, bytes)?);
-            if has_old {
-                let paths = folder.files("old", self.files);
-                let content = self.job.content;
-                place.area = Some(Area::make(&paths, self.file_bytes, content, self.policy, live)?);
-            }
-        }
-        Ok(())
-    }
-
-    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
-        let (mode, place) = self.parts(variant);
-        self.fresh = None;
-        for place in 0..self.places.len() {
-            shared::remove_files(&self.new_files(place))?;
-        }
-        if mode.makes_files && !self.is_device {
-            let paths = self.new_files(place);
-            self.fresh = Some(Area::open(&paths, self.file_bytes, Access::Create, self.policy)?);
-        }
-        match &self.places[place].area {
-            Some(area) if self.drops_cache => area.drop_cache(),
-            _ => Ok(()),
-        }
-    }
-
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
-        let (mode, place) = self.parts(variant);
-        let job = self.job(mode, number);
-        let area = self.fresh.as_ref().or(self.places[place].area.as_ref());
-        let area = area.expect("files were made, or a device opened, before the first run");
-        let done = io::run(&job, area, live)?;
-        Ok(shared::outcome(&done, &job, self.policy, area.is_direct()))
-    }
-
-    fn clean(&mut self) -> Result<()> {
-        self.fresh = None;
-        self.places.iter_mut().try_for_each(|place| {
-            place.area = None;
-            place.folder.take().map_or(Ok(()), |folder| folder.remove())
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -392,6 +198,7 @@ mod tests {
     use super::*;
     use crate::cases::tests::measured;
     use crate::result::Note;
+    use crate::run::Live;
 
     const SMALL: [(&str, &str); 4] =
         [("files", "3"), ("total-size", "384K"), ("run-time", "0.02"), ("block-size", "4K")];
@@ -489,5 +296,51 @@ mod tests {
         let live = Live::new(Arc::default());
         assert_eq!(plan.prepare(&live).unwrap_err().kind(), Kind::NoSpace);
         plan.clean().unwrap();
+    }
+
+    #[test]
+    fn fio_gives_a_second_opinion_on_what_it_can_do() {
+        use crate::fio::check;
+        if check::version().is_none() {
+            return crate::fio::tests::skipped("fio_gives_a_second_opinion", "fio is not there");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let results =
+            measured(&CASE, dir.path(), &[&SMALL[..], &[("cross-check", "fio")]].concat());
+        assert_eq!(results.variants.len(), 12);
+        for pair in results.variants.chunks(2) {
+            assert_eq!(pair[1].name, format!("{} by fio", pair[0].name));
+            assert_eq!(pair[0].group, pair[1].group);
+            let (ours, theirs) = (&pair[0].runs[0], &pair[1].runs[0]);
+            assert!(theirs.value > 0.0 && theirs.notes.contains(&Note::OtherProgram));
+            // What ends when it is through has moved the same.
+            if pair[0].name.starts_with("seq") {
+                assert_eq!(ours.written_bytes, theirs.written_bytes, "{}", pair[0].name);
+                assert_eq!(ours.read_bytes, theirs.read_bytes, "{}", pair[0].name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_is_gone_over_as_one_file() {
+        use crate::safety::tests::Loop;
+        let Some(device) = Loop::new(&[]) else {
+            let test = "a_device_is_gone_over_as_one_file";
+            return crate::fio::tests::skipped(test, "no loop device can be made");
+        };
+        let setting = Setting { device: Some(device.path().to_owned()), ..Setting::default() };
+        let values = Values::read(OPTIONS, &SMALL).unwrap();
+        let mut plan = plan(&setting, &values).unwrap();
+        let live = Live::new(Arc::default());
+        plan.prepare(&live).unwrap();
+        for variant in 0..plan.heads().len() {
+            plan.ready(variant, &live).unwrap();
+            let outcome = plan.run(variant, 1, &live).unwrap();
+            assert!(outcome.read_bytes + outcome.written_bytes > 0, "{variant}");
+        }
+        plan.clean().unwrap();
+        let large = Values::read(OPTIONS, &[("total-size", "65M")]).unwrap();
+        let error = super::plan(&setting, &large).unwrap().prepare(&live).unwrap_err();
+        assert!(error.to_string().contains("shorter"), "{error}");
     }
 }

@@ -4,9 +4,12 @@
 //! Adding a case is a `mod` line and a line in [`ALL`]; the command line, its help and its manual
 //! follow from here. Never here: repeats, statistics, and what results look like.
 
+mod disk;
 mod fileio;
+mod iozone;
 mod options;
 mod shared;
+mod stream;
 
 use std::path::PathBuf;
 
@@ -14,6 +17,7 @@ use pinstripe::error::{Error, Kind, Result};
 
 use crate::run::Plan;
 
+pub use disk::{DiskPlan, Finds, Layout, Mode, Work};
 pub use options::{CaseOption, Form, Values};
 
 /// An experiment.
@@ -45,7 +49,7 @@ pub struct Setting {
 }
 
 /// Every case.
-pub static ALL: &[&Case] = &[&fileio::CASE];
+pub static ALL: &[&Case] = &[&fileio::CASE, &iozone::CASE];
 
 /// The case of a name.
 ///

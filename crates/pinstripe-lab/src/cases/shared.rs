@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pinstripe::device::Policy;
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_size;
 
-use super::{CaseOption, Form, Values};
-use crate::io::{Done, Engine, Job};
+use super::{CaseOption, Form, Setting, Values};
+use crate::io::{Done, Engine, Job, Pattern, Syncing};
 use crate::result::Note;
 use crate::run::Outcome;
 
@@ -77,8 +78,87 @@ pub const CACHE: CaseOption = CaseOption {
            'page cache'.",
 };
 
+/// Whether the figure has what it takes until bytes are durable.
+pub const SYNC: CaseOption = CaseOption {
+    name: "sync",
+    value: "WHEN",
+    form: Form::OneOf(&["end", "never"]),
+    default: Some("end"),
+    about: "When to wait until bytes are durable: end or never",
+    more: "Without it, figures of writes are marked 'accepted, not durable'.",
+};
+
+/// Paced requests.
+pub const RATE: CaseOption = CaseOption {
+    name: "rate",
+    value: "N",
+    form: Form::Count,
+    default: None,
+    about: "Requests per second, of all threads together; as fast as they go without",
+    more: "Latency 'response' then counts from when a request was due, so that a stall is seen in all \
+           that it kept waiting.",
+};
+
+/// A second opinion.
+pub const CROSS_CHECK: CaseOption = CaseOption {
+    name: "cross-check",
+    value: "PROGRAM",
+    form: Form::OneOf(&["fio"]),
+    default: None,
+    about: "Have fio do the same in turns with us, and show both",
+    more: "Where fio is not there this is left out, and said. Only reads and writes in order and anywhere \
+           are checked.",
+};
+
+/// Directories or the device, and whether it is one.
+pub fn places(setting: &Setting) -> (Vec<PathBuf>, bool) {
+    match &setting.device {
+        Some(device) => (vec![device.clone()], true),
+        None => (setting.dirs.clone(), false),
+    }
+}
+
+/// Bytes of each of so many files, whole blocks.
+///
+/// # Errors
+/// [`Kind::Usage`] when that is not even one.
+pub fn file_bytes(total: u64, files: u64, block_bytes: u64) -> Result<u64> {
+    let blocks = (total / files).checked_div(block_bytes).filter(|blocks| *blocks > 0);
+    blocks.map(|blocks| blocks * block_bytes).ok_or_else(|| {
+        Error::new(Kind::Usage, "each file is smaller than one block")
+            .advice("a larger size, smaller blocks, or fewer files")
+    })
+}
+
+/// A job by the options of these names.
+///
+/// # Errors
+/// [`Kind::Usage`] for what makes no sense together.
+pub fn job(setting: &Setting, values: &Values, pattern: Pattern, syncing: Syncing) -> Result<Job> {
+    let engine = engine(values);
+    let depth = values.count(DEPTH.name) as usize;
+    if engine == Engine::Psync && depth > 1 {
+        let error = Error::new(Kind::Usage, "--depth has no meaning with the engine psync");
+        return Err(error.advice("add --engine uring, or use more --workers"));
+    }
+    let time = Duration::try_from_secs_f64(values.number("run-time"))
+        .map_err(|_| Error::new(Kind::Usage, "--run-time is too long"))?;
+    Ok(Job {
+        pattern,
+        engine,
+        threads: values.count(THREADS.name) as usize,
+        depth,
+        requests: None,
+        time: Some(time),
+        syncing,
+        content: values.parsed(CONTENT.name)?,
+        seed: setting.seed,
+        rate: values.has(RATE.name).then(|| values.count(RATE.name) as f64),
+    })
+}
+
 /// Reads [`ENGINE`].
-pub fn engine(values: &Values) -> Engine {
+fn engine(values: &Values) -> Engine {
     match values.text(ENGINE.name) {
         Some("uring") => Engine::Uring,
         _ => Engine::Psync,

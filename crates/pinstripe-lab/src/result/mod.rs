@@ -4,6 +4,7 @@
 //! Invariants: a run that was disturbed stays in, marked, and counts for nothing; a file of a newer
 //! version is refused by that name. Never here: measuring, and looking at the machine.
 
+mod compare;
 mod file;
 mod history;
 
@@ -16,6 +17,7 @@ use crate::guard::Disturbance;
 use crate::histogram::Histogram;
 use crate::stats::{self, Better, Interval, Summary, Verdict};
 
+pub use compare::{Comparison, compare};
 pub use file::{load, save};
 pub use history::{Entry, Series, append, changes, entries, read_history};
 

@@ -156,3 +156,18 @@ fn a_damaged_line_of_the_history_is_named() {
         assert!(error.to_string().contains("line 2"), "{error}");
     }
 }
+
+#[test]
+fn results_are_compared_variant_by_variant_with_what_else_is_different() {
+    let before = results(&[("a", &SLOW), ("b", &SLOW), ("gone", &SLOW)]);
+    let mut after = results(&[("a", &FAST), ("b", &SLOW), ("new", &SLOW)]);
+    after.parameters[0].value = "8K".to_owned();
+    after.fingerprint.machine.kernel = "9.9".to_owned();
+    let found = compare(&before, &after);
+    let findings: Vec<Finding> = found.verdicts.iter().map(|it| it.verdict.finding).collect();
+    assert_eq!(findings, [Finding::Faster, Finding::NoDifference]);
+    assert_eq!(found.unmatched, ["new", "gone"]);
+    assert_eq!(found.differences.len(), 2, "{:?}", found.differences);
+    assert_eq!(found.differences[1], "block-size: 4K before, 8K now");
+    assert_eq!(compare(&before, &before).differences, [] as [&str; 0]);
+}

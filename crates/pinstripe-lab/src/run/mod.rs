@@ -57,6 +57,9 @@ pub trait Plan {
         Vec::new()
     }
 
+    /// What is made and overwritten, for people: "make 128 files ...".
+    fn intents(&self) -> Vec<String>;
+
     /// Makes what all runs need.
     ///
     /// # Errors

@@ -58,6 +58,10 @@ impl Plan for Made {
         Vec::new()
     }
 
+    fn intents(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn prepare(&mut self, _: &Live) -> Result<()> {
         self.call("prepare");
         Ok(())

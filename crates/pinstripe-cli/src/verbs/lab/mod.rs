@@ -1,14 +1,21 @@
 //! `pinstripe lab`: experiments on the user's own disks.
 
+mod compare;
+mod consent;
+mod history;
+mod import;
 mod list;
 mod run;
 mod show;
 mod tell;
 mod watch;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use pinstripe::error::Result;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe_lab::fio;
+use pinstripe_lab::result::{self, Results};
 
 use crate::place;
 use crate::run::{Ending, Run};
@@ -24,7 +31,10 @@ Examples:
   pinstripe lab list
   pinstripe lab run fileio --dir /srv
   pinstripe lab run fileio --dir /mnt/a --dir /mnt/b --time 120
-  pinstripe lab run fileio --help")]
+  pinstripe lab run fileio --help
+  pinstripe lab compare before.json after.json
+  pinstripe lab history
+  pinstripe lab import fio.json")]
 pub struct Args {
     #[command(subcommand)]
     act: Act,
@@ -35,6 +45,9 @@ enum Act {
     List(list::Args),
     Run(Box<run::Args>),
     Show(show::Args),
+    Compare(compare::Args),
+    History(history::Args),
+    Import(import::Args),
 }
 
 impl Args {
@@ -47,6 +60,9 @@ impl Args {
             Act::List(args) => args.run(run),
             Act::Run(args) => args.run(run),
             Act::Show(args) => args.run(run),
+            Act::Compare(args) => args.run(run),
+            Act::History(args) => args.run(run),
+            Act::Import(args) => args.run(run),
         }
     }
 }
@@ -62,4 +78,19 @@ fn state() -> Result<PathBuf> {
 /// Reads how results are shown.
 fn form(text: &str) -> std::result::Result<pinstripe_lab::show::Form, String> {
     crate::args::parsed(text)
+}
+
+/// Reads results: ours, or what fio printed.
+///
+/// # Errors
+/// Those of [`result::load`] and [`fio::import`].
+fn load(file: &Path) -> Result<Results> {
+    match result::load(file) {
+        Err(error) if error.kind() == Kind::Corrupt => {
+            let bytes = fs::read(file).map_err(|error| Error::io("cannot read", file, error))?;
+            // Where it is neither, what we say of it as ours is what helps.
+            fio::import(&[&String::from_utf8_lossy(&bytes)]).map_err(|_| error)
+        }
+        other => other,
+    }
 }

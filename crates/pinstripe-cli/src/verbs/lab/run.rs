@@ -11,14 +11,15 @@ use pinstripe::clock;
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe_lab::cases::{self, Case, CaseOption, Form as ValueForm, Setting, Values};
 use pinstripe_lab::result::{self, Results};
-use pinstripe_lab::run::{Effort, Live, Origin, measure};
+use pinstripe_lab::run::{Effort, Live, Origin, Plan, measure};
 use pinstripe_lab::show::Form;
 
 use super::super::refuse_option;
 use super::watch::Watch;
-use super::{form, state, tell};
+use super::{consent, form, state, tell};
 use crate::args::one_line;
 use crate::escape;
+use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 use crate::time;
@@ -39,6 +40,21 @@ struct Shared {
     /// Files are made in a directory of their own below it, which is removed at the end.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Vec<PathBuf>,
+
+    /// Measure a device, whose content is lost
+    ///
+    /// It must be free and empty: not mounted, not swap, nothing on it and no part of anything. Its serial
+    /// number has to be typed, here or when it is asked for; of a loop device that is the path of its file.
+    #[arg(long, value_name = "DEV", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
+    device: Option<PathBuf>,
+
+    /// The serial number of the device that may be overwritten
+    #[arg(long, value_name = "TEXT", requires = "device")]
+    serial: Option<String>,
+
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
 
     /// Exactly so many runs of each variant, instead of as many as it takes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -72,7 +88,7 @@ struct Shared {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// How results are shown: text, markdown, csv or json
+    /// How results are shown: text, markdown, csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: Form,
 }
@@ -176,8 +192,16 @@ impl Args {
             self.given.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let values = Values::read(self.case.options, &given)?;
         let origin = self.origin();
-        let setting = Setting { dirs: self.dirs()?, device: None, seed: origin.seed };
+        let dirs = if self.shared.device.is_some() { Vec::new() } else { self.dirs()? };
+        let device = self.shared.device.clone();
+        let setting = Setting { dirs, device, seed: origin.seed };
         let mut plan = (self.case.plan)(&setting, &values)?;
+        if self.shared.dry_run {
+            return self.rehearse(run, plan.as_ref());
+        }
+        if let Some(device) = &self.shared.device {
+            consent::ask(device, self.shared.serial.as_deref())?;
+        }
         let place = self.place()?;
         let live = Arc::new(Live::new(signals::catch()?));
         let watch = Watch::start(run, &live);
@@ -196,6 +220,25 @@ impl Args {
         }
         result::append(&results, &state()?.join("history.jsonl"))?;
         Ok(Ending::done(tell::facts(&results).with_path("path", &place)))
+    }
+
+    /// Says what would be done.
+    fn rehearse(&self, run: &Run, plan: &dyn Plan) -> Result<Ending> {
+        if let Some(device) = &self.shared.device {
+            consent::look(device)?;
+        }
+        let intents = plan.intents();
+        for intent in &intents {
+            run.screen.row(&escape::text(&format!("would {intent}")))?;
+        }
+        let effort = self.effort();
+        for head in plan.heads() {
+            let runs = format!("{} to {} times", effort.min_runs, effort.max_runs);
+            let line = format!("would run {} ({}) {runs}", head.name, head.about);
+            run.screen.row(&escape::text(&line))?;
+        }
+        let facts = Event::default().with("case", self.case.name).with("dry_run", true);
+        Ok(Ending::done(facts.with("intents", intents)))
     }
 
     fn dirs(&self) -> Result<Vec<PathBuf>> {

@@ -1,0 +1,60 @@
+//! `pinstripe lab compare`.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe::error::Result;
+use pinstripe_lab::result::compare;
+use pinstripe_lab::show::sentence;
+
+use super::{load, tell};
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// Judge results by earlier ones, variant by variant
+///
+/// What else is different is listed: parameters, machine, disks and their settings. A verdict is about all of
+/// these together. Results of fio are taken as well.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe lab compare before.json after.json
+  pinstripe lab compare fio-before.json fio-after.json")]
+pub struct Args {
+    /// Results before
+    #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
+    before: PathBuf,
+
+    /// Results after
+    #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
+    after: PathBuf,
+}
+
+impl Args {
+    /// Prints a sentence for each variant.
+    ///
+    /// # Errors
+    /// Those of reading results, and of standard output.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let found = compare(&load(&self.before)?, &load(&self.after)?);
+        for compared in &found.verdicts {
+            run.screen.row(&escape::text(&sentence(compared)))?;
+            run.screen.event(&tell::of_verdict(compared))?;
+        }
+        for name in &found.unmatched {
+            run.screen.row(&format!("{}: only one of them has it", escape::text(name)))?;
+        }
+        for (at, line) in found.differences.iter().enumerate() {
+            if at == 0 {
+                run.screen.row("\nwhat else is different:")?;
+            }
+            run.screen.row(&format!("  {}", escape::text(line)))?;
+        }
+        let facts = Event::default()
+            .with("verdicts", found.verdicts.len())
+            .with("unmatched", found.unmatched)
+            .with("differences", found.differences);
+        Ok(Ending::done(facts))
+    }
+}

@@ -1,0 +1,50 @@
+//! Before a device is overwritten: is it free, and is it the one that is meant?
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::units::format_size;
+use pinstripe_lab::safety::{Examined, examine};
+
+use crate::escape;
+
+/// Makes sure of a device; its serial number is asked for at a terminal unless it was given.
+///
+/// # Errors
+/// [`Kind::Refused`] with the reasons.
+pub fn ask(device: &Path, serial: Option<&str>) -> Result<()> {
+    let examined = examine(device)?;
+    let is_asked = serial.is_none()
+        && examined.objections.is_empty()
+        && std::io::stdin().is_terminal()
+        && std::io::stderr().is_terminal();
+    if !is_asked {
+        return examined.allow(serial);
+    }
+    let place = escape::path(device);
+    let size = format_size(examined.bytes);
+    let question =
+        format!("{place} ({size}) will be overwritten. Type its serial number to go on: ");
+    let mut typed = String::new();
+    let answered = std::io::stderr()
+        .write_all(question.as_bytes())
+        .and_then(|()| std::io::stdin().read_line(&mut typed));
+    answered.map_err(|error| Error::io("cannot ask about", device, error))?;
+    examined.allow(Some(&typed))
+}
+
+/// Looks at a device as [`ask`] does, without asking: what would be needed is told.
+///
+/// # Errors
+/// [`Kind::Refused`] when it must not be touched whatever is typed.
+pub fn look(device: &Path) -> Result<Examined> {
+    let examined = examine(device)?;
+    match examined.objections.is_empty() {
+        true => Ok(examined),
+        false => Err(examined
+            .allow(None)
+            .err()
+            .unwrap_or_else(|| Error::new(Kind::Refused, "must not be overwritten").at(device))),
+    }
+}

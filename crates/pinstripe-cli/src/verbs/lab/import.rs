@@ -1,0 +1,64 @@
+//! `pinstripe lab import`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe::error::{Error, Result};
+use pinstripe_lab::show::Form;
+use pinstripe_lab::{fio, result};
+
+use super::{form, tell};
+use crate::escape;
+use crate::run::{Ending, Run};
+
+/// Read results of fio
+///
+/// FILE is what 'fio --output-format=json' or 'json+' printed; lines of other sorts in it are passed over.
+/// Jobs of one name in several files are runs of one variant, so that they can be compared.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe lab import fio.json
+  pinstripe lab import before-*.json --out before.json
+  pinstripe lab import fio.json --form csv > fio.csv")]
+pub struct Args {
+    /// Files that fio wrote
+    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+
+    /// Save them as results of ours
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    out: Option<PathBuf>,
+
+    /// How they are shown: text, markdown, csv, json or fio
+    #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
+    form: Form,
+}
+
+impl Args {
+    /// Reads and shows them.
+    ///
+    /// # Errors
+    /// Those of [`fio::import`], and of the system.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let mut texts = Vec::new();
+        for file in &self.files {
+            let bytes = fs::read(file).map_err(|error| Error::io("cannot read", file, error))?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            // Each by itself first, so that a bad one is named.
+            fio::import(&[&text]).map_err(|error| error.at(file))?;
+            texts.push(text);
+        }
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let results = fio::import(&texts)?;
+        tell::results(run, &results, self.form)?;
+        let mut facts = tell::facts(&results);
+        if let Some(out) = &self.out {
+            result::save(&results, out)?;
+            run.screen.say(&format!("\nsaved in {}", escape::path(out)));
+            facts = facts.with_path("path", out);
+        }
+        Ok(Ending::done(facts))
+    }
+}

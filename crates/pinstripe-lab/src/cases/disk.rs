@@ -1,0 +1,331 @@
+//! A plan of modes on files or a device: what `fileio` and `iozone` are both made of.
+
+use std::path::PathBuf;
+
+use pinstripe::device::{Access, Policy};
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::units::format_size;
+
+use super::shared::{self, Folder};
+use super::stream;
+use crate::fio::check;
+use crate::io::{self, Area, Direction, Job, Order, Pattern, Syncing, Target};
+use crate::result::{Metric, Note, Parameter};
+use crate::run::{Head, Live, Outcome, Plan};
+
+/// One way to go over files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mode {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// How bytes are moved.
+    pub work: Work,
+    /// What it finds.
+    pub finds: Finds,
+    /// It ends when it has made as many requests as there are blocks.
+    pub is_once: bool,
+}
+
+/// How bytes are moved.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work {
+    /// By requests, in an order.
+    Requests(Order, Direction),
+    /// As programs do that write by a buffer in the C library: fwrite(3).
+    StreamWrite,
+    /// As they read: fread(3).
+    StreamRead,
+}
+
+/// What a mode finds when it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finds {
+    /// Nothing: it makes files.
+    Nothing,
+    /// Files full of content; of the page cache what `--cache` says.
+    Files,
+    /// Files that the page cache has.
+    CachedFiles,
+}
+
+impl Work {
+    fn writes(self) -> bool {
+        !matches!(self, Work::Requests(_, Direction::Read) | Work::StreamRead)
+    }
+}
+
+/// Who makes the requests of a variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Us,
+    Fio,
+}
+
+/// What a case makes of its options.
+pub struct Layout {
+    /// The case's name.
+    pub case: &'static str,
+    /// Every parameter.
+    pub parameters: Vec<Parameter>,
+    /// What there is to know of all results.
+    pub notes: Vec<String>,
+    /// Directories, or one device.
+    pub places: Vec<PathBuf>,
+    /// Whether it is one.
+    pub is_device: bool,
+    /// What to do, in this order.
+    pub modes: Vec<Mode>,
+    /// Files in each directory; 1 on a device.
+    pub files: u64,
+    /// Bytes of each, a multiple of the block's.
+    pub file_bytes: u64,
+    /// Requests, but for their order, direction and number.
+    pub job: Job,
+    /// How files are opened.
+    pub policy: Policy,
+    /// Whether reads begin with an empty cache.
+    pub drops_cache: bool,
+    /// Whether fio does the same beside us.
+    pub checks: bool,
+}
+
+/// A directory or device, and what is open on it.
+struct Spot {
+    path: PathBuf,
+    folder: Option<Folder>,
+    /// Files that are there, full of content.
+    area: Option<Area>,
+}
+
+/// A layout at work.
+pub struct DiskPlan {
+    layout: Layout,
+    spots: Vec<Spot>,
+    variants: Vec<(usize, usize, By)>,
+    /// Files that the next run writes anew.
+    fresh: Option<Area>,
+}
+
+impl DiskPlan {
+    /// A plan of a layout.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when fio is to do the same beside us and cannot: see [`check::refuse`].
+    pub fn new(mut layout: Layout) -> Result<Self> {
+        if layout.checks {
+            check::refuse(&layout.job, layout.places.len(), layout.is_device)?;
+            let version = check::version();
+            layout.notes.push(match &version {
+                Some(version) => format!("checked with {version}"),
+                None => "not checked with fio: it is not there".to_owned(),
+            });
+            layout.checks = version.is_some();
+        }
+        let mut variants = Vec::new();
+        for (at, mode) in layout.modes.iter().enumerate() {
+            for place in 0..layout.places.len() {
+                variants.push((at, place, By::Us));
+            }
+            if layout.checks && check::can_do(mode.work) {
+                variants.push((at, 0, By::Fio));
+            }
+        }
+        let spot = |path: &PathBuf| Spot { path: path.clone(), folder: None, area: None };
+        let spots = layout.places.iter().map(spot).collect();
+        Ok(DiskPlan { layout, spots, variants, fresh: None })
+    }
+
+    fn job(&self, mode: &Mode, number: u64) -> Job {
+        let job = &self.layout.job;
+        let (order, direction) = match mode.work {
+            Work::Requests(order, direction) => (order, direction),
+            Work::StreamWrite => (Order::Sequential, Direction::Write),
+            Work::StreamRead => (Order::Sequential, Direction::Read),
+        };
+        let pattern = Pattern { order, direction, ..job.pattern };
+        let blocks = self.layout.file_bytes / pattern.block_bytes as u64 * self.layout.files;
+        Job {
+            pattern,
+            requests: mode.is_once.then_some(blocks),
+            syncing: if mode.work.writes() { job.syncing } else { Syncing::NEVER },
+            seed: job.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            ..job.clone()
+        }
+    }
+
+    fn has(&self, is_it: impl Fn(&Mode) -> bool) -> bool {
+        self.layout.modes.iter().any(is_it)
+    }
+
+    /// What files take at one time: those that are there, and those that a run makes.
+    fn most_bytes(&self) -> u64 {
+        let has_new = self.has(|mode| mode.finds == Finds::Nothing);
+        let has_old = self.has(|mode| mode.finds != Finds::Nothing);
+        let sets = u64::from(has_old) + u64::from(has_new);
+        sets * self.layout.files * self.layout.file_bytes
+    }
+
+    /// The names of files that are made anew.
+    fn new_files(&self, place: usize) -> Vec<PathBuf> {
+        let folder = self.spots[place].folder.iter();
+        folder.flat_map(|it| it.files("new", self.layout.files)).collect()
+    }
+
+    /// The names of what a mode works on.
+    fn paths(&self, mode: &Mode, place: usize) -> Vec<PathBuf> {
+        match (self.layout.is_device, mode.finds) {
+            (true, _) => vec![self.spots[place].path.clone()],
+            (false, Finds::Nothing) => self.new_files(place),
+            (false, _) => {
+                let folder = self.spots[place].folder.iter();
+                folder.flat_map(|it| it.files("old", self.layout.files)).collect()
+            }
+        }
+    }
+
+    fn open_device(&self, path: &PathBuf) -> Result<Area> {
+        let target = Target::open(path, Access::Write, self.layout.policy)?;
+        let (len, wanted) = (target.device().len()?, self.layout.file_bytes);
+        if len < wanted {
+            let error = Error::new(Kind::Usage, "is shorter than what is to be measured");
+            return Err(error.at(path).expected(wanted, len));
+        }
+        Ok(Area::new(vec![target], wanted))
+    }
+
+    /// Reads all of an area once, so that the page cache has it.
+    fn warm(&self, mode: &Mode, area: &Area, live: &Live) -> Result<()> {
+        let read =
+            Mode { work: Work::Requests(Order::Sequential, Direction::Read), ..mode.clone() };
+        let job = Job { time: None, rate: None, ..self.job(&Mode { is_once: true, ..read }, 0) };
+        io::run(&job, area, live).map(drop)
+    }
+}
+
+impl Plan for DiskPlan {
+    fn parameters(&self) -> Vec<Parameter> {
+        self.layout.parameters.clone()
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let head = |&(mode, place, by): &(usize, usize, By)| {
+            let mode = &self.layout.modes[mode];
+            let path = self.layout.places[place].to_string_lossy().into_owned();
+            let name = match (by, self.layout.places.len()) {
+                (By::Fio, _) => format!("{} by fio", mode.name),
+                (By::Us, 1) => mode.name.to_owned(),
+                (By::Us, _) => format!("{} {path}", mode.name),
+            };
+            Head {
+                name,
+                group: mode.name.to_owned(),
+                about: mode.about.to_owned(),
+                parameters: vec![Parameter::new("mode", mode.name), Parameter::new("place", path)],
+                metric: Metric::throughput(),
+            }
+        };
+        self.variants.iter().map(head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        self.layout.places.clone()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.layout.notes.clone()
+    }
+
+    fn intents(&self) -> Vec<String> {
+        let Layout { files, file_bytes, is_device, places, case, .. } = &self.layout;
+        let intent = |place: &PathBuf| {
+            let (place, size) = (place.display(), format_size(*file_bytes));
+            match is_device {
+                true => format!("overwrite the first {size} of {place}"),
+                false => format!(
+                    "make up to {} of files, {files} of {size} each at a time, in a directory \
+                     pinstripe-lab-{case}-* in {place}, and remove it at the end",
+                    format_size(self.most_bytes())
+                ),
+            }
+        };
+        places.iter().map(intent).collect()
+    }
+
+    fn prepare(&mut self, live: &Live) -> Result<()> {
+        let bytes = self.most_bytes();
+        let has_old = self.has(|mode| mode.finds != Finds::Nothing);
+        for at in 0..self.spots.len() {
+            let path = self.spots[at].path.clone();
+            if self.layout.is_device {
+                self.spots[at].area = Some(self.open_device(&path)?);
+                continue;
+            }
+            let folder = Folder::make(&path, self.layout.case, bytes)?;
+            let folder = self.spots[at].folder.insert(folder);
+            if has_old {
+                let Layout { files, file_bytes, job, policy, .. } = &self.layout;
+                let paths = folder.files("old", *files);
+                let area = Area::make(&paths, *file_bytes, job.content, *policy, live)?;
+                self.spots[at].area = Some(area);
+            }
+        }
+        Ok(())
+    }
+
+    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
+        let (mode, place, by) = self.variants[variant];
+        let mode = &self.layout.modes[mode];
+        self.fresh = None;
+        for place in 0..self.spots.len() {
+            shared::remove_files(&self.new_files(place))?;
+        }
+        if let Some(area) = &self.spots[place].area {
+            if self.layout.drops_cache {
+                area.drop_cache()?;
+            }
+            if mode.finds == Finds::CachedFiles {
+                self.warm(mode, area, live)?;
+            }
+        }
+        let is_made_by_us = by == By::Us && matches!(mode.work, Work::Requests(..));
+        if mode.finds == Finds::Nothing && !self.layout.is_device && is_made_by_us {
+            let (paths, layout) = (self.new_files(place), &self.layout);
+            let area = Area::open(&paths, layout.file_bytes, Access::Create, layout.policy)?;
+            self.fresh = Some(area);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
+        let (mode, place, by) = self.variants[variant];
+        let mode = &self.layout.modes[mode];
+        let (job, policy) = (self.job(mode, number), self.layout.policy);
+        let paths = self.paths(mode, place);
+        if by == By::Fio {
+            let mut outcome = check::run(&job, &paths, self.layout.file_bytes, policy, live)?;
+            outcome.notes.push(Note::OtherProgram);
+            return Ok(outcome);
+        }
+        let bytes = self.layout.file_bytes;
+        let (done, is_direct) = match mode.work {
+            Work::StreamWrite => (stream::write(&job, &paths, bytes, live)?, false),
+            Work::StreamRead => (stream::read(&job, &paths, bytes, live)?, false),
+            Work::Requests(..) => {
+                let area = self.fresh.as_ref().or(self.spots[place].area.as_ref());
+                let area = area.expect("files were made, or a device opened, before the first run");
+                (io::run(&job, area, live)?, area.is_direct())
+            }
+        };
+        Ok(shared::outcome(&done, &job, policy, is_direct))
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.fresh = None;
+        self.spots.iter_mut().try_for_each(|spot| {
+            spot.area = None;
+            spot.folder.take().map_or(Ok(()), |folder| folder.remove())
+        })
+    }
+}

@@ -1,0 +1,194 @@
+//! The panel of iozone: one file, gone over in every way.
+
+use pinstripe::error::Result;
+
+use super::disk::{DiskPlan, Finds, Layout, Mode, Work};
+use super::shared;
+use super::{Case, CaseOption, Form, Setting, Values};
+use crate::io::{Direction, Order, Pattern, Syncing};
+use crate::result::Parameter;
+use crate::run::Plan;
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "iozone",
+    about: "Go over a file in every way: iozone's panel of twelve tests",
+    help: "\
+A file is gone over in each of these ways, as many requests as it has records:
+  write, rewrite          from the first record to the last: a new file, and one that is there
+  read, reread            the same reading: from the disk, and from the page cache
+  random-read, random-write, mixed   records anywhere; mixed reads and writes by turns
+  backward                reading from the last record to the first
+  record-rewrite          the one record in the middle, again and again
+  stride                  reading every so-many-th record, in laps, until each was met
+  fwrite, fread           through the C library's buffer of 4 KiB
+A figure is bytes moved in the time until they were durable: the sync at the end is counted in (iozone \
+-e). Unlike there, every read but reread begins with an empty page cache (iozone -U, without unmounting), \
+and every test is repeated.",
+    examples: "\
+  pinstripe lab run iozone --dir /srv --file-size 8G --record-size 4M
+  pinstripe lab run iozone --tests read,stride --stride 17 --policy direct",
+    options: OPTIONS,
+    plan,
+};
+
+const TEST_NAMES: &[&str] = &[
+    "write",
+    "rewrite",
+    "read",
+    "reread",
+    "random-read",
+    "random-write",
+    "backward",
+    "record-rewrite",
+    "stride",
+    "fwrite",
+    "fread",
+    "mixed",
+];
+
+const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "tests",
+        value: "NAME,...",
+        form: Form::SomeOf(TEST_NAMES),
+        default: Some(
+            "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
+             fwrite,fread,mixed",
+        ),
+        about: "What to do, in this order",
+        more: "",
+    },
+    CaseOption {
+        name: "file-size",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("512M"),
+        about: "Bytes of the file",
+        more: "",
+    },
+    CaseOption {
+        name: "record-size",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("1M"),
+        about: "Bytes of each request",
+        more: "",
+    },
+    CaseOption {
+        name: "stride",
+        value: "N",
+        form: Form::Count,
+        default: Some("17"),
+        about: "Records from one to the next, with stride",
+        more: "",
+    },
+    CaseOption {
+        name: "run-time",
+        value: "S",
+        form: Form::Number,
+        default: Some("30"),
+        about: "Seconds of a run at most",
+        more: "",
+    },
+    shared::THREADS,
+    shared::ENGINE,
+    shared::DEPTH,
+    shared::POLICY,
+    shared::SYNC,
+    shared::RATE,
+    shared::CONTENT,
+    shared::CACHE,
+    shared::CROSS_CHECK,
+];
+
+/// Share of reads in mixed.
+const MIX: f64 = 0.5;
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    let block_bytes = values.size("record-size");
+    let file_bytes = shared::file_bytes(values.size("file-size"), 1, block_bytes)?;
+    let pattern = Pattern {
+        order: Order::Sequential,
+        direction: Direction::Read,
+        block_bytes: block_bytes as usize,
+    };
+    let syncing = Syncing { at_end: values.text("sync") == Some("end"), ..Syncing::NEVER };
+    let tests = values.words("tests").into_iter();
+    let (places, is_device) = shared::places(setting);
+    let value = |option: &CaseOption| match option.name {
+        "file-size" => file_bytes.to_string(),
+        name => values.text(name).unwrap_or("none").to_owned(),
+    };
+    Ok(Box::new(DiskPlan::new(Layout {
+        case: CASE.name,
+        parameters: OPTIONS.iter().map(|it| Parameter::new(it.name, value(it))).collect(),
+        notes: Vec::new(),
+        places,
+        is_device,
+        modes: tests.filter_map(|name| mode(name, values.count("stride"))).collect(),
+        files: 1,
+        file_bytes,
+        job: shared::job(setting, values, pattern, syncing)?,
+        policy: values.parsed("policy")?,
+        drops_cache: values.text("cache") == Some("drop"),
+        checks: values.has("cross-check"),
+    })?))
+}
+
+fn mode(name: &str, stride: u64) -> Option<Mode> {
+    use Direction::{Mixed, Read, Write};
+    use Finds::{CachedFiles, Files, Nothing};
+    use Order::{Backward, Random, Same, Sequential, Strided};
+    let (name, about, work, finds) = match name {
+        "write" => ("write", "write a new file", Work::Requests(Sequential, Write), Nothing),
+        "rewrite" => ("rewrite", "write over the file", Work::Requests(Sequential, Write), Files),
+        "read" => ("read", "read the file", Work::Requests(Sequential, Read), Files),
+        "reread" => ("reread", "read it again", Work::Requests(Sequential, Read), CachedFiles),
+        "random-read" => ("random-read", "read anywhere", Work::Requests(Random, Read), Files),
+        "random-write" => ("random-write", "write anywhere", Work::Requests(Random, Write), Files),
+        "backward" => ("backward", "read backwards", Work::Requests(Backward, Read), Files),
+        "record-rewrite" => (
+            "record-rewrite",
+            "write one record again and again",
+            Work::Requests(Same, Write),
+            Files,
+        ),
+        "stride" => ("stride", "read in strides", Work::Requests(Strided(stride), Read), Files),
+        "fwrite" => ("fwrite", "write through a buffer", Work::StreamWrite, Nothing),
+        "fread" => ("fread", "read through a buffer", Work::StreamRead, Files),
+        "mixed" => ("mixed", "read and write anywhere", Work::Requests(Random, Mixed(MIX)), Files),
+        _ => return None,
+    };
+    Some(Mode { name, about, work, finds, is_once: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::tests::measured;
+
+    #[test]
+    fn every_test_moves_the_file_once_and_nothing_is_left_behind() {
+        for more in [
+            vec![],
+            vec![("policy", "direct"), ("engine", "uring"), ("depth", "8")],
+            vec![("workers", "3"), ("cache", "keep")],
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let small = [("file-size", "257K"), ("record-size", "8K")];
+            let results = measured(&CASE, dir.path(), &[&small[..], &more].concat());
+            let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();
+            assert_eq!(names, TEST_NAMES);
+            for variant in &results.variants {
+                let run = &variant.runs[0];
+                assert_eq!(run.read_bytes + run.written_bytes, 256 << 10, "{}", variant.name);
+                assert_eq!(run.operations, 32, "{}", variant.name);
+                assert!(run.value > 0.0);
+                let writes = variant.name.contains("write") || variant.name == "mixed";
+                assert_eq!(run.latency.contains_key("sync"), writes, "{}", variant.name);
+            }
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{more:?}");
+        }
+    }
+}

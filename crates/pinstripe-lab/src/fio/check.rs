@@ -1,0 +1,203 @@
+//! The same job by fio.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use pinstripe::device::Policy;
+use pinstripe::error::{Error, Kind, Result};
+use rustix::fs::MemfdFlags;
+
+use super::import;
+use crate::cases::Work;
+use crate::io::{Content, Direction, Engine, Job, Order};
+use crate::result::Run;
+use crate::run::{Live, Outcome};
+
+/// How often it is looked whether fio is through or we are to stop.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// The version of fio, where it is there.
+pub fn version() -> Option<String> {
+    let found = Command::new("fio").arg("--version").stderr(Stdio::null()).output().ok()?;
+    found.status.success().then(|| String::from_utf8_lossy(&found.stdout).trim().to_owned())
+}
+
+/// Whether fio does the same: requests in order or anywhere.
+pub fn can_do(work: Work) -> bool {
+    matches!(work, Work::Requests(Order::Sequential | Order::Random, _))
+}
+
+/// Refuses what cannot be checked.
+///
+/// # Errors
+/// [`Kind::Usage`] with the reason.
+pub fn refuse(job: &Job, places: usize, is_device: bool) -> Result<()> {
+    let what = if places > 1 {
+        "several directories cannot be checked by fio at once"
+    } else if is_device {
+        "a device is not handed to fio"
+    } else if job.syncing.every.is_some() {
+        "fio does not sync every file after so many requests"
+    } else if job.threads > 1 {
+        "fio gives each thread requests of its own: with several, both do not do the same"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Kind::Usage, what).advice("leave out --cross-check"))
+}
+
+/// What fio is told.
+pub fn arguments(job: &Job, paths: &[PathBuf], file_bytes: u64, policy: Policy) -> Vec<OsString> {
+    let (order, read_percent) = match job.pattern.direction {
+        Direction::Read => ("read", None),
+        Direction::Write => ("write", None),
+        Direction::Mixed(reads) => ("rw", Some((reads * 100.0).round())),
+    };
+    let is_random = job.pattern.order == Order::Random;
+    let all_bytes = file_bytes * paths.len() as u64;
+    let mut options = vec![
+        "--name=check".to_owned(),
+        "--output-format=json+".to_owned(),
+        format!("--rw={}{order}", if is_random { "rand" } else { "" }),
+        format!("--bs={}", job.pattern.block_bytes),
+        format!("--size={all_bytes}"),
+        // It takes no number beyond 2^63.
+        format!("--randseed={}", job.seed >> 1),
+        format!("--file_service_type={}", if is_random { "random" } else { "sequential" }),
+        "--norandommap".to_owned(),
+        "--thread".to_owned(),
+        "--invalidate=0".to_owned(),
+        "--fallocate=none".to_owned(),
+        format!("--direct={}", u8::from(policy.is_direct())),
+    ];
+    options.extend(read_percent.map(|percent| format!("--rwmixread={percent}")));
+    match job.engine {
+        Engine::Psync => options.push("--ioengine=psync".to_owned()),
+        Engine::Uring => {
+            options.push("--ioengine=io_uring".to_owned());
+            options.push(format!("--iodepth={}", job.depth));
+        }
+    }
+    options.extend(match policy {
+        Policy::Dsync | Policy::DirectDsync => Some("--sync=dsync".to_owned()),
+        Policy::Sync => Some("--sync=sync".to_owned()),
+        Policy::Uncached => Some("--uncached=1".to_owned()),
+        Policy::Buffered | Policy::Direct => None,
+    });
+    options.extend(job.time.map(|time| format!("--runtime={}ms", time.as_millis())));
+    if job.requests.is_none() {
+        options.push("--time_based".to_owned());
+    }
+    if job.syncing.at_end {
+        options.push("--end_fsync=1".to_owned());
+    }
+    options.extend(job.rate.map(|rate| format!("--rate_iops={rate}")));
+    match job.content {
+        Content::Noise => {}
+        Content::Zeros => options.push("--zero_buffers".to_owned()),
+        Content::PartZeros(zeros) => {
+            options.push(format!("--buffer_compress_percentage={zeros}"));
+            options.push("--buffer_compress_chunk=4096".to_owned());
+        }
+    }
+    options.into_iter().map(OsString::from).chain([filename(paths)]).collect()
+}
+
+/// Names with `:` between them, and a backslash before those that are in them.
+fn filename(paths: &[PathBuf]) -> OsString {
+    let mut option = b"--filename=".to_vec();
+    for (at, path) in paths.iter().enumerate() {
+        if at > 0 {
+            option.push(b':');
+        }
+        for byte in path.as_os_str().as_bytes() {
+            if *byte == b':' {
+                option.push(b'\\');
+            }
+            option.push(*byte);
+        }
+    }
+    OsString::from_vec(option)
+}
+
+/// Has fio carry out a job on files.
+///
+/// # Errors
+/// [`Kind::NotFound`] when it is not there, [`Kind::Io`] with its words when it fails,
+/// [`Kind::Interrupted`] after a stop.
+pub fn run(
+    job: &Job,
+    paths: &[PathBuf],
+    file_bytes: u64,
+    policy: Policy,
+    live: &Live,
+) -> Result<Outcome> {
+    let mut command = Command::new("fio");
+    command.args(arguments(job, paths, file_bytes, policy));
+    // Files in memory take whatever it prints; a pipe would want a reader beside us.
+    let failed = |error: std::io::Error| Error::io("cannot run", "fio", error);
+    let (mut out, mut err) = (in_memory().map_err(failed)?, in_memory().map_err(failed)?);
+    command.stdin(Stdio::null());
+    command.stdout(out.try_clone().map_err(failed)?).stderr(err.try_clone().map_err(failed)?);
+    let status = wait(command.spawn().map_err(failed)?, live).map_err(failed)?;
+    live.check()?;
+    let (text, said) = (read(&mut out).map_err(failed)?, read(&mut err).map_err(failed)?);
+    if !status.success() {
+        let said = said.lines().chain(text.lines()).find(|line| !line.trim().is_empty());
+        let what = format!("fio failed ({status}): {}", said.unwrap_or("it says nothing"));
+        return Err(Error::new(Kind::Io, what).advice("leave out --cross-check"));
+    }
+    let results = import(&[&text])?;
+    let outcome = outcome(results.variants.into_iter().flat_map(|it| it.runs).collect());
+    live.moved(outcome.read_bytes + outcome.written_bytes);
+    Ok(outcome)
+}
+
+fn in_memory() -> std::io::Result<File> {
+    Ok(File::from(rustix::fs::memfd_create("fio", MemfdFlags::CLOEXEC)?))
+}
+
+fn read(file: &mut File) -> std::io::Result<String> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Waits for fio, and ends it when we are to stop.
+fn wait(mut child: Child, live: &Live) -> std::io::Result<ExitStatus> {
+    loop {
+        if live.is_stopped() {
+            // It may have ended by itself just now.
+            let _ = child.kill();
+        }
+        match child.try_wait()? {
+            Some(status) => return Ok(status),
+            None => thread::sleep(PERIOD),
+        }
+    }
+}
+
+/// Both sides of a job as one.
+fn outcome(runs: Vec<Run>) -> Outcome {
+    let mut all = Outcome::default();
+    for run in runs {
+        all.value += run.value;
+        all.operations += run.operations;
+        all.read_bytes += run.read_bytes;
+        all.written_bytes += run.written_bytes;
+        all.latency.extend(run.latency);
+        *all.figures.entry("requests_per_s".to_owned()).or_default() +=
+            run.figures.get("requests_per_s").copied().unwrap_or(0.0);
+        // Each side has the processor time of the whole job.
+        all.other_cpu_s = all.other_cpu_s.max(run.cpu_s);
+    }
+    all.syncs = all.latency.get("sync").map_or(0, crate::histogram::Histogram::count);
+    all
+}

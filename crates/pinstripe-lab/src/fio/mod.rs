@@ -1,0 +1,14 @@
+//! fio, which others measure with: its results read and written, and a second opinion from it.
+//!
+//! Never here: a wish that both agree.
+
+pub mod check;
+mod export;
+mod import;
+mod text;
+
+pub use export::export;
+pub use import::import;
+
+#[cfg(test)]
+pub(crate) mod tests;

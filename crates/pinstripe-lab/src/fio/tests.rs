@@ -1,0 +1,188 @@
+//! Real results of fio 3.33, with the lines that it mixes in, and fio itself where it is there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use pinstripe::device::Policy;
+use pinstripe::error::Kind;
+
+use super::*;
+use crate::io::{Area, Content, Direction, Engine, Job, Order, Pattern};
+use crate::result::tests::results;
+use crate::run::Live;
+
+/// `fio --rw=write --bs=64k --size=4m --end_fsync=1 --output-format=json`.
+const PLAIN: &str = include_str!("../../tests/data/fio-3.33.json");
+/// `fio --rw=randrw --rwmixread=60 --iodepth=8 --output-format=json+`, with the note that the depth is
+/// capped, which fio writes to the same place.
+const MIXED: &str = include_str!("../../tests/data/fio-3.33-json-plus.txt");
+
+#[test]
+fn what_fio_measured_is_read_whole() {
+    let results = import(&[PLAIN]).unwrap();
+    assert_eq!(results.program, "fio-3.33");
+    assert_eq!(results.variants.len(), 1);
+    let variant = &results.variants[0];
+    assert_eq!(variant.name, "seq write");
+    assert!(variant.parameters.iter().any(|it| (&*it.name, &*it.value) == ("bs", "64k")));
+    let run = &variant.runs[0];
+    assert_eq!((run.operations, run.written_bytes, run.read_bytes), (64, 4 << 20, 0));
+    assert_eq!(run.latency["write"].count(), 64);
+}
+
+#[test]
+fn both_sides_of_a_mix_are_read_with_all_their_buckets() {
+    let results = import(&[MIXED]).unwrap();
+    let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["mix read", "mix write"]);
+    let read = &results.variants[0].runs[0];
+    assert_eq!(read.read_bytes, 206_471_168);
+    assert!((read.value - 103.183_992).abs() < 1e-9);
+    assert_eq!(read.latency["read"].count(), read.operations);
+}
+
+/// Lines as fio prints them between others: what it says when it meets trouble, and its progress.
+const NOISE: [&str; 5] = [
+    "fio: this platform does not support process shared mutexes, forcing use of threads. Use the 'thread' option",
+    "Jobs: 1 (f=1): [m(1)][50.0%][r=98.2MiB/s,w=65.3MiB/s][r=25.1k,w=16.7k IOPS][eta 00m:01s]",
+    "[eta 00m:01s]",
+    "",
+    "fio: io_u error on file a: Input/output error: read offset=0, buflen=4096",
+];
+
+#[test]
+fn lines_mixed_in_anywhere_change_nothing() {
+    let clean = import(&[MIXED]).unwrap();
+    for every in [1, 2, 7, 50] {
+        let mut text = NOISE.join("\n");
+        for (at, line) in MIXED.lines().enumerate() {
+            text += &format!("\n{line}");
+            if at % every == 0 {
+                text += &format!("\n{}", NOISE[at % NOISE.len()]);
+            }
+        }
+        text += &format!("\n{}\n", NOISE[1]);
+        assert_eq!(import(&[&text]).unwrap(), clean, "{every}");
+    }
+}
+
+#[test]
+fn results_written_on_one_line_are_read_too() {
+    let one_line = text::document(PLAIN).unwrap().to_string();
+    let text = format!("fio: noise\n{one_line}\nmore noise");
+    assert_eq!(import(&[&text]).unwrap(), import(&[PLAIN]).unwrap());
+}
+
+#[test]
+fn jobs_of_one_name_are_runs_of_one_variant() {
+    let results = import(&[PLAIN, PLAIN, PLAIN]).unwrap();
+    assert_eq!(results.variants[0].runs.len(), 3);
+    let orders: Vec<u64> = results.variants[0].runs.iter().map(|run| run.order).collect();
+    assert_eq!(orders, [0, 1, 2]);
+}
+
+#[test]
+fn what_is_cut_off_or_nothing_of_fio_s_is_refused() {
+    let refused = |text: &str| {
+        let error = import(&[text]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{text}");
+        error.to_string()
+    };
+    assert!(refused(&PLAIN[..PLAIN.len() / 2]).contains("near line"));
+    assert!(refused("no braces here").contains("no JSON of fio"));
+    assert!(refused("").contains("no JSON of fio"));
+    assert!(refused("{\n}").contains("fio version"));
+    assert!(refused("{\n\"fio version\" : \"fio-3.33\"\n}").contains("no jobs"));
+    assert!(refused("{\n\"fio version\":\"fio-3.33\",\n\"jobs\":[]\n}").contains("moved anything"));
+}
+
+#[test]
+fn what_is_exported_is_imported_again() {
+    let ours = results(&[("a", &[97.1, 99.8]), ("b", &[110.2, 112.8])]);
+    let text = serde_json::to_string_pretty(&export(&ours)).unwrap();
+    let back = import(&[&text]).unwrap();
+    let names: Vec<&str> = back.variants.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["a write", "b write"]);
+    for (one, other) in ours.variants.iter().zip(&back.variants) {
+        for (one, other) in one.runs.iter().zip(&other.runs) {
+            assert!((one.value - other.value).abs() < 1e-5, "{} {}", one.value, other.value);
+            assert_eq!(one.written_bytes, other.written_bytes);
+            let (times, again) = (&one.latency["write"], &other.latency["write"]);
+            assert_eq!(times.quantile(0.5), again.quantile(0.5));
+            assert_eq!(times.count(), again.count());
+        }
+    }
+}
+
+fn job(order: Order, direction: Direction) -> Job {
+    let pattern = Pattern { order, direction, block_bytes: 4096 };
+    Job { time: Some(Duration::from_millis(200)), ..Job::new(pattern) }
+}
+
+#[test]
+fn fio_is_told_the_same_job() {
+    let job = Job {
+        engine: Engine::Uring,
+        depth: 32,
+        rate: Some(100.0),
+        content: Content::Zeros,
+        ..job(Order::Random, Direction::Mixed(0.6))
+    };
+    let paths = [PathBuf::from("/a:b"), PathBuf::from("/c")];
+    let told = check::arguments(&job, &paths, 8192, Policy::Direct);
+    for part in [
+        "--rw=randrw",
+        "--rwmixread=60",
+        "--bs=4096",
+        "--size=16384",
+        "--ioengine=io_uring",
+        "--iodepth=32",
+        "--direct=1",
+        "--runtime=200ms",
+        "--time_based",
+        "--end_fsync=1",
+        "--rate_iops=100",
+        "--zero_buffers",
+        "--filename=/a\\:b:/c",
+    ] {
+        assert!(told.iter().any(|it| it == part), "{part}: {told:?}");
+    }
+    assert_eq!(check::refuse(&job, 2, false).unwrap_err().kind(), Kind::Usage);
+    assert_eq!(check::refuse(&job, 1, true).unwrap_err().kind(), Kind::Usage);
+    check::refuse(&job, 1, false).unwrap();
+}
+
+#[test]
+fn fio_does_the_same_job() {
+    if check::version().is_none() {
+        return skipped("fio_does_the_same_job", "fio is not there");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let live = Live::new(Arc::new(AtomicBool::new(false)));
+    let paths = [dir.path().join("a"), dir.path().join("b: c")];
+    Area::make(&paths, 65_536, Content::Noise, Policy::Buffered, &live).unwrap();
+    let once = Job { requests: Some(32), ..job(Order::Sequential, Direction::Write) };
+    let outcome = check::run(&once, &paths, 65_536, Policy::Buffered, &live).unwrap();
+    assert_eq!((outcome.written_bytes, outcome.operations), (131_072, 32));
+    assert!(outcome.value > 0.0 && outcome.latency["write"].count() == 32);
+    let mixed = job(Order::Random, Direction::Mixed(0.5));
+    let outcome = check::run(&mixed, &paths, 65_536, Policy::Buffered, &live).unwrap();
+    assert!(outcome.read_bytes > 0 && outcome.written_bytes > 0);
+
+    let folder = [dir.path().to_path_buf()];
+    let error = check::run(&once, &folder, 65_536, Policy::Buffered, &live).unwrap_err();
+    assert!(error.kind() == Kind::Io && error.to_string().contains("fio failed"), "{error}");
+    let stopped = Live::new(Arc::new(AtomicBool::new(true)));
+    let error = check::run(&mixed, &paths, 65_536, Policy::Buffered, &stopped).unwrap_err();
+    assert_eq!(error.kind(), Kind::Interrupted);
+}
+
+/// Says that a test could not run, to whoever runs it and to the summary of all.
+pub fn skipped(test: &str, reason: &str) {
+    eprintln!("skipped: {test}: {reason}");
+    let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
+    let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+    std::io::Write::write_all(&mut log, format!("{test}: {reason}\n").as_bytes()).unwrap();
+}

@@ -1,0 +1,47 @@
+//! The JSON among what fio prints: notes, warnings and its progress stand before it, behind it and in it.
+
+use pinstripe::error::{Error, Kind, Result};
+use serde_json::Value;
+
+/// The first document in a text.
+///
+/// # Errors
+/// [`Kind::Corrupt`] with the line when there is none or it is cut off.
+pub fn document(text: &str) -> Result<Value> {
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines.iter().position(|line| line.trim() == "{").or_else(|| {
+        // Somebody wrote it out again, on one line.
+        lines.iter().position(|line| line.trim_start().starts_with("{\""))
+    });
+    let Some(first) = first else {
+        return Err(Error::new(Kind::Corrupt, "has no JSON of fio in it")
+            .advice("make it with 'fio --output-format=json' or 'json+'"));
+    };
+    let kept = lines[first..].iter().filter(|line| is_json(line)).copied();
+    let whole = kept.collect::<Vec<_>>().join("\n");
+    let mut documents = serde_json::Deserializer::from_str(&whole).into_iter::<Value>();
+    match documents.next() {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(error)) => {
+            let line = first + error.line();
+            let what = format!("the JSON of fio cannot be read near line {line}: {error}");
+            Err(Error::new(Kind::Corrupt, what).advice("is the file cut off?"))
+        }
+        None => Err(Error::new(Kind::Corrupt, "has no JSON of fio in it")),
+    }
+}
+
+/// Whether a line can be one of fio's JSON, which has a name or a bracket at the beginning of each.
+fn is_json(line: &str) -> bool {
+    let line = line.trim();
+    match line.chars().next() {
+        None => false,
+        // Names, and strings in lists.
+        Some('"' | '{' | '}' | ']') => true,
+        // A list on its own line; not '[eta 00m:01s]' and not '[ 12.3] kernel'.
+        Some('[') => matches!(line, "[" | "[]" | "[]," | "[{"),
+        // A number in a list.
+        Some('-' | '0'..='9') => line.trim_end_matches(',').parse::<f64>().is_ok(),
+        Some(_) => false,
+    }
+}

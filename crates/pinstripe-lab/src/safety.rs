@@ -1,0 +1,206 @@
+//! May a device be overwritten? Only if nobody uses it, it carries nothing that is known, and whoever
+//! asks has typed its serial number.
+//!
+//! Invariant: what cannot be found out is a reason to refuse. Never here: writing, and asking.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use pinstripe::device::{Access, Device, FileDevice, Policy, holder, signature};
+use pinstripe::error::{Error, Kind, Result};
+
+use crate::fingerprint;
+
+/// What was found of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Examined {
+    /// The device.
+    pub path: PathBuf,
+    /// What has to be typed; of a loop device the path of its file.
+    pub serial: Option<String>,
+    /// Its length.
+    pub bytes: u64,
+    /// Why it must not be touched; none where nothing speaks against it.
+    pub objections: Vec<Objection>,
+}
+
+/// Why a device must not be touched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Objection {
+    /// It is a file, a directory, anything else.
+    NoBlockDevice,
+    /// It cannot be written to.
+    ReadOnly,
+    /// It is mounted, swap, part of an array or a volume, or something stands on it.
+    InUse(String),
+    /// It has parts, which nobody uses right now.
+    HasParts(String),
+    /// The disk that it is a part of is in use, by another part or as a whole.
+    WholeInUse(String, String),
+    /// It carries a file system, a table of parts, or is a member of something.
+    Carries(String),
+    /// The disk that it is a part of carries something as a whole, which reaches over it.
+    WholeCarries(String, String),
+    /// There is no number to type.
+    NoSerial,
+    /// It could not be examined.
+    Unknown(String),
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Objection::NoBlockDevice => f.write_str("it is no block device"),
+            Objection::ReadOnly => f.write_str("it is read-only"),
+            Objection::InUse(holder) => write!(f, "it is {holder}"),
+            Objection::HasParts(parts) => write!(f, "it has the partitions {parts}"),
+            Objection::WholeInUse(disk, holder) => write!(f, "its disk {disk} is {holder}"),
+            Objection::Carries(what) => write!(f, "it carries {what}"),
+            Objection::WholeCarries(disk, what) => write!(f, "its disk {disk} carries {what}"),
+            Objection::NoSerial => f.write_str("it has no serial number that could be typed"),
+            Objection::Unknown(why) => write!(f, "it cannot be examined: {why}"),
+        }
+    }
+}
+
+/// Looks at a device without changing anything.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is no such thing. What cannot be found out otherwise is an objection.
+pub fn examine(path: &Path) -> Result<Examined> {
+    let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
+    let mut examined =
+        Examined { path: path.to_path_buf(), serial: None, bytes: 0, objections: Vec::new() };
+    if !found.file_type().is_block_device() {
+        examined.objections.push(Objection::NoBlockDevice);
+        return Ok(examined);
+    }
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    let sys = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"));
+    examined.objections.extend(used(path));
+    match sys {
+        Ok(sys) => examined.look_at(&sys),
+        Err(error) => examined.objections.push(Objection::Unknown(error.to_string())),
+    }
+    if examined.objections.is_empty() {
+        examined.read();
+    }
+    if examined.serial.is_none() {
+        examined.objections.push(Objection::NoSerial);
+    }
+    Ok(examined)
+}
+
+impl Examined {
+    /// Reads what sysfs has of it.
+    fn look_at(&mut self, sys: &Path) {
+        let text = |name: &str| fs::read_to_string(sys.join(name)).unwrap_or_default();
+        self.serial = loop_file(sys).or_else(|| fingerprint::serial_of(&self.path));
+        if text("ro").trim() != "0" {
+            self.objections.push(Objection::ReadOnly);
+        }
+        let parts = parts(sys);
+        if !parts.is_empty() {
+            self.objections.push(Objection::HasParts(parts.join(", ")));
+        }
+        if sys.join("partition").exists() {
+            match sys.parent().and_then(Path::file_name) {
+                Some(name) => self.look_at_whole(&Path::new("/dev").join(name)),
+                None => self.objections.push(Objection::Unknown("it has no disk".to_owned())),
+            }
+        }
+    }
+
+    /// The same of the disk that it is a part of, but for the table of parts.
+    fn look_at_whole(&mut self, disk: &Path) {
+        let name = disk.display().to_string();
+        match holder(disk) {
+            Ok(None) => {}
+            Ok(Some(holder)) => {
+                self.objections.push(Objection::WholeInUse(name.clone(), holder.to_string()));
+            }
+            Err(error) => self.objections.push(Objection::Unknown(error.to_string())),
+        }
+        match carried(disk) {
+            Ok((_, Some(what))) if !what.contains("partition table") => {
+                self.objections.push(Objection::WholeCarries(name, what));
+            }
+            Ok(_) => {}
+            Err(error) => self.objections.push(Objection::Unknown(error.to_string())),
+        }
+    }
+
+    /// Reads what it carries.
+    fn read(&mut self) {
+        match carried(&self.path) {
+            Ok((bytes, what)) => {
+                self.bytes = bytes;
+                self.objections.extend(what.map(Objection::Carries));
+            }
+            Err(error) => self.objections.push(Objection::Unknown(error.to_string())),
+        }
+    }
+
+    /// Lets it pass with its serial number, as it was typed.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] with every objection, or when another number was typed or none.
+    pub fn allow(&self, typed: Option<&str>) -> Result<()> {
+        let refused = |what: String| Err(Error::new(Kind::Refused, what).at(&self.path));
+        if !self.objections.is_empty() {
+            let why: Vec<String> = self.objections.iter().map(ToString::to_string).collect();
+            let what = format!("would be overwritten, and must not be: {}", why.join("; "));
+            return refused(what).map_err(|error: Error| {
+                error.advice("name a device that is free and empty, or measure a directory: --dir")
+            });
+        }
+        match (typed.map(str::trim), &self.serial) {
+            (Some(typed), Some(serial)) if typed == serial.trim() => Ok(()),
+            (Some(_), _) => refused("has another serial number than the one typed".to_owned())
+                .map_err(|error: Error| error.advice("is it the device that is meant?")),
+            (None, _) => {
+                refused("would be overwritten: its serial number has to be typed".to_owned())
+                    .map_err(|error: Error| {
+                        error.advice(
+                            "look it up, as with 'lsblk -o NAME,SIZE,SERIAL', then --serial",
+                        )
+                    })
+            }
+        }
+    }
+}
+
+/// What has it in use.
+fn used(path: &Path) -> Option<Objection> {
+    match holder(path) {
+        Ok(holder) => holder.map(|holder| Objection::InUse(holder.to_string())),
+        Err(error) => Some(Objection::Unknown(error.to_string())),
+    }
+}
+
+/// The length of a device, and what it carries.
+fn carried(path: &Path) -> Result<(u64, Option<String>)> {
+    let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
+    Ok((device.len()?, signature(&device)?.map(|it| it.to_string())))
+}
+
+/// Partitions in a directory of sysfs.
+fn parts(sys: &Path) -> Vec<String> {
+    let found = fs::read_dir(sys).into_iter().flatten().flatten();
+    let parts = found.filter(|it| it.path().join("partition").exists());
+    let mut names: Vec<String> =
+        parts.map(|it| it.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// The file behind a loop device, which has no serial number.
+fn loop_file(sys: &Path) -> Option<String> {
+    let file = fs::read_to_string(sys.join("loop/backing_file")).ok()?;
+    Some(file.trim_end_matches('\n').to_owned())
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
