@@ -1,8 +1,10 @@
-//! What stands on a member of an array: superblock, head of a record of the log, sector of a table. Any
-//! bytes, and any fields under a sound checksum. What is read is written again as it was.
+//! What stands on a member of an array: superblock, head of a record of the log, journal, sector of a table.
+//! Any bytes, and any fields under a sound checksum. What is read is written again as it was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use pinstripe::array::engine::shape_of;
+use pinstripe::format::array::journal::JournalPlace;
 use pinstripe::format::array::log::Head;
 use pinstripe::format::array::sector::{Area, CONTENT_BYTES, SECTOR_BYTES, SectorPlace};
 use pinstripe::format::array::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
@@ -13,9 +15,10 @@ const ARRAY: ArrayId = ArrayId([7; 16]);
 
 fuzz_target!(|input: (u8, bool, &[u8])| {
     let (kind, framed, bytes) = input;
-    match kind % 3 {
+    match kind % 4 {
         0 => superblock(bytes, framed),
         1 => head(bytes, framed),
+        2 => journal(bytes),
         _ => leaf(bytes, framed),
     }
 });
@@ -33,6 +36,7 @@ fn superblock(bytes: &[u8], framed: bool) {
         block[SUPERBLOCK_BYTES - 4..].copy_from_slice(&check.to_le_bytes());
     }
     if let Ok(superblock) = Superblock::decode(&block) {
+        let _ = shape_of(&superblock);
         let again = Superblock::decode(&superblock.encode()).expect("what was encoded is sound");
         assert_eq!(again, superblock);
         assert!(superblock.place() < superblock.areas.data_at);
@@ -61,6 +65,14 @@ fn head(bytes: &[u8], framed: bool) {
         let mut out = Vec::new();
         head.encode(&mut out);
         assert_eq!(Head::decode(&out, ARRAY, sequence, position).expect("it is sound"), head);
+    }
+}
+
+fn journal(bytes: &[u8]) {
+    let place =
+        JournalPlace { array: ARRAY, slot: 1, stretch: 2, start: 4096, width: 8192, chunks: 3 };
+    if let Ok(sums) = place.decode(bytes) {
+        assert_eq!(place.decode(&place.encode(&sums)).expect("it is sound"), sums);
     }
 }
 

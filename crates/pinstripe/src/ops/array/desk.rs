@@ -9,7 +9,7 @@ use super::Register;
 use super::counted::counted;
 use super::detail::{
     Detail, ErrorCounts, MismatchDetail, ReportDetail, Served, SlotDetail, SlotState, WorkDetail,
-    consistency,
+    consistency, granule_text,
 };
 use super::knobs::{Knob, speed_text};
 use super::register::is_same;
@@ -131,9 +131,8 @@ impl Desk {
             RmwLevel::Fewer => 1,
             RmwLevel::FewerOrEqual => 2,
         };
-        let granule = granule.map_or_else(|| "auto".to_owned(), |it| it.to_string());
         [
-            ("stripe_size", granule),
+            ("stripe_size", granule_text(granule)),
             ("stripe_cache_size", settings.cache_bytes.to_string()),
             ("rmw_level", rmw.to_string()),
             ("sync_speed_min", speed_text(settings.speed_limit_min)),

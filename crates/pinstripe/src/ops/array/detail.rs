@@ -261,6 +261,8 @@ fn of_superblocks(
     let slots: Vec<_> = newest.slots.iter().enumerate().map(|it| slot_detail(it, &place)).collect();
     let absent: MemberSet =
         slots.iter().filter(|slot| slot.state != SlotState::InSync).map(|slot| slot.slot).collect();
+    let granule = Some(newest.granule).filter(|bytes| *bytes > 0);
+    let granule = ("stripe_size".to_owned(), granule_text(granule));
     let spare = |(path, own): &(PathBuf, Superblock)| (own.slot == SPARE).then(|| path.clone());
     Ok(Detail {
         name: entry.name.clone(),
@@ -282,7 +284,7 @@ fn of_superblocks(
         reports: Vec::new(),
         mismatches: 0,
         dirty_bytes: 0,
-        settings: entry.settings.clone(),
+        settings: entry.settings.clone().into_iter().chain([granule]).collect(),
         counters: Counted::default(),
     })
 }
@@ -314,6 +316,11 @@ pub fn consistency(policy: Consistency) -> &'static str {
         Consistency::Bitmap => "bitmap",
         Consistency::Log => "log",
     }
+}
+
+/// How a granule is written.
+pub fn granule_text(granule: Option<u32>) -> String {
+    granule.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string())
 }
 
 fn work(superblock: &Superblock, shape: &Shape) -> Option<WorkDetail> {

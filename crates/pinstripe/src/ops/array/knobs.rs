@@ -2,7 +2,7 @@
 //!
 //! | name | value | kept |
 //! |---|---|---|
-//! | `stripe_size` | bytes of the granule, or `auto` | in the register |
+//! | `stripe_size` | bytes of the granule, or `auto` | on the members |
 //! | `stripe_cache_size` | bytes that may wait to be written | in the register |
 //! | `rmw_level` | 0, 1 or 2, as md has it | in the register |
 //! | `sync_speed_min`, `sync_speed_max` | KiB of each member a second, or with a unit; `max` for no limit | in the register |
@@ -94,7 +94,7 @@ impl Knob {
 
     /// Whether the register has to keep it.
     pub fn is_kept(self) -> bool {
-        !matches!(self, Knob::Scrub(_) | Knob::Idle)
+        !matches!(self, Knob::Granule(_) | Knob::Scrub(_) | Knob::Idle)
     }
 }
 

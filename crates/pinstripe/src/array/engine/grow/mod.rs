@@ -61,26 +61,16 @@ impl Flusher {
     /// goes on; [`Kind::Unsupported`] for copies that are not near, and for a log that is too short for a
     /// journal; those of the device.
     pub fn grow(&mut self) -> Result<()> {
-        self.check_growth()?;
-        let before = self.array.geometry();
-        let superblock = self.array.superblock();
-        let wider = ArrayGeometry::new(
-            before.level(),
-            before.members() + 1,
-            before.chunk_bytes().into(),
-            before.layout(),
-            before.member_bytes(),
-        )?;
+        let shape = self.wider()?;
         if lock(&self.array.spares).is_empty() {
             return Err(no_spare());
         }
-        if before.level() == Level::Raid1 {
-            return self.add_copy(wider);
+        if shape.before().is_none() {
+            return self.add_copy(shape);
         }
-        let shape = Shape::growing(before, wider)?;
-        self.journal_width(&shape)?;
+        let superblock = self.array.superblock();
         let spare = lock(&self.array.spares).pop().ok_or_else(no_spare)?;
-        let slot = before.members();
+        let slot = superblock.slots.len();
         // No record is needed that the new member does not have.
         self.checkpoint()?;
         let member = super::create::seated(&spare, &superblock, slot as u16)?;
@@ -107,13 +97,14 @@ impl Flusher {
     /// Those of [`grow`](Self::grow) and of [`add`](Self::add); nothing is written to the device where it is
     /// known before that the array cannot grow.
     pub fn grow_by(&mut self, device: SharedDevice) -> Result<()> {
-        self.check_growth()?;
+        self.wider()?;
         self.check_unused(&device)?;
         self.add_spare(device)?;
         self.grow()
     }
 
-    fn check_growth(&self) -> Result<()> {
+    /// The shape to grow to, if the array can grow: a mirror's copies lie as they did.
+    fn wider(&self) -> Result<Shape> {
         let long = &self.long;
         if long.fill.is_some() || long.resync.is_some() || long.scrub.is_some() || self.is_growing()
         {
@@ -125,7 +116,20 @@ impl Flusher {
             return Err(Error::new(Kind::Refused, "the array grows only with all members there")
                 .advice("replace what has failed first"));
         }
-        Ok(())
+        let before = self.array.geometry();
+        let wider = ArrayGeometry::new(
+            before.level(),
+            before.members() + 1,
+            before.chunk_bytes().into(),
+            before.layout(),
+            before.member_bytes(),
+        )?;
+        if before.level() == Level::Raid1 {
+            return Ok(Shape::of(wider));
+        }
+        let shape = Shape::growing(before, wider)?;
+        self.journal_width(&shape)?;
+        Ok(shape)
     }
 
     /// Whether it is being moved to one member more.
@@ -134,9 +138,9 @@ impl Flusher {
     }
 
     /// Gives a mirror a slot more, which the spare is filled for.
-    fn add_copy(&mut self, wider: ArrayGeometry) -> Result<()> {
+    fn add_copy(&mut self, wider: Shape) -> Result<()> {
         self.checkpoint()?;
-        self.array.widen(None, Shape::of(wider));
+        self.array.widen(None, wider);
         self.array.agree(|superblock| superblock.slots.push(Slot::Missing))?;
         self.take_spare().map(drop)
     }

@@ -299,6 +299,13 @@ fn what_cannot_grow_is_refused_and_stays_as_it_is() {
         let (mut flusher, disks, model) = full(&making, 4, &mut dice);
         flusher.add_spare(disk("spare")).unwrap();
         assert_eq!(flusher.grow().unwrap_err().kind(), Kind::Unsupported);
+        // What cannot become a member keeps what it carries.
+        let other = disk("other");
+        crate::device::Device::write_at(&*other, 0, b"something").unwrap();
+        assert_eq!(flusher.grow_by(other.clone()).unwrap_err().kind(), Kind::Unsupported);
+        let mut found = [0; 9];
+        crate::device::Device::read_at(&*other, 0, &mut found).unwrap();
+        assert_eq!(&found, b"something");
         flusher.stop().unwrap();
         let flusher = assemble(shared(&disks)).unwrap();
         assert_eq!(flusher.array().geometry().members(), 4);
