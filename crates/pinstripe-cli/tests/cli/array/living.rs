@@ -144,6 +144,20 @@ fn an_array_that_nobody_serves_is_worked_on_here() {
     assert!(replaced.contains("/b[1]") && replaced.contains("[UUU]"), "{replaced}");
 }
 
+/// A device of one array was given to another one: the first one goes on without it.
+#[test]
+fn a_device_that_went_to_another_array_is_left_out() {
+    let stand = with_pool(16 << 20);
+    good(&stand, "array create other -l 1 -n 2 --size 16M --quiet e f");
+    good(&stand, "array manage other --fail e --remove e --add b --force");
+    let shown = stand.run("array manage pool --add e --force");
+    assert_eq!(shown.code, 0, "{}", shown.err);
+    assert!(shown.err.contains("is of another array by now: 'other'"), "{}", shown.err);
+    assert!(shown.out.contains("[UUU]") && shown.out.contains("/e[1]"), "{}", shown.out);
+    good(&stand, "array scrub pool");
+    good(&stand, "array scrub other");
+}
+
 #[test]
 fn a_scrub_names_the_member_that_lies_and_mends_it() {
     const TEST: &str = "a_scrub_names_the_member_that_lies_and_mends_it";

@@ -48,6 +48,21 @@ pub fn assemble_md(name: &str, paths: &[PathBuf], register: &Register) -> Result
     register.write(&entry).map(|()| true)
 }
 
+/// Whether a device that is known of an array was not given to another one since; that is told.
+fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool {
+    let Some(own) = engine::probe(device).filter(|own| own.array.to_string() != entry.array) else {
+        return true;
+    };
+    let what = format!("is of another array by now: '{}'", own.name);
+    let error = Error::new(Kind::WrongMember, what).advice(format!(
+        "to forget it: 'pinstripe array manage {} --remove {}'",
+        entry.name,
+        device.place().display()
+    ));
+    monitor.warning(device.place(), error);
+    false
+}
+
 /// Assembles an array of these devices, replays its log, and takes note of it under a name. Without
 /// devices, those that are known under the name are taken. With `force`, devices that cannot be used are
 /// left out, and parity is believed that may be stale.
@@ -75,7 +90,10 @@ pub fn assemble(
     };
     let present: Vec<_> = paths.iter().filter(|path| path.exists()).cloned().collect();
     devices::refuse_twice(&present)?;
-    let opened = open_all(&paths, faults, monitor)?;
+    let mut opened = open_all(&paths, faults, monitor)?;
+    if let Some(entry) = known.as_ref().filter(|entry| entry.devices == paths) {
+        opened.retain(|device| is_still_of(device, entry, monitor));
+    }
     if opened.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is there"))
             .advice("attach them, or name them where they are now"));
