@@ -6,10 +6,11 @@ use libfuzzer_sys::fuzz_target;
 use pinstripe::array::engine::shape_of;
 use pinstripe::format::array::journal::JournalPlace;
 use pinstripe::format::array::log::Head;
+use pinstripe::format::array::regions::{self, Version};
 use pinstripe::format::array::sector::{Area, CONTENT_BYTES, SECTOR_BYTES, SectorPlace};
 use pinstripe::format::array::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
 use pinstripe::format::array::{BLOCK_BYTES, crc32c, sums};
-use pinstripe::id::ArrayId;
+use pinstripe::id::{ArrayId, MemberId};
 
 const ARRAY: ArrayId = ArrayId([7; 16]);
 
@@ -77,7 +78,9 @@ fn journal(bytes: &[u8]) {
 }
 
 fn leaf(bytes: &[u8], framed: bool) {
-    let place = SectorPlace { array: ARRAY, slot: 3, area: Area::Sums, number: 9 };
+    let version = Version::FIRST.plus(5);
+    let member = MemberId([8; 16]);
+    let place = SectorPlace { array: ARRAY, member, slot: 3, area: Area::Sums, number: 9, version };
     let mut sector = [0; SECTOR_BYTES];
     let count = bytes.len().min(SECTOR_BYTES);
     sector[..count].copy_from_slice(&bytes[..count]);
@@ -88,6 +91,7 @@ fn leaf(bytes: &[u8], framed: bool) {
     }
     if let Ok(content) = place.decode(&sector) {
         assert_eq!(&sums::encode(&sums::decode(content)), content);
+        assert_eq!(&regions::encode(&regions::decode(content)), content);
         assert_eq!(place.encode(content), sector);
     }
 }

@@ -9,27 +9,28 @@ mod forget;
 mod tables;
 mod unsure;
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use self::tables::Tables;
+use self::tables::{Tables, check_of};
 use super::sums::SumCache;
 use super::traffic::{MemberTraffic, Part, Timer, Traffic};
 use super::twin::Twin;
 use crate::device::SharedDevice;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::array::BLOCK_BYTES;
-use crate::format::array::regions::Region;
-use crate::format::array::sector::{Area, CONTENT_BYTES, SECTOR_BYTES};
-use crate::format::array::sums::{PAGE_BLOCKS, PAGE_LEAVES, Sum, pages};
+use crate::format::array::regions::{self, Region, SECTOR_REGIONS, Version};
+use crate::format::array::sector::{Area, SECTOR_BYTES};
+use crate::format::array::sums::{PAGE_BLOCKS, Sum, pages};
 use crate::format::array::superblock::{Areas, Superblock};
 use crate::id::{ArrayId, MemberId};
 
-/// Leaves of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
-const LEAVES_KEPT: usize = 4096;
+/// Pages of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
+const PAGES_KEPT: usize = 512;
+/// What to do with a member whose map of regions cannot be believed.
+const ANEW: &str = "add it anew: it is filled from the others";
 /// Blocks whose checksums are looked up at once.
 const SUMS_AT_ONCE: usize = 64;
 
@@ -54,28 +55,42 @@ impl Member {
     /// A member of an array that is being made: nothing was ever written to it.
     pub fn fresh(device: SharedDevice, superblock: &Superblock) -> Self {
         let regions = vec![Region::UNWRITTEN; pages(superblock.data_bytes / BLOCK_BYTES) as usize];
-        let changed = (0..regions.len().div_ceil(CONTENT_BYTES) as u64).collect();
-        Self::with(device, superblock, regions, changed)
+        let sectors = regions.len().div_ceil(SECTOR_REGIONS);
+        let mut member = Self::with(device, superblock, regions, vec![0; sectors]);
+        let tables = member.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
+        (tables.changed, tables.is_urgent) = ((0..sectors as u64).collect(), true);
+        member
     }
 
-    /// A member as its superblock describes it.
+    /// A member as its superblock describes it. When it was stopped in order its map of regions must be the one
+    /// that was written last, unless that is not to be looked at.
     ///
     /// # Errors
-    /// Those of the device; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a damaged map of regions.
-    pub fn open(device: SharedDevice, superblock: &Superblock) -> Result<Self> {
+    /// Those of the device; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a map of regions that is
+    /// damaged, or an older one.
+    pub fn open(device: SharedDevice, superblock: &Superblock, force: bool) -> Result<Self> {
         let count = pages(superblock.data_bytes / BLOCK_BYTES) as usize;
-        let mut member = Self::with(device, superblock, Vec::new(), BTreeSet::new());
-        let mut regions = Vec::with_capacity(count);
-        for number in 0..count.div_ceil(CONTENT_BYTES) as u64 {
+        let mut member = Self::with(device, superblock, Vec::new(), Vec::new());
+        let (mut regions, mut checks) = (Vec::with_capacity(count), Vec::new());
+        for number in 0..count.div_ceil(SECTOR_REGIONS) as u64 {
             let mut sector = [0; SECTOR_BYTES];
             let at = member.areas.regions_at + number * SECTOR_BYTES as u64;
             member.device.read_at(at, &mut sector)?;
-            let content = member.place(Area::Regions, number).decode(&sector);
-            let content = content.map_err(|error| error.at(member.device.place()))?;
-            regions.extend(content.iter().map(|byte| Region::from_byte(*byte)));
+            let content = member.place(Area::Regions, number, Version::FIRST).decode(&sector);
+            let content = content.map_err(|error| error.at(member.path()).advice(ANEW))?;
+            regions.extend(regions::decode(content));
+            checks.push(check_of(&sector));
         }
         regions.truncate(count);
-        member.tables.get_mut().unwrap_or_else(PoisonError::into_inner).regions = regions;
+        let tables = member.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
+        (tables.regions, tables.checks) = (regions, checks);
+        let check = tables.regions_check();
+        if superblock.is_clean && !force && check != superblock.regions_check {
+            let what = "its map of regions is not what was written last: the device lost a write";
+            return Err(Error::corrupt(what, member.path())
+                .expected(superblock.regions_check, check)
+                .advice(format!("{ANEW}; --force uses it as it is, with blocks that may be old")));
+        }
         Ok(member)
     }
 
@@ -83,11 +98,11 @@ impl Member {
         device: SharedDevice,
         superblock: &Superblock,
         regions: Vec<Region>,
-        changed: BTreeSet<u64>,
+        checks: Vec<u32>,
     ) -> Self {
-        let (unsure, unread) = Default::default();
-        let sums = SumCache::new(LEAVES_KEPT);
-        let tables = Tables { sums, regions, changed, unsure, unread };
+        let (changed, is_urgent, unsure, unread) = Default::default();
+        let sums = SumCache::new(PAGES_KEPT);
+        let tables = Tables { sums, regions, changed, is_urgent, checks, unsure, unread };
         Member {
             device,
             array: superblock.array,
@@ -145,8 +160,8 @@ impl Member {
             return;
         }
         let mut tables = self.lock();
-        for (leaf, _) in tables.sums.changed() {
-            tables.note(leaf / PAGE_LEAVES as u64);
+        for page in tables.sums.changed_pages() {
+            tables.note(page);
         }
     }
 
@@ -219,7 +234,8 @@ impl Member {
     /// Writes what the array says of itself, and of this member.
     pub fn write_superblock(&self, common: &Superblock) -> Result<()> {
         self.twin.with(|twin| twin.write_superblock(common));
-        let superblock = Superblock { slot: self.slot, member: self.id, ..common.clone() };
+        let (slot, member, regions_check) = (self.slot, self.id, self.lock().regions_check());
+        let superblock = Superblock { slot, member, regions_check, ..common.clone() };
         let bytes = superblock.encode();
         self.traffic.written(Part::Tables, bytes.len());
         self.device.write_at(superblock.place(), &bytes)
@@ -231,7 +247,7 @@ impl Member {
     /// Those of the device.
     pub fn sums(&self, blocks: Range<u64>) -> Result<Vec<Sum>> {
         let mut tables = self.bring(&blocks)?;
-        Ok(blocks.map(|block| tables.sums.get(block).expect("its leaf was brought")).collect())
+        Ok(blocks.map(|block| tables.sums.get(block).expect("its page was brought")).collect())
     }
 
     /// Adds the checksums of blocks to `out`.
@@ -240,7 +256,7 @@ impl Member {
     /// As [`sums`](Self::sums).
     pub fn sums_into(&self, blocks: Range<u64>, out: &mut Vec<Sum>) -> Result<()> {
         let mut tables = self.bring(&blocks)?;
-        out.extend(blocks.map(|block| tables.sums.get(block).expect("its leaf was brought")));
+        out.extend(blocks.map(|block| tables.sums.get(block).expect("its page was brought")));
         Ok(())
     }
 

@@ -1,122 +1,157 @@
 //! The checksums of a member's blocks, as they are to be: a bounded part of the table in memory.
 //!
-//! Invariant: a leaf that differs from what the member has stays in memory until it was written.
+//! Invariant: a page that differs from what the member has stays in memory until it was written.
 //!
-//! Never here: reading and writing. Who asks for a leaf that is not here brings it.
+//! Never here: reading and writing. Who asks for a page that is not here brings it.
 
 use std::collections::HashMap;
 
-use crate::format::array::sums::{LEAF_BLOCKS, Sum, leaf_of};
+use crate::format::array::regions::Version;
+use crate::format::array::sums::{PAGE_BLOCKS, Sum, page_of};
 
-/// Sums of one leaf.
-pub type Sums = [Sum; LEAF_BLOCKS];
+/// Sums of one page.
+pub type Sums = [Sum; PAGE_BLOCKS as usize];
+
+/// Sums of a page of which nothing else is known.
+pub fn all(sum: Sum) -> Box<Sums> {
+    Box::new([sum; PAGE_BLOCKS as usize])
+}
 
 #[derive(Debug, Clone)]
-struct Leaf {
+struct Page {
     sums: Box<Sums>,
-    /// Not yet on the member.
-    is_changed: bool,
+    /// The newest that the member has of any of its leaves.
+    version: Version,
+    /// How often it was changed, and how often it had been when it was written last.
+    changes: u64,
+    written: u64,
     /// When it was last asked for, in calls.
     used: u64,
+}
+
+impl Page {
+    fn is_changed(&self) -> bool {
+        self.changes != self.written
+    }
+}
+
+/// A page that the member does not have so.
+#[derive(Debug, Clone)]
+pub struct Changed {
+    /// Which.
+    pub page: u64,
+    /// What it is to be.
+    pub sums: Box<Sums>,
+    /// The newest version that the member has of it.
+    pub version: Version,
+    changes: u64,
 }
 
 /// A part of the table of one member.
 #[derive(Debug)]
 pub struct SumCache {
-    leaves: HashMap<u64, Leaf>,
+    pages: HashMap<u64, Page>,
     most: usize,
     calls: u64,
     changed: usize,
 }
 
 impl SumCache {
-    /// An empty one that keeps `most` leaves beside those that were changed.
+    /// An empty one that keeps `most` pages beside those that were changed.
     pub fn new(most: usize) -> Self {
-        SumCache { leaves: HashMap::new(), most, calls: 0, changed: 0 }
+        SumCache { pages: HashMap::new(), most, calls: 0, changed: 0 }
     }
 
-    /// Leaves that are not here, of all that speak of these blocks.
+    /// Pages that are not here, of all that speak of these blocks.
     pub fn missing(&self, blocks: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
-        let leaves = match blocks.is_empty() {
+        let pages = match blocks.is_empty() {
             true => 0..0,
-            false => leaf_of(blocks.start).0..leaf_of(blocks.end - 1).0 + 1,
+            false => page_of(blocks.start).0..page_of(blocks.end - 1).0 + 1,
         };
-        leaves.filter(|leaf| !self.leaves.contains_key(leaf))
+        pages.filter(|page| !self.pages.contains_key(page))
     }
 
-    /// Takes a leaf as the member has it; what is here already stays.
-    pub fn bring(&mut self, leaf: u64, sums: Sums) {
+    /// Takes a page as the member has it; what is here already stays.
+    pub fn bring(&mut self, page: u64, sums: Box<Sums>, version: Version) {
         let used = self.calls;
-        let fresh = Leaf { sums: Box::new(sums), is_changed: false, used };
-        self.leaves.entry(leaf).or_insert(fresh);
-        if self.leaves.len() - self.changed > 2 * self.most {
+        let fresh = Page { sums, version, changes: 0, written: 0, used };
+        self.pages.entry(page).or_insert(fresh);
+        if self.pages.len() - self.changed > 2 * self.most {
             self.forget();
         }
     }
 
-    /// The sum of a block; `None` if its leaf is not here.
+    /// The sum of a block; `None` if its page is not here.
     pub fn get(&mut self, block: u64) -> Option<Sum> {
         self.calls += 1;
-        let (leaf, at) = leaf_of(block);
-        let leaf = self.leaves.get_mut(&leaf)?;
-        leaf.used = self.calls;
-        Some(leaf.sums[at])
+        let (page, at) = page_of(block);
+        let page = self.pages.get_mut(&page)?;
+        page.used = self.calls;
+        Some(page.sums[at])
     }
 
     /// Says what a block's sum is from now on.
     ///
     /// # Panics
-    /// If its leaf is not here.
+    /// If its page is not here.
     pub fn set(&mut self, block: u64, sum: Sum) {
-        let (number, at) = leaf_of(block);
-        let leaf = self.leaves.get_mut(&number).expect("the leaf was brought");
-        if leaf.sums[at] != sum {
-            leaf.sums[at] = sum;
-            self.changed += usize::from(!leaf.is_changed);
-            leaf.is_changed = true;
+        let (number, at) = page_of(block);
+        let page = self.pages.get_mut(&number).expect("the page was brought");
+        if page.sums[at] != sum {
+            page.sums[at] = sum;
+            self.changed += usize::from(!page.is_changed());
+            page.changes += 1;
         }
     }
 
-    /// Says that the member does not have a leaf at all.
+    /// Says that the member does not have a page as it is here.
     ///
     /// # Panics
     /// If it is not here.
-    pub fn touch(&mut self, leaf: u64) {
-        let leaf = self.leaves.get_mut(&leaf).expect("the leaf was brought");
-        self.changed += usize::from(!leaf.is_changed);
-        leaf.is_changed = true;
+    pub fn touch(&mut self, page: u64) {
+        let page = self.pages.get_mut(&page).expect("the page was brought");
+        self.changed += usize::from(!page.is_changed());
+        page.changes += 1;
     }
 
-    /// Says that nothing of a leaf counts any more.
-    pub fn forget_leaf(&mut self, leaf: u64) {
-        if self.leaves.remove(&leaf).is_some_and(|leaf| leaf.is_changed) {
+    /// Says that nothing of a page counts any more.
+    pub fn forget_page(&mut self, page: u64) {
+        if self.pages.remove(&page).is_some_and(|page| page.is_changed()) {
             self.changed -= 1;
         }
     }
 
-    /// Leaves that the member does not have so, in order.
-    pub fn changed(&self) -> Vec<(u64, Sums)> {
-        let changed = self.leaves.iter().filter(|(_, leaf)| leaf.is_changed);
-        let mut changed: Vec<_> = changed.map(|(number, leaf)| (*number, *leaf.sums)).collect();
-        changed.sort_unstable_by_key(|(number, _)| *number);
+    /// Pages that the member does not have so, by number.
+    pub fn changed_pages(&self) -> Vec<u64> {
+        let changed = self.pages.iter().filter(|(_, page)| page.is_changed());
+        let mut changed: Vec<_> = changed.map(|(number, _)| *number).collect();
+        changed.sort_unstable();
         changed
     }
 
-    /// Says that a leaf was written with these sums.
-    pub fn written(&mut self, leaf: u64, sums: &Sums) {
-        if let Some(leaf) = self.leaves.get_mut(&leaf)
-            && leaf.is_changed
-            && *leaf.sums == *sums
-        {
-            leaf.is_changed = false;
-            self.changed -= 1;
+    /// The same with what they are to be.
+    pub fn changed(&self) -> Vec<Changed> {
+        let changed = |page: u64| {
+            let Page { sums, version, changes, .. } = self.pages[&page].clone();
+            Changed { page, sums, version, changes }
+        };
+        self.changed_pages().into_iter().map(changed).collect()
+    }
+
+    /// Says that a page was written so, with a version.
+    pub fn written(&mut self, it: &Changed, version: Version) {
+        if let Some(page) = self.pages.get_mut(&it.page) {
+            let was_changed = page.is_changed();
+            page.version = version;
+            page.written = it.changes;
+            self.changed -= usize::from(was_changed && !page.is_changed());
         }
     }
 
     /// Drops what was not asked for longest, and is on the member, down to what is to be kept.
     fn forget(&mut self) {
-        let unchanged = self.leaves.iter().filter(|(_, leaf)| !leaf.is_changed);
-        let mut ages: Vec<u64> = unchanged.map(|(_, leaf)| leaf.used).collect();
+        let unchanged = self.pages.iter().filter(|(_, page)| !page.is_changed());
+        let mut ages: Vec<u64> = unchanged.map(|(_, page)| page.used).collect();
         if ages.len() <= self.most {
             return;
         }
@@ -124,8 +159,8 @@ impl SumCache {
         let (_, newest, _) = ages.select_nth_unstable(surplus - 1);
         let newest = *newest;
         let mut left = surplus;
-        self.leaves.retain(|_, leaf| {
-            let goes = left > 0 && !leaf.is_changed && leaf.used <= newest;
+        self.pages.retain(|_, page| {
+            let goes = left > 0 && !page.is_changed() && page.used <= newest;
             left -= usize::from(goes);
             !goes
         });
@@ -136,14 +171,17 @@ impl SumCache {
 mod tests {
     use super::*;
 
-    const EMPTY: Sums = [Sum::UNWRITTEN; LEAF_BLOCKS];
-    const PER: u64 = LEAF_BLOCKS as u64;
+    const PER: u64 = PAGE_BLOCKS;
+
+    fn bring(cache: &mut SumCache, page: u64) {
+        cache.bring(page, all(Sum::UNWRITTEN), Version::FIRST);
+    }
 
     #[test]
-    fn it_says_which_leaves_it_wants() {
+    fn it_says_which_pages_it_wants() {
         let mut cache = SumCache::new(8);
         assert!(cache.missing(PER - 1..PER + 1).eq([0, 1]));
-        cache.bring(1, EMPTY);
+        bring(&mut cache, 1);
         assert!(cache.missing(0..3 * PER).eq([0, 2]));
         assert!(cache.missing(PER..2 * PER).chain(cache.missing(5..5)).next().is_none());
         assert_eq!((cache.get(0), cache.get(PER)), (None, Some(Sum::UNWRITTEN)));
@@ -152,32 +190,32 @@ mod tests {
     #[test]
     fn what_was_changed_stays_until_it_is_written() {
         let mut cache = SumCache::new(4);
-        cache.bring(0, EMPTY);
+        bring(&mut cache, 0);
         cache.set(3, Sum::of(b"a"));
-        for leaf in 1..100 {
-            cache.bring(leaf, EMPTY);
+        for page in 1..100 {
+            bring(&mut cache, page);
         }
-        assert!(cache.leaves.len() <= 10, "{}", cache.leaves.len());
+        assert!(cache.pages.len() <= 10, "{}", cache.pages.len());
         assert_eq!(cache.get(3), Some(Sum::of(b"a")));
-        // A member's older leaf does not replace it.
-        cache.bring(0, EMPTY);
+        // A member's older page does not replace it.
+        bring(&mut cache, 0);
         let changed = cache.changed();
-        assert_eq!((changed.len(), changed[0].0, changed[0].1[3]), (1, 0, Sum::of(b"a")));
+        assert_eq!((changed.len(), changed[0].page, changed[0].sums[3]), (1, 0, Sum::of(b"a")));
         // Changed again while it was being written: it is still to be written.
         cache.set(3, Sum::of(b"b"));
-        cache.written(0, &changed[0].1);
+        cache.written(&changed[0], Version::FIRST.plus(1));
         let changed = cache.changed();
-        assert_eq!(changed.len(), 1);
-        cache.written(0, &changed[0].1);
-        assert!(cache.changed().is_empty());
+        assert_eq!((changed.len(), changed[0].version), (1, Version::FIRST.plus(1)));
+        cache.written(&changed[0], Version::FIRST.plus(2));
+        assert!(cache.changed_pages().is_empty());
         assert_eq!(cache.changed, 0);
     }
 
     #[test]
     fn what_was_asked_for_last_is_kept() {
         let mut cache = SumCache::new(4);
-        for leaf in 0..50 {
-            cache.bring(leaf, EMPTY);
+        for page in 0..50 {
+            bring(&mut cache, page);
             cache.get(0);
         }
         assert_eq!(cache.get(0), Some(Sum::UNWRITTEN));

@@ -20,7 +20,8 @@ use crate::id::MemberId;
 /// How an array is assembled.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AssembleOptions {
-    /// Devices that cannot be used are left out, and parity is believed that may be stale.
+    /// Devices that cannot be used are left out, and parity and maps of regions are believed that may be
+    /// stale.
     pub force: bool,
 }
 
@@ -68,7 +69,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     let found = find(devices, options, &mut left_out)?;
     let newest = newest(&found)?;
     let was_clean = newest.is_clean;
-    let (members, spares) = seat(found, &newest, &mut left_out)?;
+    let (members, spares) = seat(found, &newest, options, &mut left_out);
     let shape = shape_of(&newest)?;
     let absent = members.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: MemberSet = absent.collect();
@@ -92,9 +93,10 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     let is_unsure = array.doubt(was_clean);
     lock(&array.live).believes_stale = options.force;
     let mut flusher = Flusher::new(Arc::new(array));
+    // No table is written before that is said.
+    flusher.array.agree(|superblock| superblock.is_clean = false)?;
     flusher.finish_moving()?;
     let records = flusher.replay()?;
-    flusher.array.agree(|superblock| superblock.is_clean = false)?;
     flusher.resume();
     if is_unsure {
         flusher.begin_resync();
@@ -159,7 +161,8 @@ fn newest(found: &[Found]) -> Result<Superblock> {
     let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member of an array is there"))?;
     let common = |it: &Found| {
         let nobody = MemberId([0; 16]);
-        Superblock { member: nobody, slot: 0, areas: newest.own.areas, ..it.own.clone() }
+        let areas = newest.own.areas;
+        Superblock { member: nobody, slot: 0, areas, regions_check: 0, ..it.own.clone() }
     };
     let as_new = |it: &&Found| it.own.generation == newest.own.generation;
     match found.iter().filter(as_new).find(|it| common(it) != common(newest)) {
@@ -178,11 +181,18 @@ fn newest(found: &[Found]) -> Result<Superblock> {
 /// Members by slot, and spares.
 type Seats = (Vec<Option<Arc<Member>>>, Vec<Arc<Member>>);
 
-/// Gives members their slots. Those whose data is old are left out.
-fn seat(found: Vec<Found>, newest: &Superblock, left_out: &mut Vec<LeftOut>) -> Result<Seats> {
+/// Gives members their slots. Those whose data is old, or whose map of regions cannot be believed, are left out.
+fn seat(
+    found: Vec<Found>,
+    newest: &Superblock,
+    options: &AssembleOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Seats {
     let mut members: Vec<Option<Arc<Member>>> = vec![None; newest.slots.len()];
     let (mut spares, mut twin) = (Vec::new(), None);
-    for Found { device, own } in found {
+    for Found { device, mut own } in found {
+        // No table was written between the last two generations of a stop in order.
+        own.is_clean |= newest.is_clean;
         let is_it = |slot: &Slot| match slot {
             Slot::Present(id) | Slot::Rebuilding(id) => *id == own.member,
             Slot::Missing | Slot::Failed(_) => false,
@@ -192,20 +202,20 @@ fn seat(found: Vec<Found>, newest: &Superblock, left_out: &mut Vec<LeftOut>) -> 
             && with == own.member
             && is_new
         {
-            let member = Member::open(device, &Superblock { slot, ..own })?;
-            member.set_filled(Some(done_bytes));
-            twin = Some((usize::from(slot), Arc::new(member)));
+            if let Some(member) = open(device, Superblock { slot, ..own }, options, left_out) {
+                member.set_filled(Some(done_bytes));
+                twin = Some((usize::from(slot), member));
+            }
             continue;
         }
         match newest.slots.iter().position(is_it) {
             // A spare that took a slot may not know it yet.
             Some(slot) if is_new => {
                 let own = Superblock { slot: slot as u16, ..own };
-                let member = Member::open(device, &own)?;
-                if let Slot::Rebuilding(_) = newest.slots[slot] {
+                members[slot] = open(device, own, options, left_out);
+                if let (Slot::Rebuilding(_), Some(member)) = (newest.slots[slot], &members[slot]) {
                     member.set_filled(Some(filled(newest, slot)));
                 }
-                members[slot] = Some(Arc::new(member));
             }
             None if own.slot == SPARE => spares.push(Arc::new(Member::fresh(device, &own))),
             _ => left_out.push(LeftOut { path: device.place().to_owned(), why: old(&own, newest) }),
@@ -218,7 +228,26 @@ fn seat(found: Vec<Found>, newest: &Superblock, left_out: &mut Vec<LeftOut>) -> 
             None => members[slot] = Some(twin),
         }
     }
-    Ok((members, spares))
+    (members, spares)
+}
+
+/// A member, if its map of regions can be believed.
+fn open(
+    device: SharedDevice,
+    own: Superblock,
+    options: &AssembleOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Option<Arc<Member>> {
+    let path = device.place().to_owned();
+    match Member::open(device, &own, options.force) {
+        Ok(member) => Some(Arc::new(member)),
+        Err(error) => {
+            let advice = error.advice_text().map(|advice| format!("; {advice}"));
+            let why = format!("{}{}", error.what(), advice.unwrap_or_default());
+            left_out.push(LeftOut { path, why });
+            None
+        }
+    }
 }
 
 /// What is said when one stands in a slot that was to take another one's place, or cannot any more.

@@ -13,7 +13,8 @@ use crate::array::plan::Rules;
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
-use crate::format::array::sector::{CONTENT_BYTES, SECTOR_BYTES};
+use crate::format::array::regions::SECTOR_REGIONS;
+use crate::format::array::sector::SECTOR_BYTES;
 use crate::format::array::sums::{PAGE_BYTES, pages};
 use crate::format::array::superblock::{
     Areas, Consistency, DATA_ALIGN_BYTES, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
@@ -92,6 +93,7 @@ pub fn create_with(
         work: Work::None,
         granule: 0,
         is_clean: false,
+        regions_check: 0,
         slots: vec![Slot::Missing; slots.len()],
     };
     let mut members = Vec::with_capacity(slots.len());
@@ -129,7 +131,6 @@ pub(super) fn seated(member: &Member, common: &Superblock, slot: u16) -> Result<
 fn seat_fresh(device: SharedDevice, own: &Superblock) -> Result<Arc<Member>> {
     let member = Member::fresh(device, own);
     member.write_tables()?;
-    member.sync()?;
     Ok(Arc::new(member))
 }
 
@@ -149,7 +150,7 @@ fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)>
     let regions_at = at(PLACES[1], SUPERBLOCK_BYTES as u64);
     // Tables for all of it: a little more than what is left for data needs.
     let table_pages = pages(bytes / BLOCK_BYTES);
-    let region_sectors = table_pages.div_ceil(CONTENT_BYTES as u64);
+    let region_sectors = table_pages.div_ceil(SECTOR_REGIONS as u64);
     let bad_blocks_at = at(regions_at, region_sectors * SECTOR_BYTES as u64);
     let log_at = at(bad_blocks_at, BLOCK_BYTES);
     let sums_at = at(log_at, log_bytes);

@@ -108,10 +108,7 @@ impl Flusher {
     }
 
     pub(super) fn write_tables(&self) -> Result<()> {
-        self.each_member(Load::Tables, &|_, member| {
-            member.write_tables()?;
-            member.sync()
-        })?;
+        self.each_member(Load::Tables, &|_, member| member.write_tables())?;
         self.array.drop_failed_twin()
     }
 

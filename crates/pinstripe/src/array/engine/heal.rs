@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use super::flush::Flusher;
 use super::{Array, lock};
+use crate::array::member::Member;
 use crate::array::plan::{Class, Mark, Transfer};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::sums::Sum;
 
@@ -71,6 +72,28 @@ impl Array {
         }
     }
 
+    /// Does something with a member's checksums of blocks. What cannot be read of them is lost from now on, if the
+    /// array can do without the member: then the others have it.
+    ///
+    /// # Errors
+    /// Those of the member.
+    pub(super) fn with_sums<T>(
+        &self,
+        slot: usize,
+        blocks: &Range<u64>,
+        act: impl Fn(&Member) -> Result<T>,
+    ) -> Result<T> {
+        let member =
+            self.member(slot).ok_or_else(|| Error::new(Kind::Io, "the member is absent"))?;
+        act(&member).or_else(|error| {
+            if !self.shape().survives(self.absent().with(slot)) {
+                return Err(error);
+            }
+            member.forgo(blocks)?;
+            act(&member)
+        })
+    }
+
     /// Writes a block again as the rest of its row says it is.
     pub(super) fn heal_block(&self, slot: usize, block: u64) -> Result<Healed> {
         let held = self.shape().held(slot, block * BLOCK_BYTES);
@@ -78,8 +101,9 @@ impl Array {
         let _only = self.occupy(held.row);
         let map = self.shape().map(held.row);
         let Some(member) = self.holder(&map, held.shard) else { return Ok(Healed::Yes) };
-        let Some(sum) = member.sums(block..block + 1).ok().and_then(|sums| sums.first().copied())
-        else {
+        let blocks = block..block + 1;
+        let sums = self.with_sums(slot, &blocks, |member| member.sums(blocks.clone()));
+        let Some(sum) = sums.ok().and_then(|sums| sums.first().copied()) else {
             return Ok(Healed::Refused);
         };
         let mut is = vec![0; BLOCK_BYTES as usize];

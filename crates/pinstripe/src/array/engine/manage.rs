@@ -10,7 +10,7 @@ use super::lock;
 use crate::array::member::Member;
 use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
-use crate::format::array::superblock::{SPARE, Slot, Superblock};
+use crate::format::array::superblock::{Consistency, SPARE, Slot, Superblock};
 use crate::id::MemberId;
 
 /// Bytes of the smallest and of the largest granule.
@@ -105,7 +105,17 @@ impl Flusher {
             let is_it = |slot: &Slot| *slot == Slot::Failed(own.member);
             let slot = superblock.slots.iter().position(is_it);
             if let Some(slot) = slot.filter(|_| !went_its_own_way(&own, &superblock)) {
-                return self.recover(device, own, slot);
+                if self.is_filling() {
+                    return Err(busy(&device));
+                }
+                // With a log, the map of regions is written with superblocks alone. One whose map cannot be
+                // believed is filled like any other one.
+                let is_clean = own.is_clean || superblock.consistency == Consistency::Log;
+                let own = Superblock { slot: slot as u16, is_clean, ..own };
+                if let Ok(member) = Member::open(Arc::clone(&device), &own, false) {
+                    self.begin_fill(slot, Arc::new(member), true)?;
+                    return Ok(Added::Recovering { slot });
+                }
             }
         }
         self.add_spare(device)?;
@@ -185,17 +195,6 @@ impl Flusher {
                 return Ok(Some(slot));
             }
         }
-    }
-
-    /// Takes a member back that was away.
-    fn recover(&mut self, device: SharedDevice, own: Superblock, slot: usize) -> Result<Added> {
-        if self.is_filling() {
-            return Err(busy(&device));
-        }
-        let own = Superblock { slot: slot as u16, ..own };
-        let member = Arc::new(Member::open(device, &own)?);
-        self.begin_fill(slot, member, true)?;
-        Ok(Added::Recovering { slot })
     }
 
     /// Whether no member can be filled now: another one is, parity is not true yet, or all is being moved.

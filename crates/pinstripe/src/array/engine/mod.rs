@@ -173,11 +173,12 @@ impl Array {
             ShardSet::from_bits(piece.written).iter().zip(piece.sums.chunks(blocks))
         {
             let first = (map.place(shard).start + u64::from(piece.column.start)) / BLOCK_BYTES;
-            if let Some(member) = self.holder(&map, shard)
-                && member.set_sums(first, sums).is_err()
+            let (slot, all) = (map.member(shard), first..first + sums.len() as u64);
+            if self.holder(&map, shard).is_some()
+                && self.with_sums(slot, &all, |member| member.set_sums(first, sums)).is_err()
             {
                 // What cannot be said to be there is not there.
-                self.fail(map.member(shard))?;
+                self.fail(slot)?;
             }
         }
         Ok(())

@@ -341,9 +341,10 @@ impl Flusher {
     }
 
     fn set(&self, map: &RowMap, shard: usize, column: u64, sum: Sum) -> Result<()> {
-        let place = map.place(shard);
+        let block = map.place(shard).start / BLOCK_BYTES + column;
+        let set = |member: &Member| member.set_sums(block, &[sum]);
         match self.array.holder(map, shard) {
-            Some(member) => member.set_sums(place.start / BLOCK_BYTES + column, &[sum]),
+            Some(_) => self.array.with_sums(map.member(shard), &(block..block + 1), set),
             None => Ok(()),
         }
     }

@@ -8,6 +8,7 @@ mod losing;
 mod policies;
 mod replacing;
 mod scrubbing;
+mod tables;
 
 use std::time::Duration;
 

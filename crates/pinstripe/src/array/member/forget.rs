@@ -3,7 +3,7 @@
 use super::Member;
 use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
-use crate::format::array::sums::{PAGE_BLOCKS, PAGE_LEAVES, Sum};
+use crate::format::array::sums::{PAGE_BLOCKS, Sum};
 
 impl Member {
     /// Says that nothing was ever written to its data from an offset on, which is that of a block.
@@ -24,9 +24,7 @@ impl Member {
         for page in whole..tables.regions.len() as u64 {
             let region = tables.regions[page as usize];
             tables.set(page, region.unwritten());
-            for leaf in page * PAGE_LEAVES as u64..(page + 1) * PAGE_LEAVES as u64 {
-                tables.sums.forget_leaf(leaf);
-            }
+            tables.sums.forget_page(page);
         }
         Ok(())
     }

@@ -1,16 +1,22 @@
 //! The tables of a member in memory, and how they get there and back.
+//!
+//! Invariant: a page is durable before the map has its version, and before it says that the region is written.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::MutexGuard;
 
 use super::Member;
-use crate::array::sums::{SumCache, Sums};
+use crate::array::sums::{Changed, SumCache, Sums, all};
 use crate::array::traffic::Part;
 use crate::error::Result;
-use crate::format::array::regions::Region;
-use crate::format::array::sector::{Area, CONTENT_BYTES, Content, SECTOR_BYTES, SectorPlace};
+use crate::format::array::crc32c;
+use crate::format::array::regions::{self, Region, SECTOR_REGIONS, Version};
+use crate::format::array::sector::{Area, Content, SECTOR_BYTES, SectorPlace};
 use crate::format::array::sums::{LEAF_BLOCKS, PAGE_BYTES, PAGE_LEAVES, Sum, decode, encode};
+
+/// Pages that are written with one write, at most.
+const PAGES_AT_ONCE: usize = 64;
 
 /// What is known of a member's blocks and regions.
 pub(super) struct Tables {
@@ -19,109 +25,217 @@ pub(super) struct Tables {
     pub(super) regions: Vec<Region>,
     /// Sectors of the map of regions that the member does not have so.
     pub(super) changed: BTreeSet<u64>,
+    /// They differ in more than versions, which may be behind.
+    pub(super) is_urgent: bool,
+    /// By sector of the map, the checksum that it was written with last.
+    pub(super) checks: Vec<u32>,
     /// Pages of regions where parity may not suit data.
     pub(super) unsure: BTreeSet<u64>,
     /// Those of them whose checksums may be older than data.
     pub(super) unread: BTreeSet<u64>,
 }
 
+/// A page as a member has it.
+struct Found {
+    sums: Box<Sums>,
+    /// The newest of its leaves.
+    version: Version,
+    is_damaged: bool,
+}
+
+/// What is to be written, with the versions that pages get.
+struct Changes {
+    pages: Vec<(Changed, Version)>,
+    sectors: Vec<(u64, Content)>,
+    is_urgent: bool,
+}
+
 impl Member {
-    /// Writes what changed of the tables. It is durable after a sync.
+    /// Writes what changed of the tables. When this returns it is durable, but for versions in the map: the
+    /// next sync makes them so.
     pub fn write_tables(&self) -> Result<()> {
         self.twin.with(Member::write_tables);
-        let (changed, sectors) = {
-            let tables = self.lock();
-            let sector = |number: &u64| (*number, tables.region_sector(*number));
-            let sectors: Vec<_> = tables.changed.iter().map(sector).collect();
-            (tables.sums.changed(), sectors)
-        };
-        for (leaf, sums) in &changed {
-            let bytes = self.place(Area::Sums, *leaf).encode(&encode(sums));
-            self.traffic.written(Part::Tables, bytes.len());
-            self.device.write_at(self.areas.sums_at + leaf * SECTOR_BYTES as u64, &bytes)?;
+        let changes = self.lock().changes();
+        for run in changes.pages.chunk_by(|(a, _), (b, _)| a.page + 1 == b.page) {
+            run.chunks(PAGES_AT_ONCE).try_for_each(|run| self.write_pages(run))?;
         }
-        if !sectors.is_empty() {
-            // What a region is said to have must be there first.
+        if !changes.pages.is_empty() {
             self.sync()?;
         }
-        for (number, content) in &sectors {
-            let bytes = self.place(Area::Regions, *number).encode(content);
+        for (number, content) in &changes.sectors {
+            let bytes = self.place(Area::Regions, *number, Version::FIRST).encode(content);
             self.traffic.written(Part::Tables, bytes.len());
             self.device.write_at(self.areas.regions_at + number * SECTOR_BYTES as u64, &bytes)?;
+            self.lock().checks[*number as usize] = check_of(&bytes);
         }
-        let mut tables = self.lock();
-        changed.iter().for_each(|(leaf, sums)| tables.sums.written(*leaf, sums));
-        for (number, content) in &sectors {
-            if tables.region_sector(*number) == *content {
-                tables.changed.remove(number);
-            }
+        if changes.is_urgent {
+            self.sync()?;
         }
+        self.lock().written(&changes);
         Ok(())
     }
 
-    /// Brings the leaves that speak of blocks into memory.
+    /// Writes pages that stand one behind the other.
+    fn write_pages(&self, run: &[(Changed, Version)]) -> Result<()> {
+        let mut bytes = Vec::with_capacity(run.len() * PAGE_BYTES);
+        for (it, version) in run {
+            let first = it.page * PAGE_LEAVES as u64;
+            for (number, leaf) in (first..).zip(it.sums.as_chunks::<LEAF_BLOCKS>().0) {
+                let place = self.place(Area::Sums, number, *version);
+                bytes.extend_from_slice(&place.encode(&encode(leaf)));
+            }
+        }
+        self.traffic.written(Part::Tables, bytes.len());
+        let first = run.first().map_or(0, |(it, _)| it.page);
+        self.device.write_at(self.areas.sums_at + first * PAGE_BYTES as u64, &bytes)
+    }
+
+    /// Brings the pages that speak of blocks into memory.
     pub(super) fn bring(&self, blocks: &Range<u64>) -> Result<MutexGuard<'_, Tables>> {
+        self.bring_by(blocks, |page, region| self.read_page(page, region))
+    }
+
+    /// Has those leaves of the pages that speak of blocks for lost that cannot be read. They are written
+    /// again with the tables.
+    pub fn forgo(&self, blocks: &Range<u64>) -> Result<()> {
+        self.bring_by(blocks, |page, region| Ok(self.read_leaves(page, region))).map(drop)
+    }
+
+    fn bring_by(
+        &self,
+        blocks: &Range<u64>,
+        read: impl Fn(u64, Region) -> Result<Found>,
+    ) -> Result<MutexGuard<'_, Tables>> {
         loop {
             let tables = self.lock();
             let missing = tables.sums.missing(blocks.clone()).next();
-            let Some(first) = missing else { return Ok(tables) };
-            let page = first / PAGE_LEAVES as u64;
-            let is_unwritten = !tables.regions[page as usize].is_written();
+            let Some(page) = missing else { return Ok(tables) };
+            let region = tables.regions[page as usize];
             let is_unread = tables.unread.contains(&page);
             drop(tables);
-            let mut leaves = match is_unwritten {
-                true => vec![Some([Sum::UNWRITTEN; LEAF_BLOCKS]); PAGE_LEAVES],
-                false => self.read_page(page)?,
+            let mut found = match region.is_written() {
+                true => read(page, region)?,
+                false => Found {
+                    sums: all(Sum::UNWRITTEN),
+                    version: region.version(),
+                    is_damaged: false,
+                },
             };
             if is_unread {
-                self.as_it_stands(page, &mut leaves);
+                self.as_it_stands(page, &mut found.sums);
             }
             let mut tables = self.lock();
             tables.unread.remove(&page);
-            for (leaf, sums) in (page * PAGE_LEAVES as u64..).zip(leaves) {
-                tables.sums.bring(leaf, sums.unwrap_or([Sum::LOST; LEAF_BLOCKS]));
-                if sums.is_none() || is_unread {
-                    tables.sums.touch(leaf);
-                }
+            tables.sums.bring(page, found.sums, found.version);
+            if found.is_damaged || is_unread {
+                tables.sums.touch(page);
             }
         }
     }
 
-    /// The leaves of a page; `None` for one that is damaged.
-    fn read_page(&self, page: u64) -> Result<Vec<Option<Sums>>> {
+    fn read_page(&self, page: u64, region: Region) -> Result<Found> {
         let mut bytes = [0; PAGE_BYTES];
         self.traffic.read(Part::Tables, bytes.len());
         self.device.read_at(self.areas.sums_at + page * PAGE_BYTES as u64, &mut bytes)?;
-        let first = page * PAGE_LEAVES as u64;
-        let leaf = |(number, sector): (u64, &[u8; SECTOR_BYTES])| {
-            self.place(Area::Sums, first + number).decode(sector).map(decode).ok()
-        };
-        Ok((0..).zip(bytes.as_chunks::<SECTOR_BYTES>().0).map(leaf).collect())
+        Ok(self.found(page, region, &bytes))
     }
 
-    pub(super) fn place(&self, area: Area, number: u64) -> SectorPlace {
-        SectorPlace { array: self.array, slot: self.slot, area, number }
+    /// The same, where what cannot be read is damaged.
+    fn read_leaves(&self, page: u64, region: Region) -> Found {
+        let mut bytes = [0; PAGE_BYTES];
+        let start = self.areas.sums_at + page * PAGE_BYTES as u64;
+        for (at, sector) in (start..).step_by(SECTOR_BYTES).zip(bytes.chunks_mut(SECTOR_BYTES)) {
+            if self.device.read_at(at, sector).is_err() {
+                sector.fill(0);
+            }
+        }
+        self.found(page, region, &bytes)
+    }
+
+    /// What a page says. Of blocks of damaged leaves nothing is known.
+    fn found(&self, page: u64, region: Region, bytes: &[u8; PAGE_BYTES]) -> Found {
+        let expected = region.version();
+        let mut found = Found { sums: all(Sum::LOST), version: expected, is_damaged: false };
+        let leaves = found.sums.as_chunks_mut::<LEAF_BLOCKS>().0.iter_mut();
+        let sectors = bytes.as_chunks::<SECTOR_BYTES>().0;
+        for (number, (leaf, sector)) in (page * PAGE_LEAVES as u64..).zip(leaves.zip(sectors)) {
+            let at = |version: Version| {
+                let place = self.place(Area::Sums, number, version);
+                place.decode(sector).ok().map(|content| (version, decode(content)))
+            };
+            match expected.or_ahead().find_map(at) {
+                Some((version, sums)) => {
+                    *leaf = sums;
+                    if version.since(expected) > found.version.since(expected) {
+                        found.version = version;
+                    }
+                }
+                None => found.is_damaged = true,
+            }
+        }
+        found
+    }
+
+    pub(super) fn place(&self, area: Area, number: u64, version: Version) -> SectorPlace {
+        let (array, member, slot) = (self.array, self.id, self.slot);
+        SectorPlace { array, member, slot, area, number, version }
     }
 }
 
+/// The checksum that a sector has.
+pub(super) fn check_of(sector: &[u8; SECTOR_BYTES]) -> u32 {
+    u32::from_le_bytes(*sector.last_chunk().expect("a sector is longer"))
+}
+
 impl Tables {
-    /// Copies the checksums of blocks from `first` on, whose leaves were brought.
-    pub(super) fn fill(&mut self, first: u64, sums: &mut [Sum]) {
-        for (block, sum) in (first..).zip(sums) {
-            *sum = self.sums.get(block).expect("its leaf was brought");
+    /// What is to be written. From now on the map has the versions that pages get.
+    fn changes(&mut self) -> Changes {
+        let mut pages = Vec::new();
+        for it in self.sums.changed() {
+            let region = self.regions[it.page as usize];
+            // Not so far ahead that leaves were refused, however often the power goes before the map is
+            // written, which may itself be a version behind on the member.
+            let ahead = it.version.since(region.version()).min(Version::AHEAD_MAX - 3);
+            let version = region.version().plus(ahead + 1);
+            self.set(it.page, region.at(version));
+            pages.push((it, version));
+        }
+        let sector = |number: &u64| (*number, self.region_sector(*number));
+        let sectors = self.changed.iter().map(sector).collect();
+        Changes { pages, sectors, is_urgent: std::mem::take(&mut self.is_urgent) }
+    }
+
+    fn written(&mut self, changes: &Changes) {
+        changes.pages.iter().for_each(|(it, version)| self.sums.written(it, *version));
+        for (number, content) in &changes.sectors {
+            if self.region_sector(*number) == *content {
+                self.changed.remove(number);
+            }
         }
     }
 
-    /// Says that something is written in a region. The first time all leaves of its page are to be written.
+    /// What a superblock says of the map of regions.
+    pub(super) fn regions_check(&self) -> u32 {
+        let checks: Vec<u8> = self.checks.iter().flat_map(|check| check.to_le_bytes()).collect();
+        crc32c(&checks)
+    }
+
+    /// Copies the checksums of blocks from `first` on, whose pages were brought.
+    pub(super) fn fill(&mut self, first: u64, sums: &mut [Sum]) {
+        for (block, sum) in (first..).zip(sums) {
+            *sum = self.sums.get(block).expect("its page was brought");
+        }
+    }
+
+    /// Says that something is written in a region. The first time its page is to be written.
     pub(super) fn begin(&mut self, page: u64) {
-        if self.regions[page as usize].is_written() {
+        let region = self.regions[page as usize];
+        if region.is_written() {
             return;
         }
-        self.set(page, self.regions[page as usize].written());
-        for leaf in page * PAGE_LEAVES as u64..(page + 1) * PAGE_LEAVES as u64 {
-            self.sums.bring(leaf, [Sum::UNWRITTEN; LEAF_BLOCKS]);
-            self.sums.touch(leaf);
-        }
+        self.set(page, region.written());
+        self.sums.bring(page, all(Sum::UNWRITTEN), region.version());
+        self.sums.touch(page);
     }
 
     /// Notes that a member which is away may lack a region.
@@ -130,8 +244,10 @@ impl Tables {
     }
 
     pub(super) fn set(&mut self, page: u64, region: Region) {
-        if std::mem::replace(&mut self.regions[page as usize], region) != region {
-            self.changed.insert(page / CONTENT_BYTES as u64);
+        let was = std::mem::replace(&mut self.regions[page as usize], region);
+        if was != region {
+            self.changed.insert(page / SECTOR_REGIONS as u64);
+            self.is_urgent |= was.at(region.version()) != region;
         }
     }
 
@@ -141,10 +257,7 @@ impl Tables {
         }
     }
 
-    pub(super) fn region_sector(&self, number: u64) -> Content {
-        let mut content = [0; CONTENT_BYTES];
-        let states = &self.regions[number as usize * CONTENT_BYTES..];
-        content.iter_mut().zip(states).for_each(|(byte, region)| *byte = region.to_byte());
-        content
+    fn region_sector(&self, number: u64) -> Content {
+        regions::encode(&self.regions[number as usize * SECTOR_REGIONS..])
     }
 }

@@ -13,7 +13,7 @@ use crate::array::sums::Sums;
 use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::regions::Region;
-use crate::format::array::sums::{LEAF_BLOCKS, PAGE_BLOCKS, PAGE_LEAVES, Sum};
+use crate::format::array::sums::{PAGE_BLOCKS, Sum};
 
 impl Member {
     /// Marks the regions of ranges of data as being written; durable when this returns.
@@ -35,8 +35,7 @@ impl Member {
         }
         // What the table speaks of must be there before it.
         self.device.sync()?;
-        self.write_tables()?;
-        self.device.sync()
+        self.write_tables()
     }
 
     /// How many regions are marked as being written.
@@ -83,19 +82,15 @@ impl Member {
         self.lock().unsure.range(pages).next().is_some()
     }
 
-    /// The leaves of a page, with the checksums of what stands in its blocks.
-    pub(super) fn as_it_stands(&self, page: u64, leaves: &mut [Option<Sums>]) {
-        for (number, leaf) in leaves.iter_mut().enumerate() {
-            let Some(sums) = leaf else { continue };
-            let first = (page * PAGE_LEAVES as u64 + number as u64) * LEAF_BLOCKS as u64;
-            for (block, sum) in (first..).zip(sums) {
-                let mut bytes = [0; BLOCK_BYTES as usize];
-                if sum.is_written()
-                    && *sum != Sum::LOST
-                    && self.read(block * BLOCK_BYTES, &mut bytes).is_ok()
-                {
-                    *sum = Sum::of(&bytes);
-                }
+    /// Gives the blocks of a page the checksums of what stands in them.
+    pub(super) fn as_it_stands(&self, page: u64, sums: &mut Sums) {
+        for (block, sum) in (page * PAGE_BLOCKS..).zip(sums) {
+            let mut bytes = [0; BLOCK_BYTES as usize];
+            if sum.is_written()
+                && *sum != Sum::LOST
+                && self.read(block * BLOCK_BYTES, &mut bytes).is_ok()
+            {
+                *sum = Sum::of(&bytes);
             }
         }
     }

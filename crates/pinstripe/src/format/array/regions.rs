@@ -1,32 +1,66 @@
 //! The state of a region: what one page of the table of checksums speaks of.
 //!
 //! ```text
-//! a byte: state, in the low bits: 0 unwritten, 1 clean, 2 dirty
-//!         bit 7: written since a member went away, which lacks it
+//! 2 bytes: bits 0 and 1: 0 unwritten, 1 clean, 2 dirty
+//!          bit 2: written since a member went away, which lacks it
+//!          bits 3 to 15: version of the page, as it was last written
 //! ```
+//! A page is written before the map says so. So a power cut may leave leaves that are some versions ahead of
+//! what the map says of their page, never one that is behind: whoever finds one knows that the disk lost a
+//! write.
+
+use super::sector::{CONTENT_BYTES, Content};
+
+/// Regions that a sector of the map has.
+pub const SECTOR_REGIONS: usize = CONTENT_BYTES / 2;
+
+/// Which writing of a page it was. Versions count up, and begin again after the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Version(u16);
+
+const VERSIONS: u16 = 1 << 13;
+
+impl Version {
+    /// Where they begin.
+    pub const FIRST: Version = Version(0);
+    /// How far a leaf may be ahead of what the map says of its page.
+    pub const AHEAD_MAX: u16 = 8;
+
+    /// So many versions later.
+    #[must_use]
+    pub fn plus(self, later: u16) -> Self {
+        Version((self.0 + later % VERSIONS) % VERSIONS)
+    }
+
+    /// How many versions later it is than an earlier one.
+    pub fn since(self, earlier: Self) -> u16 {
+        (self.0 + VERSIONS - earlier.0) % VERSIONS
+    }
+
+    /// Those that leaves may have where the map says this one, the likely one first.
+    pub fn or_ahead(self) -> impl Iterator<Item = Version> {
+        (0..=Self::AHEAD_MAX).map(move |later| self.plus(later))
+    }
+
+    /// As it is hashed.
+    pub fn to_bytes(self) -> [u8; 2] {
+        self.0.to_le_bytes()
+    }
+}
 
 /// What is known of a region of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Region(u8);
+pub struct Region(u16);
 
-const STATE: u8 = 0x7f;
-const CLEAN: u8 = 1;
-const DIRTY: u8 = 2;
-const BEHIND: u8 = 0x80;
+const STATE: u16 = 3;
+const CLEAN: u16 = 1;
+const DIRTY: u16 = 2;
+const BEHIND: u16 = 4;
+const VERSION_SHIFT: u32 = 3;
 
 impl Region {
     /// Nothing was ever written to it: it has no checksums, and reads as zeros.
     pub const UNWRITTEN: Region = Region(0);
-
-    /// From what is stored.
-    pub fn from_byte(byte: u8) -> Self {
-        Region(byte)
-    }
-
-    /// As it is stored.
-    pub fn to_byte(self) -> u8 {
-        self.0
-    }
 
     /// Whether anything was ever written to it.
     pub fn is_written(self) -> bool {
@@ -46,7 +80,18 @@ impl Region {
     /// With nothing that counts.
     #[must_use]
     pub fn unwritten(self) -> Self {
-        Region(self.0 & BEHIND)
+        Region(self.0 & !STATE)
+    }
+
+    /// The version of its page.
+    pub fn version(self) -> Version {
+        Version(self.0 >> VERSION_SHIFT)
+    }
+
+    /// With another version of its page.
+    #[must_use]
+    pub fn at(self, version: Version) -> Self {
+        Region(self.0 & (STATE | BEHIND) | version.0 << VERSION_SHIFT)
     }
 
     /// With something written.
@@ -58,20 +103,38 @@ impl Region {
     /// With something being written.
     #[must_use]
     pub fn dirty(self) -> Self {
-        Region(self.0 & BEHIND | DIRTY)
+        Region(self.0 & !STATE | DIRTY)
     }
 
     /// With nothing being written any more.
     #[must_use]
     pub fn clean(self) -> Self {
-        if self.is_dirty() { Region(self.0 & BEHIND | CLEAN) } else { self }
+        if self.is_dirty() { Region(self.0 & !STATE | CLEAN) } else { self }
     }
 
     /// With a note that a member which is away may lack it, or without.
     #[must_use]
     pub fn behind(self, is_behind: bool) -> Self {
-        Region(self.0 & STATE | if is_behind { BEHIND } else { 0 })
+        Region(self.0 & !BEHIND | if is_behind { BEHIND } else { 0 })
     }
+}
+
+/// The content of a sector of the map: at most [`SECTOR_REGIONS`] of them.
+pub fn encode(regions: &[Region]) -> Content {
+    let mut out = [0; CONTENT_BYTES];
+    for (to, region) in out.as_chunks_mut::<2>().0.iter_mut().zip(regions) {
+        *to = region.0.to_le_bytes();
+    }
+    out
+}
+
+/// Reads the content of a sector of the map back.
+pub fn decode(content: &Content) -> [Region; SECTOR_REGIONS] {
+    let mut regions = [Region::UNWRITTEN; SECTOR_REGIONS];
+    for (region, bytes) in regions.iter_mut().zip(content.as_chunks::<2>().0) {
+        *region = Region(u16::from_le_bytes(*bytes));
+    }
+    regions
 }
 
 #[cfg(test)]
@@ -79,9 +142,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_and_a_state_do_not_meet() {
-        for note in [false, true] {
-            let region = Region::UNWRITTEN.behind(note);
+    fn note_state_and_version_do_not_meet() {
+        for (note, version) in [(false, Version(0)), (true, Version(VERSIONS - 1))] {
+            let region = Region::UNWRITTEN.behind(note).at(version);
             assert!(!region.is_written() && !region.is_dirty());
             let dirty = region.dirty();
             assert!(dirty.is_written() && dirty.is_dirty());
@@ -89,12 +152,30 @@ mod tests {
             assert!(clean.is_written() && !clean.is_dirty());
             assert_eq!(region.written(), clean);
             assert!([region, dirty, clean].iter().all(|region| region.is_behind() == note));
-            assert_eq!(Region::from_byte(clean.to_byte()), clean);
+            assert!([region, dirty, clean].iter().all(|region| region.version() == version));
+            assert_eq!(clean.at(version.plus(1)).at(version), clean);
         }
         assert_eq!(
             Region::UNWRITTEN.written().behind(true).unwritten().behind(false),
             Region::UNWRITTEN
         );
         assert_eq!(Region::UNWRITTEN.behind(true).behind(false), Region::UNWRITTEN);
+    }
+
+    #[test]
+    fn a_sector_of_regions_comes_back() {
+        let region = |n: usize| Region(n as u16 * 257);
+        let regions: [Region; SECTOR_REGIONS] = std::array::from_fn(region);
+        assert_eq!(decode(&encode(&regions)), regions);
+        assert_eq!(decode(&encode(&regions[..3]))[3], Region::UNWRITTEN);
+    }
+
+    #[test]
+    fn versions_begin_again_after_the_last_one() {
+        let last = Version(VERSIONS - 1);
+        assert_eq!(last.plus(1), Version(0));
+        assert_eq!((last.plus(3).since(last), last.since(last.plus(3))), (3, VERSIONS - 3));
+        assert!(last.or_ahead().eq((0..=Version::AHEAD_MAX).map(|later| last.plus(later))));
+        assert!(!last.or_ahead().any(|it| it == Version(VERSIONS - 2)), "none that is behind");
     }
 }

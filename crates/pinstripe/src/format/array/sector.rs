@@ -1,11 +1,12 @@
 //! What a disk writes whole or not at all: 508 bytes and a checksum that says where they belong.
 //!
 //! A power cut leaves each sector old or new. One that was written to another place, or never, does not
-//! match.
+//! match; nor does one of another version than is asked for.
 
 use super::crc32c_of;
+use super::regions::Version;
 use crate::error::{Error, Kind, Result};
-use crate::id::ArrayId;
+use crate::id::{ArrayId, MemberId};
 
 /// Bytes of a sector.
 pub const SECTOR_BYTES: usize = 512;
@@ -30,19 +31,28 @@ pub enum Area {
 pub struct SectorPlace {
     /// The array.
     pub array: ArrayId,
-    /// The member's slot.
+    /// The member.
+    pub member: MemberId,
+    /// Its slot.
     pub slot: u16,
     /// The area.
     pub area: Area,
     /// Number of the sector in its area.
     pub number: u64,
+    /// Which writing of it it is; the first one, where that is not counted.
+    pub version: Version,
 }
 
 impl SectorPlace {
     fn checksum(&self, content: &[u8]) -> u32 {
-        let area = [self.area as u8];
-        let (slot, number) = (self.slot.to_le_bytes(), self.number.to_le_bytes());
-        crc32c_of(&[&self.array.0, &slot, &area, &number], content)
+        let mut place = [0; 45];
+        place[..16].copy_from_slice(&self.array.0);
+        place[16..32].copy_from_slice(&self.member.0);
+        place[32..34].copy_from_slice(&self.slot.to_le_bytes());
+        place[34] = self.area as u8;
+        place[35..43].copy_from_slice(&self.number.to_le_bytes());
+        place[43..].copy_from_slice(&self.version.to_bytes());
+        crc32c_of(&[&place], content)
     }
 
     /// The bytes of a sector.
@@ -77,8 +87,14 @@ impl SectorPlace {
 mod tests {
     use super::*;
 
-    const PLACE: SectorPlace =
-        SectorPlace { array: ArrayId([7; 16]), slot: 3, area: Area::Sums, number: 90 };
+    const PLACE: SectorPlace = SectorPlace {
+        array: ArrayId([7; 16]),
+        member: MemberId([8; 16]),
+        slot: 3,
+        area: Area::Sums,
+        number: 90,
+        version: Version::FIRST,
+    };
 
     #[test]
     fn a_sector_comes_back_and_only_where_it_belongs() {
@@ -90,6 +106,8 @@ mod tests {
             SectorPlace { slot: 2, ..PLACE },
             SectorPlace { area: Area::Regions, ..PLACE },
             SectorPlace { array: ArrayId([8; 16]), ..PLACE },
+            SectorPlace { member: MemberId([7; 16]), ..PLACE },
+            SectorPlace { version: PLACE.version.plus(1), ..PLACE },
         ];
         for stranger in strangers {
             assert_eq!(stranger.decode(&bytes).unwrap_err().kind(), Kind::Corrupt);

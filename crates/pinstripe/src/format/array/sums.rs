@@ -7,6 +7,9 @@
 //! The sum ffffffff means that nobody knows what the block should be: it is an erasure. The sum 0 means that the block was never written: it reads as zeros, whatever the disk has there. A
 //! page that was never written stands nowhere; its region is unwritten, and so are all of its blocks.
 //!
+//! A page is written whole, with a version that all of its leaves are hashed with and the map has; so a leaf
+//! of which a write was lost does not match.
+//!
 //! Invariant: a leaf that does not match says nothing of its blocks, and is none that were never written.
 
 use super::crc32c;
@@ -58,8 +61,11 @@ impl Sum {
     }
 }
 
+/// Sums of a leaf.
+pub type Leaf = [Sum; LEAF_BLOCKS];
+
 /// The content of a leaf.
-pub fn encode(sums: &[Sum; LEAF_BLOCKS]) -> Content {
+pub fn encode(sums: &Leaf) -> Content {
     let mut out = [0; CONTENT_BYTES];
     for (to, sum) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
         *to = sum.0.to_le_bytes();
@@ -68,7 +74,7 @@ pub fn encode(sums: &[Sum; LEAF_BLOCKS]) -> Content {
 }
 
 /// Reads the content of a leaf back.
-pub fn decode(content: &Content) -> [Sum; LEAF_BLOCKS] {
+pub fn decode(content: &Content) -> Leaf {
     let mut sums = [Sum::UNWRITTEN; LEAF_BLOCKS];
     for (sum, bytes) in sums.iter_mut().zip(content.as_chunks::<4>().0) {
         *sum = Sum(u32::from_le_bytes(*bytes));
@@ -76,9 +82,9 @@ pub fn decode(content: &Content) -> [Sum; LEAF_BLOCKS] {
     sums
 }
 
-/// Leaf of a block, and its place in there.
-pub fn leaf_of(block: u64) -> (u64, usize) {
-    (block / LEAF_BLOCKS as u64, (block % LEAF_BLOCKS as u64) as usize)
+/// Page of a block, and its place in there.
+pub fn page_of(block: u64) -> (u64, usize) {
+    (block / PAGE_BLOCKS, (block % PAGE_BLOCKS) as usize)
 }
 
 /// Pages that a member with so many blocks of data needs.
@@ -108,9 +114,10 @@ mod tests {
     fn each_block_has_a_place_of_its_own() {
         let mut next = (0, 0);
         for block in 0..3000 {
-            assert_eq!(leaf_of(block), next);
-            next = if next.1 + 1 == LEAF_BLOCKS { (next.0 + 1, 0) } else { (next.0, next.1 + 1) };
-            assert_eq!(pages(block + 1), leaf_of(block).0 / PAGE_LEAVES as u64 + 1);
+            assert_eq!(page_of(block), next);
+            assert_eq!(pages(block + 1), next.0 + 1);
+            let is_last = next.1 as u64 + 1 == PAGE_BLOCKS;
+            next = if is_last { (next.0 + 1, 0) } else { (next.0, next.1 + 1) };
         }
         assert_eq!(pages(0), 0);
     }

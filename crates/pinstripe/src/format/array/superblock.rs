@@ -10,7 +10,7 @@
 //! | work 1, slot 2, flags 1, columns 4, done (bytes, rows or stretches) 8, member 16 or journal 4, zero 12
 //! | granule 4 | clean 1, zero 3
 //! | per slot: state 1, member 16
-//! | zeros | CRC-32C 4, of all else, in the last bytes of 4 KiB
+//! | zeros | checksum of the map of regions 4 | CRC-32C 4, of all else, in the last bytes of 4 KiB
 //! ```
 //! The generation counts what members must agree on: one that has not seen the newest was away, and its
 //! data may be old. It is what md calls events.
@@ -40,6 +40,7 @@ pub const SLOTS_MAX: usize = 64;
 pub const NAME_BYTES_MAX: usize = 63;
 /// The slot of a member that waits to replace another one.
 pub const SPARE: u16 = u16::MAX;
+const REGIONS_CHECK: Range<usize> = SUPERBLOCK_BYTES - 8..SUPERBLOCK_BYTES - 4;
 const CHECK: Range<usize> = SUPERBLOCK_BYTES - 4..SUPERBLOCK_BYTES;
 
 /// What keeps parity true across a power cut.
@@ -160,6 +161,9 @@ pub struct Superblock {
     pub granule: u32,
     /// Whether it was stopped in order: nothing was under way.
     pub is_clean: bool,
+    /// CRC-32C of the checksums of all sectors of this member's map of regions, as they were written last.
+    /// When the array was stopped in order, the map is that one.
+    pub regions_check: u32,
     /// What stands in each slot.
     pub slots: Vec<Slot>,
 }
@@ -208,6 +212,7 @@ impl Superblock {
         }
         let mut block = [0; SUPERBLOCK_BYTES];
         block[..out.len()].copy_from_slice(&out);
+        block[REGIONS_CHECK].copy_from_slice(&self.regions_check.to_le_bytes());
         let check = crc32c(&block[..CHECK.start]);
         block[CHECK].copy_from_slice(&check.to_le_bytes());
         block
@@ -263,6 +268,7 @@ impl Superblock {
             return Err(r.corrupt("unknown flags"));
         }
         let slots = (0..count).map(|_| slot_of(&mut r)).collect::<Result<Vec<_>>>()?;
+        let regions_check = bytes[REGIONS_CHECK].try_into().expect("four bytes");
         Ok(Superblock {
             array,
             member,
@@ -280,6 +286,7 @@ impl Superblock {
             work,
             granule,
             is_clean: clean == 1,
+            regions_check: u32::from_le_bytes(regions_check),
             slots,
         })
     }
@@ -394,6 +401,7 @@ mod tests {
             work: Work::Rebuild { slot: 2, done_bytes: 1 << 30, only_behind: true },
             granule: 16 << 10,
             is_clean: false,
+            regions_check: 0x1234_5678,
             slots: vec![
                 Slot::Present(member(2)),
                 Slot::Failed(member(3)),
