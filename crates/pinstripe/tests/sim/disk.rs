@@ -1,7 +1,7 @@
 //! A disk that is only simulated: with a cache that a power cut empties in any order, and with lies.
 //!
-//! What is read is always the newest; what was synced is durable. Lies are told of the data area only:
-//! superblocks, log and tables of a disk are either there or the disk is not.
+//! What is read is always the newest; what was synced is durable. Lies are told of data, of the table of
+//! checksums and of the map of regions: superblocks and log of a disk are either there or the disk is not.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -72,8 +72,8 @@ struct State {
     pending: Vec<(usize, Vec<u8>)>,
     latent: BTreeSet<u64>,
     mood: Mood,
-    /// Where lies are told.
-    data: Range<u64>,
+    /// Where lies are told: a write goes astray within its area.
+    areas: Vec<Range<u64>>,
     dice: Dice,
 }
 
@@ -86,18 +86,17 @@ impl Disk {
             pending: Vec::new(),
             latent: BTreeSet::new(),
             mood: Mood::default(),
-            data: bytes..bytes,
+            areas: Vec::new(),
             dice: Dice::new(number as u64 + 1),
         };
         let (name, power) = (PathBuf::from(format!("disk{number}")), Arc::clone(power));
         Arc::new(Disk { name, power, state: Mutex::new(state) })
     }
 
-    /// Lies from now on, in the data area that begins there.
-    pub fn lie(&self, mood: Mood, data_at: u64, seed: u64) {
+    /// Lies from now on, in some areas.
+    pub fn lie(&self, mood: Mood, areas: Vec<Range<u64>>, seed: u64) {
         let mut state = self.state();
-        state.data.start = data_at;
-        (state.mood, state.dice) = (mood, Dice::new(seed));
+        (state.mood, state.areas, state.dice) = (mood, areas, Dice::new(seed));
     }
 
     /// Tells the truth from now on; what it told stays.
@@ -158,8 +157,9 @@ impl State {
     fn write(&mut self, at: u64, bytes: &[u8]) -> bool {
         let mood = self.mood;
         let end = at + bytes.len() as u64;
-        let is_data = self.data.start <= at && end <= self.data.end;
-        let mut happens = |chance: u64| is_data && chance > 0 && self.dice.below(100) < chance;
+        let area = self.areas.iter().find(|area| area.start <= at && end <= area.end).cloned();
+        let is_lie = area.is_some();
+        let mut happens = |chance: u64| is_lie && chance > 0 && self.dice.below(100) < chance;
         if happens(mood.refused) {
             return false;
         }
@@ -169,9 +169,10 @@ impl State {
         let (elsewhere, torn) = (happens(mood.misdirected), happens(mood.torn));
         let (flipped, latent) = (happens(mood.flipped), happens(mood.latent));
         let mut to = at;
-        if elsewhere {
-            let room = (self.data.end - self.data.start - bytes.len() as u64) / 4096 + 1;
-            to = self.data.start + self.dice.below(room) * 4096;
+        if let Some(area) = area.filter(|_| elsewhere) {
+            let unit = if bytes.len().is_multiple_of(4096) { 4096 } else { SECTOR };
+            let room = (area.end - area.start - bytes.len() as u64) / unit + 1;
+            to = area.start + self.dice.below(room) * unit;
         }
         let sectors = bytes.len() as u64 / SECTOR;
         let kept = if torn { self.dice.below(sectors + 1) * SECTOR } else { bytes.len() as u64 };

@@ -1,8 +1,9 @@
 //! An array on simulated disks, what is done to it, and what it must hold afterwards.
 //!
 //! A seed gives a shape and then phases in turn:
-//! - **lies**: disks, no more than the array can do without, lose writes, put them elsewhere, tear them, flip
-//!   bits, grow sectors that cannot be read, refuse writes. Every read is right, and none fails.
+//! - **lies**: disks, no more than the array can do without, lose writes of data and of their tables, put them
+//!   elsewhere, tear them, flip bits, grow sectors that cannot be read, refuse writes. Every read is right, and
+//!   none fails.
 //! - **a power cut**: any step may be the last one; what was synced is there, every sector of the rest is old or
 //!   new, and nothing is made up. Where members are away as well, a block that was being written may be lost;
 //!   that is said.
@@ -12,6 +13,7 @@
 //! Disks do not lie and lose power at once: two faults of that kind are more than an array promises to bear.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use pinstripe::array::engine::{AssembleOptions, Flusher, Making, Step, assemble,
 use pinstripe::array::geometry::{Layout, Level};
 use pinstripe::device::SharedDevice;
 use pinstripe::error::{Kind, Result};
-use pinstripe::format::array::superblock::{Consistency, Slot};
+use pinstripe::format::array::superblock::{Areas, Consistency, Slot};
 
 use crate::dice::Dice;
 use crate::disk::{Disk, Mood, Power};
@@ -59,7 +61,7 @@ pub struct World {
     redundancy: usize,
     /// Without it, no member may be away when the power goes.
     has_log: bool,
-    data_at: u64,
+    areas: Areas,
     model: Model,
     now: Duration,
     /// No member comes or goes: who failed by its lies stays away.
@@ -124,7 +126,7 @@ impl World {
             "{what}: {level} {layout} of {members}, chunks of {chunk_bytes}, {consistency:?}"
         )];
         let flusher = create(&making, shared(&disks)).unwrap();
-        let data_at = flusher.array().superblock().areas.data_at;
+        let areas = flusher.array().superblock().areas;
         flusher.stop().unwrap();
         World {
             story,
@@ -135,7 +137,7 @@ impl World {
             disks,
             redundancy,
             has_log: consistency == Consistency::Log,
-            data_at,
+            areas,
             model: Model::new(),
             now: Duration::ZERO,
             is_settled: false,
@@ -157,6 +159,7 @@ impl World {
         self.has_granule = false;
         self.members = assembly.flusher.array().geometry().members();
         self.tell(format!("assembled, {} records, absent {absent:?}", assembly.records));
+        self.story.extend(assembly.left_out.iter().map(|it| format!("left out: {it:?}")));
         assembly.flusher
     }
 
@@ -399,6 +402,7 @@ impl World {
         let liars: Vec<_> = (0..count).map(|n| (first + n) % self.members).collect();
         let disks: Vec<_> =
             liars.iter().map(|slot| self.disk_of(&flusher, *slot).unwrap()).collect();
+        let mut last_seed = 0;
         for disk in &disks {
             let mut chance = || if self.dice.below(2) == 0 { self.dice.below(30) } else { 0 };
             let mood = Mood {
@@ -410,8 +414,10 @@ impl World {
                 refused: chance() / 20,
             };
             let seed = self.seed();
-            self.disks[*disk].lie(mood, self.data_at, seed);
-            self.tell(format!("disk{disk} lies: {mood:?}"));
+            let areas = self.lied_about(seed);
+            self.tell(format!("disk{disk} lies in {areas:?}: {mood:?}"));
+            self.disks[*disk].lie(mood, areas, seed);
+            last_seed = seed;
         }
         self.is_settled = true;
         for _ in 0..40 + self.dice.below(60) {
@@ -420,10 +426,16 @@ impl World {
         self.check(&flusher);
         flusher.sync().unwrap();
         self.model.sync();
-        disks.iter().for_each(|disk| self.disks[*disk].calm());
+        // Tables may be lied about to the last.
+        let is_calm = last_seed.is_multiple_of(2);
+        let calm = |world: &World| disks.iter().for_each(|disk| world.disks[*disk].calm());
+        if is_calm {
+            calm(self);
+        }
         self.is_settled = false;
         self.check(&flusher);
         flusher.stop().unwrap();
+        calm(self);
         let mut flusher = self.assemble(None);
         self.check(&flusher);
         if self.dice.below(2) == 0 {
@@ -437,6 +449,19 @@ impl World {
         self.make_whole(&mut flusher);
         self.check(&flusher);
         flusher.stop().unwrap();
+    }
+
+    /// Areas in which a disk lies.
+    fn lied_about(&self, seed: u64) -> Vec<Range<u64>> {
+        let it = &self.areas;
+        let data = it.data_at..DISK_BYTES;
+        let (sums, regions) = (it.sums_at..it.data_at, it.regions_at..it.bad_blocks_at);
+        match Dice::new(seed).below(4) {
+            0 => vec![data],
+            1 => vec![sums],
+            2 => vec![sums, regions],
+            _ => vec![data, sums, regions],
+        }
     }
 
     /// Mends all that lies have left, and does without others than those that lied.
