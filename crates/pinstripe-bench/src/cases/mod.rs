@@ -6,6 +6,7 @@ mod backup;
 mod bench;
 mod catalog;
 mod codec;
+mod lab;
 mod parity;
 mod seal;
 mod settings;
@@ -36,6 +37,7 @@ pub const ALL: &[Case] = &[
         about: "every codec on each kind of data (its file lists the arguments)",
         run: codecs,
     },
+    Case { name: "lab", about: lab::ABOUT, run: lab::run_case },
     Case { name: "parity", about: parity::ABOUT, run: parity::run },
     Case { name: "seal", about: seal::ABOUT, run: seal::run },
     Case { name: "settings", about: settings::ABOUT, run: settings::run },

@@ -233,6 +233,10 @@ impl Plan for DiskPlan {
         self.layout.places.clone()
     }
 
+    fn place_of(&self, variant: usize) -> usize {
+        self.variants[variant].1
+    }
+
     fn notes(&self) -> Vec<String> {
         self.layout.notes.clone()
     }

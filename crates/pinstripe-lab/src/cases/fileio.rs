@@ -305,19 +305,16 @@ mod tests {
             return crate::fio::tests::skipped("fio_gives_a_second_opinion", "fio is not there");
         }
         let dir = tempfile::tempdir().unwrap();
-        let results =
-            measured(&CASE, dir.path(), &[&SMALL[..], &[("cross-check", "fio")]].concat());
-        assert_eq!(results.variants.len(), 12);
+        let more = [("cross-check", "fio"), ("modes", "seqwr,seqrewr,seqrd"), ("run-time", "60")];
+        let results = measured(&CASE, dir.path(), &[&SMALL[..], &more].concat());
+        assert_eq!(results.variants.len(), 6);
         for pair in results.variants.chunks(2) {
             assert_eq!(pair[1].name, format!("{} by fio", pair[0].name));
             assert_eq!(pair[0].group, pair[1].group);
             let (ours, theirs) = (&pair[0].runs[0], &pair[1].runs[0]);
             assert!(theirs.value > 0.0 && theirs.notes.contains(&Note::OtherProgram));
-            // What ends when it is through has moved the same.
-            if pair[0].name.starts_with("seq") {
-                assert_eq!(ours.written_bytes, theirs.written_bytes, "{}", pair[0].name);
-                assert_eq!(ours.read_bytes, theirs.read_bytes, "{}", pair[0].name);
-            }
+            assert_eq!(ours.written_bytes, theirs.written_bytes, "{}", pair[0].name);
+            assert_eq!(ours.read_bytes, theirs.read_bytes, "{}", pair[0].name);
         }
     }
 
@@ -342,5 +339,22 @@ mod tests {
         let large = Values::read(OPTIONS, &[("total-size", "65M")]).unwrap();
         let error = super::plan(&setting, &large).unwrap().prepare(&live).unwrap_err();
         assert!(error.to_string().contains("shorter"), "{error}");
+    }
+
+    #[test]
+    fn each_place_is_watched_on_its_own_disk() {
+        let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+            let test = "each_place_is_watched_on_its_own_disk";
+            return crate::fio::tests::skipped(test, "there is no /dev/shm");
+        };
+        let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let dirs = [disk.path().to_owned(), memory.path().to_owned()];
+        let wanted = dirs.each_ref().map(|dir| crate::fingerprint::disk_number_of(dir).is_some());
+        let setting = Setting { dirs: dirs.to_vec(), ..Setting::default() };
+        let results = crate::cases::tests::measured_in(&CASE, &setting, &SMALL);
+        for (variant, wanted) in results.variants.iter().zip(wanted.into_iter().cycle()) {
+            let moved = variant.runs[0].device_written_bytes;
+            assert_eq!(moved.is_some(), wanted, "{}", variant.name);
+        }
     }
 }

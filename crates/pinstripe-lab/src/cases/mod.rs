@@ -77,8 +77,13 @@ mod tests {
     /// One run of each variant of a case in a directory.
     pub fn measured(case: &'static Case, dir: &Path, given: &[(&str, &str)]) -> Results {
         let setting = Setting { dirs: vec![dir.to_path_buf()], device: None, seed: 7 };
+        measured_in(case, &setting, given)
+    }
+
+    /// The same in several directories.
+    pub fn measured_in(case: &Case, setting: &Setting, given: &[(&str, &str)]) -> Results {
         let values = Values::read(case.options, given).unwrap();
-        let mut plan = (case.plan)(&setting, &values).unwrap();
+        let mut plan = (case.plan)(setting, &values).unwrap();
         let effort = Effort {
             warm_up: 0,
             patience: Duration::ZERO,

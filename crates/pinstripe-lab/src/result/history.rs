@@ -26,7 +26,7 @@ pub struct Entry {
     pub case: String,
     /// The variant.
     pub variant: String,
-    /// Parameters of the case.
+    /// Parameters of the case and of the variant.
     pub parameters: Vec<Parameter>,
     /// What was measured.
     pub metric: Metric,
@@ -61,7 +61,7 @@ pub fn entries(results: &Results) -> Vec<Entry> {
             host: results.fingerprint.host.clone(),
             case: results.case.clone(),
             variant: variant.name.clone(),
-            parameters: results.parameters.clone(),
+            parameters: [&results.parameters[..], &variant.parameters].concat(),
             metric: variant.metric.clone(),
             value: summary.median,
             low: interval.map(|it| it.low),

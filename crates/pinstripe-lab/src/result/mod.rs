@@ -134,7 +134,8 @@ pub struct Run {
     pub written_bytes: u64,
     /// Times of requests by kind: `read`, `write`, `sync`; `response` from when a paced request was due.
     pub latency: BTreeMap<String, Histogram>,
-    /// Further figures by name, with the unit at its end: `sync_s`, `accepted_mb_per_s`.
+    /// Further figures by name, with the unit at its end: `sync_s`, `accepted_mb_per_s`; `load_before`
+    /// is how many processes ran or wanted to.
     pub figures: BTreeMap<String, f64>,
     /// Processor time of the program, in seconds.
     pub cpu_s: f64,

@@ -131,12 +131,15 @@ fn a_history_grows_by_lines_and_shows_where_it_changed() {
         results.started_seconds += day as i64 * 86_400;
         append(&results, &path).unwrap();
     }
-    // Another parameter is another series.
+    // Another parameter is another series, and so is another place.
     let mut other = results(&[("a", &SLOW), ("none", &[])]);
     other.parameters[0].value = "8K".to_owned();
     append(&other, &path).unwrap();
+    let mut elsewhere = results(&[("a", &SLOW)]);
+    elsewhere.variants[0].parameters[0].value = "/mnt".to_owned();
+    append(&elsewhere, &path).unwrap();
     let all = changes(read_history(&path).unwrap(), 1);
-    assert_eq!(all.len(), 2);
+    assert_eq!(all.len(), 3);
     let long = all.iter().find(|series| series.entries.len() == 10).unwrap();
     assert_eq!(long.changes, [5]);
 }

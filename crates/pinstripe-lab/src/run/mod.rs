@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use pinstripe::error::{Kind, Result};
 
 use crate::fingerprint::{Fingerprint, disk_number_of};
-use crate::guard::{Disturbance, Guard, Limits, Own, Reading};
+use crate::guard::{Guard, Limits, Own};
 use crate::histogram::Histogram;
 use crate::result::{FORMAT, Metric, Note, Parameter, Results, Run, VERSION, Variant};
 
@@ -49,8 +49,13 @@ pub trait Plan {
     /// What is measured; the order is the one in which results are shown.
     fn heads(&self) -> Vec<Head>;
 
-    /// Directories and devices that are measured; the guard watches the disk of the first.
+    /// Directories and devices that are measured.
     fn places(&self) -> Vec<PathBuf>;
+
+    /// Which of the places a variant is about: the guard watches the disk of that one.
+    fn place_of(&self, _variant: usize) -> usize {
+        0
+    }
 
     /// What there is to know of all results, for people.
     fn notes(&self) -> Vec<String> {
@@ -180,11 +185,15 @@ pub fn measure(
     live: &Arc<Live>,
     each: &mut dyn FnMut(&Results) -> Result<()>,
 ) -> Result<Results> {
-    let device = plan.places().first().and_then(|place| disk_number_of(place));
+    let guard = |variant| {
+        let places = plan.places();
+        let device = places.get(plan.place_of(variant)).and_then(|place| disk_number_of(place));
+        Guard::new(device, effort.limits)
+    };
     let mut course = Course {
         effort,
         live,
-        guard: Guard::new(device, effort.limits),
+        guards: (0..plan.heads().len()).map(guard).collect(),
         began: Instant::now(),
         order: 0,
         results: begin(plan, origin),
@@ -234,7 +243,8 @@ fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
 struct Course<'a> {
     effort: &'a Effort,
     live: &'a Arc<Live>,
-    guard: Guard,
+    /// By variant.
+    guards: Vec<Guard>,
     began: Instant,
     order: u64,
     results: Results,
@@ -304,16 +314,18 @@ impl Course<'_> {
 
     fn run_once(&mut self, plan: &mut dyn Plan, variant: usize) -> Result<Run> {
         plan.ready(variant, self.live)?;
-        let mut disturbances = self.guard.wait_for_quiet(self.effort.patience);
+        let guard = &self.guards[variant];
+        let mut disturbances = guard.wait_for_quiet(self.effort.patience);
         let at_s = self.began.elapsed().as_secs_f64();
-        let before = (self.guard.read(), cpu_seconds());
-        let sampler = Sampler::start(&self.guard, self.live);
+        let before = (guard.read(), cpu_seconds());
+        let sampler = Sampler::start(guard, self.live);
         let outcome = plan.run(variant, self.order, self.live);
         let samples = sampler.stop();
-        let (outcome, cpu_s) = (outcome?, cpu_seconds() - before.1);
-        let after = self.guard.read();
+        let (mut outcome, cpu_s) = (outcome?, cpu_seconds() - before.1);
+        let after = guard.read();
         let cpu_s = cpu_s + outcome.other_cpu_s;
-        disturbances.extend(self.judge(&before.0, &after, &outcome, cpu_s));
+        disturbances.extend(guard.judge(&before.0, &after, own(&outcome, cpu_s)));
+        outcome.figures.extend(before.0.load.map(|load| ("load_before".to_owned(), load)));
         let moved = after.transfer_since(&before.0);
         let run = Run {
             order: self.order,
@@ -334,22 +346,6 @@ impl Course<'_> {
         };
         self.order += 1;
         Ok(run)
-    }
-
-    fn judge(
-        &self,
-        before: &Reading,
-        after: &Reading,
-        outcome: &Outcome,
-        cpu_s: f64,
-    ) -> Vec<Disturbance> {
-        let own = Own {
-            cpu_s,
-            read_bytes: outcome.read_bytes,
-            written_bytes: outcome.written_bytes,
-            syncs: outcome.syncs,
-        };
-        self.guard.judge(before, after, own)
     }
 
     /// Says what comes next, and how long it all still takes as far as one can tell.
@@ -374,6 +370,16 @@ impl Course<'_> {
         self.results.elapsed_s = self.began.elapsed().as_secs_f64();
         self.results.judge();
         each(&self.results)
+    }
+}
+
+/// What a run did itself.
+fn own(outcome: &Outcome, cpu_s: f64) -> Own {
+    Own {
+        cpu_s,
+        read_bytes: outcome.read_bytes,
+        written_bytes: outcome.written_bytes,
+        syncs: outcome.syncs,
     }
 }
 
