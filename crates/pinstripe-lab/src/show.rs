@@ -9,12 +9,15 @@ mod tables;
 use std::str::FromStr;
 
 use pinstripe::error::{Error, Kind, Result};
+use serde::Serialize;
 
+use crate::cases;
 use crate::fio;
 use crate::result::Results;
+use crate::table::Table;
 
 pub use csv::csv;
-pub use tables::{duration, fingerprint_lines, sentence, table, verdict_lines};
+pub use tables::{duration, figure, fingerprint_lines, sentence, table, verdict_lines};
 
 /// How results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,20 +55,37 @@ pub fn show(results: &Results, form: Form) -> String {
     match form {
         Form::Text => {
             let lines = [verdict_lines(results), note_lines(results), fingerprint_lines(results)];
-            format!("{}{}", table(results).to_text(), paragraphs(&lines, "\n"))
+            let tables: Vec<_> = all_tables(results).iter().map(Table::to_text).collect();
+            format!("{}{}", tables.join("\n"), paragraphs(&lines, "\n"))
         }
         Form::Markdown => {
             let lines = [verdict_lines(results), note_lines(results), fingerprint_lines(results)];
             let lines = lines.map(|part| part.iter().map(|line| format!("- {line}")).collect());
-            format!("{}{}", table(results).to_markdown(), paragraphs(&lines, "\n"))
+            let tables: Vec<_> = all_tables(results).iter().map(Table::to_markdown).collect();
+            format!("{}{}", tables.join("\n"), paragraphs(&lines, "\n"))
         }
         Form::Csv => csv(results),
         Form::Json => {
-            let text = serde_json::to_string_pretty(results);
+            let tables = cases::tables(results).iter().map(Table::to_json).collect();
+            let text = serde_json::to_string_pretty(&Shown { results, tables });
             text.expect("results have only strings for keys") + "\n"
         }
         Form::Fio => format!("{:#}\n", fio::export(results)),
     }
+}
+
+/// Results as they are saved, and the tables of their case.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    results: &'a Results,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tables: Vec<serde_json::Value>,
+}
+
+/// That of all variants, and those of the case.
+fn all_tables(results: &Results) -> Vec<Table> {
+    std::iter::once(table(results)).chain(cases::tables(results)).collect()
 }
 
 fn paragraphs(parts: &[Vec<String>], between: &str) -> String {

@@ -35,6 +35,7 @@ modes are those of fsync more than those of writing.",
   pinstripe lab run fileio --compat sysbench --total-size 2G",
     options: OPTIONS,
     plan,
+    tables: super::no_tables,
 };
 
 const MODE_NAMES: &[&str] = &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"];

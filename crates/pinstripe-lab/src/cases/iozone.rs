@@ -30,6 +30,7 @@ and every test is repeated.",
   pinstripe lab run iozone --tests read,stride --stride 17 --policy direct",
     options: OPTIONS,
     plan,
+    tables: super::no_tables,
 };
 
 const TEST_NAMES: &[&str] = &[

@@ -4,18 +4,27 @@
 //! Adding a case is a `mod` line and a line in [`ALL`]; the command line, its help and its manual
 //! follow from here. Never here: repeats, statistics, and what results look like.
 
+mod dedup;
 mod disk;
 mod fileio;
+mod grid;
 mod iozone;
 mod options;
+mod readahead;
 mod shared;
+mod split;
 mod stream;
+mod streams;
+mod stride;
+mod stripe;
 
 use std::path::PathBuf;
 
 use pinstripe::error::{Error, Kind, Result};
 
+use crate::result::Results;
 use crate::run::Plan;
+use crate::table::Table;
 
 pub use disk::{DiskPlan, Finds, Layout, Mode, Work};
 pub use options::{CaseOption, Form, Values};
@@ -35,6 +44,8 @@ pub struct Case {
     pub options: &'static [CaseOption],
     /// Reads its options.
     pub plan: fn(&Setting, &Values) -> Result<Box<dyn Plan>>,
+    /// Its results in the form in which people know such figures, beside the table of all variants.
+    pub tables: fn(&Results) -> Vec<Table>,
 }
 
 /// What a case is told besides its own options.
@@ -49,7 +60,26 @@ pub struct Setting {
 }
 
 /// Every case.
-pub static ALL: &[&Case] = &[&fileio::CASE, &iozone::CASE];
+pub static ALL: &[&Case] = &[
+    &fileio::CASE,
+    &iozone::CASE,
+    &streams::CASE,
+    &split::CASE,
+    &stripe::CASE,
+    &stride::CASE,
+    &readahead::CASE,
+    &dedup::CASE,
+];
+
+/// The tables of the case that results are of; none of a case that this program does not know.
+pub fn tables(results: &Results) -> Vec<Table> {
+    find(&results.case).map_or_else(|_| Vec::new(), |case| (case.tables)(results))
+}
+
+/// Of a case whose variants say it all.
+fn no_tables(_: &Results) -> Vec<Table> {
+    Vec::new()
+}
 
 /// The case of a name.
 ///
@@ -90,8 +120,9 @@ mod tests {
             budget: Duration::ZERO,
             ..Effort::default()
         };
+        let origin = Origin { case: case.name.to_owned(), ..Origin::default() };
         let live = Arc::new(Live::new(Arc::default()));
-        measure(plan.as_mut(), &effort, &Origin::default(), &live, &mut |_| Ok(())).unwrap()
+        measure(plan.as_mut(), &effort, &origin, &live, &mut |_| Ok(())).unwrap()
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub enum Form {
     OneOf(&'static [&'static str]),
     /// Some of these words with commas between them.
     SomeOf(&'static [&'static str]),
+    /// Whole numbers from 0 on, with commas between them.
+    Counts,
+    /// Sizes with commas between them.
+    Sizes,
     /// Whatever the case reads itself.
     Text,
 }
@@ -64,6 +68,11 @@ impl CaseOption {
                 Ok(number) if number.is_finite() && number >= 0.0 => Ok(()),
                 _ => refuse("a number from 0 on".to_owned()),
             },
+            Form::Counts => match text.split(',').all(|it| it.parse::<u64>().is_ok()) {
+                true => Ok(()),
+                false => refuse("whole numbers from 0 on, with commas between them".to_owned()),
+            },
+            Form::Sizes => text.split(',').try_for_each(|it| parse_size(it).map(drop)),
             Form::OneOf(words) => match words.contains(&text) {
                 true => Ok(()),
                 false => refuse(format!("one of {}", words.join(", "))),
@@ -123,6 +132,16 @@ impl Values {
         self.text(name).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
+    /// Whole numbers, in the order in which they were typed.
+    pub fn counts(&self, name: &str) -> Vec<u64> {
+        self.words(name).into_iter().filter_map(|it| it.parse().ok()).collect()
+    }
+
+    /// Sizes in bytes, in the order in which they were typed.
+    pub fn sizes(&self, name: &str) -> Vec<u64> {
+        self.words(name).into_iter().filter_map(|it| parse_size(it).ok()).collect()
+    }
+
     /// A number; 0 where there is none.
     pub fn number(&self, name: &str) -> f64 {
         self.text(name).and_then(|text| text.parse().ok()).unwrap_or(0.0)
@@ -157,6 +176,8 @@ mod tests {
         option("share", Form::Number, Some("0.5")),
         option("modes", Form::SomeOf(&["a", "b", "c"]), Some("a,b")),
         option("engine", Form::OneOf(&["x", "y"]), Some("x")),
+        option("depths", Form::Counts, Some("0,4")),
+        option("steps", Form::Sizes, Some("4K,1M")),
         option("fast", Form::Flag, None),
     ];
 
@@ -168,6 +189,8 @@ mod tests {
             (65_536, 4, 0.5)
         );
         assert_eq!(values.words("modes"), ["a", "b"]);
+        assert_eq!(values.counts("depths"), [0, 4]);
+        assert_eq!(values.sizes("steps"), [4096, 1 << 20]);
         assert!(!values.has("fast"));
         let given = [("size", "1M"), ("size", "2M"), ("fast", ""), ("modes", "c")];
         let values = Values::read(OPTIONS, &given).unwrap();
@@ -183,6 +206,8 @@ mod tests {
             ("share", "-1"),
             ("modes", "a,z"),
             ("engine", "z"),
+            ("depths", "1,-1"),
+            ("steps", "4K,lots"),
             ("new", "1"),
         ] {
             let error = Values::read(OPTIONS, &[(name, value)]).unwrap_err();

@@ -10,8 +10,9 @@ use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_size;
 
 use super::{CaseOption, Form, Setting, Values};
+use crate::histogram::Histogram;
 use crate::io::{Done, Engine, Job, Pattern, Syncing};
-use crate::result::Note;
+use crate::result::{Note, Parameter};
 use crate::run::Outcome;
 
 /// How bytes go to the disk.
@@ -141,20 +142,63 @@ pub fn job(setting: &Setting, values: &Values, pattern: Pattern, syncing: Syncin
         let error = Error::new(Kind::Usage, "--depth has no meaning with the engine psync");
         return Err(error.advice("add --engine uring, or use more --workers"));
     }
-    let time = Duration::try_from_secs_f64(values.number("run-time"))
-        .map_err(|_| Error::new(Kind::Usage, "--run-time is too long"))?;
     Ok(Job {
-        pattern,
         engine,
         threads: values.count(THREADS.name) as usize,
         depth,
-        requests: None,
-        time: Some(time),
+        time: Some(seconds(values, "run-time")?),
         syncing,
         content: values.parsed(CONTENT.name)?,
         seed: setting.seed,
         rate: values.has(RATE.name).then(|| values.count(RATE.name) as f64),
+        ..Job::new(pattern)
     })
+}
+
+/// Every option with its value as it was given; what is not set says so.
+pub fn parameters(options: &[CaseOption], values: &Values) -> Vec<Parameter> {
+    let value = |option: &CaseOption| values.text(option.name).unwrap_or("none").to_owned();
+    options.iter().map(|option| Parameter::new(option.name, value(option))).collect()
+}
+
+/// The one directory of a case that measures in one, and on no device.
+///
+/// # Errors
+/// [`Kind::Usage`] for a device, and for several.
+pub fn one_directory(setting: &Setting) -> Result<PathBuf> {
+    match (&setting.device, setting.dirs.as_slice()) {
+        (None, [dir]) => Ok(dir.clone()),
+        (Some(device), _) => {
+            Err(Error::new(Kind::Usage, "this case works in a directory, not on a device")
+                .at(device))
+        }
+        _ => Err(Error::new(Kind::Usage, "this case measures one directory at a time")
+            .advice("run it once for each")),
+    }
+}
+
+/// What a case makes in a directory, for people.
+pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
+    let (dir, size) = (dir.display(), format_size(bytes));
+    format!(
+        "make up to {size} of files in a directory pinstripe-lab-{case}-* in {dir}, and remove it at the end"
+    )
+}
+
+/// Seconds of a run.
+///
+/// # Errors
+/// [`Kind::Usage`] for more than a clock holds.
+pub fn seconds(values: &Values, name: &str) -> Result<Duration> {
+    Duration::try_from_secs_f64(values.number(name))
+        .map_err(|_| Error::new(Kind::Usage, format!("--{name} is too long")))
+}
+
+/// Requests that took more than 100 ms: what somebody who records would call a stall.
+pub fn stalls(times: &Histogram) -> f64 {
+    const STALL_NANOS: u64 = 100_000_000;
+    let stalled = times.buckets().filter(|(nanos, _)| *nanos > STALL_NANOS);
+    stalled.map(|(_, count)| count).sum::<u64>() as f64
 }
 
 /// Reads [`ENGINE`].
@@ -191,6 +235,11 @@ impl Folder {
     /// Names of files in it.
     pub fn files(&self, name: &str, count: u64) -> Vec<PathBuf> {
         (0..count).map(|number| self.0.join(format!("{name}.{number:04}"))).collect()
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 
     /// Removes it.

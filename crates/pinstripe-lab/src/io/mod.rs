@@ -7,6 +7,7 @@
 //! Never here: repeats, statistics, and a judgement.
 
 mod content;
+mod each;
 mod pattern;
 mod target;
 mod work;
@@ -18,6 +19,7 @@ use pinstripe::error::{Error, Kind, Result};
 use crate::histogram::Histogram;
 
 pub use content::Content;
+pub use each::{at_once, run_each};
 pub use pattern::{Direction, Order, Pattern, Request};
 pub use target::{Area, Target};
 pub use work::run;
@@ -72,6 +74,8 @@ pub struct Job {
     pub seed: u64,
     /// Requests per second, of all threads together; as fast as they go where none.
     pub rate: Option<f64>,
+    /// So many requests ahead of each the kernel is told of what will be read, with [`Engine::Psync`].
+    pub ahead: u64,
 }
 
 impl Job {
@@ -88,6 +92,7 @@ impl Job {
             content: Content::Noise,
             seed: 1,
             rate: None,
+            ahead: 0,
         }
     }
 

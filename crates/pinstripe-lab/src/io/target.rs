@@ -23,10 +23,16 @@ pub struct Target {
 pub struct Area {
     targets: Vec<Target>,
     target_bytes: u64,
+    /// Blocks lie on one target after the other in turn, not on each as far as it goes.
+    is_striped: bool,
 }
 
 /// Bytes written at a time while files are made.
 const FILL_BYTES: usize = 1 << 20;
+
+/// The kernel takes no more of one advice than its read-ahead, 128 KiB unless told otherwise
+/// (`force_page_cache_ra` in mm/readahead.c).
+const ADVICE_BYTES: u64 = 128 << 10;
 
 impl Target {
     /// Any device: a wrapper, for example.
@@ -71,6 +77,20 @@ impl Target {
         self.file.as_ref().map(|file| file.policy().is_direct())
     }
 
+    /// Tells the kernel that these bytes will be read soon. Without a file there is nobody to tell.
+    pub(super) fn will_read(&self, offset: u64, bytes: usize) {
+        let Some(file) = &self.file else { return };
+        let end = offset + bytes as u64;
+        for start in (offset..end).step_by(ADVICE_BYTES as usize) {
+            file.will_read(start..end.min(start + ADVICE_BYTES));
+        }
+    }
+
+    /// Whether the kernel reads ahead by itself.
+    pub fn read_ahead(&self, is_wanted: bool) {
+        self.file.iter().for_each(|file| file.read_ahead(is_wanted));
+    }
+
     /// Writes back what the page cache holds of it and drops it: the next read is from the disk.
     ///
     /// # Errors
@@ -90,7 +110,13 @@ impl Target {
 impl Area {
     /// An area of targets that all are at least so long.
     pub fn new(targets: Vec<Target>, target_bytes: u64) -> Self {
-        Area { targets, target_bytes }
+        Area { targets, target_bytes, is_striped: false }
+    }
+
+    /// The same with blocks in turn: the first of each target, then the second of each.
+    #[must_use]
+    pub fn striped(self) -> Self {
+        Area { is_striped: true, ..self }
     }
 
     /// The targets.
@@ -110,9 +136,13 @@ impl Area {
 
     /// Where a block lies.
     pub(super) fn place(&self, block: u64, block_bytes: usize) -> (&Target, u64) {
-        let in_target = self.target_bytes / block_bytes as u64;
-        let target = &self.targets[(block / in_target) as usize];
-        (target, block % in_target * block_bytes as u64)
+        let (in_target, targets) =
+            (self.target_bytes / block_bytes as u64, self.targets.len() as u64);
+        let (target, within) = match self.is_striped {
+            true => (block % targets, block / targets),
+            false => (block / in_target, block % in_target),
+        };
+        (&self.targets[target as usize], within * block_bytes as u64)
     }
 
     /// Makes files of `target_bytes` full of content, and opens them.

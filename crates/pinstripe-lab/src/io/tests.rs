@@ -186,3 +186,32 @@ fn files_that_were_cut_are_refused() {
     let opened = Area::open(&paths, 8193, Access::Read, Policy::Buffered);
     assert_eq!(opened.err().unwrap().kind(), Kind::Corrupt);
 }
+
+#[test]
+fn blocks_of_a_striped_area_lie_on_each_file_in_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths: Vec<_> = (0..3).map(|it| dir.path().join(it.to_string())).collect();
+    let area = Area::open(&paths, 8192, Access::Create, Policy::Buffered).unwrap().striped();
+    let pattern =
+        Pattern { order: Order::Sequential, direction: Direction::Write, block_bytes: 4096 };
+    let job = Job { requests: Some(4), ..Job::new(pattern) };
+    run(&job, &area, &live()).unwrap();
+    let lens = paths.iter().map(|it| std::fs::metadata(it).unwrap().len());
+    assert_eq!(lens.collect::<Vec<_>>(), [8192, 4096, 4096]);
+}
+
+#[test]
+fn a_job_on_several_areas_is_made_on_each_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let areas: Vec<Area> = (0..3)
+        .map(|it| {
+            let paths = [dir.path().join(it.to_string())];
+            Area::open(&paths, 8192, Access::Create, Policy::Buffered).unwrap()
+        })
+        .collect();
+    let pattern =
+        Pattern { order: Order::Sequential, direction: Direction::Write, block_bytes: 4096 };
+    let job = Job { requests: Some(2), ..Job::new(pattern) };
+    let done = run_each(&job, &areas, &live()).unwrap();
+    assert_eq!((done.requests, done.written_bytes, done.syncs.count()), (6, 3 * 8192, 3));
+}

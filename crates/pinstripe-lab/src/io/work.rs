@@ -61,7 +61,7 @@ pub fn run(job: &Job, area: &Area, live: &Live) -> Result<Done> {
     Ok(done)
 }
 
-fn sync_all(job: &Job, area: &Area, times: &mut Histogram) -> Result<()> {
+pub(super) fn sync_all(job: &Job, area: &Area, times: &mut Histogram) -> Result<()> {
     for target in area.targets() {
         times.record(target.sync(job.syncing.is_full)?);
     }
@@ -126,6 +126,20 @@ impl Shared<'_> {
         self.job.rate.map(|rate| began + Duration::from_secs_f64(n as f64 / rate))
     }
 
+    /// Tells the kernel what will be read, so that it knows of `ahead` requests beyond this one. Of
+    /// each request it is told once.
+    fn advise(&self, n: u64) {
+        let ahead = self.job.ahead;
+        let first = if n == 0 { 1 } else { n + ahead };
+        let end = self.job.requests.unwrap_or(u64::MAX).min(n + ahead + 1);
+        for number in first.max(n + 1)..end {
+            let request = self.job.pattern.request(number, self.blocks, self.job.seed);
+            let block_bytes = self.job.pattern.block_bytes;
+            let (target, offset) = self.area.place(request.block, block_bytes);
+            target.will_read(offset, block_bytes);
+        }
+    }
+
     /// What follows a request, beside its own time.
     fn account(&self, n: u64, request: Request, time: Duration, done: &mut Done) -> Result<()> {
         let bytes = self.job.pattern.block_bytes as u64;
@@ -186,6 +200,7 @@ impl<'a> Worker<'a> {
             }
             let (target, offset) = shared.area.place(request.block, job.pattern.block_bytes);
             let submitted = Instant::now();
+            shared.advise(n);
             match request.is_write {
                 true => target.device().write_at(offset, buffer)?,
                 false => target.device().read_at(offset, buffer)?,

@@ -6,10 +6,9 @@
 //! saving, and what a case does.
 
 mod live;
+mod plan;
 mod sampler;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,101 +16,11 @@ use pinstripe::error::{Kind, Result};
 
 use crate::fingerprint::{Fingerprint, disk_number_of};
 use crate::guard::{Guard, Limits, Own};
-use crate::histogram::Histogram;
-use crate::result::{FORMAT, Metric, Note, Parameter, Results, Run, VERSION, Variant};
+use crate::result::{FORMAT, Note, Results, Run, VERSION, Variant};
 
 pub use live::{Live, Stage};
+pub use plan::{Head, Outcome, Plan};
 use sampler::Sampler;
-
-/// What a variant is, before it is measured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
-    /// Its name, the only one in its case.
-    pub name: String,
-    /// Variants of one group are compared with the first of it, and end together.
-    pub group: String,
-    /// What it does, for people.
-    pub about: String,
-    /// In what it differs from others.
-    pub parameters: Vec<Parameter>,
-    /// What its value is.
-    pub metric: Metric,
-}
-
-/// A case with its options read: what is to be measured, and how that is done once.
-///
-/// The calls come in this order: `prepare`, then for each run `ready` and `run`, at last `clean`, also
-/// after an error or an interrupt. What `ready` does is not measured.
-pub trait Plan {
-    /// Every parameter, defaults too, in the order in which they are shown.
-    fn parameters(&self) -> Vec<Parameter>;
-
-    /// What is measured; the order is the one in which results are shown.
-    fn heads(&self) -> Vec<Head>;
-
-    /// Directories and devices that are measured.
-    fn places(&self) -> Vec<PathBuf>;
-
-    /// Which of the places a variant is about: the guard watches the disk of that one.
-    fn place_of(&self, _variant: usize) -> usize {
-        0
-    }
-
-    /// What there is to know of all results, for people.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// What is made and overwritten, for people: "make 128 files ...".
-    fn intents(&self) -> Vec<String>;
-
-    /// Makes what all runs need.
-    ///
-    /// # Errors
-    /// As the case says; nothing is measured then.
-    fn prepare(&mut self, live: &Live) -> Result<()>;
-
-    /// Makes what the next run of a variant needs: files anew, caches dropped.
-    ///
-    /// # Errors
-    /// As the case says; it all ends then.
-    fn ready(&mut self, variant: usize, live: &Live) -> Result<()>;
-
-    /// Runs a variant once. The number makes chance differ from run to run.
-    ///
-    /// # Errors
-    /// As the case says; it all ends then.
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome>;
-
-    /// Removes what was made.
-    ///
-    /// # Errors
-    /// As the case says.
-    fn clean(&mut self) -> Result<()>;
-}
-
-/// What one run of a variant gave.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Outcome {
-    /// In the unit of the variant's metric.
-    pub value: f64,
-    /// Reads and writes.
-    pub operations: u64,
-    /// Bytes asked for.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Waits until bytes were durable.
-    pub syncs: u64,
-    /// Times of requests by kind.
-    pub latency: BTreeMap<String, Histogram>,
-    /// Further figures by name.
-    pub figures: BTreeMap<String, f64>,
-    /// What must be known to read the value.
-    pub notes: Vec<Note>,
-    /// Processor time that another program took, and how long it measured, where one was run.
-    pub other_cpu_s: f64,
-}
 
 /// How often each variant is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -185,6 +94,8 @@ pub fn measure(
     live: &Arc<Live>,
     each: &mut dyn FnMut(&Results) -> Result<()>,
 ) -> Result<Results> {
+    let exact = Effort { warm_up: 0, patience: Duration::ZERO, ..effort.exactly(1) };
+    let effort = if plan.is_exact() { &exact } else { effort };
     let guard = |variant| {
         let places = plan.places();
         let device = places.get(plan.place_of(variant)).and_then(|place| disk_number_of(place));
@@ -262,6 +173,7 @@ impl Course<'_> {
                 self.live.check()?;
                 plan.ready(variant, self.live)?;
                 plan.run(variant, u64::MAX, self.live)?;
+                plan.check(variant, self.live)?;
             }
         }
         for round in 0.. {
@@ -315,7 +227,10 @@ impl Course<'_> {
     fn run_once(&mut self, plan: &mut dyn Plan, variant: usize) -> Result<Run> {
         plan.ready(variant, self.live)?;
         let guard = &self.guards[variant];
-        let mut disturbances = guard.wait_for_quiet(self.effort.patience);
+        let mut disturbances = match plan.is_exact() {
+            true => Vec::new(),
+            false => guard.wait_for_quiet(self.effort.patience),
+        };
         let at_s = self.began.elapsed().as_secs_f64();
         let before = (guard.read(), cpu_seconds());
         let sampler = Sampler::start(guard, self.live);
@@ -324,7 +239,9 @@ impl Course<'_> {
         let (mut outcome, cpu_s) = (outcome?, cpu_seconds() - before.1);
         let after = guard.read();
         let cpu_s = cpu_s + outcome.other_cpu_s;
-        disturbances.extend(guard.judge(&before.0, &after, own(&outcome, cpu_s)));
+        if !plan.is_exact() {
+            disturbances.extend(guard.judge(&before.0, &after, own(&outcome, cpu_s)));
+        }
         outcome.figures.extend(before.0.load.map(|load| ("load_before".to_owned(), load)));
         let moved = after.transfer_since(&before.0);
         let run = Run {
@@ -345,6 +262,7 @@ impl Course<'_> {
             disturbances,
         };
         self.order += 1;
+        plan.check(variant, self.live)?;
         Ok(run)
     }
 
@@ -377,8 +295,8 @@ impl Course<'_> {
 fn own(outcome: &Outcome, cpu_s: f64) -> Own {
     Own {
         cpu_s,
-        read_bytes: outcome.read_bytes,
-        written_bytes: outcome.written_bytes,
+        read_bytes: outcome.read_bytes + outcome.beside_read_bytes,
+        written_bytes: outcome.written_bytes + outcome.beside_written_bytes,
         syncs: outcome.syncs,
     }
 }

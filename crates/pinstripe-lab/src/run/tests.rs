@@ -1,11 +1,13 @@
 //! Plans made up of numbers, on the order of runs, when they end, and what is kept of them.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe::error::Error;
 
 use super::*;
+use crate::result::{Metric, Parameter};
 
 /// Variants that give these values in turn, and what was called.
 struct Made {

@@ -1,5 +1,7 @@
 //! Every run on a line, for spreadsheets (RFC 4180).
 
+use std::collections::BTreeSet;
+
 use crate::result::{Results, Run, Variant};
 
 use super::tables::better;
@@ -12,10 +14,15 @@ const HEAD: &str = "case,variant,group,order,at_s,seconds,metric,unit,better,val
 
 /// One line for each run, a head before them.
 pub fn csv(results: &Results) -> String {
-    let mut text = format!("{HEAD}\n");
+    let all = || results.variants.iter().flat_map(|it| &it.runs).flat_map(|it| it.figures.keys());
+    let figures: BTreeSet<&String> = all().collect();
+    let names: String = figures.iter().map(|name| format!(",{}", quoted(name))).collect();
+    let mut text = format!("{HEAD}{names}\n");
     for variant in &results.variants {
         for run in &variant.runs {
-            let cells = cells(results, variant, run);
+            let mut cells = cells(results, variant, run);
+            let figure = |name: &&String| run.figures.get(*name).map(f64::to_string);
+            cells.extend(figures.iter().map(|name| figure(name).unwrap_or_default()));
             text.push_str(&cells.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(","));
             text.push('\n');
         }

@@ -84,7 +84,7 @@ fn latency(variant: &Variant) -> Option<crate::histogram::Histogram> {
 }
 
 /// Three digits or more.
-fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     match value.abs() {
         100.0.. => format!("{value:.0}"),
         10.0.. => format!("{value:.1}"),

@@ -12,6 +12,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -111,6 +112,21 @@ impl FileDevice {
     /// What is done in place of the policy that was asked for, if that was refused so far.
     pub fn fallback(&self) -> Option<&Fallback> {
         self.fallback.get()
+    }
+
+    /// Says that these bytes will be read soon: the kernel begins to read them if it likes
+    /// (POSIX_FADV_WILLNEED, posix_fadvise(2)).
+    pub fn will_read(&self, range: Range<u64>) {
+        if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
+            let _ = rustix::fs::fadvise(&self.file, range.start, Some(len), Advice::WillNeed);
+        }
+    }
+
+    /// Whether the kernel reads ahead of who reads in order (POSIX_FADV_NORMAL), or never
+    /// (POSIX_FADV_RANDOM); of reads through the page cache.
+    pub fn read_ahead(&self, is_wanted: bool) {
+        let advice = if is_wanted { Advice::Normal } else { Advice::Random };
+        let _ = rustix::fs::fadvise(&self.file, 0, None, advice);
     }
 
     /// Opens the second descriptor, or falls back where that is refused.

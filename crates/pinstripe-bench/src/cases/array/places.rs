@@ -4,23 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::array::engine::{Making, create};
-use pinstripe::array::geometry::{Layout, Level};
+use pinstripe::array::geometry::Level;
 use pinstripe::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
 use pinstripe::fault::{FaultyDevice, Plan};
-use pinstripe::format::array::superblock::Consistency;
-use pinstripe::pipeline::array::{Volume, VolumeSettings};
-use pinstripe::units::{KIB, MIB};
+use pinstripe::pipeline::array::Volume;
+use pinstripe_lab::arrays::{LOG_BYTES, TABLE_BYTES};
+use pinstripe_lab::run::Live;
 
 use super::Settings;
 use crate::Result;
 
 pub const MEMBERS: usize = 4;
-pub const CHUNK_BYTES: u64 = 64 * KIB;
-/// Of each member.
-const LOG_BYTES: u64 = 64 * MIB;
-/// Beside data and log: superblocks and tables.
-const TABLE_BYTES: u64 = 8 * MIB;
 
 /// What a slow member moves: as much as a good hard disk.
 const SLOW: &str = "rate=250M";
@@ -57,27 +51,8 @@ fn file(path: &Path, bytes: u64) -> Result<SharedDevice> {
 
 /// Starts an array and writes all of it once.
 pub fn start(devices: Vec<SharedDevice>, level: Level) -> Result<Volume> {
-    let making = Making {
-        name: "lab".to_owned(),
-        level,
-        layout: Layout::default_of(level),
-        chunk_bytes: CHUNK_BYTES,
-        log_bytes: LOG_BYTES,
-        consistency: Consistency::Log,
-        now_seconds: 0,
-    };
-    let flusher = create(&making, devices).map_err(text)?;
-    let volume = Volume::start(flusher, VolumeSettings::default()).map_err(text)?;
-    let noise = super::load::noise(1 << 20);
-    let capacity = volume.len().map_err(text)?;
-    let mut at = 0;
-    while at < capacity {
-        let bytes = (capacity - at).min(noise.len() as u64) as usize;
-        volume.write_at(at, &noise[..bytes]).map_err(text)?;
-        at += bytes as u64;
-    }
-    volume.sync().map_err(text)?;
-    Ok(volume)
+    let live = Live::new(Default::default());
+    pinstripe_lab::arrays::start(devices, level, &live).map_err(text)
 }
 
 /// What a message says of an error of the library's.

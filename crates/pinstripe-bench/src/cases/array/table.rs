@@ -69,7 +69,7 @@ fn rounds(settings: &Settings, volume: &Volume, place: &str) -> Result<Runs> {
                     false => capacity / load.bytes as u64,
                 };
                 let seed = (round * 100 + number) as u64 + 1;
-                runs[number].push(run(volume, *load, count as usize, seed)?);
+                runs[number].push(run(volume, *load, count, seed)?);
             }
         }
         eprintln!("{place}: round {} of {}", round + 1, settings.bench.rounds);

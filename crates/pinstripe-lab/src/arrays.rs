@@ -1,0 +1,174 @@
+//! What is done to an array of ours, and what that costs: for the case `stripe`, and for whoever measures
+//! arrays otherwise.
+
+use std::time::{Duration, Instant};
+
+use pinstripe::array::engine::{Making, create};
+use pinstripe::array::geometry::{Layout, Level};
+use pinstripe::array::traffic::{MemberTraffic, Part};
+use pinstripe::device::{Device, SharedDevice};
+use pinstripe::error::Result;
+use pinstripe::format::array::superblock::Consistency;
+use pinstripe::pipeline::array::{Counters, Volume, VolumeSettings};
+use pinstripe::units::{KIB, MIB};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::histogram::Histogram;
+use crate::random::Noise;
+use crate::run::Live;
+
+/// Bytes of a chunk.
+pub const CHUNK_BYTES: u64 = 64 * KIB;
+/// Of each member's log.
+pub const LOG_BYTES: u64 = 64 * MIB;
+/// Of each member, beside data and log: superblocks and tables.
+pub const TABLE_BYTES: u64 = 8 * MIB;
+
+/// A workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// For people.
+    pub name: &'static str,
+    /// Bytes of each read or write.
+    pub bytes: usize,
+    /// Whether it writes.
+    pub is_write: bool,
+    /// Whether it goes anywhere, or in order.
+    pub is_random: bool,
+}
+
+const fn load(name: &'static str, bytes: usize, is_write: bool, is_random: bool) -> Load {
+    Load { name, bytes, is_write, is_random }
+}
+
+/// Every workload.
+pub const LOADS: [Load; 5] = [
+    load("4 KiB random writes", 4 << 10, true, true),
+    load("64 KiB writes", 64 << 10, true, false),
+    load("1 MiB writes", 1 << 20, true, false),
+    load("4 KiB random reads", 4 << 10, false, true),
+    load("1 MiB reads", 1 << 20, false, false),
+];
+
+/// What a run cost.
+#[derive(Debug, Clone, Default)]
+pub struct Cost {
+    /// Reads or writes.
+    pub count: f64,
+    /// Their bytes.
+    pub bytes: f64,
+    /// How long it took until all was durable.
+    pub wall_s: f64,
+    /// Processor time of this process.
+    pub cpu_s: f64,
+    /// Bytes of all members: data read,
+    pub read: f64,
+    /// data written,
+    pub written: f64,
+    /// log written.
+    pub log: f64,
+    /// Times of single reads or writes.
+    pub times: Histogram,
+}
+
+impl Cost {
+    /// MB/s.
+    pub fn rate(&self) -> f64 {
+        self.bytes / self.wall_s / 1e6
+    }
+
+    /// Processor time of one read or write, in microseconds.
+    pub fn cpu_us(&self) -> f64 {
+        self.cpu_s / self.count * 1e6
+    }
+}
+
+/// Random bytes, always the same.
+pub fn noise(bytes: usize) -> Vec<u8> {
+    let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+    (0..bytes / 8).flat_map(|_| noise.next().to_le_bytes()).collect()
+}
+
+/// Starts an array on devices, in this order, and writes all of it once.
+///
+/// # Errors
+/// Those of the array and its members; an interrupt.
+pub fn start(devices: Vec<SharedDevice>, level: Level, live: &Live) -> Result<Volume> {
+    let making = Making {
+        name: "lab".to_owned(),
+        level,
+        layout: Layout::default_of(level),
+        chunk_bytes: CHUNK_BYTES,
+        log_bytes: LOG_BYTES,
+        consistency: Consistency::Log,
+        now_seconds: 0,
+    };
+    let volume = Volume::start(create(&making, devices)?, VolumeSettings::default())?;
+    let noise = noise(1 << 20);
+    let capacity = volume.len()?;
+    let mut at = 0;
+    while at < capacity {
+        live.check()?;
+        let bytes = (capacity - at).min(noise.len() as u64) as usize;
+        volume.write_at(at, &noise[..bytes])?;
+        live.moved(bytes as u64);
+        at += bytes as u64;
+    }
+    volume.sync()?;
+    Ok(volume)
+}
+
+/// Does `count` reads or writes, by one thread; writes are durable at the end.
+///
+/// # Errors
+/// Those of the array; an interrupt.
+pub fn run(volume: &Volume, load: Load, count: u64, seed: u64, live: &Live) -> Result<Cost> {
+    let places = (volume.len()? / load.bytes as u64).max(1);
+    let mut dice = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut buf = noise(load.bytes);
+    let mut times = Histogram::default();
+    let before = volume.counters();
+    let (start, cpu) = (Instant::now(), cpu());
+    let mut last = start;
+    for number in 0..count {
+        live.check()?;
+        let place = if load.is_random { dice.next() >> 11 } else { number } % places;
+        let at = place * load.bytes as u64;
+        if load.is_write {
+            buf[..8].copy_from_slice(&dice.next().to_le_bytes());
+            volume.write_at(at, &buf)?;
+        } else {
+            volume.read_at(at, &mut buf)?;
+        }
+        let now = Instant::now();
+        times.record(now - last);
+        last = now;
+        live.moved(load.bytes as u64);
+    }
+    if load.is_write {
+        volume.sync()?;
+    }
+    let (wall, cpu) = (start.elapsed(), self::cpu() - cpu);
+    let after = volume.counters();
+    let diff = |of: fn(&MemberTraffic) -> u64| (sum(&after, of) - sum(&before, of)) as f64;
+    Ok(Cost {
+        count: count as f64,
+        bytes: (count * load.bytes as u64) as f64,
+        wall_s: wall.as_secs_f64(),
+        cpu_s: cpu.as_secs_f64(),
+        read: diff(|it| it.read_bytes[Part::Data as usize]),
+        written: diff(|it| it.written_bytes[Part::Data as usize]),
+        log: diff(|it| it.written_bytes[Part::Log as usize]),
+        times,
+    })
+}
+
+fn sum(counters: &Counters, of: fn(&MemberTraffic) -> u64) -> u64 {
+    counters.members.iter().flatten().map(of).sum()
+}
+
+/// Processor time of this process, all threads.
+pub fn cpu() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}

@@ -1,0 +1,270 @@
+//! What every sort of dedup would save on a tree: the library's survey of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use pinstripe::dedup::distinct::Count;
+use pinstripe::error::Result;
+use pinstripe::monitor::{Counter, Monitor};
+use pinstripe::ops::analyze;
+use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
+use pinstripe::pipeline::survey::{LENGTHS, Survey};
+use pinstripe::units::{format_count, format_size};
+use pinstripe::walk::Exclude;
+
+use super::{Case, CaseOption, Form, Setting, Values, grid, shared};
+use crate::result::{Metric, Parameter, Results, Run, Variant};
+use crate::run::{Head, Live, Outcome, Plan};
+use crate::stats::Better;
+use crate::table::Table;
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "dedup",
+    about: "Show what dedup would save on a tree: whole files, fixed blocks, content-defined chunks",
+    help: "\
+A tree is read once, nothing is written. Side by side stand whole files that are the same by name, size \
+and content, and by content alone; blocks of a fixed length from 4 KiB to 1 MiB; and content-defined \
+chunks of such lengths on average. Zeros that a sparse file does not store count as nothing, and a \
+file with several names counts once.
+
+These are counts, not times: a tree is read once, and nobody can disturb that. Where distinct parts are \
+too many for the memory, a sample is taken, and the table says so.",
+    examples: "\
+  pinstripe lab run dedup --tree /home
+  pinstripe lab run dedup --dir /srv/a --dir /srv/b",
+    options: OPTIONS,
+    plan,
+    tables,
+};
+
+const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "tree",
+        value: "DIR",
+        form: Form::Text,
+        default: None,
+        about: "The tree [default: each --dir]",
+        more: "",
+    },
+    CaseOption {
+        name: "one-file-system",
+        value: "",
+        form: Form::Flag,
+        default: None,
+        about: "Do not enter mounted file systems",
+        more: "",
+    },
+    CaseOption {
+        name: "memory",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("256M"),
+        about: "Memory for what was seen; beyond it a sample is taken",
+        more: "",
+    },
+];
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    let trees = match values.text("tree") {
+        Some(tree) => vec![PathBuf::from(tree)],
+        None => setting.dirs.clone(),
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Box::new(Dedup {
+        parameters: shared::parameters(OPTIONS, values),
+        trees,
+        one_file_system: values.has("one-file-system"),
+        limits: Limits::new(cores, 1, values.size("memory").max(MEMORY_DEFAULT_BYTES / 4)),
+    }))
+}
+
+struct Dedup {
+    parameters: Vec<Parameter>,
+    trees: Vec<PathBuf>,
+    one_file_system: bool,
+    limits: Limits,
+}
+
+/// What one sort of dedup is called in tables, and in the names of its figures.
+fn methods(survey: &Survey) -> Vec<(String, Count)> {
+    let files = [
+        ("whole files by name, size and content".to_owned(), survey.by_name),
+        ("whole files by content".to_owned(), survey.by_content),
+    ];
+    let named = |what: &str, counts: &[Count]| -> Vec<(String, Count)> {
+        let name = |bytes: u32| format!("{what} {}", format_size(u64::from(bytes)));
+        counts.iter().zip(LENGTHS).map(|(count, bytes)| (name(bytes), *count)).collect()
+    };
+    let fixed = named("fixed blocks of", &survey.fixed);
+    let defined = named("content-defined chunks around", &survey.defined);
+    [files.to_vec(), fixed, defined].concat()
+}
+
+/// Share of bytes that need not be kept, in percent.
+fn saved(all: f64, distinct: f64) -> f64 {
+    if all > 0.0 { 100.0 * (1.0 - distinct / all) } else { 0.0 }
+}
+
+impl Plan for Dedup {
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameters.clone()
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let head = |tree: &PathBuf| {
+            let name = tree.to_string_lossy().into_owned();
+            Head {
+                group: name.clone(),
+                about: "bytes that content-defined chunks around 64 KiB save".to_owned(),
+                parameters: vec![Parameter::new("tree", &name)],
+                metric: Metric {
+                    name: "saved".to_owned(),
+                    unit: "% saved".to_owned(),
+                    better: Better::Higher,
+                },
+                name,
+            }
+        };
+        self.trees.iter().map(head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        self.trees.clone()
+    }
+
+    fn is_exact(&self) -> bool {
+        true
+    }
+
+    fn intents(&self) -> Vec<String> {
+        self.trees.iter().map(|tree| format!("read all of {}", tree.display())).collect()
+    }
+
+    fn prepare(&mut self, _: &Live) -> Result<()> {
+        Ok(())
+    }
+
+    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+        Ok(())
+    }
+
+    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
+        let monitor = Monitor::default();
+        let options = analyze::Options {
+            path: &self.trees[variant],
+            exclude: Exclude::default(),
+            one_file_system: self.one_file_system,
+            limits: self.limits,
+        };
+        let survey = analyze::run(options, &monitor)?;
+        live.moved(monitor.get(Counter::ReadBytes));
+        let mut figures = BTreeMap::new();
+        for (name, count) in methods(&survey) {
+            let sampled = count.sampled.max(1);
+            for (what, number) in [
+                ("objects", count.items),
+                ("distinct", count.distinct_items),
+                ("bytes", count.bytes),
+                ("kept_bytes", count.distinct_bytes),
+                ("sampled", sampled),
+            ] {
+                figures.insert(format!("{name}: {what}"), number as f64);
+            }
+        }
+        let (tried, compressed) = (survey.tried_bytes, survey.compressed_bytes);
+        figures.insert(
+            "compressed_percent".to_owned(),
+            100.0 - saved(tried as f64, compressed as f64),
+        );
+        figures.insert("losses".to_owned(), monitor.get(Counter::Losses) as f64);
+        let chunks = survey.defined.get(2).copied().unwrap_or_default();
+        Ok(Outcome {
+            value: saved(chunks.bytes as f64, chunks.distinct_bytes as f64),
+            read_bytes: monitor.get(Counter::ReadBytes),
+            operations: survey.by_content.items,
+            figures,
+            ..Outcome::default()
+        })
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn tables(results: &Results) -> Vec<Table> {
+    results.variants.iter().filter_map(|it| Some(of_tree(it, it.runs.first()?))).collect()
+}
+
+fn of_tree(variant: &Variant, run: &Run) -> Table {
+    let head = ["dedup", "objects", "distinct", "% fewer", "bytes", "kept", "% saved"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for (method, _) in methods(&all_methods()) {
+        let of = |what: &str| grid::named(&format!("{method}: {what}"))(run).unwrap_or(0.0);
+        let mark = if of("sampled") > 1.0 { "~" } else { "" };
+        rows.push(vec![
+            method.clone(),
+            format_count(of("objects") as u64),
+            format!("{mark}{}", format_count(of("distinct") as u64)),
+            format!("{:.2}", saved(of("objects"), of("distinct"))),
+            format_size(of("bytes") as u64),
+            format!("{mark}{}", format_size(of("kept_bytes") as u64)),
+            format!("{:.2}", saved(of("bytes"), of("kept_bytes"))),
+        ]);
+    }
+    let of = |name: &str| run.figures.get(name).copied().unwrap_or(0.0);
+    let mut note = format!(
+        "New chunks of 64 KiB compress to {:.1} %. '~': estimated from a sample.",
+        of("compressed_percent")
+    );
+    if of("losses") > 0.0 {
+        note.push_str(&format!(" {} things could not be read.", of("losses")));
+    }
+    Table::from_rows(grid::parameter(variant, "tree"), note, rows)
+}
+
+/// A survey of nothing, for the names of its parts.
+fn all_methods() -> Survey {
+    let none = vec![Count::default(); LENGTHS.len()];
+    Survey { fixed: none.clone(), defined: none, ..Survey::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::tests::measured;
+
+    #[test]
+    fn twins_are_found_by_every_sort_and_names_count_in_one_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        let mut noise = crate::random::Noise(5);
+        let mut content = vec![0; 256 << 10];
+        std::io::Read::read_exact(&mut noise, &mut content).unwrap();
+        for name in ["one", "two"] {
+            std::fs::write(tree.join(name), &content).unwrap();
+        }
+        let path = tree.to_string_lossy().into_owned();
+        let results = measured(&CASE, dir.path(), &[("tree", &path)]);
+        let run = &results.variants[0].runs[0];
+        assert!((run.value - 50.0).abs() < 1e-9, "{}", run.value);
+        assert!(run.is_valid() && run.read_bytes == 512 << 10);
+        let rows = tables(&results)[0].to_json()["rows"].clone();
+        assert_eq!(rows.as_array().unwrap().len(), 12);
+        assert_eq!(rows[0]["% saved"], 0.0, "their names differ");
+        for row in 1..12 {
+            assert_eq!(rows[row]["% saved"], 50.0, "{}", rows[row]);
+        }
+    }
+
+    #[test]
+    fn each_directory_is_a_tree_and_is_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "something").unwrap();
+        let results = measured(&CASE, dir.path(), &[]);
+        assert_eq!(results.variants[0].runs.len(), 1);
+        assert_eq!(results.variants[0].runs[0].operations, 1);
+    }
+}

@@ -1,0 +1,92 @@
+//! Results as a grid: one parameter of the variants goes down, another across.
+
+use crate::result::{Results, Run, Variant};
+use crate::show;
+use crate::stats::median;
+use crate::table::Table;
+
+/// A figure of a variant, and whether it is of disturbed runs because there are no others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figure {
+    pub value: f64,
+    pub is_disturbed: bool,
+}
+
+/// The median of something over the runs that count, or else over all.
+pub fn figure(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Figure> {
+    let counted: Vec<f64> =
+        variant.runs.iter().filter(|it| it.is_valid()).filter_map(&of).collect();
+    if let Some(value) = median(&counted) {
+        return Some(Figure { value, is_disturbed: false });
+    }
+    let all: Vec<f64> = variant.runs.iter().filter_map(of).collect();
+    median(&all).map(|value| Figure { value, is_disturbed: true })
+}
+
+/// The value of each run.
+pub fn value(run: &Run) -> Option<f64> {
+    Some(run.value)
+}
+
+/// A further figure of each run.
+pub fn named(name: &str) -> impl Fn(&Run) -> Option<f64> + '_ {
+    move |run| run.figures.get(name).copied()
+}
+
+/// A figure as it stands in a table: in brackets where all runs were disturbed.
+pub fn cell(figure: Option<Figure>) -> String {
+    match figure {
+        None => "-".to_owned(),
+        Some(Figure { value, is_disturbed: true }) => format!("({})", show::figure(value)),
+        Some(Figure { value, .. }) => show::figure(value),
+    }
+}
+
+/// What a parameter of a variant is.
+pub fn parameter<'a>(variant: &'a Variant, name: &str) -> &'a str {
+    let found = variant.parameters.iter().find(|it| it.name == name);
+    found.map_or("", |it| it.value.as_str())
+}
+
+/// A grid of one figure. A variant stands where its parameters are those of row and column.
+pub fn grid(
+    results: &Results,
+    title: &str,
+    note: &str,
+    [down, across]: [&str; 2],
+    of: impl Fn(&Run) -> Option<f64>,
+) -> Table {
+    let columns = different(results, across);
+    let head = columns.iter().map(|it| format!("{across} {it}"));
+    let mut rows = vec![std::iter::once(down.to_owned()).chain(head).collect::<Vec<_>>()];
+    let mut is_disturbed = false;
+    for row in different(results, down) {
+        let of_column = |column: &&str| {
+            let found = results
+                .variants
+                .iter()
+                .find(|it| parameter(it, down) == row && parameter(it, across) == *column);
+            let figure = found.and_then(|it| figure(it, &of));
+            is_disturbed |= figure.is_some_and(|it| it.is_disturbed);
+            cell(figure)
+        };
+        let cells = columns.iter().map(of_column).collect::<Vec<_>>();
+        rows.push(std::iter::once(row.to_owned()).chain(cells).collect());
+    }
+    let note = match is_disturbed {
+        true => format!("{note} In brackets: every run was disturbed.").trim().to_owned(),
+        false => note.to_owned(),
+    };
+    Table::from_rows(title, note, rows)
+}
+
+/// What a parameter is among the variants, each value once.
+fn different<'a>(results: &'a Results, name: &str) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for value in results.variants.iter().map(|it| parameter(it, name)) {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}

@@ -1,0 +1,118 @@
+//! What a case hands to those who carry it out: variants, and how each is run once.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use pinstripe::error::Result;
+
+use super::Live;
+use crate::histogram::Histogram;
+use crate::result::{Metric, Note, Parameter};
+
+/// What a variant is, before it is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Its name, the only one in its case.
+    pub name: String,
+    /// Variants of one group are compared with the first of it, and end together.
+    pub group: String,
+    /// What it does, for people.
+    pub about: String,
+    /// In what it differs from others.
+    pub parameters: Vec<Parameter>,
+    /// What its value is.
+    pub metric: Metric,
+}
+
+/// A case with its options read: what is to be measured, and how that is done once.
+///
+/// The calls come in this order: `prepare`, then for each run `ready`, `run` and `check`, at last `clean`,
+/// also after an error or an interrupt. Only what `run` does is measured.
+pub trait Plan {
+    /// Every parameter, defaults too, in the order in which they are shown.
+    fn parameters(&self) -> Vec<Parameter>;
+
+    /// What is measured; the order is the one in which results are shown.
+    fn heads(&self) -> Vec<Head>;
+
+    /// Directories and devices that are measured.
+    fn places(&self) -> Vec<PathBuf>;
+
+    /// Which of the places a variant is about: the guard watches the disk of that one.
+    fn place_of(&self, _variant: usize) -> usize {
+        0
+    }
+
+    /// What there is to know of all results, for people.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What is made and overwritten, for people: "make 128 files ...".
+    fn intents(&self) -> Vec<String>;
+
+    /// Whether values are found by counting, not by the clock: then one run of each variant is enough,
+    /// none comes before it, and nobody can disturb it.
+    fn is_exact(&self) -> bool {
+        false
+    }
+
+    /// Makes what all runs need.
+    ///
+    /// # Errors
+    /// As the case says; nothing is measured then.
+    fn prepare(&mut self, live: &Live) -> Result<()>;
+
+    /// Makes what the next run of a variant needs: files anew, caches dropped.
+    ///
+    /// # Errors
+    /// As the case says; it all ends then.
+    fn ready(&mut self, variant: usize, live: &Live) -> Result<()>;
+
+    /// Runs a variant once. The number makes chance differ from run to run.
+    ///
+    /// # Errors
+    /// As the case says; it all ends then.
+    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome>;
+
+    /// Looks whether what a run left behind is what it should be. This is not measured.
+    ///
+    /// # Errors
+    /// As the case says; it all ends then.
+    fn check(&mut self, _variant: usize, _live: &Live) -> Result<()> {
+        Ok(())
+    }
+
+    /// Removes what was made.
+    ///
+    /// # Errors
+    /// As the case says.
+    fn clean(&mut self) -> Result<()>;
+}
+
+/// What one run of a variant gave.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outcome {
+    /// In the unit of the variant's metric.
+    pub value: f64,
+    /// Reads and writes.
+    pub operations: u64,
+    /// Bytes asked for.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Bytes that it read beside those: parity, logs, metadata. They are not others' doing.
+    pub beside_read_bytes: u64,
+    /// The same of bytes written.
+    pub beside_written_bytes: u64,
+    /// Waits until bytes were durable.
+    pub syncs: u64,
+    /// Times of requests by kind.
+    pub latency: BTreeMap<String, Histogram>,
+    /// Further figures by name.
+    pub figures: BTreeMap<String, f64>,
+    /// What must be known to read the value.
+    pub notes: Vec<Note>,
+    /// Processor time that another program took, and how long it measured, where one was run.
+    pub other_cpu_s: f64,
+}
