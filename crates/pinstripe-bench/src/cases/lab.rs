@@ -47,8 +47,8 @@ fn measure(file: &Path) -> Result<Table> {
         ("ns per request", Align::Right),
         ("% of a core per GB/s", Align::Right),
     ];
-    let note = "Medians of five rounds of a second in turns. The null device does nothing: what is left \
-                is the engine, and the filling of buffers with zeros that a read of it is.";
+    let note = "Medians of five rounds of a second in turns, by processor time, user and system. The \
+                null device does nothing: what is left is the engine.";
     let mut table = Table::new("The lab's engine", note, &columns);
     for (name, block_bytes, direction) in [
         ("4 KiB random write, null", 4096, Direction::Write),
