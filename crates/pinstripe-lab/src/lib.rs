@@ -8,6 +8,7 @@
 //! Never here: printing, reading the environment, and asking the user anything. Threads are started
 //! in `io/` and `run/` only.
 
+pub mod advice;
 pub mod arrays;
 pub mod cases;
 pub mod fingerprint;

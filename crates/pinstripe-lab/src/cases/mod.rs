@@ -10,6 +10,7 @@ mod fileio;
 mod grid;
 mod iozone;
 mod options;
+mod quick;
 mod readahead;
 mod shared;
 mod split;
@@ -69,6 +70,7 @@ pub static ALL: &[&Case] = &[
     &stride::CASE,
     &readahead::CASE,
     &dedup::CASE,
+    &quick::CASE,
 ];
 
 /// The tables of the case that results are of; none of a case that this program does not know.

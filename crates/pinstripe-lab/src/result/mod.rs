@@ -92,6 +92,11 @@ impl Metric {
         Metric { name: "throughput".to_owned(), unit: "MB/s".to_owned(), better: Better::Higher }
     }
 
+    /// Requests per second.
+    pub fn rate() -> Self {
+        Metric { name: "requests".to_owned(), unit: "1/s".to_owned(), better: Better::Higher }
+    }
+
     /// Seconds.
     pub fn time() -> Self {
         Metric { name: "time".to_owned(), unit: "s".to_owned(), better: Better::Lower }

@@ -1,0 +1,167 @@
+//! What to set, from what was measured: a pure function of results.
+//!
+//! In each group whose variants differ in one setting, that value is advised which is first in the group's
+//! order among those that nothing shows to be slower than the best: what costs less stands first there. A
+//! difference of less than [`NEGLIGIBLE`] is none worth a setting.
+//!
+//! Never here: names of options of other programs, and files.
+
+use serde::{Deserialize, Serialize};
+
+use crate::result::{Note, Results, Variant};
+use crate::stats::{Better, Finding, judge};
+
+/// A share by which something may be slower without being passed over.
+pub const NEGLIGIBLE: f64 = 0.03;
+
+/// A setting with what speaks for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// The question: the group.
+    pub question: String,
+    /// The setting, as the option that sets it without dashes.
+    pub setting: String,
+    /// What to set it to.
+    pub value: String,
+    /// Whether that is the variant by which the group was judged.
+    pub is_first: bool,
+    /// The figures, for people.
+    pub evidence: String,
+}
+
+/// What to set, group by group, in the order of the results. A group with too few runs says nothing.
+pub fn advise(results: &Results) -> Vec<Advice> {
+    let mut groups: Vec<&str> = Vec::new();
+    for variant in &results.variants {
+        if !groups.contains(&variant.group.as_str()) {
+            groups.push(&variant.group);
+        }
+    }
+    groups.into_iter().filter_map(|group| of_group(results, group)).collect()
+}
+
+fn of_group(results: &Results, group: &str) -> Option<Advice> {
+    let variants: Vec<&Variant> =
+        results.variants.iter().filter(|it| it.group == group && is_settled(it)).collect();
+    let setting = common_setting(&variants)?;
+    let better = variants.first()?.metric.better;
+    let best = best_of(&variants, better)?;
+    let is_good = |variant: &&&Variant| !is_slower(variant, best, better, results.seed);
+    let chosen = variants.iter().find(is_good)?;
+    let first = variants[0];
+    Some(Advice {
+        question: group.to_owned(),
+        setting,
+        value: chosen.parameters[0].value.clone(),
+        is_first: chosen.name == first.name,
+        evidence: evidence(chosen, &variants, results.seed),
+    })
+}
+
+/// Whether it can be believed: some runs count, and what was written was waited for.
+fn is_settled(variant: &Variant) -> bool {
+    let notes = variant.notes();
+    let is_believed = |note: &Note| !matches!(note, Note::AcceptedNotDurable | Note::NotDirect);
+    !variant.values().is_empty() && notes.iter().all(is_believed)
+}
+
+/// The one setting in which all of two variants or more differ.
+fn common_setting(variants: &[&Variant]) -> Option<String> {
+    let name = |variant: &&Variant| match &variant.parameters[..] {
+        [only] => Some(only.name.clone()),
+        _ => None,
+    };
+    let first = variants.first().and_then(name)?;
+    let is_alike = variants.iter().all(|variant| name(variant).as_ref() == Some(&first));
+    (is_alike && variants.len() > 1).then_some(first)
+}
+
+fn best_of<'a>(variants: &[&'a Variant], better: Better) -> Option<&'a Variant> {
+    let median = |variant: &Variant| variant.summary().map(|it| it.median);
+    let known = variants.iter().filter_map(|variant| Some((*variant, median(variant)?)));
+    let best = known.max_by(|(_, a), (_, b)| match better {
+        Better::Higher => a.total_cmp(b),
+        Better::Lower => b.total_cmp(a),
+    });
+    best.map(|(variant, _)| variant)
+}
+
+/// Whether a variant is slower than the best, and by more than can be neglected.
+fn is_slower(variant: &Variant, best: &Variant, better: Better, seed: u64) -> bool {
+    if variant.name == best.name {
+        return false;
+    }
+    let verdict = judge(&variant.values(), &best.values(), better, seed);
+    let is_much = verdict.speed.is_none_or(|speed| speed < 1.0 - NEGLIGIBLE);
+    is_much && verdict.finding != Finding::NoDifference
+}
+
+/// `1850 MB/s [1802, 1871] of 7 runs; buffered 1420, dsync 310`.
+fn evidence(chosen: &Variant, variants: &[&Variant], seed: u64) -> String {
+    let unit = &chosen.metric.unit;
+    let figure = |value: f64| match value {
+        small if small < 10.0 => format!("{small:.2}"),
+        _ => format!("{value:.0}"),
+    };
+    let median = |variant: &Variant| variant.summary().map_or(0.0, |it| it.median);
+    let interval = chosen
+        .interval(seed)
+        .map_or(String::new(), |it| format!(" [{}, {}]", figure(it.low), figure(it.high)));
+    let runs = chosen.values().len();
+    let others = variants.iter().filter(|it| it.name != chosen.name);
+    let others: Vec<String> =
+        others.map(|it| format!("{} {}", it.parameters[0].value, figure(median(it)))).collect();
+    format!("{} {unit}{interval} of {runs} runs; {}", figure(median(chosen)), others.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Parameter;
+    use crate::result::tests::results;
+
+    /// Six runs about each of these levels, as durable ones of a group that differs in depth.
+    fn group(values: &[(&str, f64)]) -> Results {
+        let runs = |level: f64| (0..6).map(|n| level * (1.0 + 0.002 * f64::from(n))).collect();
+        let runs: Vec<(&str, Vec<f64>)> =
+            values.iter().map(|(value, level)| (*value, runs(*level))).collect();
+        let borrowed: Vec<(&str, &[f64])> =
+            runs.iter().map(|(value, runs)| (*value, &runs[..])).collect();
+        let mut made = results(&borrowed);
+        for variant in &mut made.variants {
+            variant.parameters = vec![Parameter::new("depth", &variant.name)];
+            variant.runs.iter_mut().for_each(|it| it.notes.clear());
+        }
+        made
+    }
+
+    fn advised(values: &[(&str, f64)]) -> (String, bool) {
+        let [advice] = &advise(&group(values))[..] else { panic!("one group, one advice") };
+        assert_eq!((&*advice.question, &*advice.setting), ("all", "depth"));
+        (advice.value.clone(), advice.is_first)
+    }
+
+    #[test]
+    fn the_first_of_those_that_are_as_good_as_the_best_is_advised() {
+        assert_eq!(advised(&[("1", 50.0), ("4", 100.0), ("16", 101.0)]), ("4".to_owned(), false));
+        assert_eq!(advised(&[("1", 99.0), ("4", 100.0)]), ("1".to_owned(), true));
+        assert_eq!(advised(&[("1", 120.0), ("4", 100.0), ("16", 90.0)]), ("1".to_owned(), true));
+    }
+
+    #[test]
+    fn the_evidence_has_all_figures() {
+        let advice = &advise(&group(&[("1", 50.0), ("4", 100.0)]))[0];
+        assert!(advice.evidence.contains("of 6 runs; 1 50"), "{}", advice.evidence);
+        assert!(advice.evidence.contains("MB/s ["), "{}", advice.evidence);
+    }
+
+    #[test]
+    fn what_was_not_durable_or_not_measured_says_nothing() {
+        let mut made = group(&[("1", 50.0), ("4", 100.0)]);
+        made.variants[1].runs.iter_mut().for_each(|it| it.notes.push(Note::AcceptedNotDurable));
+        assert!(advise(&made).is_empty(), "one variant alone is no choice");
+        let mut made = group(&[("1", 50.0), ("4", 100.0)]);
+        made.variants[0].runs.clear();
+        assert!(advise(&made).is_empty());
+    }
+}

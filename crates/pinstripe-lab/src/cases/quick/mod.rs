@@ -1,0 +1,184 @@
+//! What a disk is good at, and what to set, in five minutes and without an option.
+
+mod probes;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pinstripe::device::{Access, Policy};
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::units::format_size;
+
+use self::probes::Probe;
+use super::shared::{self, Folder};
+use super::{Case, CaseOption, Form, Setting, Values};
+use crate::io::{self, Area, Content};
+use crate::result::Parameter;
+use crate::run::{Head, Live, Outcome, Plan};
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "quick",
+    about: "What a disk is good at, and what to set: the questions that matter, in five minutes",
+    help: "\
+Asks how fast new files get to the disk and by which policy, how many requests it wants at once and how \
+large they should be, how fast it reads, and what it takes until a single block is durable. In each group \
+variants differ in one setting; the first is what the others are judged by.\n\n'pinstripe lab quick DIR' \
+does the same and writes a page about it.",
+    examples: "  pinstripe lab run quick --dir /srv\n  pinstripe lab quick /srv",
+    options: OPTIONS,
+    plan,
+};
+
+const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "total-size",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("512M"),
+        about: "Bytes of the file that is written and read; twice that is needed",
+        more: "",
+    },
+    CaseOption {
+        name: "run-time",
+        value: "S",
+        form: Form::Number,
+        default: Some("1"),
+        about: "Seconds of a run at most",
+        more: "",
+    },
+];
+
+/// The largest request of all; the file is a multiple of it.
+const ALIGN_BYTES: u64 = 4 << 20;
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    if setting.device.is_some() || setting.dirs.len() > 1 {
+        let error = Error::new(Kind::Usage, "quick looks at one directory");
+        return Err(error.advice("a device is measured by 'pinstripe lab run fileio --device DEV'"));
+    }
+    let time = Duration::try_from_secs_f64(values.number("run-time"))
+        .map_err(|_| Error::new(Kind::Usage, "--run-time is too long"))?;
+    let bytes = shared::file_bytes(values.size("total-size"), 1, ALIGN_BYTES)?;
+    Ok(Box::new(QuickPlan {
+        dir: setting.dirs.first().cloned().unwrap_or_else(|| PathBuf::from(".")),
+        bytes,
+        time,
+        seed: setting.seed,
+        probes: probes::all(),
+        folder: None,
+        area: None,
+    }))
+}
+
+struct QuickPlan {
+    dir: PathBuf,
+    bytes: u64,
+    time: Duration,
+    seed: u64,
+    probes: Vec<Probe>,
+    folder: Option<Folder>,
+    /// What the next run works on.
+    area: Option<Area>,
+}
+
+impl QuickPlan {
+    fn file(&self, name: &str) -> Vec<PathBuf> {
+        self.folder.iter().flat_map(|folder| folder.files(name, 1)).collect()
+    }
+}
+
+impl Plan for QuickPlan {
+    fn parameters(&self) -> Vec<Parameter> {
+        vec![
+            Parameter::new("total-size", self.bytes),
+            Parameter::new("run-time", self.time.as_secs_f64()),
+        ]
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        self.probes.iter().map(Probe::head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        vec![self.dir.clone()]
+    }
+
+    fn intents(&self) -> Vec<String> {
+        vec![format!(
+            "make up to {} of files in a directory pinstripe-lab-quick-* in {}, and remove it at the end",
+            format_size(2 * self.bytes),
+            self.dir.display()
+        )]
+    }
+
+    fn prepare(&mut self, live: &Live) -> Result<()> {
+        self.folder = Some(Folder::make(&self.dir, CASE.name, 2 * self.bytes)?);
+        Area::make(&self.file("old"), self.bytes, Content::Noise, Policy::Buffered, live).map(drop)
+    }
+
+    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
+        let probe = &self.probes[variant];
+        self.area = None;
+        shared::remove_files(&self.file("new"))?;
+        let (name, access) = match probe.makes_a_file() {
+            true => ("new", Access::Create),
+            false => ("old", Access::Write),
+        };
+        let area = Area::open(&self.file(name), self.bytes, access, probe.policy)?;
+        area.drop_cache()?;
+        self.area = Some(area);
+        Ok(())
+    }
+
+    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
+        let probe = &self.probes[variant];
+        let seed = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let job = probe.job(seed, self.bytes, self.time);
+        let area = self.area.as_ref().expect("it was opened when the run was made ready");
+        let done = io::run(&job, area, live)?;
+        let mut outcome = shared::outcome(&done, &job, probe.policy, area.is_direct());
+        if probe.head().metric.unit == "1/s" {
+            outcome.value = done.requests as f64 / (done.seconds + done.sync_s).max(1e-9);
+        }
+        Ok(outcome)
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.area = None;
+        self.folder.take().map_or(Ok(()), |folder| folder.remove())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::tests::measured;
+
+    #[test]
+    fn every_question_is_asked_and_nothing_is_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let small = [("total-size", "8M"), ("run-time", "0.02")];
+        let results = measured(&CASE, dir.path(), &small);
+        assert!(results.variants.len() > 20);
+        for variant in &results.variants {
+            assert!(variant.runs[0].value > 0.0, "{}", variant.name);
+            assert!(variant.runs[0].operations > 0, "{}", variant.name);
+            assert_eq!(variant.parameters.len(), 1, "{}", variant.name);
+        }
+        let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();
+        assert!(
+            names.contains(&"write in order, direct, 4 at a time: strip-size 256K"),
+            "{names:?}"
+        );
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn it_looks_at_one_directory() {
+        let values = Values::read(OPTIONS, &[]).unwrap();
+        let dirs = vec![PathBuf::from("/a"), PathBuf::from("/b")];
+        let setting = Setting { dirs, ..Setting::default() };
+        assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage);
+    }
+}

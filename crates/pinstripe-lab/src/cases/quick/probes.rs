@@ -1,0 +1,142 @@
+//! What `quick` asks of a disk: a handful of questions, each a group of variants that differ in one setting.
+//! The first variant of a group is what the others are judged by; what costs less stands before what costs more.
+
+use pinstripe::device::Policy;
+use pinstripe::units::format_size;
+
+use crate::io::{Direction, Engine, Job, Order, Pattern, Syncing};
+use crate::result::{Metric, Parameter};
+use crate::run::Head;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// One variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Probe {
+    group: &'static str,
+    about: &'static str,
+    /// The setting in which the variants of the group differ.
+    setting: Setting,
+    pub order: Order,
+    pub direction: Direction,
+    pub block_bytes: usize,
+    pub depth: usize,
+    pub policy: Policy,
+    syncing: Syncing,
+}
+
+/// What differs within a group, by the name of the option that sets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Setting {
+    Policy,
+    Depth,
+    RequestSize,
+}
+
+impl Probe {
+    /// Whether it writes a file that was not there.
+    pub fn makes_a_file(&self) -> bool {
+        self.order == Order::Sequential && self.direction == Direction::Write
+    }
+
+    /// The job of a run.
+    pub fn job(&self, seed: u64, file_bytes: u64, time: std::time::Duration) -> Job {
+        let Probe { order, direction, block_bytes, depth, syncing, .. } = *self;
+        let is_once = order == Order::Sequential;
+        Job {
+            engine: if depth > 1 { Engine::Uring } else { Engine::Psync },
+            depth,
+            requests: is_once.then_some(file_bytes / block_bytes as u64),
+            time: Some(time),
+            syncing,
+            seed,
+            ..Job::new(Pattern { order, direction, block_bytes })
+        }
+    }
+
+    /// What is said of it.
+    pub fn head(&self) -> Head {
+        let (option, value) = match self.setting {
+            Setting::Policy => ("policy", self.policy.to_string()),
+            Setting::Depth => ("depth", self.depth.to_string()),
+            Setting::RequestSize => ("strip-size", short(self.block_bytes)),
+        };
+        let metric = match self.block_bytes {
+            small if small < MIB / 16 => Metric::rate(),
+            _ => Metric::throughput(),
+        };
+        Head {
+            name: format!("{}: {option} {value}", self.group),
+            group: self.group.to_owned(),
+            about: self.about.to_owned(),
+            parameters: vec![Parameter::new(option, value)],
+            metric,
+        }
+    }
+}
+
+/// `256K`, as an option takes it.
+fn short(bytes: usize) -> String {
+    format_size(bytes as u64).replace(".0 ", "").replace("iB", "")
+}
+
+/// All questions.
+pub fn all() -> Vec<Probe> {
+    let mut probes = Vec::new();
+    let mut ask = |probe: Probe| probes.push(probe);
+    let stream = Probe {
+        group: "write 1 MiB in order",
+        about: "a new file is written once, until it is durable",
+        setting: Setting::Policy,
+        order: Order::Sequential,
+        direction: Direction::Write,
+        block_bytes: MIB,
+        depth: 1,
+        policy: Policy::Buffered,
+        syncing: Syncing::AT_END,
+    };
+    let policies = [Policy::Buffered, Policy::Uncached, Policy::Direct, Policy::Dsync];
+    policies.into_iter().for_each(|policy| ask(Probe { policy, ..stream.clone() }));
+    let direct = Probe { policy: Policy::Direct, ..stream.clone() };
+    for depth in [1, 2, 4, 8] {
+        let (group, setting) = ("write 1 MiB in order, direct", Setting::Depth);
+        ask(Probe { group, setting, depth, ..direct.clone() });
+    }
+    for block_bytes in [256 * KIB, 64 * KIB, 1024 * KIB, 4096 * KIB] {
+        let (group, setting) = ("write in order, direct, 4 at a time", Setting::RequestSize);
+        ask(Probe { group, setting, depth: 4, block_bytes, ..direct.clone() });
+    }
+    let reads = Probe {
+        group: "read 1 MiB in order, direct",
+        about: "a file is read once, past the page cache",
+        setting: Setting::Depth,
+        direction: Direction::Read,
+        syncing: Syncing::NEVER,
+        ..direct.clone()
+    };
+    [1, 4, 16].into_iter().for_each(|depth| ask(Probe { depth, ..reads.clone() }));
+    let anywhere = Probe {
+        group: "read 4 KiB anywhere",
+        about: "blocks are read anywhere in a file, past the page cache",
+        order: Order::Random,
+        block_bytes: 4 * KIB,
+        ..reads.clone()
+    };
+    [1, 8, 32, 64].into_iter().for_each(|depth| ask(Probe { depth, ..anywhere.clone() }));
+    let writes = Probe {
+        group: "write 4 KiB anywhere",
+        about: "blocks are written anywhere in a file, past the page cache",
+        direction: Direction::Write,
+        syncing: Syncing::AT_END,
+        ..anywhere.clone()
+    };
+    [1, 8, 32].into_iter().for_each(|depth| ask(Probe { depth, ..writes.clone() }));
+    for policy in [Policy::Dsync, Policy::DirectDsync] {
+        let (group, setting) = ("make 4 KiB durable", Setting::Policy);
+        let about =
+            "blocks are written anywhere in a file, and each is waited for until it is durable";
+        ask(Probe { group, about, setting, policy, ..writes.clone() });
+    }
+    probes
+}
