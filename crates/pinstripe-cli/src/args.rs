@@ -76,6 +76,12 @@ pub struct Common {
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub config: Option<PathBuf>,
 
+    /// Take options that are not given from this file, which 'pinstripe lab tune' writes
+    ///
+    /// Without this option the key 'knobs' in the config file is asked.
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub knobs: Option<PathBuf>,
+
     /// Where the key of an encrypted store is.
     #[command(flatten)]
     pub key: KeyArgs,

@@ -7,6 +7,7 @@ mod escape;
 mod event;
 mod exit;
 mod journal;
+mod knobs;
 mod lists;
 mod message;
 mod named;
@@ -25,24 +26,30 @@ mod verbs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use clap::Parser;
 use pinstripe::error::{Error, Kind};
 
 use crate::args::Cli;
 use crate::event::Event;
+use crate::knobs::{Completed, Refused};
 use crate::run::Run;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     system::raise_file_limit();
-    match Cli::try_parse() {
-        Ok(cli) => run(cli),
-        Err(refused) => refuse(&refused),
+    match knobs::complete(std::env::args_os().collect()) {
+        Ok(completed) => run(completed),
+        Err(Refused::Line(refused)) => refuse(&refused),
+        Err(Refused::File(cli, error)) => {
+            Run::new(cli.common).conclude(cli.verb.name(), Err(error))
+        }
     }
 }
 
-fn run(Cli { verb, common }: Cli) -> ExitCode {
+fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
     let run = Run::new(common);
+    if let Some((options, file)) = added {
+        run.screen.say(&format!("{} says {}", escape::path(&file), options.join(" ")));
+    }
     let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run)));
     let ended = ended.unwrap_or_else(|_| Err(Error::new(Kind::Io, "stopped by a bug")));
     run.conclude(verb.name(), ended)

@@ -16,6 +16,7 @@ pub mod fio;
 pub mod guard;
 pub mod histogram;
 pub mod io;
+pub mod knobs;
 pub mod machine;
 pub mod random;
 pub mod result;

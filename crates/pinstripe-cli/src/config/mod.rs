@@ -39,6 +39,9 @@ pub struct Config {
     /// Backups by name.
     #[serde(rename = "backup", skip_serializing_if = "BTreeMap::is_empty")]
     pub backups: BTreeMap<String, BackupEntry>,
+    /// Measured settings, taken for options that are not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub knobs: Option<PathBuf>,
     /// What `forget` keeps when its options say nothing.
     #[serde(skip_serializing_if = "Rules::is_empty")]
     pub retention: Rules,
@@ -136,6 +139,7 @@ impl Config {
             backups: each(table.named_tables("backup")?, backup_entry)?,
             retention: table.table("retention")?.map_or(Ok(Rules::default()), retention)?,
             default_store: None,
+            knobs: table.path("knobs")?,
         };
         config.default_store = table.string("default-store")?;
         let check = |name: &Option<String>, table: &Table<'_>, key: &str| match name {

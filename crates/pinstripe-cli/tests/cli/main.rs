@@ -13,6 +13,7 @@ mod init;
 mod json;
 mod key;
 mod kill;
+mod knobs;
 mod lab;
 mod member;
 mod places;

@@ -96,6 +96,14 @@ pub fn find(name: &str) -> Result<&'static Case> {
     })
 }
 
+/// The questions of the case `quick`.
+#[cfg(test)]
+pub fn quick_groups() -> Vec<String> {
+    let values = Values::read(quick::CASE.options, &[]).expect("defaults are sound");
+    let plan = (quick::CASE.plan)(&Setting::default(), &values).expect("defaults are sound");
+    plan.heads().into_iter().map(|head| head.group).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;

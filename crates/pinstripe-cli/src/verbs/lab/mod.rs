@@ -1,13 +1,16 @@
 //! `pinstripe lab`: experiments on the user's own disks.
 
+mod carry;
 mod compare;
 mod consent;
 mod history;
 mod import;
 mod list;
+mod quick;
 mod run;
 mod show;
 mod tell;
+mod tune;
 mod watch;
 
 use std::fs;
@@ -29,6 +32,7 @@ use crate::run::{Ending, Run};
 #[command(after_long_help = "\
 Examples:
   pinstripe lab list
+  pinstripe lab quick /srv
   pinstripe lab run fileio --dir /srv
   pinstripe lab run fileio --dir /mnt/a --dir /mnt/b --time 120
   pinstripe lab run fileio --help
@@ -44,6 +48,8 @@ pub struct Args {
 enum Act {
     List(list::Args),
     Run(Box<run::Args>),
+    Quick(quick::Args),
+    Tune(tune::Args),
     Show(show::Args),
     Compare(compare::Args),
     History(history::Args),
@@ -59,6 +65,8 @@ impl Args {
         match &self.act {
             Act::List(args) => args.run(run),
             Act::Run(args) => args.run(run),
+            Act::Quick(args) => args.run(run),
+            Act::Tune(args) => args.run(run),
             Act::Show(args) => args.run(run),
             Act::Compare(args) => args.run(run),
             Act::History(args) => args.run(run),

@@ -1,28 +1,21 @@
 //! `pinstripe lab run CASE`: the options of a case are made from its own table of them.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, ValueHint};
-use pinstripe::clock;
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe::error::Result;
 use pinstripe_lab::cases::{self, Case, CaseOption, Form as ValueForm, Setting, Values};
-use pinstripe_lab::result::{self, Results};
-use pinstripe_lab::run::{Effort, Live, Origin, Plan, measure};
+use pinstripe_lab::run::{Effort, Plan};
 use pinstripe_lab::show::Form;
 
 use super::super::refuse_option;
-use super::watch::Watch;
-use super::{consent, form, state, tell};
+use super::{carry, consent, form, tell};
 use crate::args::one_line;
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
-use crate::signals;
-use crate::time;
 
 /// A case with its options, as they were given.
 pub struct Args {
@@ -191,7 +184,7 @@ impl Args {
         let given: Vec<(&str, &str)> =
             self.given.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let values = Values::read(self.case.options, &given)?;
-        let origin = self.origin();
+        let origin = carry::origin(self.case.name, self.shared.seed);
         let dirs = if self.shared.device.is_some() { Vec::new() } else { self.dirs()? };
         let device = self.shared.device.clone();
         let setting = Setting { dirs, device, seed: origin.seed };
@@ -202,23 +195,14 @@ impl Args {
         if let Some(device) = &self.shared.device {
             consent::ask(device, self.shared.serial.as_deref())?;
         }
-        let place = self.place()?;
-        let live = Arc::new(Live::new(signals::catch()?));
-        let watch = Watch::start(run, &live);
-        let mut each = |results: &Results| {
-            result::save(results, &place)?;
-            tell_last(run, results)
+        let place = match &self.shared.out {
+            Some(out) => out.clone(),
+            None => carry::usual_place(self.case.name)?,
         };
-        let results = measure(plan.as_mut(), &self.effort(), &origin, &live, &mut each)?;
-        drop(watch);
+        let results = carry::carry_out(run, plan.as_mut(), &self.effort(), &origin, &place)?;
         tell::results(run, &results, self.shared.form)?;
         run.screen.say(&format!("\nsaved in {}", escape::path(&place)));
-        if !results.is_complete {
-            return Err(Error::new(Kind::Interrupted, "interrupted; what was measured is saved")
-                .at(&place)
-                .advice("see it with 'pinstripe lab show FILE'"));
-        }
-        result::append(&results, &state()?.join("history.jsonl"))?;
+        carry::check_complete(&results, &place)?;
         Ok(Ending::done(tell::facts(&results).with_path("path", &place)))
     }
 
@@ -246,15 +230,7 @@ impl Args {
             [] => vec![PathBuf::from(".")],
             dirs => dirs.to_vec(),
         };
-        let whole = |dir: PathBuf| {
-            let whole = fs::canonicalize(&dir);
-            let whole = whole.map_err(|error| Error::io("cannot be measured", &dir, error))?;
-            match whole.is_dir() {
-                true => Ok(whole),
-                false => Err(Error::new(Kind::Usage, "is no directory").at(dir)),
-            }
-        };
-        dirs.into_iter().map(whole).collect()
+        dirs.iter().map(|dir| carry::whole_dir(dir)).collect()
     }
 
     fn effort(&self) -> Effort {
@@ -270,53 +246,5 @@ impl Args {
         };
         let effort = Effort { budget, ..effort };
         self.shared.runs.map_or(effort, |runs| effort.exactly(runs as usize))
-    }
-
-    fn origin(&self) -> Origin {
-        Origin {
-            program: format!("pinstripe {}", env!("CARGO_PKG_VERSION")),
-            command: std::env::args_os().map(|it| it.to_string_lossy().into_owned()).collect(),
-            case: self.case.name.to_owned(),
-            seed: self.shared.seed.unwrap_or_else(new_seed),
-        }
-    }
-
-    /// Where results are saved; the directory is made.
-    fn place(&self) -> Result<PathBuf> {
-        if let Some(out) = &self.shared.out {
-            return Ok(out.clone());
-        }
-        let folder = state()?.join("results");
-        fs::create_dir_all(&folder).map_err(|error| Error::io("cannot make", &folder, error))?;
-        let (seconds, nanos) = clock::now();
-        let now = time::utc(seconds, nanos).unwrap_or_default();
-        let now: String = now.chars().filter(|it| it.is_ascii_alphanumeric()).take(18).collect();
-        Ok(free_name(&folder, &format!("{}-{now}", self.case.name)))
-    }
-}
-
-/// A name that nothing has yet.
-fn free_name(folder: &Path, stem: &str) -> PathBuf {
-    let names = (1_u64..).map(|number| match number {
-        1 => folder.join(format!("{stem}.json")),
-        _ => folder.join(format!("{stem}-{number}.json")),
-    });
-    names.into_iter().find(|it| !it.exists()).unwrap_or_else(|| folder.join(stem))
-}
-
-/// A seed of few digits, so that it can be typed.
-fn new_seed() -> u64 {
-    let (seconds, nanos) = clock::now();
-    (seconds as u64 ^ u64::from(nanos)) % 1_000_000
-}
-
-/// An event for the run that was made last.
-fn tell_last(run: &Run, results: &Results) -> Result<()> {
-    let runs = results.variants.iter().flat_map(|it| it.runs.iter().map(move |run| (it, run)));
-    let last = runs.max_by_key(|(_, run)| run.order);
-    let is_end = results.is_complete;
-    match last.filter(|_| !is_end) {
-        Some((variant, last)) => run.screen.event(&tell::of_run(variant, last)),
-        None => Ok(()),
     }
 }

@@ -28,6 +28,7 @@ does the same and writes a page about it.",
     examples: "  pinstripe lab run quick --dir /srv\n  pinstripe lab quick /srv",
     options: OPTIONS,
     plan,
+    tables: super::no_tables,
 };
 
 const OPTIONS: &[CaseOption] = &[

@@ -1,0 +1,116 @@
+//! A case carried out under the eyes of whoever asked for it, and kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pinstripe::clock;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe_lab::result::{self, Results};
+use pinstripe_lab::run::{Effort, Live, Origin, Plan, measure};
+
+use super::watch::Watch;
+use super::{state, tell};
+use crate::run::Run;
+use crate::signals;
+use crate::time;
+
+/// Measures a plan with a live line, and saves what was found after every run.
+///
+/// # Errors
+/// Those of the plan and of saving. An interrupt is none: the results say that they are not complete.
+pub fn carry_out(
+    run: &Run,
+    plan: &mut dyn Plan,
+    effort: &Effort,
+    origin: &Origin,
+    place: &Path,
+) -> Result<Results> {
+    let live = Arc::new(Live::new(signals::catch()?));
+    let watch = Watch::start(run, &live);
+    let mut each = |results: &Results| {
+        result::save(results, place)?;
+        tell_last(run, results)
+    };
+    let results = measure(plan, effort, origin, &live, &mut each)?;
+    drop(watch);
+    if results.is_complete {
+        result::append(&results, &state()?.join("history.jsonl"))?;
+    }
+    Ok(results)
+}
+
+/// That an interrupt came, when what was found has been shown.
+///
+/// # Errors
+/// [`Kind::Interrupted`] then.
+pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
+    match results.is_complete {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Interrupted, "interrupted; what was measured is saved")
+            .at(place)
+            .advice("see it with 'pinstripe lab show FILE'")),
+    }
+}
+
+/// How results of a case came about that is run now.
+pub fn origin(case: &str, seed: Option<u64>) -> Origin {
+    Origin {
+        program: format!("pinstripe {}", env!("CARGO_PKG_VERSION")),
+        command: std::env::args_os().map(|it| it.to_string_lossy().into_owned()).collect(),
+        case: case.to_owned(),
+        seed: seed.unwrap_or_else(new_seed),
+    }
+}
+
+/// A name for new results in the usual folder, which is made.
+///
+/// # Errors
+/// Without a home; as the system says.
+pub fn usual_place(case: &str) -> Result<PathBuf> {
+    let folder = state()?.join("results");
+    fs::create_dir_all(&folder).map_err(|error| Error::io("cannot make", &folder, error))?;
+    let (seconds, nanos) = clock::now();
+    let now = time::utc(seconds, nanos).unwrap_or_default();
+    let now: String = now.chars().filter(|it| it.is_ascii_alphanumeric()).take(18).collect();
+    Ok(free_name(&folder, &format!("{case}-{now}")))
+}
+
+/// A name that nothing has yet.
+fn free_name(folder: &Path, stem: &str) -> PathBuf {
+    let names = (1_u64..).map(|number| match number {
+        1 => folder.join(format!("{stem}.json")),
+        _ => folder.join(format!("{stem}-{number}.json")),
+    });
+    names.into_iter().find(|it| !it.exists()).unwrap_or_else(|| folder.join(stem))
+}
+
+/// A directory by its whole path.
+///
+/// # Errors
+/// [`Kind::Usage`] for what is none; as the system says.
+pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
+    let whole = fs::canonicalize(dir);
+    let whole = whole.map_err(|error| Error::io("cannot be measured", dir, error))?;
+    match whole.is_dir() {
+        true => Ok(whole),
+        false => Err(Error::new(Kind::Usage, "is no directory").at(dir)),
+    }
+}
+
+/// A seed of few digits, so that it can be typed.
+fn new_seed() -> u64 {
+    let (seconds, nanos) = clock::now();
+    (seconds as u64 ^ u64::from(nanos)) % 1_000_000
+}
+
+/// An event for the run that was made last.
+fn tell_last(run: &Run, results: &Results) -> Result<()> {
+    let runs = results.variants.iter().flat_map(|it| it.runs.iter().map(move |run| (it, run)));
+    let last = runs.max_by_key(|(_, run)| run.order);
+    let is_end = results.is_complete;
+    match last.filter(|_| !is_end) {
+        Some((variant, last)) => run.screen.event(&tell::of_run(variant, last)),
+        None => Ok(()),
+    }
+}

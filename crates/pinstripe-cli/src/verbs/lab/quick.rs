@@ -1,0 +1,104 @@
+//! `pinstripe lab quick DIR`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueHint;
+use pinstripe::error::Result;
+use pinstripe_lab::advice::{Advice, advise};
+use pinstripe_lab::cases::{self, Setting, Values};
+use pinstripe_lab::result::Results;
+use pinstripe_lab::run::Effort;
+use pinstripe_lab::show::Form;
+
+use super::carry;
+use super::tell;
+use crate::escape;
+use crate::run::{Ending, Run};
+
+/// The case that it runs.
+const CASE: &str = "quick";
+/// So that all is over in five minutes, with the file that is made first and removed at the end.
+const BUDGET: Duration = Duration::from_secs(240);
+
+/// Find out in five minutes what a disk is good at, and what to set
+///
+/// Files of 1 GiB in all are made in a directory of their own below DIR, written and read in the ways that
+/// matter, and removed. What is best is said with the figures that speak for it.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe lab quick /srv
+  pinstripe lab quick /mnt/usb --time 60")]
+pub struct Args {
+    /// Where: the disk below this directory
+    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    dir: PathBuf,
+
+    /// Seconds after which no further run is begun
+    #[arg(long, value_name = "S", default_value_t = BUDGET.as_secs())]
+    time: u64,
+
+    /// Bytes of the file that is written and read; twice that is needed
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    total_size: String,
+}
+
+impl Args {
+    /// Measures, shows, and says what to set.
+    ///
+    /// # Errors
+    /// Those of the case; [`Kind::Interrupted`](pinstripe::error::Kind::Interrupted) after an interrupt.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let place = carry::usual_place(CASE)?;
+        let budget = Duration::from_secs(self.time);
+        let results = measured(run, &self.dir, &self.total_size, budget, &place)?;
+        tell::results(run, &results, Form::Text)?;
+        let advice = advise(&results);
+        say(run, &advice);
+        run.screen.say(&format!("\nsaved in {}", escape::path(&place)));
+        carry::check_complete(&results, &place)?;
+        let facts = tell::facts(&results).with_path("path", &place);
+        Ok(Ending::done(facts.with("advice", json(&advice))))
+    }
+}
+
+/// Advice as summaries have it.
+fn json(advice: &[Advice]) -> serde_json::Value {
+    serde_json::to_value(advice).expect("advice is plain text")
+}
+
+/// What the case finds below a directory.
+///
+/// # Errors
+/// Those of the case.
+pub fn measured(
+    run: &Run,
+    dir: &Path,
+    total_size: &str,
+    budget: Duration,
+    place: &Path,
+) -> Result<Results> {
+    let case = cases::find(CASE)?;
+    let origin = carry::origin(CASE, None);
+    let values = Values::read(case.options, &[("total-size", total_size)])?;
+    let setting =
+        Setting { dirs: vec![carry::whole_dir(dir)?], seed: origin.seed, ..Setting::default() };
+    let mut plan = (case.plan)(&setting, &values)?;
+    let effort =
+        Effort { max_runs: 9, budget, patience: Duration::from_millis(500), ..Effort::default() };
+    carry::carry_out(run, plan.as_mut(), &effort, &origin, place)
+}
+
+/// Says what to set, with what speaks for it.
+pub fn say(run: &Run, advice: &[Advice]) {
+    if advice.is_empty() {
+        run.screen.say("\ntoo few runs counted to advise anything");
+        return;
+    }
+    run.screen.say("\nwhat to set:");
+    for it in advice {
+        let line = format!("  {} {}  for '{}': {}", it.setting, it.value, it.question, it.evidence);
+        run.screen.say(&escape::text(&line));
+    }
+}
