@@ -11,6 +11,7 @@
 pub mod advice;
 pub mod arrays;
 pub mod cases;
+pub mod catalog;
 pub mod fingerprint;
 pub mod fio;
 pub mod guard;

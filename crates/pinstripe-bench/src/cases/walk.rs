@@ -3,20 +3,21 @@
 //! Every contender stats every entry. Rows are medians of [`ROUNDS`] rounds; the contenders take
 //! turns within a round, so that a neighbour's load falls on all of them alike.
 
-use std::ffi::{CString, OsStr, c_char, c_int, c_void};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinstripe::walk::{Item, Options, Walker, recommended_threads};
+use pinstripe::walk::recommended_threads;
+use pinstripe_lab::io::walkers;
+use pinstripe_lab::run::Live;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
 use serde::Serialize;
 
@@ -146,65 +147,17 @@ fn walk_bare(tree: &Path) -> io::Result<u64> {
     Ok(seen.into_inner())
 }
 
-/// `threads` in all: the consumer is one of them, for it works while it has nothing to consume.
 fn walk_ours(tree: &Path, threads: usize) -> io::Result<u64> {
-    let prefix = tree.as_os_str().as_bytes().to_vec();
-    let walker = Walker::new(tree, prefix, Options::default()).map_err(io::Error::other)?;
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|| walker.work());
-        }
-        let mut entries = 0;
-        for batch in walker.batches() {
-            for item in batch.iter() {
-                match item {
-                    Item::Found(_) => entries += 1,
-                    Item::Trouble(trouble) => {
-                        return Err(io::Error::other(trouble.error.to_string()));
-                    }
-                }
-            }
-        }
-        Ok(entries)
-    })
+    walkers::by_walker(tree, threads, &Live::new(Default::default())).map_err(io::Error::other)
 }
 
+/// It prints to nowhere; that it misses nothing is its own affair.
 fn walk_find(tree: &Path) -> io::Result<u64> {
-    let format = "%y %m %U %G %s %b %T@ %C@ %i %P\n";
-    let status =
-        Command::new("find").arg(tree).args(["-printf", format]).stdout(Stdio::null()).status()?;
-    // It prints to nowhere; that it misses nothing is its own affair.
-    if status.success() { Ok(FILES + DIRECTORIES) } else { Err(io::Error::other("find failed")) }
+    walkers::by_find(tree).map(|()| FILES + DIRECTORIES).map_err(io::Error::other)
 }
-
-static NFTW_SEEN: AtomicU64 = AtomicU64::new(0);
-
-extern "C" fn count(_: *const c_char, _: *const c_void, _: c_int, _: *mut c_void) -> c_int {
-    NFTW_SEEN.fetch_add(1, Ordering::Relaxed);
-    0
-}
-
-type Visit = extern "C" fn(*const c_char, *const c_void, c_int, *mut c_void) -> c_int;
-
-unsafe extern "C" {
-    fn nftw(path: *const c_char, visit: Visit, descriptors: c_int, flags: c_int) -> c_int;
-}
-
-/// FTW_PHYS: report symlinks themselves.
-const FTW_PHYS: c_int = 1;
 
 fn walk_nftw(tree: &Path) -> io::Result<u64> {
-    let path = CString::new(tree.as_os_str().as_bytes())?;
-    NFTW_SEEN.store(0, Ordering::Relaxed);
-    // SAFETY: `nftw` is the C library's, declared as in <ftw.h> with the pointers to `struct stat`
-    // and `struct FTW` opaque, for `count` does not look through them; `path` is NUL-terminated
-    // and outlives the call; `count` does not unwind.
-    let answer = unsafe { nftw(path.as_ptr(), count, 64, FTW_PHYS) };
-    if answer == 0 {
-        Ok(NFTW_SEEN.load(Ordering::Relaxed))
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    walkers::by_nftw(tree).map_err(io::Error::other)
 }
 
 fn walk_ignore(tree: &Path) -> io::Result<u64> {
@@ -229,23 +182,10 @@ fn make_tree(dir: &Path) -> io::Result<PathBuf> {
     if done.exists() {
         return Ok(tree);
     }
-    for number in 0..DIRECTORIES {
-        let path = directory_path(&tree, number);
-        fs::create_dir_all(&path)?;
-        for file in 0..FILES / DIRECTORIES {
-            File::create(path.join(format!("source-file-{number}-{file}.c")))?;
-        }
-    }
+    let live = Live::new(Default::default());
+    walkers::make_tree(&tree, DIRECTORIES, FILES / DIRECTORIES, &live).map_err(io::Error::other)?;
     File::create(done)?;
     Ok(tree)
-}
-
-/// Directory 0 is the root; the parent of any other is its number divided by ten.
-fn directory_path(tree: &Path, number: u64) -> PathBuf {
-    if number == 0 {
-        return tree.to_path_buf();
-    }
-    directory_path(tree, number / 10).join(format!("directory-{number}"))
 }
 
 /// Processor time of this process, and of the children it has waited for (in clock ticks).

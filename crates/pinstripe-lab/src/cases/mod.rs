@@ -4,6 +4,7 @@
 //! Adding a case is a `mod` line and a line in [`ALL`]; the command line, its help and its manual
 //! follow from here. Never here: repeats, statistics, and what results look like.
 
+mod catalog;
 mod dedup;
 mod disk;
 mod fileio;
@@ -13,11 +14,13 @@ mod options;
 mod quick;
 mod readahead;
 mod shared;
+mod slices;
 mod split;
 mod stream;
 mod streams;
 mod stride;
 mod stripe;
+mod walk;
 
 use std::path::PathBuf;
 
@@ -69,7 +72,10 @@ pub static ALL: &[&Case] = &[
     &stripe::CASE,
     &stride::CASE,
     &readahead::CASE,
+    &slices::CASE,
     &dedup::CASE,
+    &walk::CASE,
+    &catalog::CASE,
     &quick::CASE,
 ];
 

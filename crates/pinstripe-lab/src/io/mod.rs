@@ -10,6 +10,7 @@ mod content;
 mod each;
 mod pattern;
 mod target;
+pub mod walkers;
 mod work;
 
 use std::time::Duration;

@@ -10,7 +10,7 @@ use crate::table::{Align, Cell, Table};
 
 /// One row for each variant.
 pub fn table(results: &Results) -> Table {
-    let unit = results.variants.first().map_or("", |it| it.metric.unit.as_str());
+    let unit = unit(results).unwrap_or("value");
     let columns = [
         ("variant", Align::Left),
         (unit, Align::Right),
@@ -36,6 +36,13 @@ pub fn table(results: &Results) -> Table {
     table
 }
 
+/// The unit of all values, if they have one.
+fn unit(results: &Results) -> Option<&str> {
+    let mut units = results.variants.iter().map(|it| it.metric.unit.as_str());
+    let first = units.next().unwrap_or("");
+    units.all(|it| it == first).then_some(first)
+}
+
 fn row(results: &Results, variant: &Variant) -> [Cell; 9] {
     let times = latency(variant);
     let quantile = |q: f64| -> Cell {
@@ -55,7 +62,10 @@ fn row(results: &Results, variant: &Variant) -> [Cell; 9] {
     let notes: Vec<&str> = variant.notes().into_iter().map(|note| note.text()).collect();
     [
         variant.name.clone().into(),
-        value(variant).into(),
+        match unit(results) {
+            Some(_) => value(variant).into(),
+            None => format!("{} {}", value(variant), variant.metric.unit).into(),
+        },
         interval.into(),
         quantile(0.5),
         quantile(0.99),

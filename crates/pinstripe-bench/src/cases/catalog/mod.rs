@@ -6,7 +6,6 @@
 //! start to its end, on a hundred snapshots of 100,000 files and on the large catalog.
 
 mod searches;
-mod workload;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,23 +13,17 @@ use std::time::Instant;
 
 use pinstripe::error::Error;
 use pinstripe::fault::Plan;
-use pinstripe::format::session::Work;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::{SnapshotId, random};
 use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops;
-use pinstripe::pipeline::backup::write_tree;
-use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::deletion::answer::Answers;
+use pinstripe::store::Store;
 use pinstripe::store::index::Index;
-use pinstripe::store::{Store, sessions};
 use pinstripe::units::format_count;
 
 use super::pairs;
 use crate::Result;
 use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
-use workload::{NODES, ROWS, STREAMS, Workload};
+use pinstripe_lab::catalog::{MEMBERS, NODES, ROWS, STREAMS, Workload};
 
 /// What it measures, and its arguments.
 pub const ABOUT: &str = "rows per second into streams and catalog, and searches: --work DIR (6 GB free), \
@@ -38,7 +31,6 @@ pub const ABOUT: &str = "rows per second into streams and catalog, and searches:
 
 /// The small size at which the view is measured as well.
 const SMALL_ROWS: usize = 1_000_000;
-const MEMBERS: usize = 4;
 
 /// What was aimed at, in rows per second.
 const STREAMS_AIM: f64 = 1_500_000.0;
@@ -169,45 +161,11 @@ fn expect(found: usize, wanted: usize) -> Result<()> {
 /// Writes all streams into a new store; rows per second, and the bytes that stand on the members.
 fn write_streams(workload: &Workload, at: &Path, at_once: bool) -> Result<(f64, u64)> {
     let store = new_store(at)?;
-    let monitor = Monitor::default();
-    let index = Index::load(&store, &monitor).map_err(said)?;
     // What was written before must not be synced on our account.
     rustix::fs::sync();
-    let began = Instant::now();
-    let write = |number: usize| write_stream(workload, number, &store, &index, &monitor);
-    if at_once {
-        std::thread::scope(|scope| {
-            let writers: Vec<_> =
-                (0..STREAMS).map(|number| scope.spawn(move || write(number))).collect();
-            let wait = |it: std::thread::ScopedJoinHandle<'_, Result<()>>| match it.join() {
-                Ok(written) => written,
-                Err(_) => Err("a writer panicked".to_owned()),
-            };
-            writers.into_iter().try_for_each(wait)
-        })?;
-    } else {
-        (0..STREAMS).try_for_each(write)?;
-    }
-    let rate = workload.rows() as f64 / began.elapsed().as_secs_f64();
-    Ok((rate, monitor.get(Counter::WrittenBytes)))
-}
-
-fn write_stream(
-    workload: &Workload,
-    number: usize,
-    store: &Store,
-    index: &Index<'_>,
-    monitor: &Monitor,
-) -> Result<()> {
-    let stream = &workload.streams[number];
-    let mut at = 0;
-    let mut fill = |entry: &mut _| {
-        let is_there = workload.fill(stream, at, entry);
-        at += 1;
-        is_there
-    };
-    let host = format!("node{:02}", stream.node);
-    commit_stream(store, index, monitor, &mut fill, &host, number, 0)
+    let writers = if at_once { STREAMS } else { 1 };
+    let written = pinstripe_lab::catalog::write_streams(workload, &store, writers).map_err(said)?;
+    Ok((workload.rows() as f64 / written.seconds, written.bytes))
 }
 
 /// Writes one snapshot of a source of its own.
@@ -220,44 +178,13 @@ fn commit_stream(
     source: usize,
     day: i64,
 ) -> Result<()> {
-    let id = SnapshotId(random().map_err(said)?);
-    let limits = Limits::new(1, MEMBERS, MEMORY_DEFAULT_BYTES / 4);
-    let header = |root| Snapshot {
-        store: store.config.store,
-        id,
-        created_seconds: 1_700_000_000 + day * 86_400,
-        created_nanos: 0,
-        host: host.as_bytes().to_vec(),
-        program: env!("CARGO_PKG_VERSION").to_owned(),
-        sources: vec![format!("srv/{source}").into_bytes()],
-        parent: None,
-        root,
-        counts: Vec::new(),
-        tags: Vec::new(),
-    };
-    let session = sessions::begin(store, Work::Backup, id.0, Vec::new()).map_err(said)?;
-    let mut answers = Answers::new(session.session.id);
-    write_tree(store, index, &mut answers, limits, monitor, fill, header).map_err(said)?;
-    session.end().map_err(said)
+    pinstripe_lab::catalog::commit_stream(store, index, monitor, fill, host, source, day)
+        .map_err(said)
 }
 
 /// An empty store in the place of whatever is there.
 fn new_store(at: &Path) -> Result<Store> {
-    remove(at)?;
-    let members = (0..MEMBERS).map(|number| at.join(format!("m{number}"))).collect();
-    let options = ops::init::Options {
-        members,
-        parity: 1,
-        strip_bytes: u64::from(ops::init::STRIP_BYTES_DEFAULT),
-        chunking: ops::init::CHUNKING_DEFAULT.parse().map_err(said)?,
-        codec: pinstripe::codec::Codec::default(),
-        seal: ops::init::Seal::none(),
-        same_disk: true,
-        now_seconds: 0,
-    };
-    fs::create_dir_all(at).map_err(|error| format!("{}: {error}", at.display()))?;
-    ops::init::run(&options).map_err(said)?;
-    Store::open(&at.join("m0"), &Plan::default()).map_err(said)
+    pinstripe_lab::catalog::new_store(at).map_err(said)
 }
 
 fn remove(path: &Path) -> Result<()> {

@@ -16,7 +16,7 @@ use pinstripe::id::ChunkId;
 /// Rows of the whole catalogue.
 pub const ROWS: usize = 13_753_410;
 const OBJECTS: usize = 7_037_848;
-/// Streams that are written at once.
+/// File systems: streams, that may be written at once.
 pub const STREAMS: usize = 37;
 /// Machines that they belong to.
 pub const NODES: usize = 15;

@@ -1,0 +1,273 @@
+//! Rows per second into the catalogue of a backup: by one writer, and by 37 at once.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::monitor::{Counter, Monitor};
+use pinstripe::ops;
+use pinstripe::store::Store;
+
+use super::shared::{self, Folder};
+use super::{Case, CaseOption, Form, Setting, Values, grid};
+use crate::catalog::{self, STREAMS, Workload};
+use crate::result::{Metric, Parameter, Results};
+use crate::run::{Head, Live, Outcome, Plan};
+use crate::stats::Better;
+use crate::table::Table;
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "catalog",
+    about: "Write the catalogue of a backup: rows per second by one writer and by 37 at once",
+    help: "\
+The catalogue of fifteen machines with 37 file systems is made up in memory: names, sizes and hashes as \
+they are told of a real one, of which about half are distinct. Then it is written into a new store of four \
+members, one of which may be lost, by so many writers at once; each file system is a snapshot of its own, \
+and all are durable at the end. 'view' makes the SQL view of them, by one writer.",
+    examples: "\
+  pinstripe lab run catalog --dir /srv
+  pinstripe lab run catalog --rows 13753410 --writers 1,37",
+    options: OPTIONS,
+    plan,
+    tables,
+};
+
+const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "rows",
+        value: "N",
+        form: Form::Count,
+        default: Some("200000"),
+        about: "Rows of the catalogue: one for each file",
+        more: "The one that it is made after had 13753410.",
+    },
+    CaseOption {
+        name: "writers",
+        value: "N,...",
+        form: Form::Counts,
+        default: Some("1,37"),
+        about: "Writers at once, 37 at most",
+        more: "The first is what others are judged by.",
+    },
+    CaseOption {
+        name: "no-view",
+        value: "",
+        form: Form::Flag,
+        default: None,
+        about: "Leave the SQL view out",
+        more: "",
+    },
+];
+
+/// Rows below which a stream would be nothing.
+const ROWS_MIN: u64 = STREAMS as u64 * 100;
+/// Bytes of a row on all members and in the view, and some more.
+const ROW_BYTES: u64 = 600;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Writers(usize),
+    View,
+}
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    let writers = values.counts("writers");
+    if writers.iter().any(|it| !(1..=STREAMS as u64).contains(it)) {
+        return Err(Error::new(Kind::Usage, "there are from 1 to 37 writers"));
+    }
+    let rows = values.count("rows");
+    if rows < ROWS_MIN {
+        return Err(Error::new(Kind::Usage, "these are too few rows").expected(ROWS_MIN, rows));
+    }
+    let mut ways: Vec<Way> = writers.into_iter().map(|it| Way::Writers(it as usize)).collect();
+    if !values.has("no-view") {
+        ways.push(Way::View);
+    }
+    Ok(Box::new(Catalog {
+        parameters: shared::parameters(OPTIONS, values),
+        dir: shared::one_directory(setting)?,
+        folder: None,
+        ways,
+        rows,
+        seed: setting.seed,
+        workload: None,
+        store: None,
+    }))
+}
+
+struct Catalog {
+    parameters: Vec<Parameter>,
+    dir: PathBuf,
+    folder: Option<Folder>,
+    ways: Vec<Way>,
+    rows: u64,
+    seed: u64,
+    workload: Option<Workload>,
+    /// The store that the next run fills or looks at.
+    store: Option<Store>,
+}
+
+impl Catalog {
+    fn path(&self, name: &str) -> PathBuf {
+        let folder = self.folder.as_ref().expect("the folder was made before the first run");
+        folder.path(name)
+    }
+
+    fn workload(&self) -> &Workload {
+        self.workload.as_ref().expect("rows were made up before the first run")
+    }
+
+    fn write(&self, writers: usize) -> Result<Outcome> {
+        let store = self.store.as_ref().expect("a store was made for this run");
+        let written = catalog::write_streams(self.workload(), store, writers)?;
+        Ok(self.outcome(written.seconds, written.bytes))
+    }
+
+    fn view(&self) -> Result<Outcome> {
+        let store = self.store.as_ref().expect("a store was filled for this run");
+        let (monitor, began) = (Monitor::default(), Instant::now());
+        let path = self.path("view.sqlite");
+        drop(ops::catalog::rebuild(store, &path, &monitor)?);
+        let seconds = began.elapsed().as_secs_f64();
+        let found = monitor.get(Counter::CataloguedVersions);
+        if found != self.rows {
+            let error = Error::new(Kind::Corrupt, "the view has not as many rows as were written");
+            return Err(error.at(path).expected(self.rows, found));
+        }
+        let bytes = std::fs::metadata(&path).map_or(0, |it| it.len());
+        Ok(self.outcome(seconds, bytes))
+    }
+
+    fn outcome(&self, seconds: f64, bytes: u64) -> Outcome {
+        Outcome {
+            value: self.rows as f64 / seconds.max(1e-9),
+            operations: self.rows,
+            written_bytes: bytes,
+            // Each file is synced, with its name; a database writes its journal as well.
+            beside_written_bytes: 2 * bytes,
+            beside_read_bytes: bytes,
+            syncs: STREAMS as u64 * 16,
+            figures: BTreeMap::from([(
+                "bytes_of_each_row".to_owned(),
+                bytes as f64 / self.rows as f64,
+            )]),
+            ..Outcome::default()
+        }
+    }
+}
+
+impl Plan for Catalog {
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameters.clone()
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let head = |way: &Way| {
+            let (name, group, about) = match way {
+                Way::Writers(1) => ("1 writer".to_owned(), "streams", "all streams in turn"),
+                Way::Writers(writers) => {
+                    (format!("{writers} writers"), "streams", "streams at once")
+                }
+                Way::View => ("view".to_owned(), "view", "the SQL view, made anew"),
+            };
+            let (group, about) = (group.to_owned(), about.to_owned());
+            let parameters = vec![Parameter::new("what", &name)];
+            let metric = Metric {
+                name: "rows".to_owned(),
+                unit: "rows/s".to_owned(),
+                better: Better::Higher,
+            };
+            Head { name, group, about, parameters, metric }
+        };
+        self.ways.iter().map(head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        vec![self.dir.clone()]
+    }
+
+    fn intents(&self) -> Vec<String> {
+        vec![shared::intent(&self.dir, CASE.name, self.rows * ROW_BYTES)]
+    }
+
+    fn prepare(&mut self, _: &Live) -> Result<()> {
+        self.folder = Some(Folder::make(&self.dir, CASE.name, self.rows * ROW_BYTES)?);
+        self.workload = Some(Workload::make(self.rows as usize, self.seed));
+        Ok(())
+    }
+
+    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
+        let is_filled = matches!(self.ways[variant], Way::View);
+        self.store = None;
+        let store = catalog::new_store(&self.path("store"))?;
+        if is_filled {
+            shared::remove_files(&[self.path("view.sqlite")])?;
+            catalog::write_streams(self.workload(), &store, STREAMS)?;
+        }
+        // What was written before is not to be synced on the run's account.
+        rustix::fs::sync();
+        self.store = Some(store);
+        Ok(())
+    }
+
+    fn run(&mut self, variant: usize, _: u64, _: &Live) -> Result<Outcome> {
+        match self.ways[variant] {
+            Way::Writers(writers) => self.write(writers),
+            Way::View => self.view(),
+        }
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        (self.store, self.workload) = (None, None);
+        self.folder.take().map_or(Ok(()), |folder| folder.remove())
+    }
+}
+
+fn tables(results: &Results) -> Vec<Table> {
+    let head = ["what", "rows", "rows/s", "minutes for 13,753,410", "bytes of each row"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for variant in &results.variants {
+        let figure = grid::figure(variant, grid::value);
+        let whole = figure.map(|it| format!("{:.1}", catalog::ROWS as f64 / it.value / 60.0));
+        rows.push(vec![
+            variant.name.clone(),
+            variant.runs.first().map_or("-".to_owned(), |it| it.operations.to_string()),
+            grid::cell(figure),
+            whole.unwrap_or("-".to_owned()),
+            grid::cell(grid::figure(variant, grid::named("bytes_of_each_row"))),
+        ]);
+    }
+    let note = "From rows in memory until all was durable.";
+    vec![Table::from_rows("Rows into the catalogue", note, rows)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::tests::measured;
+
+    #[test]
+    fn all_rows_are_written_by_one_and_by_many_and_the_view_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = measured(&CASE, dir.path(), &[("rows", "4000"), ("writers", "1,5")]);
+        let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["1 writer", "5 writers", "view"]);
+        for variant in &results.variants {
+            let run = &variant.runs[0];
+            assert!(run.operations == 4000 && run.value > 0.0, "{}", variant.name);
+        }
+        assert_eq!(tables(&results)[0].to_json()["rows"][2]["rows"], 4000.0);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn more_writers_than_streams_and_too_few_rows_are_refused() {
+        let setting = Setting { dirs: vec![std::env::temp_dir()], ..Setting::default() };
+        for bad in [("writers", "0"), ("writers", "38"), ("rows", "3699")] {
+            let values = Values::read(OPTIONS, &[bad]).unwrap();
+            assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! How fast a tree is walked, every entry with its statistics: by pinstripe, by nftw(3), by find(1).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::walk::recommended_threads;
+
+use super::shared::{self, Folder};
+use super::{Case, CaseOption, Form, Setting, Values, grid};
+use crate::io::walkers;
+use crate::result::{Metric, Parameter, Results};
+use crate::run::{Head, Live, Outcome, Plan};
+use crate::stats::Better;
+use crate::table::Table;
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "walk",
+    about: "Walk a tree with statistics of every entry: pinstripe's walker, nftw(3), find(1)",
+    help: "\
+A tree is walked from end to end, every entry with its statistics (name, size, times), nothing of it read. \
+Without --tree one is made: --directories of them in tens, with ten empty files each. After the first walk \
+the kernel has all of it in memory, so this measures processors, not the disk.
+
+'walker' is how pinstripe walks, with one thread and with as many as it takes by itself; 'nftw' is the C \
+library's, which the catalogues of old were filled by.",
+    examples: "\
+  pinstripe lab run walk --tree /usr
+  pinstripe lab run walk --dir /srv --directories 20000
+  pinstripe lab run walk --threads-each 1,2,8 --walkers walker",
+    options: OPTIONS,
+    plan,
+    tables,
+};
+
+const WALKERS: &[&str] = &["walker", "nftw", "find"];
+const FILES_OF_EACH: u64 = 10;
+
+const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "tree",
+        value: "DIR",
+        form: Form::Text,
+        default: None,
+        about: "The tree [default: one that is made in --dir]",
+        more: "It must stay as it is meanwhile: whoever sees another number of entries ends the case.",
+    },
+    CaseOption {
+        name: "directories",
+        value: "N",
+        form: Form::Count,
+        default: Some("2000"),
+        about: "Directories of a tree that is made, with ten files each",
+        more: "",
+    },
+    CaseOption {
+        name: "walkers",
+        value: "NAME,...",
+        form: Form::SomeOf(WALKERS),
+        default: Some("nftw,find,walker"),
+        about: "Who walks: nftw, find, walker",
+        more: "The first is what others are judged by.",
+    },
+    CaseOption {
+        name: "threads-each",
+        value: "N,...",
+        form: Form::Counts,
+        default: None,
+        about: "Threads of the walker [default: 1, and as many as it takes by itself]",
+        more: "",
+    },
+];
+
+/// Who walks, and with how many threads.
+type Way = (&'static str, usize);
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match values.has("threads-each") {
+        true => values.counts("threads-each"),
+        false => vec![1, recommended_threads(false, cores) as u64],
+    };
+    if threads.contains(&0) {
+        return Err(Error::new(Kind::Usage, "a walker has one thread at least"));
+    }
+    let known = |name: &str| WALKERS.iter().find(|it| **it == name).copied();
+    let mut ways: Vec<Way> = Vec::new();
+    for walker in values.words("walkers").into_iter().filter_map(known) {
+        match walker {
+            "walker" => ways.extend(threads.iter().map(|&it| (walker, it as usize))),
+            _ => ways.push((walker, 1)),
+        }
+    }
+    ways.dedup();
+    let tree = values.text("tree").map(PathBuf::from);
+    let dir = if tree.is_none() { Some(shared::one_directory(setting)?) } else { None };
+    Ok(Box::new(Walk {
+        parameters: shared::parameters(OPTIONS, values),
+        dir,
+        tree,
+        directories: values.count("directories"),
+        folder: None,
+        ways,
+        entries: 0,
+    }))
+}
+
+struct Walk {
+    parameters: Vec<Parameter>,
+    /// Where a tree is made; none where there is one.
+    dir: Option<PathBuf>,
+    tree: Option<PathBuf>,
+    directories: u64,
+    folder: Option<Folder>,
+    ways: Vec<Way>,
+    /// What everybody is to see.
+    entries: u64,
+}
+
+impl Walk {
+    fn tree(&self) -> PathBuf {
+        let made = || self.folder.as_ref().map(|it| it.path("tree"));
+        self.tree.clone().or_else(made).expect("a tree was named or made before the first run")
+    }
+}
+
+impl Plan for Walk {
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameters.clone()
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let head = |(walker, threads): &Way| Head {
+            name: match *walker {
+                "walker" => format!("walker, {threads}"),
+                other => other.to_owned(),
+            },
+            group: "walk".to_owned(),
+            about: format!("every entry with its statistics, by {walker}, threads: {threads}"),
+            parameters: vec![Parameter::new("walker", walker), Parameter::new("threads", threads)],
+            metric: Metric {
+                name: "entries".to_owned(),
+                unit: "entries/s".to_owned(),
+                better: Better::Higher,
+            },
+        };
+        self.ways.iter().map(head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        self.tree.iter().chain(&self.dir).cloned().collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec!["the tree was in memory: it was walked once before".to_owned()]
+    }
+
+    fn intents(&self) -> Vec<String> {
+        match (&self.dir, &self.tree) {
+            (Some(dir), _) => vec![shared::intent(dir, CASE.name, 0)],
+            (None, tree) => tree.iter().map(|it| format!("walk all of {}", it.display())).collect(),
+        }
+    }
+
+    fn prepare(&mut self, live: &Live) -> Result<()> {
+        if let Some(dir) = &self.dir {
+            let folder = self.folder.insert(Folder::make(dir, CASE.name, 0)?);
+            walkers::make_tree(&folder.path("tree"), self.directories, FILES_OF_EACH, live)?;
+        }
+        self.entries = walkers::by_walker(&self.tree(), 1, live)?;
+        Ok(())
+    }
+
+    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+        Ok(())
+    }
+
+    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
+        let (walker, threads) = self.ways[variant];
+        let (tree, children, began) = (self.tree(), children_cpu(), Instant::now());
+        let seen = match walker {
+            "walker" => walkers::by_walker(&tree, threads, live)?,
+            "nftw" => walkers::by_nftw(&tree)?,
+            // It does not say how many it saw: that it sees all is its own affair.
+            _ => walkers::by_find(&tree).map(|()| self.entries)?,
+        };
+        let (seconds, other) = (began.elapsed().as_secs_f64(), children_cpu() - children);
+        if seen != self.entries {
+            let error = Error::new(Kind::Changed, "has another number of entries than before");
+            return Err(error.at(tree).expected(self.entries, seen));
+        }
+        Ok(Outcome {
+            value: seen as f64 / seconds.max(1e-9),
+            operations: seen,
+            other_cpu_s: other.as_secs_f64(),
+            figures: BTreeMap::from([("entries".to_owned(), seen as f64)]),
+            ..Outcome::default()
+        })
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.folder.take().map_or(Ok(()), |folder| folder.remove())
+    }
+}
+
+/// Processor time of the programs that were run and have ended.
+fn children_cpu() -> Duration {
+    // SAFETY: getrusage fills the struct, for which zeros are a value, and keeps no pointer to it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let time = |it: libc::timeval| Duration::new(it.tv_sec as u64, it.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+fn tables(results: &Results) -> Vec<Table> {
+    let head = ["walker", "threads", "entries", "entries/s", "CPU us of each"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for variant in &results.variants {
+        let of_each =
+            |run: &crate::result::Run| Some(run.cpu_s * 1e6 / run.operations.max(1) as f64);
+        rows.push(vec![
+            grid::parameter(variant, "walker").to_owned(),
+            grid::parameter(variant, "threads").to_owned(),
+            grid::cell(grid::figure(variant, grid::named("entries"))),
+            grid::cell(grid::figure(variant, grid::value)),
+            grid::cell(grid::figure(variant, of_each)),
+        ]);
+    }
+    vec![Table::from_rows("Walks", "Processor time is that of all threads.", rows)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::tests::measured;
+
+    #[test]
+    fn everybody_sees_every_entry_of_the_tree_that_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let results =
+            measured(&CASE, dir.path(), &[("directories", "12"), ("threads-each", "1,3")]);
+        let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["nftw", "find", "walker, 1", "walker, 3"]);
+        for variant in &results.variants {
+            assert_eq!(variant.runs[0].operations, 12 + 120, "{}", variant.name);
+        }
+        assert_eq!(tables(&results)[0].to_json()["rows"][3]["threads"], 3.0);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_tree_that_is_named_is_left_as_it_is_and_one_that_changes_ends_the_case() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let tree = dir.path().to_string_lossy().into_owned();
+        let results = measured(&CASE, dir.path(), &[("tree", &tree), ("walkers", "nftw")]);
+        assert_eq!(results.variants[0].runs[0].operations, 2);
+        let values = Values::read(OPTIONS, &[("tree", &tree), ("walkers", "nftw")]).unwrap();
+        let mut plan = plan(&Setting::default(), &values).unwrap();
+        let live = Live::new(Default::default());
+        plan.prepare(&live).unwrap();
+        std::fs::write(dir.path().join("more"), "").unwrap();
+        assert_eq!(plan.run(0, 0, &live).unwrap_err().kind(), Kind::Changed);
+        plan.clean().unwrap();
+        assert!(dir.path().join("file").exists());
+    }
+}

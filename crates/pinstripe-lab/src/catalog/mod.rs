@@ -1,0 +1,135 @@
+//! The catalogue of many machines, written into a new store: rows that are in memory before the clock
+//! starts, streams one after the other or all at once.
+
+mod workload;
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use pinstripe::error::{Error, Result};
+use pinstripe::fault::Plan;
+use pinstripe::format::entry::Entry;
+use pinstripe::format::session::Work;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::id::{SnapshotId, random};
+use pinstripe::monitor::{Counter, Monitor};
+use pinstripe::ops;
+use pinstripe::pipeline::backup::write_tree;
+use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
+use pinstripe::store::deletion::answer::Answers;
+use pinstripe::store::index::Index;
+use pinstripe::store::{Store, sessions};
+
+pub use workload::{NODES, ROWS, STREAMS, Stream, Workload};
+
+use crate::io::at_once;
+
+/// Members of the store, one of which may be lost.
+pub const MEMBERS: usize = 4;
+
+/// What writing streams took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Written {
+    /// From rows in memory to snapshots that are synced.
+    pub seconds: f64,
+    /// Bytes that stand on the members.
+    pub bytes: u64,
+}
+
+/// An empty store in the place of whatever is there.
+///
+/// # Errors
+/// As the system says.
+pub fn new_store(at: &Path) -> Result<Store> {
+    match fs::remove_dir_all(at) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::io("cannot remove", at, error));
+        }
+        _ => fs::create_dir_all(at).map_err(|error| Error::io("cannot make", at, error))?,
+    }
+    let options = ops::init::Options {
+        members: (0..MEMBERS).map(|number| at.join(format!("m{number}"))).collect(),
+        parity: 1,
+        strip_bytes: u64::from(ops::init::STRIP_BYTES_DEFAULT),
+        chunking: ops::init::CHUNKING_DEFAULT.parse()?,
+        codec: pinstripe::codec::Codec::default(),
+        seal: ops::init::Seal::none(),
+        same_disk: true,
+        now_seconds: 0,
+    };
+    ops::init::run(&options)?;
+    Store::open(&at.join("m0"), &Plan::default())
+}
+
+/// Writes all streams into an empty store, by as many writers at once: each takes the streams of its
+/// number, that number and all writers on, and so forth.
+///
+/// # Errors
+/// Whatever ends a backup.
+pub fn write_streams(workload: &Workload, store: &Store, writers: usize) -> Result<Written> {
+    let monitor = Monitor::default();
+    let index = Index::load(store, &monitor)?;
+    let began = Instant::now();
+    let write = |writer: usize| -> Result<()> {
+        let mut streams = (writer..workload.streams.len()).step_by(writers);
+        streams.try_for_each(|number| write_stream(workload, number, store, &index, &monitor))
+    };
+    at_once(writers, write).into_iter().collect::<Result<()>>()?;
+    Ok(Written {
+        seconds: began.elapsed().as_secs_f64(),
+        bytes: monitor.get(Counter::WrittenBytes),
+    })
+}
+
+fn write_stream(
+    workload: &Workload,
+    number: usize,
+    store: &Store,
+    index: &Index<'_>,
+    monitor: &Monitor,
+) -> Result<()> {
+    let stream = &workload.streams[number];
+    let mut at = 0;
+    let mut fill = |entry: &mut _| {
+        let is_there = workload.fill(stream, at, entry);
+        at += 1;
+        is_there
+    };
+    let host = format!("node{:02}", stream.node);
+    commit_stream(store, index, monitor, &mut fill, &host, number, 0)
+}
+
+/// Writes one snapshot of a source of its own, so many days after the first.
+///
+/// # Errors
+/// Whatever ends a backup.
+pub fn commit_stream(
+    store: &Store,
+    index: &Index<'_>,
+    monitor: &Monitor,
+    fill: &mut dyn FnMut(&mut Entry) -> bool,
+    host: &str,
+    source: usize,
+    day: i64,
+) -> Result<()> {
+    let id = SnapshotId(random()?);
+    let limits = Limits::new(1, MEMBERS, MEMORY_DEFAULT_BYTES / 4);
+    let header = |root| Snapshot {
+        store: store.config.store,
+        id,
+        created_seconds: 1_700_000_000 + day * 86_400,
+        created_nanos: 0,
+        host: host.as_bytes().to_vec(),
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        sources: vec![format!("srv/{source}").into_bytes()],
+        parent: None,
+        root,
+        counts: Vec::new(),
+        tags: Vec::new(),
+    };
+    let session = sessions::begin(store, Work::Backup, id.0, Vec::new())?;
+    let mut answers = Answers::new(session.session.id);
+    write_tree(store, index, &mut answers, limits, monitor, fill, header)?;
+    session.end()
+}

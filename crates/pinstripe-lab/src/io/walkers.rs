@@ -1,0 +1,132 @@
+//! Ways to walk a tree, with statistics of every entry, and a tree to walk.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::walk::{Item, Options, Walker};
+
+use crate::run::Live;
+
+/// Walks by pinstripe's walker, with `threads` in all: who consumes is one of them, for it works
+/// while it has nothing to consume. Answers how many entries there are.
+///
+/// # Errors
+/// The first that an entry gives; an interrupt.
+pub fn by_walker(tree: &Path, threads: usize, live: &Live) -> Result<u64> {
+    let prefix = tree.as_os_str().as_bytes().to_vec();
+    let walker = Walker::new(tree, prefix, Options::default())?;
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| walker.work());
+        }
+        let counted = count(&walker, live);
+        if counted.is_err() {
+            walker.cancel();
+        }
+        counted
+    })
+}
+
+fn count(walker: &Walker, live: &Live) -> Result<u64> {
+    let mut entries = 0;
+    for batch in walker.batches() {
+        live.check()?;
+        for item in batch.iter() {
+            match item {
+                Item::Found(_) => entries += 1,
+                Item::Trouble(trouble) => return Err(trouble.error.duplicate()),
+            }
+        }
+    }
+    Ok(entries)
+}
+
+/// Walks by find(1), which prints statistics of every entry to nowhere. It does not say how many.
+///
+/// # Errors
+/// Where it is missing or fails.
+pub fn by_find(tree: &Path) -> Result<()> {
+    let format = "%y %m %U %G %s %b %T@ %C@ %i %P\n";
+    let status = Command::new("find")
+        .arg(tree)
+        .args(["-printf", format])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .map_err(|error| Error::io("cannot be run", "find", error))?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Io, "find(1) could not read all of it").at(tree)),
+    }
+}
+
+/// The C library hands no state to whom it calls: one walk at a time.
+static NFTW: Mutex<()> = Mutex::new(());
+static NFTW_SEEN: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn seen(_: *const c_char, _: *const c_void, _: c_int, _: *mut c_void) -> c_int {
+    NFTW_SEEN.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+type Visit = extern "C" fn(*const c_char, *const c_void, c_int, *mut c_void) -> c_int;
+
+unsafe extern "C" {
+    fn nftw(path: *const c_char, visit: Visit, descriptors: c_int, flags: c_int) -> c_int;
+}
+
+/// Symlinks are entries themselves (<ftw.h>).
+const FTW_PHYS: c_int = 1;
+/// Directories that it keeps open.
+const DESCRIPTORS: c_int = 64;
+
+/// Walks by nftw(3) of the C library. Answers how many entries there are.
+///
+/// # Errors
+/// As the system says.
+pub fn by_nftw(tree: &Path) -> Result<u64> {
+    let path = CString::new(tree.as_os_str().as_bytes())
+        .map_err(|_| Error::new(Kind::Usage, "is no path").at(tree))?;
+    let _alone = NFTW.lock().unwrap_or_else(PoisonError::into_inner);
+    NFTW_SEEN.store(0, Ordering::Relaxed);
+    // SAFETY: `nftw` is the C library's, declared as in <ftw.h> with the pointers to `struct stat`
+    // and `struct FTW` opaque, for `seen` does not look through them; `path` is NUL-terminated
+    // and outlives the call; `seen` does not unwind.
+    let answer = unsafe { nftw(path.as_ptr(), seen, DESCRIPTORS, FTW_PHYS) };
+    match answer {
+        0 => Ok(NFTW_SEEN.load(Ordering::Relaxed)),
+        _ => Err(Error::io("cannot be walked by nftw", tree, std::io::Error::last_os_error())),
+    }
+}
+
+/// Makes a tree: directories in tens, as many empty files in each. The root is one of the directories.
+///
+/// # Errors
+/// As the system says; an interrupt.
+pub fn make_tree(tree: &Path, directories: u64, files_of_each: u64, live: &Live) -> Result<()> {
+    for number in 0..directories {
+        live.check()?;
+        let path = directory_path(tree, number);
+        fs::create_dir_all(&path).map_err(|error| Error::io("cannot make", &path, error))?;
+        for file in 0..files_of_each {
+            let path = path.join(format!("source-file-{number}-{file}.c"));
+            File::create(&path).map_err(|error| Error::io("cannot make", &path, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Directory 0 is the root; the parent of any other is its number divided by ten.
+fn directory_path(tree: &Path, number: u64) -> PathBuf {
+    match number {
+        0 => tree.to_path_buf(),
+        _ => directory_path(tree, number / 10).join(format!("directory-{number}")),
+    }
+}
