@@ -106,6 +106,30 @@ impl Histogram {
         (!self.is_empty()).then(|| Duration::from_nanos(value))
     }
 
+    /// The same in fewer buckets: `steps` for each halving of the requests that took longer, so that the
+    /// longest times keep theirs. Times of requests are rounded up; ends and sum stay exact.
+    #[must_use]
+    pub fn coarser(&self, steps: u32) -> Histogram {
+        let mut coarse = Histogram::default();
+        let (mut open, mut step_before) = (0, None);
+        let mut left = self.count();
+        let mut before = 0;
+        for (nanos, count) in self.buckets() {
+            let halvings = (self.count() as f64 / left as f64).log2();
+            let step = Some((halvings * f64::from(steps)) as u64);
+            if step != step_before {
+                coarse.record_many(before, open);
+                (open, step_before) = (0, step);
+            }
+            open += count;
+            left -= count;
+            before = nanos;
+        }
+        coarse.record_many(before, open);
+        (coarse.sum, coarse.least, coarse.most) = (self.sum, self.least, self.most);
+        coarse
+    }
+
     /// Non-empty buckets by rising time: nanoseconds in their middle, and how many requests.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.buckets.iter_recorded().map(|it| {
@@ -236,6 +260,22 @@ mod tests {
         let none: Histogram =
             serde_json::from_str(&serde_json::to_string(&Histogram::default()).unwrap()).unwrap();
         assert!(none.is_empty() && none.quantile(0.5).is_none() && none.mean().is_none());
+    }
+
+    #[test]
+    fn coarser_ones_are_short_and_keep_their_ends() {
+        let (whole, _) = filled();
+        let coarse = whole.coarser(4);
+        let text = serde_json::to_string(&coarse).unwrap();
+        assert!(text.len() < 1000, "{}", text.len());
+        assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), coarse);
+        let ends = |it: &Histogram| (it.count(), it.min(), it.max(), it.mean());
+        assert_eq!(ends(&coarse), ends(&whole));
+        for q in [0.5, 0.9, 0.99, 0.999] {
+            let (found, exact) = (coarse.quantile(q).unwrap(), whole.quantile(q).unwrap());
+            assert!(found >= exact && found < exact * 2, "{q}: {found:?} for {exact:?}");
+        }
+        assert!(Histogram::default().coarser(4).is_empty());
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod io;
 pub mod knobs;
 pub mod machine;
 pub mod random;
+pub mod report;
 pub mod result;
 pub mod run;
 pub mod safety;

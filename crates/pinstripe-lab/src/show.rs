@@ -17,6 +17,7 @@ use crate::result::Results;
 use crate::table::Table;
 
 pub use csv::csv;
+pub(crate) use tables::{disturbance_lines, latency};
 pub use tables::{duration, figure, fingerprint_lines, sentence, table, verdict_lines};
 
 /// How results are shown.

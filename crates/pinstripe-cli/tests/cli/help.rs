@@ -40,6 +40,7 @@ fn help_says_what_there_is() {
         "lab compare",
         "lab history",
         "lab import",
+        "lab report",
     ] {
         stand.tell(&format!("{verb} -h"));
     }

@@ -227,3 +227,29 @@ fn what_makes_no_sense_is_refused() {
         assert!(ran.err.contains(part), "{line}: {}", ran.err);
     }
 }
+
+#[test]
+fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
+    let stand = Stand::new();
+    let none = stand.run("lab report");
+    assert!(none.code == 11 && none.err.contains("nothing was measured yet"), "{}", none.err);
+    let case = format!("lab run fileio {QUICK} --modes rndrd,rndwr --runs 2 --seed 7");
+    assert_eq!(stand.run(&case).code, 0);
+    assert_eq!(stand.run(&format!("{case} --out r.json")).code, 0);
+    // What was measured last, beside its results.
+    let made = stand.run("lab report");
+    assert_eq!((made.code, made.err.as_str()), (0, ""));
+    assert!(made.out.contains("pinstripe/lab/results/fileio-") && made.out.contains(".html"));
+    // A named one, and then one made of the page.
+    assert!(stand.run("lab report r.json --title <mine>").out.contains("the page is r.html"));
+    let page = fs::read_to_string(stand.path("r.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<h1>&lt;mine&gt;</h1>"));
+    assert_eq!(stand.run("lab show r.html").out, stand.run("lab show r.json").out);
+    let refused = stand.run("lab report r.html");
+    assert!(refused.code == 2 && refused.err.contains("--out"), "{}", refused.err);
+    let two = stand.run("lab report r.html r.json --out two.html --json");
+    assert_eq!((two.code, &two.summary()["results"]), (0, &Value::from(2)));
+    let same = stand.run("lab compare r.html r.json");
+    assert!(same.code == 0 && same.out.contains("rndrd"), "{}", same.out);
+    assert!(stand.run("lab show two.html").err.contains("holds 2 results"));
+}

@@ -7,17 +7,24 @@ use std::path::Path;
 use pinstripe::error::{Error, Kind, Result};
 use serde_json::Value;
 
-use super::{FORMAT, Results, VERSION};
+use super::{FORMAT, Results, VERSION, page};
 
 /// Saves results under a name, in place of what is there; durable on return.
 ///
 /// # Errors
 /// As the system says; what was there stays then.
 pub fn save(results: &Results, path: &Path) -> Result<()> {
-    let failed = |error| Error::io("cannot save the results", path, error);
     let mut text = serde_json::to_vec(results)
         .map_err(|error| Error::new(Kind::Io, format!("cannot write results as JSON: {error}")))?;
     text.push(b'\n');
+    put(&text, path)
+}
+
+/// Puts the text of results or of a page in a file, in place of what is there; durable on return.
+///
+/// # Errors
+/// As the system says; what was there stays then.
+pub fn put(text: &[u8], path: &Path) -> Result<()> {
     let name = path
         .file_name()
         .ok_or_else(|| Error::new(Kind::Usage, "is no name for a file of results").at(path))?;
@@ -26,7 +33,7 @@ pub fn save(results: &Results, path: &Path) -> Result<()> {
     let beside = path.with_file_name(beside);
     let write = || {
         let mut file = File::create(&beside)?;
-        file.write_all(&text)?;
+        file.write_all(text)?;
         file.sync_data()?;
         fs::rename(&beside, path)?;
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
@@ -34,18 +41,37 @@ pub fn save(results: &Results, path: &Path) -> Result<()> {
     };
     write().map_err(|error| {
         let _ = fs::remove_file(&beside);
-        failed(error)
+        Error::io("cannot save the results", path, error)
     })
 }
 
-/// Reads saved results.
+/// Reads saved results, from their file or from a page that holds those of one case.
+///
+/// # Errors
+/// Those of [`load_all`]; [`Kind::Usage`] for a page that holds several.
+pub fn load(path: &Path) -> Result<Results> {
+    let mut all = load_all(path)?;
+    match (all.pop(), all.len()) {
+        (Some(only), 0) => Ok(only),
+        (_, more) => {
+            let what = format!("holds {} results, where one is wanted", more + 1);
+            Err(Error::new(Kind::Usage, what).at(path).advice("give the file of one of them"))
+        }
+    }
+}
+
+/// Reads saved results: one from their file, one or several from a page.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for those of a newer version; [`Kind::Corrupt`] for what is damaged or
 /// nothing of ours, with the line; otherwise as the system says.
-pub fn load(path: &Path) -> Result<Results> {
+pub fn load_all(path: &Path) -> Result<Vec<Results>> {
     let bytes = fs::read(path).map_err(|error| Error::io("cannot read", path, error))?;
-    parse(&bytes).map_err(|error| error.at(path))
+    let all = match page::is_page(&bytes) {
+        true => page::parse(&bytes),
+        false => parse(&bytes).map(|one| vec![one]),
+    };
+    all.map_err(|error| error.at(path))
 }
 
 /// Reads results from the text of a file.

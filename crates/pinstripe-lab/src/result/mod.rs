@@ -7,6 +7,7 @@
 mod compare;
 mod file;
 mod history;
+mod page;
 
 use std::collections::BTreeMap;
 
@@ -18,8 +19,9 @@ use crate::histogram::Histogram;
 use crate::stats::{self, Better, Interval, Summary, Verdict};
 
 pub use compare::{Comparison, compare};
-pub use file::{load, save};
+pub use file::{load, load_all, put, save};
 pub use history::{Entry, Series, append, changes, entries, read_history};
+pub use page::{Thinned, embed};
 
 /// The version of the form that this program writes.
 pub const VERSION: u32 = 1;
@@ -202,6 +204,33 @@ pub struct Sample {
     pub io_pressure: Option<f64>,
     /// The same for memory.
     pub memory_pressure: Option<f64>,
+}
+
+impl Sample {
+    /// At most so many samples: neighbours become one, again and again.
+    pub fn coarser(all: &[Sample], most: usize) -> Vec<Sample> {
+        let mut all = if most == 0 { Vec::new() } else { all.to_vec() };
+        while all.len() > most {
+            let pairs = all.chunks(2);
+            all = pairs.filter_map(|it| it.iter().copied().reduce(Sample::and)).collect();
+        }
+        all
+    }
+
+    /// Two samples that follow each other as one of twice the length.
+    #[must_use]
+    pub fn and(self, next: Sample) -> Sample {
+        let mean = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| (a + b) / 2.0);
+        Sample {
+            mb_per_s: (self.mb_per_s + next.mb_per_s) / 2.0,
+            dirty_bytes: self.dirty_bytes.max(next.dirty_bytes),
+            writeback_bytes: self.writeback_bytes.max(next.writeback_bytes),
+            cpu_pressure: mean(self.cpu_pressure, next.cpu_pressure),
+            io_pressure: mean(self.io_pressure, next.io_pressure),
+            memory_pressure: mean(self.memory_pressure, next.memory_pressure),
+            ..next
+        }
+    }
 }
 
 /// A variant against the first one of its group.

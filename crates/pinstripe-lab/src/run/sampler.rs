@@ -36,7 +36,7 @@ impl Sampler {
                 samples.push(sample(&first.0, &before, &now));
                 before = now;
                 if samples.len() >= MOST {
-                    samples = samples.chunks_exact(2).map(|it| both(it[0], it[1])).collect();
+                    samples = samples.chunks_exact(2).map(|it| it[0].and(it[1])).collect();
                     period *= 2;
                 }
             }
@@ -64,19 +64,5 @@ fn sample(first: &Reading, before: &(Reading, u64), now: &(Reading, u64)) -> Sam
         cpu_pressure: reading.pressure_since(&before.0, |it| it.cpu_pressure),
         io_pressure: reading.pressure_since(&before.0, |it| it.io_pressure),
         memory_pressure: reading.pressure_since(&before.0, |it| it.memory_pressure),
-    }
-}
-
-/// Two samples that follow each other as one of twice the length.
-fn both(one: Sample, two: Sample) -> Sample {
-    let mean = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| (a + b) / 2.0);
-    Sample {
-        mb_per_s: (one.mb_per_s + two.mb_per_s) / 2.0,
-        dirty_bytes: one.dirty_bytes.max(two.dirty_bytes),
-        writeback_bytes: one.writeback_bytes.max(two.writeback_bytes),
-        cpu_pressure: mean(one.cpu_pressure, two.cpu_pressure),
-        io_pressure: mean(one.io_pressure, two.io_pressure),
-        memory_pressure: mean(one.memory_pressure, two.memory_pressure),
-        ..two
     }
 }

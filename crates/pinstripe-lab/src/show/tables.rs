@@ -89,7 +89,7 @@ fn value(variant: &Variant) -> String {
 }
 
 /// Times of whatever the variant does most, by its nature: reads, or else writes.
-fn latency(variant: &Variant) -> Option<crate::histogram::Histogram> {
+pub(crate) fn latency(variant: &Variant) -> Option<crate::histogram::Histogram> {
     ["response", "read", "write"].iter().find_map(|kind| variant.latency(kind))
 }
 
@@ -144,7 +144,7 @@ pub fn sentence(compared: &Compared) -> String {
 }
 
 /// What disturbed runs, each sort of it once, with the worst of it.
-pub(super) fn disturbance_lines(results: &Results) -> Vec<String> {
+pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let runs = || results.variants.iter().flat_map(|variant| &variant.runs);
     let disturbed = runs().filter(|run| !run.is_valid()).count();
     if disturbed == 0 {

@@ -7,6 +7,7 @@ mod history;
 mod import;
 mod list;
 mod quick;
+mod report;
 mod run;
 mod show;
 mod tell;
@@ -38,7 +39,8 @@ Examples:
   pinstripe lab run fileio --help
   pinstripe lab compare before.json after.json
   pinstripe lab history
-  pinstripe lab import fio.json")]
+  pinstripe lab import fio.json
+  pinstripe lab report")]
 pub struct Args {
     #[command(subcommand)]
     act: Act,
@@ -54,6 +56,7 @@ enum Act {
     Compare(compare::Args),
     History(history::Args),
     Import(import::Args),
+    Report(report::Args),
 }
 
 impl Args {
@@ -71,6 +74,7 @@ impl Args {
             Act::Compare(args) => args.run(run),
             Act::History(args) => args.run(run),
             Act::Import(args) => args.run(run),
+            Act::Report(args) => args.run(run),
         }
     }
 }
@@ -88,17 +92,28 @@ fn form(text: &str) -> std::result::Result<pinstripe_lab::show::Form, String> {
     crate::args::parsed(text)
 }
 
-/// Reads results: ours, or what fio printed.
+/// Reads results: ours, from their file or a page, or what fio printed.
 ///
 /// # Errors
 /// Those of [`result::load`] and [`fio::import`].
 fn load(file: &Path) -> Result<Results> {
-    match result::load(file) {
-        Err(error) if error.kind() == Kind::Corrupt => {
-            let bytes = fs::read(file).map_err(|error| Error::io("cannot read", file, error))?;
-            // Where it is neither, what we say of it as ours is what helps.
-            fio::import(&[&String::from_utf8_lossy(&bytes)]).map_err(|_| error)
-        }
-        other => other,
+    result::load(file).or_else(|error| of_fio(file, error))
+}
+
+/// The same of all that a page holds.
+///
+/// # Errors
+/// Those of [`result::load_all`] and [`fio::import`].
+fn load_all(file: &Path) -> Result<Vec<Results>> {
+    result::load_all(file).or_else(|error| Ok(vec![of_fio(file, error)?]))
+}
+
+/// What fio printed, of a file that is not ours.
+fn of_fio(file: &Path, error: Error) -> Result<Results> {
+    if error.kind() != Kind::Corrupt {
+        return Err(error);
     }
+    let bytes = fs::read(file).map_err(|error| Error::io("cannot read", file, error))?;
+    // Where it is neither, what we say of it as ours is what helps.
+    fio::import(&[&String::from_utf8_lossy(&bytes)]).map_err(|_| error)
 }

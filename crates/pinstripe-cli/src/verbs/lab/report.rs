@@ -1,0 +1,102 @@
+//! `pinstripe lab report`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::ValueHint;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe_lab::report::page;
+use pinstripe_lab::result::{self, Results};
+
+use super::{load_all, state, tell};
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// Make a page of saved results
+///
+/// The page is one HTML file of less than 300 KB that needs no network: what was found and how surely, what to
+/// set, every variant with its interval, stalls over time with what the kernel did then, latency, every run,
+/// what it was measured on, and the command that measures it again. It holds its results: wherever a file of
+/// results is read, a page can be given.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe lab report
+  pinstripe lab report results.json --out disk.html
+  pinstripe lab report before.json after.json --title 'New disk' --out disk.html")]
+pub struct Args {
+    /// Files of results, pages that hold them, or what fio printed [default: what was measured last]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+
+    /// The page [default: the first file's name with .html at its end, in the same directory]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    out: Option<PathBuf>,
+
+    /// What stands above it [default: the case, and where it measured]
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+}
+
+impl Args {
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// Those of [`result::load_all`]; [`Kind::NotFound`] when nothing was measured yet; [`Kind::Usage`] when
+    /// the page would be put in place of what it is made of.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let files = match self.files.as_slice() {
+            [] => vec![last(&state()?.join("results"))?],
+            files => files.to_vec(),
+        };
+        let mut all: Vec<Results> = Vec::new();
+        for file in &files {
+            all.extend(load_all(file)?);
+        }
+        let out = self.place(&files)?;
+        result::put(page(&all, self.title.as_deref()).as_bytes(), &out)?;
+        run.screen.say(&format!("the page is {}", escape::path(&out)));
+        let facts = match all.as_slice() {
+            [one] => tell::facts(one),
+            many => Event::default().with("results", many.len()),
+        };
+        Ok(Ending::done(facts.with_path("path", &out)))
+    }
+
+    /// Where the page is put: never in place of a file that it is made of.
+    fn place(&self, files: &[PathBuf]) -> Result<PathBuf> {
+        let out = self.out.clone().unwrap_or_else(|| files[0].with_extension("html"));
+        let is_same = |file: &PathBuf| {
+            fs::canonicalize(file)
+                .ok()
+                .zip(fs::canonicalize(&out).ok())
+                .is_some_and(|(a, b)| a == b)
+        };
+        match files.iter().any(is_same) {
+            true => {
+                Err(Error::new(Kind::Usage, "the page would take the place of what it is made of")
+                    .at(out)
+                    .advice("say where it is to be put with --out"))
+            }
+            false => Ok(out),
+        }
+    }
+}
+
+/// The results that were saved last.
+fn last(folder: &Path) -> Result<PathBuf> {
+    let saved = |entry: fs::DirEntry| -> Option<(SystemTime, PathBuf)> {
+        let path = entry.path();
+        let is_results = path.extension().is_some_and(|it| it == "json");
+        is_results.then(|| Some((entry.metadata().ok()?.modified().ok()?, path)))?
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let last = entries.filter_map(saved).max();
+    last.map(|(_, path)| path).ok_or_else(|| {
+        Error::new(Kind::NotFound, "nothing was measured yet")
+            .at(folder)
+            .advice("measure with 'pinstripe lab run'")
+    })
+}

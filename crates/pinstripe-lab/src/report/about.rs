@@ -1,0 +1,150 @@
+//! On what it was measured, and how to do it again.
+
+use maud::{Markup, html};
+use pinstripe::units::format_size;
+
+use crate::fingerprint::Place;
+use crate::result::Results;
+
+/// What there is to know besides the figures: notes of the case, and what disturbed runs.
+pub(super) fn notes(results: &Results) -> Markup {
+    let lines: Vec<String> =
+        results.notes.iter().cloned().chain(crate::show::disturbance_lines(results)).collect();
+    html! {
+        @if !lines.is_empty() {
+            section { h2 { "Notes" } ul class="notes" { @for line in &lines { li { (line.trim()) } } } }
+        }
+    }
+}
+
+/// Machine, disks and settings.
+pub(super) fn fingerprint(results: &Results) -> Markup {
+    let print = &results.fingerprint;
+    let machine = &print.machine;
+    let mut lines = vec![
+        ("processor".to_owned(), format!("{}, {} threads", machine.processor, machine.cores)),
+        ("memory".to_owned(), format_size(machine.memory_bytes)),
+        ("kernel".to_owned(), format!("Linux {}", machine.kernel)),
+    ];
+    lines.extend(print.governor.clone().map(|it| ("governor".to_owned(), it)));
+    lines.extend(print.host.clone().map(|it| ("host".to_owned(), it)));
+    let cache: Vec<String> =
+        print.page_cache.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    if !cache.is_empty() {
+        lines.push(("page cache".to_owned(), cache.join(", ")));
+    }
+    lines.extend(print.places.iter().map(|it| (it.path.clone(), of_place(it))));
+    lines.push(("program".to_owned(), results.program.clone()));
+    let began = format!("{}, for {:.0} s", utc(results.started_seconds), results.elapsed_s);
+    lines.push(("measured".to_owned(), began));
+    html! {
+        section class="print" {
+            h2 { "Measured on" }
+            dl { @for (name, value) in &lines { dt { (name) } dd { (value) } } }
+        }
+    }
+}
+
+fn of_place(place: &Place) -> String {
+    let mut parts = Vec::new();
+    parts.extend(place.file_system.clone());
+    parts.extend(place.mount_options.as_ref().map(|it| format!("mounted {it}")));
+    parts.extend(
+        place
+            .space
+            .map(|(all, free)| format!("{} free of {}", format_size(free), format_size(all))),
+    );
+    if let Some(disk) = &place.disk {
+        let kind = match disk.is_rotational {
+            Some(true) => Some("turning disk"),
+            Some(false) => Some("no turning disk"),
+            None => None,
+        };
+        parts.push(format!("on {}", disk.name));
+        parts.extend(disk.model.clone());
+        parts.extend(disk.bytes.map(format_size));
+        parts.extend(kind.map(str::to_owned));
+        parts.extend(disk.settings.iter().map(|(name, value)| format!("{name} {value}")));
+    }
+    parts.join(", ")
+}
+
+/// The command line that measures the same again.
+pub(super) fn reproduce(results: &Results) -> Markup {
+    let parameters: Vec<String> =
+        results.parameters.iter().map(|it| format!("{} {}", it.name, it.value)).collect();
+    html! {
+        section class="again" {
+            h2 { "Measure it again" }
+            @if !results.command.is_empty() { pre { code { (command(results)) } } }
+            p class="quiet" {
+                "Seed " (results.seed) ". "
+                @if !parameters.is_empty() { "All settings: " (parameters.join(", ")) ". " }
+                "This page holds its results: " code { "pinstripe lab show" } " and " code { "pinstripe lab report" }
+                " read them from it."
+            }
+        }
+    }
+}
+
+/// The command with its seed, quoted for a shell.
+fn command(results: &Results) -> String {
+    let mut words: Vec<String> = results.command.clone();
+    if let Some(first) = words.first_mut() {
+        "pinstripe".clone_into(first);
+    }
+    let has_seed = words.iter().any(|it| it == "--seed" || it.starts_with("--seed="));
+    if !has_seed {
+        words.extend(["--seed".to_owned(), results.seed.to_string()]);
+    }
+    words.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./=,:+@%".contains(it);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// `2026-11-22 16:43 UTC`, by the civil calendar: days counted from 0000-03-01, so that a leap day ends
+/// a year (Hinnant, chrono-Compatible Low-Level Date Algorithms).
+pub(super) fn utc(seconds: i64) -> String {
+    let (days, time) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", time / 3600, time / 60 % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (1_700_000_000, "2023-11-14 22:13 UTC"),
+            (-1, "1969-12-31 23:59 UTC"),
+        ] {
+            assert_eq!(utc(seconds), text);
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_take_them_apart() {
+        assert_eq!(quoted("--dir"), "--dir");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

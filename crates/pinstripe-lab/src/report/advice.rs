@@ -1,0 +1,118 @@
+//! What to set, and why: only what a verdict carries.
+
+use maud::{Markup, html};
+
+use super::panel::{self, Member, Panel, level, range};
+use crate::result::{Compared, Results, Variant};
+use crate::show::figure;
+use crate::stats::{self, Finding};
+
+/// A paragraph for each group whose variants were compared.
+pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
+    let compared: Vec<&Panel> = panels.iter().filter(|it| it.is_compared).collect();
+    html! {
+        @if !compared.is_empty() {
+            section class="advice" {
+                h2 { "What to set" }
+                dl {
+                    @for panel in &compared {
+                        @if compared.len() > 1 { dt { (panel.title) } }
+                        dd { (of_panel(results, panel)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn of_panel(results: &Results, panel: &Panel) -> Markup {
+    let baseline = &panel.members[0];
+    let verdicts = panel.verdicts(results);
+    let speed = |it: &Compared| it.verdict.speed.unwrap_or(0.0);
+    let mut faster: Vec<(&Compared, &Member)> = verdicts
+        .iter()
+        .filter(|it| it.verdict.finding == Finding::Faster)
+        .filter_map(|it| {
+            Some((*it, panel.members.iter().find(|member| member.variant.name == it.candidate)?))
+        })
+        .collect();
+    faster.sort_by(|a, b| speed(b.0).total_cmp(&speed(a.0)));
+    let caveat = |member: &Member| panel::caveat(member.variant, baseline.variant);
+    let sound = faster.iter().find(|(_, member)| caveat(member).is_none());
+    let is = |finding: Finding| verdicts.iter().any(|it| it.verdict.finding == finding);
+    match (sound, faster.first()) {
+        (Some((compared, winner)), _) => use_it(results, panel, compared, winner),
+        (None, Some((compared, winner))) => html! {
+            "Keep " (setting(baseline.variant, winner.variant)) ". " b { (winner.label) } " is faster ("
+            (compared.verdict.speed.map_or(String::new(), |it| format!("{it:.2}×"))) ") because "
+            (caveat(winner).unwrap_or_default()) ": it is not the same thing."
+        },
+        _ if is(Finding::NoDifference) => html! {
+            "No difference: keep what you have. " span class="quiet" { (not_seen(&verdicts)) }
+        },
+        _ if is(Finding::Slower) => html! {
+            "Keep " (setting(baseline.variant, panel.members[1].variant)) ": nothing else that was measured is as fast."
+        },
+        _ => {
+            html! { "Too few runs that count. Measure longer with " code { "--time" } " or a larger " code { "--runs" } "." }
+        }
+    }
+}
+
+fn use_it(results: &Results, panel: &Panel, compared: &Compared, winner: &Member) -> Markup {
+    let baseline = &panel.members[0];
+    let unit = &winner.variant.metric.unit;
+    let value = |member: &Member| member.value.map_or("-".to_owned(), figure);
+    let verdict = &compared.verdict;
+    let (these, those) = verdict.runs;
+    let chance = verdict.p.map(|p| match p {
+        0.001.. => format!(", p = {p:.3}"),
+        _ => ", p < 0.001".to_owned(),
+    });
+    let interval = verdict.interval.map(|it| format!(", {} CI {}", level(), range(it)));
+    let as_good: Vec<&str> = panel
+        .members
+        .iter()
+        .filter(|it| !std::ptr::eq(*it, winner) && !std::ptr::eq(*it, baseline))
+        .filter(|it| is_as_good(it, winner, results.seed))
+        .map(|it| it.label)
+        .collect();
+    html! {
+        "Use " (setting(winner.variant, baseline.variant)) ". "
+        span class="quiet" {
+            "Evidence: " (value(winner)) " " (unit) " in " (these) " runs against " (value(baseline)) " in "
+            (those) (interval.unwrap_or_default()) (chance.unwrap_or_default()) "."
+            @if !as_good.is_empty() { " As good, as far as these runs tell: " (as_good.join(", ")) "." }
+        }
+    }
+}
+
+/// Whether no difference to the winner was seen, and none is hidden behind a caveat.
+fn is_as_good(member: &Member, winner: &Member, seed: u64) -> bool {
+    let better = winner.variant.metric.better;
+    let verdict = stats::judge(&member.variant.values(), &winner.variant.values(), better, seed);
+    verdict.finding == Finding::NoDifference
+        && panel::caveat(member.variant, winner.variant).is_none()
+}
+
+/// A difference smaller than what the widest interval allows would not have been seen.
+fn not_seen(verdicts: &[&Compared]) -> String {
+    let intervals = verdicts.iter().filter_map(|it| it.verdict.interval);
+    let far = intervals.map(|it| (it.high - 1.0).max(1.0 - it.low)).fold(0.0, f64::max);
+    format!("A difference below {:.0} % would not have been seen.", (far * 100.0).ceil())
+}
+
+/// The settings in which a variant differs from another; its name where it differs in none.
+fn setting(variant: &Variant, other: &Variant) -> Markup {
+    let differs = |name: &str, value: &str| {
+        !other.parameters.iter().any(|it| it.name == name && it.value == value)
+    };
+    let own: Vec<_> = variant.parameters.iter().filter(|it| differs(&it.name, &it.value)).collect();
+    html! {
+        @if own.is_empty() { b { (panel::label(variant)) } }
+        @for (at, parameter) in own.iter().enumerate() {
+            @if at > 0 { ", " }
+            code { (parameter.name) " " (parameter.value) }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! How long requests took: time over the share of requests that took no longer, on an axis that gives
+//! each further nine the same room.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use super::panel::{Member, Panel};
+use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, points, text};
+use crate::histogram::Histogram;
+use crate::show::duration;
+
+/// Figures of a page, and curves of a figure.
+const MOST: usize = 4;
+const MOST_MEMBERS: usize = plot::KINDS;
+/// Width and height of a figure, and its plot's left, right, top and bottom, in pixels.
+const SIZE: (f64, f64) = (460.0, 236.0);
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = 452.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 196.0;
+/// Points of a curve.
+const POINTS: usize = 64;
+
+/// Kinds of times that have curves, with how their lines are drawn and what they are.
+const KINDS: [(&str, &str, &str); 4] = [
+    ("response", "line", "response, from when a request was due"),
+    ("read", "line dashed", "read"),
+    ("write", "line dotted", "write"),
+    ("sync", "line dashed", "sync"),
+];
+
+/// A curve: a variant, a kind of its times, and how its line is drawn.
+struct Curve<'a> {
+    member: &'a Member<'a>,
+    kind: &'static str,
+    class: &'static str,
+    times: Histogram,
+}
+
+/// A figure for each panel.
+pub(super) fn show(panels: &[Panel]) -> Markup {
+    let all: Vec<(&Panel, Vec<Curve>)> = panels
+        .iter()
+        .map(|panel| (panel, curves(panel)))
+        .filter(|(_, curves)| !curves.is_empty())
+        .collect();
+    let more = all.len().saturating_sub(MOST);
+    html! {
+        @if !all.is_empty() {
+            section {
+                h2 { "Latency" }
+                p class="quiet" {
+                    "How long requests took, over the share of them that took no longer. Each step to the right is "
+                    "a tenth of the requests before it; a curve that rises there shows stalls."
+                    @if more > 0 { " " (more) " groups more are in the table only." }
+                }
+                div class="figures" { @for (panel, curves) in all.iter().take(MOST) { (figure(panel, curves)) } }
+            }
+        }
+    }
+}
+
+/// Reads and writes; where there is a rate, also from when they were due. Syncs only where there is
+/// nothing else.
+fn curves<'a>(panel: &'a Panel) -> Vec<Curve<'a>> {
+    let mut all = Vec::new();
+    for member in panel.members.iter().take(MOST_MEMBERS) {
+        let known: Vec<_> = KINDS
+            .iter()
+            .filter_map(|(kind, class, _)| {
+                let times = member.variant.latency(kind).filter(|it| !it.is_empty())?;
+                Some((*kind, *class, times))
+            })
+            .collect();
+        let is_only = known.len() == 1;
+        for (kind, class, times) in known {
+            if kind != "sync" || is_only {
+                let class = if is_only { "line" } else { class };
+                all.push(Curve { member, kind, class, times });
+            }
+        }
+    }
+    all
+}
+
+fn figure(panel: &Panel, curves: &[Curve]) -> Markup {
+    let most_requests = curves.iter().map(|it| it.times.count()).max().unwrap_or(1);
+    let nines = (most_requests as f64).log10().clamp(2.0, 7.0);
+    let share = Scale::linear(0.0, nines, (LEFT, RIGHT - 14.0));
+    let ends = curves.iter().flat_map(|it| [it.times.quantile(0.0), it.times.max()]).flatten();
+    let ends: Vec<f64> = ends.map(|it| (it.as_nanos() as f64).max(1.0)).collect();
+    let marks = decades(
+        ends.iter().copied().fold(f64::MAX, f64::min),
+        ends.iter().copied().fold(1.0, f64::max),
+    );
+    let time = Scale::log(marks[0], marks[marks.len() - 1], (BOTTOM, TOP));
+    let content = html! {
+        (frame(nines.floor() as usize, &share, &marks, &time))
+        @for curve in curves { (drawn(curve, &share, &time)) }
+    };
+    let name = format!("Latency of {}", panel.title);
+    html! {
+        figure {
+            figcaption { b { (panel.title) } " " (legend(curves)) }
+            (drawing(SIZE.0, SIZE.1, &name, &content))
+        }
+    }
+}
+
+fn frame(nines: usize, share: &Scale, marks: &[f64], time: &Scale) -> Markup {
+    html! {
+        @for mark in marks {
+            @let y = time.at(*mark);
+            (line("grid", (LEFT, y), (RIGHT, y)))
+            (text(LEFT - 5.0, y + 3.5, Anchor::End, &duration(Duration::from_nanos(*mark as u64)).replace(".0 ", " ").replace(".00 ", " ")))
+        }
+        (line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM)))
+        @for nine in 0..=nines {
+            @let x = share.at(nine as f64);
+            (line("grid", (x, TOP), (x, BOTTOM)))
+            (text(x, BOTTOM + 15.0, Anchor::Middle, &percentile(nine)))
+        }
+        (text(RIGHT, BOTTOM + 33.0, Anchor::End, "% of requests took no longer"))
+    }
+}
+
+/// `0`, `90`, `99`, `99.9`.
+fn percentile(nines: usize) -> String {
+    match nines {
+        0 => "0".to_owned(),
+        1 => "90".to_owned(),
+        2 => "99".to_owned(),
+        _ => format!("99.{}", "9".repeat(nines - 2)),
+    }
+}
+
+/// The curve as far as there are requests that tell it, with its marks at each nine.
+fn drawn(curve: &Curve, share: &Scale, time: &Scale) -> Markup {
+    let last = (curve.times.count() as f64).log10();
+    let place = |nines: f64| {
+        let found = curve.times.quantile(1.0 - 10_f64.powf(-nines)).unwrap_or_default();
+        (share.at(nines), time.at(found.as_nanos() as f64))
+    };
+    let steps = (0..=POINTS).map(|it| place(last * it as f64 / POINTS as f64));
+    let steps: Vec<(f64, f64)> = {
+        let mut steps: Vec<_> = steps.collect();
+        steps.dedup();
+        steps
+    };
+    let kind = curve.member.kind;
+    html! {
+        polyline class={"k" (kind % plot::KINDS) " " (curve.class)} points=(points(steps)) {
+            title { (curve.member.label) " " (curve.kind) }
+        }
+        @for nine in 1..=(last.floor() as usize) {
+            @let (x, y) = place(nine as f64);
+            (marker(kind, x, y))
+        }
+    }
+}
+
+/// Which colour and mark is which variant, and which line which kind of times.
+fn legend(curves: &[Curve]) -> Markup {
+    let mut kinds: Vec<&str> = curves.iter().map(|it| it.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut members: Vec<&Member> = curves.iter().map(|it| it.member).collect();
+    members.dedup_by_key(|it| it.kind);
+    let lines = KINDS.iter().filter(|(kind, ..)| kinds.len() > 1 && kinds.contains(kind));
+    html! {
+        span class="legend" {
+            @for member in members {
+                span { (key(member.kind)) (member.label) }
+            }
+            @for (_, class, about) in lines {
+                span {
+                    svg width="22" height="10" viewBox="0 0 22 10" aria-hidden="true" { path class={"plain " (class)} d="M0 5H22" {} }
+                    (about)
+                }
+            }
+        }
+    }
+}
+
+/// A mark by itself.
+pub(super) fn key(kind: usize) -> Markup {
+    html! { svg width="10" height="10" viewBox="0 0 10 10" aria-hidden="true" { (marker(kind, 5.0, 5.0)) } }
+}

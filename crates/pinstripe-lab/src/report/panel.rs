@@ -1,0 +1,194 @@
+//! Variants side by side, as every part of the page shows them: with one colour, one name, and what is
+//! known of them.
+
+use std::time::Duration;
+
+use crate::histogram::Histogram;
+use crate::result::{Compared, Note, Results, Run, Variant};
+use crate::stats::{self, Better, Interval, LEVEL};
+
+/// Variants of one group; those that have nobody to be compared with stand in one panel together.
+pub(super) struct Panel<'a> {
+    /// The group.
+    pub(super) title: &'a str,
+    /// Whether its variants are compared with the first one.
+    pub(super) is_compared: bool,
+    /// At least one.
+    pub(super) members: Vec<Member<'a>>,
+}
+
+/// A variant in its panel.
+pub(super) struct Member<'a> {
+    /// What was measured.
+    pub(super) variant: &'a Variant,
+    /// Its name without the group's.
+    pub(super) label: &'a str,
+    /// Its place in the panel, which gives colour and shape.
+    pub(super) kind: usize,
+    /// The median of runs that count.
+    pub(super) value: Option<f64>,
+    /// Where that lies.
+    pub(super) interval: Option<Interval>,
+    /// How many times as fast as the best one of the panel, and where that lies.
+    pub(super) factor: Option<(f64, Option<Interval>)>,
+    /// Whether it is the best one.
+    pub(super) is_best: bool,
+}
+
+/// A request that takes longer is a stall.
+pub(super) const STALL: Duration = Duration::from_millis(100);
+
+/// All panels of some results.
+pub(super) fn panels(results: &Results) -> Vec<Panel<'_>> {
+    let of = |group: &str| -> Vec<&Variant> {
+        results.variants.iter().filter(|it| it.group == group).collect()
+    };
+    let mut groups: Vec<&str> = Vec::new();
+    results.variants.iter().for_each(|it| {
+        if !groups.contains(&it.group.as_str()) {
+            groups.push(&it.group);
+        }
+    });
+    let (alone, together): (Vec<&str>, Vec<&str>) =
+        groups.into_iter().partition(|group| of(group).len() == 1);
+    let mut all: Vec<Panel> =
+        together.into_iter().map(|group| panel(group, true, &of(group), results.seed)).collect();
+    if !alone.is_empty() {
+        let variants: Vec<&Variant> = alone.into_iter().flat_map(of).collect();
+        all.push(panel("each by itself", false, &variants, results.seed));
+    }
+    all
+}
+
+fn panel<'a>(title: &'a str, is_compared: bool, variants: &[&'a Variant], seed: u64) -> Panel<'a> {
+    let best = if is_compared { best(variants) } else { None };
+    let member = |(kind, variant): (usize, &&'a Variant)| Member {
+        variant,
+        label: if is_compared { label(variant) } else { &variant.name },
+        kind,
+        value: variant.summary().map(|it| it.median),
+        interval: variant.interval(seed),
+        factor: best.and_then(|best| factor(variant, variants[best], seed)),
+        is_best: best == Some(kind),
+    };
+    Panel { title, is_compared, members: variants.iter().enumerate().map(member).collect() }
+}
+
+/// The name without the group before it.
+pub(super) fn label(variant: &Variant) -> &str {
+    let rest = variant.name.strip_prefix(&variant.group).map(str::trim_start);
+    rest.filter(|it| !it.is_empty()).unwrap_or(&variant.name)
+}
+
+fn best(variants: &[&Variant]) -> Option<usize> {
+    let value = |at: &usize| variants[*at].summary().map(|it| it.median);
+    let known = (0..variants.len()).filter(|at| value(at).is_some());
+    known.max_by(|a, b| {
+        let by_value = value(a).unwrap_or(0.0).total_cmp(&value(b).unwrap_or(0.0));
+        let by_value = match variants[*a].metric.better {
+            Better::Higher => by_value,
+            Better::Lower => by_value.reverse(),
+        };
+        // Of equal ones the first.
+        by_value.then(b.cmp(a))
+    })
+}
+
+fn factor(variant: &Variant, best: &Variant, seed: u64) -> Option<(f64, Option<Interval>)> {
+    let verdict = stats::judge(&variant.values(), &best.values(), variant.metric.better, seed);
+    let is_itself = std::ptr::eq(variant, best);
+    verdict.speed.map(|speed| (speed, verdict.interval.filter(|_| !is_itself)))
+}
+
+impl Panel<'_> {
+    /// The name of one of its members beside those of other panels.
+    pub(super) fn name(&self, member: &Member) -> String {
+        match self.is_compared && !member.label.starts_with(self.title) {
+            true => format!("{} {}", self.title, member.label),
+            false => member.label.to_owned(),
+        }
+    }
+
+    /// What was found of each of its variants against the first one.
+    pub(super) fn verdicts<'a>(&self, results: &'a Results) -> Vec<&'a Compared> {
+        let names: Vec<&str> = self.members.iter().map(|it| it.variant.name.as_str()).collect();
+        let is_ours = |it: &&Compared| names.contains(&it.candidate.as_str());
+        results.verdicts.iter().filter(is_ours).collect()
+    }
+}
+
+impl<'a> Member<'a> {
+    /// Runs that count.
+    pub(super) fn valid(&self) -> impl Iterator<Item = &'a Run> + use<'a> {
+        self.variant.runs.iter().filter(|run| run.is_valid())
+    }
+
+    /// Reads and writes that took longer than [`STALL`], of all runs that count; where there is a rate,
+    /// since they were due.
+    pub(super) fn stalls(&self) -> u64 {
+        let most = STALL.as_nanos() as u64;
+        let paced = self.variant.latency("response");
+        let unpaced = ["read", "write"].iter().filter_map(|kind| self.variant.latency(kind));
+        let kinds: Vec<Histogram> = paced.map_or_else(|| unpaced.collect(), |it| vec![it]);
+        let long = kinds.iter().flat_map(Histogram::buckets).filter(|(nanos, _)| *nanos > most);
+        long.map(|(_, count)| count).sum()
+    }
+
+    /// Bytes that the disk moved for each byte that was asked for, in runs that count.
+    pub(super) fn device_share(&self) -> Option<f64> {
+        let moved = |run: &Run| run.device_read_bytes.zip(run.device_written_bytes);
+        let sum = |(device, asked): (u64, u64), run: &Run| {
+            let (read, written) = moved(run)?;
+            Some((device + read + written, asked + run.read_bytes + run.written_bytes))
+        };
+        let (device, asked) = self.valid().try_fold((0, 0), sum)?;
+        (asked > 0).then(|| device as f64 / asked as f64)
+    }
+
+    /// Processor seconds for each 10^9 bytes: the median of runs that count.
+    pub(super) fn cpu_s_per_gb(&self) -> Option<f64> {
+        stats::median(&self.valid().filter_map(Run::cpu_s_per_gb).collect::<Vec<_>>())
+    }
+}
+
+/// Notes that make a figure something else than it seems, and why.
+const SEEMS: [(Note, &str); 2] = [
+    (Note::AcceptedNotDurable, "nothing waited until its bytes were on the disk"),
+    (Note::PageCache, "it read from the page cache, not from the disk"),
+];
+
+/// Why a variant's figure is not what it seems.
+pub(super) fn seems(variant: &Variant) -> Option<&'static str> {
+    let notes = variant.notes();
+    SEEMS.iter().find(|(note, _)| notes.contains(note)).map(|(_, why)| *why)
+}
+
+/// The same where it is not so of another one: then they are not the same thing.
+pub(super) fn caveat(variant: &Variant, other: &Variant) -> Option<&'static str> {
+    let (these, those) = (variant.notes(), other.notes());
+    let is_new = |note: &Note| these.contains(note) && !those.contains(note);
+    SEEMS.iter().find(|(note, _)| is_new(note)).map(|(_, why)| *why)
+}
+
+/// How far a typical run lies from the median of its variant, as a share of it.
+pub(super) fn noise(results: &Results) -> Option<f64> {
+    let mut shares = Vec::new();
+    for variant in &results.variants {
+        let values = variant.values();
+        let middle = variant.summary().map_or(0.0, |it| it.median);
+        if values.len() > 1 && middle > 0.0 {
+            shares.extend(values.iter().map(|value| (value / middle - 1.0).abs()));
+        }
+    }
+    stats::median(&shares)
+}
+
+/// `95 %`.
+pub(super) fn level() -> String {
+    format!("{:.0} %", LEVEL * 100.0)
+}
+
+/// `1.22–1.40`.
+pub(super) fn range(interval: Interval) -> String {
+    format!("{:.2}–{:.2}", interval.low, interval.high)
+}

@@ -1,0 +1,102 @@
+//! Every run as a dot, in the order in which they were made: a drift is seen, and what does not count.
+
+use maud::{Markup, html};
+
+use super::panel::{Member, Panel};
+use super::plot::{Anchor, Scale, cross, drawing, line, marker, px, text, ticks};
+use crate::result::Run;
+use crate::show::figure;
+
+/// Rows of the figure.
+const MOST: usize = 24;
+/// Width and height of a row, and how far its dots stay away from its ends, in pixels.
+const WIDTH: f64 = 640.0;
+const ROW: f64 = 28.0;
+const MARGIN: f64 = 12.0;
+
+/// A row for each variant, all over one axis of runs.
+pub(super) fn show(panels: &[Panel]) -> Markup {
+    let members = panels.iter().flat_map(|panel| panel.members.iter().map(move |it| (panel, it)));
+    let rows: Vec<_> = members.filter(|(_, it)| !it.variant.runs.is_empty()).collect();
+    let more = rows.len().saturating_sub(MOST);
+    let shown = &rows[..rows.len() - more];
+    let last = shown.iter().flat_map(|(_, it)| &it.variant.runs).map(|run| run.order + 1).max();
+    let far = reach(shown);
+    html! {
+        @if let Some(last) = last {
+            @let place = Scale::linear(1.0, last.max(2) as f64, (MARGIN, WIDTH - MARGIN));
+            section {
+                h2 { "Every run" }
+                p class="quiet" {
+                    "In the order in which they were made. The line is the median of the variant, the band "
+                    (format!("{:.0} %", far * 100.0)) " either way; a row that leans is a drift. "
+                    "Crosses were disturbed and do not count."
+                    @if more > 0 { " " (more) " variants more are in the table only." }
+                }
+                div class="runs" {
+                    @for (panel, member) in shown { (row(panel, member, &place, far)) }
+                    (axis(last, &place))
+                }
+            }
+        }
+    }
+}
+
+/// How far the furthest run that counts lies from its median, as a share of it, rounded up: 5 % at
+/// least, and once the median at most.
+fn reach(rows: &[(&Panel, &Member)]) -> f64 {
+    let known = rows.iter().filter_map(|(_, it)| Some((it, it.value.filter(|it| *it > 0.0)?)));
+    let shares =
+        known.flat_map(|(it, middle)| it.valid().map(move |run| (run.value / middle - 1.0).abs()));
+    let far = shares.fold(0.0, f64::max);
+    [0.05, 0.1, 0.2, 0.5].into_iter().find(|it| *it >= far).unwrap_or(1.0)
+}
+
+/// Name, dots, median.
+fn row(panel: &Panel, member: &Member, place: &Scale, far: f64) -> Markup {
+    let (middle, half) = (ROW / 2.0, ROW / 2.0 - 2.0);
+    let name = panel.name(member);
+    let all: Vec<f64> = member.variant.runs.iter().map(|run| run.value).collect();
+    let median = member.value.or_else(|| crate::stats::median(&all)).unwrap_or(0.0);
+    let value = Scale::linear(-far, far, (middle + half - 3.0, middle - half + 3.0));
+    let y = |run: &Run| value.at(if median > 0.0 { run.value / median - 1.0 } else { 0.0 });
+    let unit = &member.variant.metric.unit;
+    let content = html! {
+        rect class="band" x="0" y=(px(middle - half)) width=(px(WIDTH)) height=(px(2.0 * half)) {}
+        (line("median", (0.0, middle), (WIDTH, middle)))
+        @for run in &member.variant.runs {
+            @let x = place.at((run.order + 1) as f64);
+            g {
+                title { (told(run, unit)) }
+                @if run.is_valid() { (marker(member.kind, x, y(run))) } @else { (cross(x, y(run))) }
+            }
+        }
+    };
+    html! {
+        div class="name" { (name) }
+        (drawing(WIDTH, ROW, &format!("Runs of {name}"), &content))
+        div class="value quiet" { (figure(median)) " " (unit) }
+    }
+}
+
+/// Numbers of runs, below all rows.
+fn axis(last: u64, place: &Scale) -> Markup {
+    let steps = ticks(last as f64, 8).into_iter().map(|it| it.round() as u64);
+    let mut marks: Vec<u64> =
+        std::iter::once(1).chain(steps.filter(|it| (2..=last).contains(it))).collect();
+    marks.dedup();
+    let content = html! {
+        @for mark in &marks { (text(place.at(*mark as f64), 12.0, Anchor::Middle, &mark.to_string())) }
+    };
+    html! { div class="name quiet" { "run" } (drawing(WIDTH, 16.0, "Numbers of runs", &content)) div class="value" {} }
+}
+
+/// What is shown where one points at a dot.
+fn told(run: &Run, unit: &str) -> String {
+    let disturbances: Vec<&str> = run.disturbances.iter().map(|it| it.what.as_str()).collect();
+    let why = match disturbances.is_empty() {
+        true => String::new(),
+        false => format!("; does not count: {}", disturbances.join(", ")),
+    };
+    format!("run {}: {} {unit} in {:.1} s{why}", run.order + 1, figure(run.value), run.seconds)
+}

@@ -1,0 +1,201 @@
+//! A page says what the results say, is well formed and small, and is read back as what it was made of.
+
+mod made_up;
+mod markup;
+
+use made_up::{Wish, of, results};
+
+use super::*;
+use crate::guard::Disturbance;
+use crate::result::{Note, Thinned, Variant, load, load_all, put, save};
+
+/// The page without its style and its data.
+fn bare(results: &Results) -> String {
+    let page = page(std::slice::from_ref(results), None);
+    let (before, rest) = page.split_once("<style>").unwrap();
+    let (_, rest) = rest.split_once("</style>").unwrap();
+    let (inner, _) = rest.split_once("<script").unwrap();
+    format!("{before}{inner}").replace("><", ">\n<")
+}
+
+/// The text of a page, without tags.
+fn words(page: &str) -> String {
+    let parts = page.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text));
+    let text = parts.collect::<Vec<_>>().join("");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Results with so many variants in pairs, each of so many runs, all as large as they get.
+fn large(pairs: usize, runs: u64) -> Results {
+    let names: Vec<(String, String)> = (0..pairs * 2)
+        .map(|at| (format!("group {} way {}", at / 2, at % 2), format!("group {}", at / 2)))
+        .collect();
+    let wishes: Vec<Wish> = names
+        .iter()
+        .map(|(name, group)| Wish {
+            name,
+            group,
+            policy: "direct",
+            kind: "write",
+            level: 400.0,
+            note: None,
+            stalls: true,
+        })
+        .collect();
+    of(&wishes, runs, 300, 500)
+}
+
+#[test]
+fn the_page_is_as_it_was() {
+    insta::assert_snapshot!(bare(&results()));
+}
+
+#[test]
+fn the_answer_comes_first_with_its_doubt() {
+    let text = words(&bare(&results()));
+    for part in [
+        "1 MiB writes: direct is 1.2",
+        "× of buffered (95 % CI 1.",
+        "n = 6 and 7)",
+        "slower: dsync 0.2",
+        "random reads: no difference between direct and buffered 1.0",
+        "41 of 42 runs count; 1 was disturbed by others.",
+        "Noise 1 %",
+        "Use policy direct.",
+        "No difference: keep what you have.",
+        "accepted, not durable",
+        "n = 7); but nothing waited until",
+        "6 of 7 runs count",
+        "pinstripe lab run fileio --dir /srv/data --modes rndrd --seed 7",
+        "This page holds all data of its results.",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn what_nothing_waited_for_is_not_called_the_better_setting() {
+    let mut results = results();
+    for run in &mut results.variants[1].runs {
+        run.notes = vec![Note::AcceptedNotDurable];
+    }
+    let text = words(&bare(&results));
+    assert!(text.contains("but nothing waited until its bytes were on the disk"), "{text}");
+    assert!(text.contains("Keep policy buffered. direct is faster"), "{text}");
+}
+
+#[test]
+fn nothing_that_counts_is_said_to_be_nothing() {
+    let mut results = results();
+    let what = "much".to_owned();
+    let disturbance = Disturbance { kind: "steal".to_owned(), what };
+    let runs = results.variants.iter_mut().flat_map(|it| &mut it.runs);
+    runs.for_each(|run| run.disturbances = vec![disturbance.clone()]);
+    results.is_complete = false;
+    results.judge();
+    let text = words(&bare(&results));
+    for part in [
+        "too few runs that count: direct",
+        "no run that counts",
+        "0 of 42 runs count",
+        "Interrupted",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let mut none = results.clone();
+    none.variants.clear();
+    none.judge();
+    markup::elements(&page(&[none], None));
+}
+
+#[test]
+fn pages_are_well_formed_whatever_names_are_in_them() {
+    let mut results = results();
+    let nasty = "<script>alert('1')</script> & \"two\" -->";
+    results.variants[0].name = nasty.to_owned();
+    results.variants[3].group = nasty.to_owned();
+    results.variants[4].group = nasty.to_owned();
+    results.variants[1].about = nasty.to_owned();
+    results.case = nasty.to_owned();
+    results.notes.push(nasty.to_owned());
+    results.command.push(nasty.to_owned());
+    results.fingerprint.places[0].path = nasty.to_owned();
+    results.variants[1].runs[3].disturbances[0].what = nasty.to_owned();
+    results.variants[1].parameters[0].value = nasty.to_owned();
+    results.judge();
+    let page = page(&[results.clone(), results], Some(nasty));
+    let elements = markup::elements(&page);
+    assert_eq!(elements.iter().filter(|it| *it == "script").count(), 2, "those that hold the data");
+    assert!(elements.iter().filter(|it| *it == "svg").count() > 20);
+    assert!(!page.contains("http"), "nothing from outside");
+}
+
+#[test]
+fn a_page_is_read_back_as_the_results_it_was_made_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("one.html"), dir.path().join("two.html"));
+    let mut results = large(1, 3);
+    results.variants.iter_mut().flat_map(|it| &mut it.runs).for_each(|run| run.samples.truncate(9));
+    results.notes.push("</script><script>".to_owned());
+    put(page(std::slice::from_ref(&results), None).as_bytes(), &one).unwrap();
+    assert_eq!(load(&one).unwrap(), results);
+    assert_eq!(page(&load_all(&one).unwrap(), None), std::fs::read_to_string(&one).unwrap());
+    put(page(&[results.clone(), results.clone()], None).as_bytes(), &two).unwrap();
+    assert_eq!(load_all(&two).unwrap(), [results.clone(), results.clone()]);
+    assert!(load(&two).unwrap_err().to_string().contains("holds 2 results"));
+    let plain = dir.path().join("plain.json");
+    save(&results, &plain).unwrap();
+    assert_eq!(load_all(&plain).unwrap(), [results]);
+}
+
+#[test]
+fn pages_that_are_damaged_or_not_ours_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page.html");
+    let refused = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        load(&path).unwrap_err().to_string()
+    };
+    let whole = page(&[results()], None);
+    let cut = whole.split_once("\"variants\"").unwrap().0;
+    assert!(refused(cut).contains("cut off"));
+    assert!(refused("<!DOCTYPE html><p>hello</p>").contains("no page that holds results"));
+    let newer = whole.replacen("\"version\":1", "\"version\":2", 1);
+    assert!(refused(&newer).contains("newer version"));
+}
+
+/// What a page says it left out.
+fn told(page: &str) -> Thinned {
+    use Thinned::{Coarse, NoLatency, NoSamples, Nothing, Whole};
+    let all = [Whole, Coarse, NoSamples, NoLatency, Nothing];
+    all.into_iter().find(|it| page.contains(it.text())).unwrap()
+}
+
+#[test]
+fn pages_stay_small_and_say_what_they_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page.html");
+    for (results, what) in [
+        (results(), Thinned::Whole),
+        (large(3, 7), Thinned::Coarse),
+        (large(4, 16), Thinned::NoSamples),
+        (large(8, 20), Thinned::NoLatency),
+        (large(150, 5), Thinned::Nothing),
+    ] {
+        let page = page(std::slice::from_ref(&results), None);
+        assert!(page.len() < MOST_BYTES, "{what:?}: {} bytes", page.len());
+        assert_eq!(told(&page), what);
+        markup::elements(&page);
+        if what == Thinned::Nothing {
+            continue;
+        }
+        put(page.as_bytes(), &path).unwrap();
+        let back = load(&path).unwrap();
+        assert_eq!(back.verdicts, results.verdicts);
+        for (ours, theirs) in back.variants.iter().zip(&results.variants) {
+            assert_eq!(ours.values(), theirs.values());
+            let max = |it: &Variant| it.latency("write").and_then(|it| it.max());
+            assert!(what == Thinned::NoLatency || max(ours) == max(theirs));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What went on during a run: throughput, and under it what the kernel did then, so that the cause of a
+//! stall stands below it.
+
+use maud::{Markup, html};
+
+use super::panel::{Member, Panel};
+use super::plot::{self, Anchor, Scale, drawing, line, px, round, text, ticks};
+use crate::result::{Run, Sample};
+
+/// Figures of a page.
+const MOST: usize = 4;
+/// Fewer samples show nothing.
+const FEWEST: usize = 4;
+/// Steps of a line: more could not be told apart.
+const STEPS: usize = 160;
+/// Width of a figure, and where its axes begin and end, in pixels.
+const WIDTH: f64 = 460.0;
+const LEFT: f64 = 46.0;
+const RIGHT: f64 = 452.0;
+/// Top and bottom of each lane.
+const RATE: (f64, f64) = (20.0, 96.0);
+const DIRTY: (f64, f64) = (118.0, 150.0);
+const WAITING: (f64, f64) = (172.0, 198.0);
+const HEIGHT: f64 = 216.0;
+
+/// The run of each variant that stood still for longest; variants that stood still for longest first.
+pub(super) fn show(panels: &[Panel]) -> Markup {
+    let members = panels.iter().flat_map(|panel| panel.members.iter().map(move |it| (panel, it)));
+    let mut all: Vec<(&Panel, &Member, &Run)> =
+        members.filter_map(|(panel, member)| Some((panel, member, worst(member)?))).collect();
+    all.sort_by(|a, b| standstill(&b.2.samples).total_cmp(&standstill(&a.2.samples)));
+    let more = all.len().saturating_sub(MOST);
+    html! {
+        @if !all.is_empty() {
+            section {
+                h2 { "Over time" }
+                p class="quiet" {
+                    "The run of each variant that stood still for longest. Below it what waited in memory for the "
+                    "disk, and how much of the time somebody waited for a disk."
+                    @if more > 0 { " " (more) " variants that stood still for less are left out." }
+                }
+                div class="figures" {
+                    @for (panel, member, run) in all.iter().take(MOST) { (figure(panel, member, run)) }
+                }
+            }
+        }
+    }
+}
+
+/// Of the runs that count the one that stood still for longest, and of equal ones the first.
+fn worst<'a>(member: &Member<'a>) -> Option<&'a Run> {
+    let runs = member.variant.runs.iter().filter(|run| run.is_valid());
+    let known = runs.filter(|run| run.samples.len() >= FEWEST);
+    known.reduce(
+        |worst, run| {
+            if standstill(&run.samples) > standstill(&worst.samples) { run } else { worst }
+        },
+    )
+}
+
+/// Seconds in which less than a tenth of the usual was moved.
+fn standstill(samples: &[Sample]) -> f64 {
+    let rates: Vec<f64> = samples.iter().map(|it| it.mb_per_s).collect();
+    let usual = crate::stats::median(&rates).unwrap_or(0.0);
+    spans(samples)
+        .filter(|(_, sample)| sample.mb_per_s < usual / 10.0)
+        .map(|(from, sample)| sample.at_s - from)
+        .sum()
+}
+
+/// Each sample with the second in which it began.
+fn spans(samples: &[Sample]) -> impl Iterator<Item = (f64, &Sample)> {
+    let begins = std::iter::once(0.0).chain(samples.iter().map(|it| it.at_s));
+    begins.zip(samples)
+}
+
+fn figure(panel: &Panel, member: &Member, run: &Run) -> Markup {
+    let end = run.samples.last().map_or(1.0, |it| it.at_s);
+    let seconds = Scale::linear(0.0, end, (LEFT, RIGHT));
+    let still = standstill(&run.samples);
+    let samples = Sample::coarser(&run.samples, STEPS);
+    let name = panel.name(member);
+    let about = match still > 0.0 {
+        true => format!("stood still for {still:.1} s of {end:.1} s"),
+        false => "never stood still".to_owned(),
+    };
+    let content = html! {
+        (rate(&samples, member.kind, &seconds))
+        (dirty(&samples, &seconds))
+        (waiting(&samples, &seconds))
+        (time_axis(end, &seconds))
+    };
+    html! {
+        figure {
+            figcaption { b { (name) } " " span class="quiet" { "run " (run.order + 1) ", " (about) } }
+            (drawing(WIDTH, HEIGHT, &format!("{name} over time: {about}"), &content))
+        }
+    }
+}
+
+/// A lane's title, its axis from zero, and the scale of its values.
+fn lane(title: &str, most: f64, count: usize, (top, bottom): (f64, f64)) -> (Markup, Scale) {
+    let marks = ticks(most, count);
+    let scale = Scale::linear(0.0, *marks.last().unwrap_or(&1.0), (bottom, top));
+    let frame = html! {
+        (text(LEFT, top - 7.0, Anchor::Start, title))
+        @for mark in &marks {
+            @let y = scale.at(*mark);
+            (line(if *mark == 0.0 { "axis" } else { "grid" }, (LEFT, y), (RIGHT, y)))
+            (text(LEFT - 5.0, y + 3.5, Anchor::End, &round(*mark)))
+        }
+    };
+    (frame, scale)
+}
+
+fn rate(samples: &[Sample], kind: usize, seconds: &Scale) -> Markup {
+    let most = samples.iter().map(|it| it.mb_per_s).fold(0.0, f64::max);
+    let (frame, scale) = lane("MB/s", most, 3, RATE);
+    html! { (frame) path class={"k" (kind % plot::KINDS) " line"} d=(steps(samples, seconds, &scale, None, |it| Some(it.mb_per_s))) {} }
+}
+
+/// What is written to the page cache but not to the disk, and what is on its way there.
+fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
+    let mb = |bytes: Option<u64>| bytes.map(|it| it as f64 / 1e6);
+    let waits = |it: &Sample| mb(it.dirty_bytes);
+    let goes = |it: &Sample| mb(it.writeback_bytes);
+    let most = samples.iter().flat_map(|it| [waits(it), goes(it)]).flatten().fold(0.0, f64::max);
+    let (frame, scale) =
+        lane("waiting in memory: dirty (area), writeback (line), MB", most, 2, DIRTY);
+    html! {
+        (frame)
+        path class="dirty" d=(steps(samples, seconds, &scale, Some(scale.at(0.0)), waits)) {}
+        path class="writeback" d=(steps(samples, seconds, &scale, None, goes)) {}
+    }
+}
+
+/// Pressure: how much of the time somebody waited.
+fn waiting(samples: &[Sample], seconds: &Scale) -> Markup {
+    let (frame, scale) = lane("somebody waited for a disk, % of the time (PSI)", 100.0, 2, WAITING);
+    let share = |it: &Sample| it.io_pressure.map(|it| it * 100.0);
+    html! {
+        (frame)
+        path class="waiting" d=(steps(samples, seconds, &scale, Some(scale.at(0.0)), share)) {}
+    }
+}
+
+/// A line that stays at a value as long as that was the one, as `d` of a path; with a ground it ends
+/// there on both sides.
+fn steps(
+    samples: &[Sample],
+    seconds: &Scale,
+    scale: &Scale,
+    ground: Option<f64>,
+    value: impl Fn(&Sample) -> Option<f64>,
+) -> String {
+    let mut path = String::new();
+    for (from, sample) in spans(samples) {
+        let Some(value) = value(sample) else { continue };
+        let (x, y) = (px(seconds.at(from)), px(scale.at(value)));
+        if path.is_empty() {
+            path += &format!("M{x} {}", ground.map_or_else(|| y.clone(), px));
+        }
+        path += &format!("V{y}H{}", px(seconds.at(sample.at_s)));
+    }
+    match ground.filter(|_| !path.is_empty()) {
+        Some(ground) => format!("{path}V{}", px(ground)),
+        None => path,
+    }
+}
+
+fn time_axis(end: f64, seconds: &Scale) -> Markup {
+    let marks: Vec<f64> = ticks(end, 6).into_iter().filter(|it| *it <= end).collect();
+    html! {
+        @for (at, mark) in marks.iter().enumerate() {
+            @let unit = if at + 1 == marks.len() { " s" } else { "" };
+            (text(seconds.at(*mark), WAITING.1 + 14.0, Anchor::Middle, &format!("{}{unit}", round(*mark))))
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The answer first: a sentence for each group of variants, with its doubt and a light.
+
+use maud::{Markup, html};
+
+use super::panel::{self, Member, Panel, level, range};
+use crate::result::{Compared, Results};
+use crate::show::figure;
+use crate::stats::{Finding, Interval};
+
+/// How sure a sentence is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Light {
+    /// It is: the interval is clear of 1.
+    Green,
+    /// The interval touches 1, or the figure is not what it seems.
+    Amber,
+    /// Nothing that counts was measured, or too little.
+    Grey,
+}
+
+impl Light {
+    /// A shape of its own for each, so that colour is not needed.
+    fn show(self) -> Markup {
+        let (class, shape, word) = match self {
+            Light::Green => ("green", "●", "clear"),
+            Light::Amber => ("amber", "◐", "not clear"),
+            Light::Grey => ("grey", "○", "not known"),
+        };
+        html! { span class={"light " (class)} role="img" aria-label=(word) title=(word) { (shape) } }
+    }
+}
+
+/// A sentence of the answer.
+pub(super) struct Sentence {
+    pub(super) light: Light,
+    /// Of what it speaks; nothing where there is one group only.
+    pub(super) about: Option<String>,
+    pub(super) text: Markup,
+}
+
+/// The sentences of some results.
+pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
+    let compared = panels.iter().filter(|it| it.is_compared);
+    let mut all: Vec<Sentence> = compared
+        .map(|panel| {
+            let about = (panels.len() > 1).then(|| panel.title.to_owned());
+            let (light, text) = of_panel(results, panel);
+            Sentence { light, about, text }
+        })
+        .collect();
+    let alone = panels.iter().filter(|it| !it.is_compared);
+    all.extend(alone.flat_map(|it| &it.members).map(of_one));
+    all
+}
+
+/// The block at the top of the page.
+pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
+    html! {
+        ul class="verdict" {
+            @for sentence in sentences(results, panels) {
+                li {
+                    (sentence.light.show()) " "
+                    span {
+                        @if let Some(about) = &sentence.about { b { (about) ": " } }
+                        (sentence.text)
+                    }
+                }
+            }
+        }
+        p class="quiet" { (basis(results)) }
+    }
+}
+
+/// How far the runs can be trusted at all.
+fn basis(results: &Results) -> String {
+    let runs = || results.variants.iter().flat_map(|it| &it.runs);
+    let (all, valid) = (runs().count(), runs().filter(|run| run.is_valid()).count());
+    let mut parts = Vec::new();
+    if let Some(noise) = panel::noise(results) {
+        let noise = noise * 100.0;
+        let digits = usize::from(noise < 1.0);
+        parts.push(format!(
+            "Noise {noise:.digits$} %: so far a typical run lies from the median of its variant."
+        ));
+    }
+    parts.push(match all - valid {
+        0 => format!("All {all} runs count."),
+        disturbed => format!(
+            "{valid} of {all} runs count; {disturbed} {} disturbed by others.",
+            if disturbed == 1 { "was" } else { "were" }
+        ),
+    });
+    if !results.is_complete {
+        parts.push("Interrupted: this is what was measured until then.".to_owned());
+    }
+    parts.join(" ")
+}
+
+/// `812 MB/s (95 % CI 790–830, n = 5)`.
+fn of_one(member: &Member) -> Sentence {
+    /// An interval narrower than this, either way, is clear: as narrow as the lab tries to get.
+    const NARROW: f64 = 0.05;
+    let unit = &member.variant.metric.unit;
+    let count = member.variant.values().len();
+    let (light, text) = match (member.value, member.interval) {
+        (None, _) => (Light::Grey, html! { "no run that counts." }),
+        (Some(value), None) => (
+            Light::Grey,
+            html! { b { (figure(value)) " " (unit) } " in one run: no more can be said" },
+        ),
+        (Some(value), Some(interval)) => {
+            let is_narrow = interval.half_width(value) <= NARROW;
+            let (low, high) = (figure(interval.low), figure(interval.high));
+            let seems = panel::seems(member.variant);
+            let light = if is_narrow && seems.is_none() { Light::Green } else { Light::Amber };
+            let text = html! {
+                b { (figure(value)) " " (unit) } " (" (level()) " CI " (low) "–" (high) ", n = " (count) ")"
+                @if let Some(seems) = seems { "; but " (seems) } "."
+            };
+            (light, text)
+        }
+    };
+    Sentence { light, about: Some(member.label.to_owned()), text }
+}
+
+fn of_panel(results: &Results, panel: &Panel) -> (Light, Markup) {
+    let verdicts = panel.verdicts(results);
+    let of = |finding: Finding| -> Vec<&Compared> {
+        verdicts.iter().filter(|it| it.verdict.finding == finding).copied().collect()
+    };
+    let Some(baseline) = panel.members.first() else { return (Light::Grey, html! {}) };
+    let (faster, slower) = (by_speed(of(Finding::Faster)), by_speed(of(Finding::Slower)));
+    let (equal, few) = (of(Finding::NoDifference), of(Finding::TooFewRuns));
+    let name = |it: &Compared| label(panel, &it.candidate).to_owned();
+    let mut parts = Vec::new();
+    let mut light = Light::Green;
+    if let Some(first) = faster.first() {
+        let winner = panel.members.iter().find(|it| it.variant.name == first.candidate);
+        let caveat = winner.and_then(|it| panel::caveat(it.variant, baseline.variant));
+        parts.push(html! { b { (name(first)) } " is " b { (times(first)) } " of " b { (baseline.label) } " " (doubt(first)) });
+        if let Some(caveat) = caveat {
+            light = Light::Amber;
+            parts.push(html! { "but " (caveat) });
+        }
+        parts.extend(listed("also faster: ", &faster[1..], |it| {
+            format!("{} {}", name(it), times(it))
+        }));
+    }
+    if let ([], Some(nearest)) = (faster.as_slice(), slower.first()) {
+        parts.push(html! { "nothing is faster than " b { (baseline.label) } ": " b { (name(nearest)) } " is " b { (times(nearest)) } " of it " (doubt(nearest)) });
+    }
+    let rest = if faster.is_empty() { slower.get(1..).unwrap_or_default() } else { &slower[..] };
+    parts.extend(listed("slower: ", rest, |it| format!("{} {}", name(it), times(it))));
+    let with_doubt = |it: &Compared| format!("{} {}", name(it), interval_only(it.verdict.interval));
+    if faster.is_empty() && slower.is_empty() && !equal.is_empty() {
+        light = Light::Amber;
+        parts.push(match equal.as_slice() {
+            [one] => html! { "no difference between " b { (name(one)) } " and " b { (baseline.label) } " " (doubt_of_none(one)) },
+            _ => html! { "no difference from " b { (baseline.label) } @if let Some(rest) = listed(": ", &equal, with_doubt) { (rest) } },
+        });
+    } else {
+        parts.extend(listed("no difference: ", &equal, |it| {
+            format!("{} {}", name(it), interval_only(it.verdict.interval))
+        }));
+    }
+    if parts.is_empty() {
+        light = Light::Grey;
+    }
+    parts.extend(listed("too few runs that count: ", &few, name));
+    (
+        light,
+        html! { @for (at, part) in parts.iter().enumerate() { @if at > 0 { "; " } (part) } "." },
+    )
+}
+
+/// Names after a word, or nothing of none; many are counted.
+fn listed(word: &str, all: &[&Compared], name: impl Fn(&Compared) -> String) -> Option<Markup> {
+    const MOST: usize = 4;
+    let names: Vec<String> = all.iter().take(MOST).map(|it| name(it)).collect();
+    let more = all.len().saturating_sub(MOST);
+    (!all.is_empty()).then(|| {
+        html! { (word) (names.join(", ")) @if more > 0 { " and " (more) " more" } }
+    })
+}
+
+fn by_speed(mut all: Vec<&Compared>) -> Vec<&Compared> {
+    let speed = |it: &Compared| it.verdict.speed.unwrap_or(0.0);
+    all.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
+    all
+}
+
+fn label<'a>(panel: &Panel<'a>, name: &'a str) -> &'a str {
+    panel.members.iter().find(|it| it.variant.name == name).map_or(name, |it| it.label)
+}
+
+/// `1.31×`.
+pub(super) fn times(compared: &Compared) -> String {
+    compared.verdict.speed.map_or("?".to_owned(), |speed| format!("{speed:.2}×"))
+}
+
+/// `(95 % CI 1.22–1.40, n = 7)`.
+fn doubt(compared: &Compared) -> String {
+    let runs = match compared.verdict.runs {
+        (these, those) if these == those => format!("n = {these}"),
+        (these, those) => format!("n = {these} and {those}"),
+    };
+    let interval = compared.verdict.interval.map(|it| format!("{} CI {}, ", level(), range(it)));
+    format!("({}{runs})", interval.unwrap_or_default())
+}
+
+/// The same with the ratio itself: where there is no difference, it did not come before.
+fn doubt_of_none(compared: &Compared) -> String {
+    format!("{} {}", times(compared), doubt(compared))
+}
+
+fn interval_only(interval: Option<Interval>) -> String {
+    interval.map(|it| format!("({})", range(it))).unwrap_or_default()
+}

@@ -1,0 +1,133 @@
+//! Results inside a page: JSON in a script element that no browser runs, so that a page can be read back.
+//!
+//! Invariant: within the element there is no `<`, so that nothing in it can end it.
+
+use pinstripe::error::{Error, Kind, Result};
+
+use super::{Results, Run, Sample, file};
+
+const BEGIN: &str = "<script type=\"application/json\" class=\"pinstripe-lab-results\">";
+const END: &str = "</script>";
+
+/// What was left out of results so that they fit into a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thinned {
+    /// Nothing.
+    Whole,
+    /// Single samples and buckets of histograms: what goes on in a run is shown in coarser steps.
+    Coarse,
+    /// All samples, and buckets of histograms.
+    NoSamples,
+    /// All samples and histograms.
+    NoLatency,
+    /// All.
+    Nothing,
+}
+
+impl Thinned {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Thinned::Whole => "This page holds all data of its results.",
+            Thinned::Coarse => {
+                "This page holds the data of its results; samples over time and times of requests in coarser \
+                 steps, so that it stays small."
+            }
+            Thinned::NoSamples => {
+                "This page holds the data of its results, without samples over time and with times of requests \
+                 in coarser steps, so that it stays small."
+            }
+            Thinned::NoLatency => {
+                "This page holds the values of all runs, without samples over time and without times of \
+                 requests, so that it stays small."
+            }
+            Thinned::Nothing => {
+                "The results are too large to be held by this page: keep their file."
+            }
+        }
+    }
+}
+
+/// Results as elements of a page that together take `room` bytes at most, with as much left out as that
+/// needs.
+pub fn embed(all: &[Results], room: usize) -> (String, Thinned) {
+    let tries: [(Thinned, usize, u32); 8] = [
+        (Thinned::Whole, usize::MAX, u32::MAX),
+        (Thinned::Coarse, 100, 8),
+        (Thinned::Coarse, 40, 4),
+        (Thinned::Coarse, 20, 2),
+        (Thinned::Coarse, 10, 2),
+        (Thinned::NoSamples, 0, 2),
+        (Thinned::NoSamples, 0, 1),
+        (Thinned::NoLatency, 0, 0),
+    ];
+    for (thinned, samples, buckets) in tries {
+        let text: String =
+            all.iter().map(|results| element(&thin(results, thinned, samples, buckets))).collect();
+        if text.len() <= room {
+            return (text, thinned);
+        }
+    }
+    (String::new(), Thinned::Nothing)
+}
+
+fn element(results: &Results) -> String {
+    let text = serde_json::to_string(results).expect("results have only strings for keys");
+    // In JSON this character stands in strings only.
+    format!("{BEGIN}{}{END}\n", text.replace('<', "\\u003c"))
+}
+
+fn thin(results: &Results, thinned: Thinned, samples: usize, buckets: u32) -> Results {
+    let mut results = results.clone();
+    if thinned == Thinned::Whole {
+        return results;
+    }
+    let runs = results.variants.iter_mut().flat_map(|it| &mut it.runs);
+    runs.for_each(|run| thin_run(run, samples, buckets));
+    let note =
+        "read from a page: samples over time and times of requests were made coarser or left out";
+    if !results.notes.iter().any(|it| it == note) {
+        results.notes.push(note.to_owned());
+    }
+    results
+}
+
+fn thin_run(run: &mut Run, samples: usize, buckets: u32) {
+    run.samples = Sample::coarser(&run.samples, samples);
+    run.samples.iter_mut().for_each(round);
+    match buckets {
+        0 => run.latency.clear(),
+        _ => run.latency.values_mut().for_each(|times| *times = times.coarser(buckets)),
+    }
+}
+
+/// Three decimals are as many as a sample has worth keeping.
+fn round(sample: &mut Sample) {
+    let Sample { at_s, mb_per_s, cpu_pressure, io_pressure, memory_pressure, .. } = sample;
+    let pressures = [cpu_pressure, io_pressure, memory_pressure].into_iter().flatten();
+    [at_s, mb_per_s].into_iter().chain(pressures).for_each(|it| *it = (*it * 1e3).round() / 1e3);
+}
+
+/// Whether a file is a page.
+pub(super) fn is_page(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().starts_with(b"<")
+}
+
+/// All results that a page holds.
+///
+/// # Errors
+/// [`Kind::Corrupt`] where it holds none, or is cut off; otherwise those of one that is damaged.
+pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Results>> {
+    let text = String::from_utf8_lossy(bytes);
+    let elements = text.split(BEGIN).skip(1).map(|rest| {
+        let inner = rest.split_once(END).map(|(inner, _)| inner);
+        let inner = inner.ok_or_else(|| Error::new(Kind::Corrupt, "the page is cut off"))?;
+        file::parse(inner.as_bytes())
+    });
+    let all = elements.collect::<Result<Vec<Results>>>()?;
+    match all.is_empty() {
+        true => Err(Error::new(Kind::Corrupt, "is no page that holds results")
+            .advice("pages are made by 'pinstripe lab report'")),
+        false => Ok(all),
+    }
+}
