@@ -29,6 +29,7 @@ fn help_says_what_there_is() {
         "lab run",
         "lab run fileio",
         "lab run streams",
+        "lab run record-probe",
         "lab run split",
         "lab run stripe",
         "lab run stride",

@@ -13,6 +13,7 @@ mod iozone;
 mod options;
 mod quick;
 mod readahead;
+mod record_probe;
 mod shared;
 mod slices;
 mod split;
@@ -68,6 +69,7 @@ pub static ALL: &[&Case] = &[
     &fileio::CASE,
     &iozone::CASE,
     &streams::CASE,
+    &record_probe::CASE,
     &split::CASE,
     &stripe::CASE,
     &stride::CASE,

@@ -9,6 +9,7 @@
 mod content;
 mod each;
 mod pattern;
+pub mod recorder;
 mod target;
 pub mod walkers;
 mod work;

@@ -1,0 +1,341 @@
+//! Streams that come at a fixed rate whatever the disk does, written chunk by chunk, beside a storm.
+//!
+//! The producers are a clock: by a moment each stream has made `rate` times the time since the beginning,
+//! so that no stall can keep them from producing. A ring is the bytes made and not yet written; what does
+//! not fit into it is lost, and counted. Times count from when a chunk was whole.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pinstripe::device::AlignedBuf;
+use pinstripe::error::Result;
+
+use super::{Content, Target, at_once};
+use crate::histogram::Histogram;
+use crate::run::Live;
+
+/// What is to be recorded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Recording {
+    /// Bytes per second of each stream.
+    pub rate: u64,
+    /// Bytes of a write; at least as many have to be there.
+    pub chunk_bytes: usize,
+    /// Bytes that a stream may have waiting.
+    pub ring_bytes: u64,
+    /// How long.
+    pub time: Duration,
+    /// Threads that write; each has its own streams, which it looks after in turn.
+    pub writers: usize,
+    /// How often one more thread makes all streams durable, one after the other.
+    pub sync_every: Option<Duration>,
+    /// Of the storm: after so many bytes it begins again from the front.
+    pub storm_bytes: u64,
+}
+
+/// A write that took more than [`STALL`], and the stream whose it was.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stall {
+    /// The stream.
+    pub stream: usize,
+    /// When it began, since the recording did.
+    pub at: Duration,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// Longer than this a write has stalled.
+pub const STALL: Duration = Duration::from_millis(100);
+
+/// What became of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Recorded {
+    /// Bytes that were written.
+    pub written_bytes: u64,
+    /// The most that any stream had waiting.
+    pub peak_bytes: u64,
+    /// How often a ring was too full.
+    pub overruns: u64,
+    /// Bytes lost by that.
+    pub lost_bytes: u64,
+    /// Times of writes.
+    pub writes: Histogram,
+    /// Times from when a chunk was whole until it was written.
+    pub responses: Histogram,
+    /// Times of syncs.
+    pub syncs: Histogram,
+    /// Every stall.
+    pub stalls: Vec<Stall>,
+    /// The greatest age that a byte had that was not durable yet.
+    pub durable_lag: Duration,
+    /// Bytes that the storm wrote.
+    pub storm_bytes: u64,
+}
+
+impl Recorded {
+    fn merge(&mut self, other: Recorded) {
+        self.written_bytes += other.written_bytes;
+        self.peak_bytes = self.peak_bytes.max(other.peak_bytes);
+        self.overruns += other.overruns;
+        self.lost_bytes += other.lost_bytes;
+        self.writes.merge(&other.writes);
+        self.responses.merge(&other.responses);
+        self.syncs.merge(&other.syncs);
+        self.stalls.extend(other.stalls);
+        self.durable_lag = self.durable_lag.max(other.durable_lag);
+        self.storm_bytes += other.storm_bytes;
+    }
+}
+
+/// Records on these targets, one for each stream, while a storm goes over another, if there is one.
+///
+/// # Errors
+/// The first of any target; an interrupt.
+pub fn record(
+    recording: &Recording,
+    streams: &[Target],
+    storm: Option<&Target>,
+    live: &Live,
+) -> Result<Recorded> {
+    let writers = recording.writers.clamp(1, streams.len().max(1));
+    let desk = Desk {
+        recording,
+        streams,
+        live,
+        began: Instant::now(),
+        taken: streams.iter().map(|_| AtomicU64::new(0)).collect(),
+        is_over: AtomicBool::new(false),
+    };
+    let parts = at_once(writers + 2, |number| {
+        let worked = match number.checked_sub(writers) {
+            None => desk.write(number, writers),
+            Some(0) => desk.sync(),
+            Some(_) => desk.storm(storm),
+        };
+        if worked.is_err() {
+            desk.is_over.store(true, Ordering::Relaxed);
+        }
+        worked
+    });
+    live.check()?;
+    let mut recorded = Recorded::default();
+    for part in parts {
+        recorded.merge(part?);
+    }
+    recorded.stalls.sort_by_key(|it| it.at);
+    Ok(recorded)
+}
+
+/// What all threads of a recording have in common.
+struct Desk<'a> {
+    recording: &'a Recording,
+    streams: &'a [Target],
+    live: &'a Live,
+    began: Instant,
+    /// By stream: bytes that were taken out of the ring, written or lost.
+    taken: Vec<AtomicU64>,
+    is_over: AtomicBool,
+}
+
+impl Desk<'_> {
+    fn goes_on(&self) -> bool {
+        let is_over = self.is_over.load(Ordering::Relaxed) || self.live.is_stopped();
+        !is_over && self.began.elapsed() < self.recording.time
+    }
+
+    /// Bytes that a stream has made by a moment.
+    fn made(&self, at: Duration) -> u64 {
+        (at.as_secs_f64() * self.recording.rate as f64) as u64
+    }
+
+    /// When a stream has made so many bytes.
+    fn moment(&self, bytes: u64) -> Duration {
+        Duration::from_secs_f64(bytes as f64 / self.recording.rate.max(1) as f64)
+    }
+
+    /// Writes the streams of one writer: every so-many-th.
+    fn write(&self, first: usize, writers: usize) -> Result<Recorded> {
+        let chunk_bytes = self.recording.chunk_bytes;
+        let mut buffer = AlignedBuf::new(chunk_bytes);
+        buffer.set_len(chunk_bytes);
+        Content::Noise.fill(&mut buffer, first as u64);
+        let mut part = Recorded::default();
+        let mut offsets = vec![0; self.streams.len()];
+        while self.goes_on() {
+            let mut is_idle = true;
+            for stream in (first..self.streams.len()).step_by(writers) {
+                if !self.has_chunk(stream, &mut part) {
+                    continue;
+                }
+                is_idle = false;
+                Content::Noise.mark(&mut buffer, part.writes.count(), first as u64);
+                self.write_chunk(stream, offsets[stream], &buffer, &mut part)?;
+                offsets[stream] += chunk_bytes as u64;
+            }
+            if is_idle {
+                self.wait_for_chunk(first, writers);
+            }
+        }
+        Ok(part)
+    }
+
+    /// Looks into a ring: is there a chunk, and is there too much?
+    fn has_chunk(&self, stream: usize, part: &mut Recorded) -> bool {
+        let taken = &self.taken[stream];
+        let mut waiting = self.made(self.began.elapsed()) - taken.load(Ordering::Relaxed);
+        part.peak_bytes = part.peak_bytes.max(waiting);
+        if let Some(lost) = waiting.checked_sub(self.recording.ring_bytes).filter(|it| *it > 0) {
+            taken.fetch_add(lost, Ordering::Relaxed);
+            part.overruns += 1;
+            part.lost_bytes += lost;
+            waiting -= lost;
+        }
+        waiting >= self.recording.chunk_bytes as u64
+    }
+
+    fn write_chunk(
+        &self,
+        stream: usize,
+        offset: u64,
+        buffer: &[u8],
+        part: &mut Recorded,
+    ) -> Result<()> {
+        let end = self.taken[stream].load(Ordering::Relaxed) + buffer.len() as u64;
+        let at = self.began.elapsed();
+        self.streams[stream].device().write_at(offset, buffer)?;
+        let now = self.began.elapsed();
+        // Until now the chunk took its room in the ring.
+        part.peak_bytes = part.peak_bytes.max(self.made(now) + buffer.len() as u64 - end);
+        self.taken[stream].store(end, Ordering::Relaxed);
+        part.written_bytes += buffer.len() as u64;
+        part.writes.record(now - at);
+        part.responses.record(now.saturating_sub(self.moment(end)));
+        if now - at > STALL {
+            part.stalls.push(Stall { stream, at, time: now - at });
+        }
+        self.live.moved(buffer.len() as u64);
+        Ok(())
+    }
+
+    /// Sleeps until a stream of this writer has a whole chunk.
+    fn wait_for_chunk(&self, first: usize, writers: usize) {
+        const MOST: Duration = Duration::from_millis(50);
+        let streams = (first..self.streams.len()).step_by(writers);
+        let next = streams.map(|it| self.taken[it].load(Ordering::Relaxed)).min();
+        let due = self.moment(next.unwrap_or(0) + self.recording.chunk_bytes as u64);
+        let left = due.saturating_sub(self.began.elapsed());
+        std::thread::sleep(left.clamp(Duration::from_micros(20), MOST));
+    }
+
+    /// Makes all streams durable, again and again.
+    fn sync(&self) -> Result<Recorded> {
+        let mut part = Recorded::default();
+        let Some(every) = self.recording.sync_every else { return Ok(part) };
+        let mut durable = vec![0; self.streams.len()];
+        let mut next = every;
+        while self.goes_on() {
+            if self.began.elapsed() < next {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            for (stream, durable) in durable.iter_mut().enumerate() {
+                let taken = self.taken[stream].load(Ordering::Relaxed);
+                part.syncs.record(self.streams[stream].sync(false)?);
+                let age = self.began.elapsed().saturating_sub(self.moment(*durable));
+                part.durable_lag = part.durable_lag.max(age);
+                *durable = taken;
+            }
+            next = self.began.elapsed().max(next + every);
+        }
+        // What was never durable is as old as the recording.
+        let end = self.began.elapsed();
+        let ages = durable.iter().map(|it| end.saturating_sub(self.moment(*it)));
+        part.durable_lag = ages.fold(part.durable_lag, Duration::max);
+        Ok(part)
+    }
+
+    /// Writes as fast as it goes, over and over the same place.
+    fn storm(&self, storm: Option<&Target>) -> Result<Recorded> {
+        const GUST: usize = 1 << 20;
+        let mut part = Recorded::default();
+        let Some(storm) = storm else { return Ok(part) };
+        let mut buffer = AlignedBuf::new(GUST);
+        buffer.set_len(GUST);
+        Content::Noise.fill(&mut buffer, 77);
+        let gusts = (self.recording.storm_bytes / GUST as u64).max(1);
+        for number in 0.. {
+            if !self.goes_on() {
+                break;
+            }
+            Content::Noise.mark(&mut buffer, number, 77);
+            storm.device().write_at(number % gusts * GUST as u64, &buffer)?;
+            part.storm_bytes += GUST as u64;
+        }
+        Ok(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pinstripe::device::MemoryDevice;
+    use pinstripe::fault::FaultyDevice;
+
+    use super::*;
+
+    fn recording() -> Recording {
+        Recording {
+            rate: 1 << 20,
+            chunk_bytes: 4096,
+            ring_bytes: 1 << 20,
+            time: Duration::from_millis(300),
+            writers: 2,
+            sync_every: Some(Duration::from_millis(50)),
+            storm_bytes: 4 << 20,
+        }
+    }
+
+    fn targets(count: usize, faults: &str) -> Vec<Target> {
+        let target = |number: usize| {
+            let device = MemoryDevice::new(format!("stream{number}"));
+            let plan = if faults.is_empty() { Default::default() } else { faults.parse().unwrap() };
+            Target::of(Arc::new(FaultyDevice::new(device, plan)))
+        };
+        (0..count).map(target).collect()
+    }
+
+    #[test]
+    fn streams_come_at_their_rate_and_nothing_is_lost() {
+        let live = Live::new(Default::default());
+        let storm = &targets(1, "")[0];
+        let began = Instant::now();
+        let done = record(&recording(), &targets(3, ""), Some(storm), &live).unwrap();
+        // How much less than was made depends on who else is at work here.
+        let made = 3.0 * began.elapsed().as_secs_f64() * f64::from(1 << 20);
+        assert!(done.written_bytes > 0 && done.written_bytes as f64 <= made, "{done:?}");
+        assert_eq!(done.written_bytes, 4096 * done.writes.count());
+        assert!(done.peak_bytes >= 4096 && done.storm_bytes > 0 && !done.syncs.is_empty());
+        assert!(done.durable_lag > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_stall_is_listed_and_fills_the_ring_until_bytes_are_lost() {
+        let live = Live::new(Default::default());
+        let recording = Recording { ring_bytes: 16 << 10, ..recording() };
+        let slow = targets(1, "op=write,after=2,times=1,delay=150ms");
+        let done = record(&recording, &slow, None, &live).unwrap();
+        assert!(!done.stalls.is_empty(), "{done:?}");
+        assert!(done.stalls.iter().all(|it| it.time > STALL));
+        assert!(done.overruns > 0 && done.lost_bytes > 0 && done.peak_bytes > 100 << 10);
+        assert!(done.responses.max() >= done.writes.max(), "a stall is seen in what waits");
+    }
+
+    #[test]
+    fn an_error_of_one_stream_ends_it_all() {
+        let live = Live::new(Default::default());
+        let broken = targets(3, "op=write,after=3,error=EIO");
+        let recording = Recording { time: Duration::from_secs(60), ..recording() };
+        assert!(record(&recording, &broken, None, &live).is_err());
+    }
+}
