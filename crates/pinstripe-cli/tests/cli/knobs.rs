@@ -74,3 +74,19 @@ fn a_disk_is_measured_and_what_to_set_is_written_down() {
     let ran = stand.run("split {}/source {}/out --knobs {}/tuned.toml");
     assert_eq!(ran.code, 0, "{text}\n{}", ran.err);
 }
+
+#[test]
+fn a_quick_look_ends_with_a_page() {
+    let stand = stand();
+    let ran = stand.run("lab quick {} --time 1 --total-size 8M --out {}/page.html --json");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let summary = ran.events_of("summary");
+    assert!(summary[0]["page"].as_str().unwrap().ends_with("page.html"), "{}", ran.out);
+    assert!(summary[0]["advice"].is_array());
+    let page = fs::read_to_string(stand.path("page.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.len() < 300_000);
+    assert!(page.contains("make 4 KiB durable"));
+    // The page holds its results.
+    let shown = stand.run("lab show {}/page.html");
+    assert!(shown.code == 0 && shown.out.contains("make 4 KiB durable"), "{}", shown.err);
+}

@@ -7,7 +7,8 @@ use clap::ValueHint;
 use pinstripe::error::Result;
 use pinstripe_lab::advice::{Advice, advise};
 use pinstripe_lab::cases::{self, Setting, Values};
-use pinstripe_lab::result::Results;
+use pinstripe_lab::report::page;
+use pinstripe_lab::result::{self, Results};
 use pinstripe_lab::run::Effort;
 use pinstripe_lab::show::Form;
 
@@ -24,16 +25,22 @@ const BUDGET: Duration = Duration::from_secs(240);
 /// Find out in five minutes what a disk is good at, and what to set
 ///
 /// Files of 1 GiB in all are made in a directory of their own below DIR, written and read in the ways that
-/// matter, and removed. What is best is said with the figures that speak for it.
+/// matter, and removed. What is best is said with the figures that speak for it, and shown on a page: one HTML
+/// file that needs no network.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe lab quick /srv
+  pinstripe lab quick /srv --out srv.html
   pinstripe lab quick /mnt/usb --time 60")]
 pub struct Args {
     /// Where: the disk below this directory
     #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     dir: PathBuf,
+
+    /// The page that is written [default: beside the results]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    out: Option<PathBuf>,
 
     /// Seconds after which no further run is begun
     #[arg(long, value_name = "S", default_value_t = BUDGET.as_secs())]
@@ -56,9 +63,12 @@ impl Args {
         tell::results(run, &results, Form::Text)?;
         let advice = advise(&results);
         say(run, &advice);
-        run.screen.say(&format!("\nsaved in {}", escape::path(&place)));
+        let page_at = self.out.clone().unwrap_or_else(|| place.with_extension("html"));
+        result::put(page(std::slice::from_ref(&results), None).as_bytes(), &page_at)?;
+        let (place_text, page_text) = (escape::path(&place), escape::path(&page_at));
+        run.screen.say(&format!("\nsaved in {place_text}; the page is {page_text}"));
         carry::check_complete(&results, &place)?;
-        let facts = tell::facts(&results).with_path("path", &place);
+        let facts = tell::facts(&results).with_path("path", &place).with_path("page", &page_at);
         Ok(Ending::done(facts.with("advice", json(&advice))))
     }
 }
