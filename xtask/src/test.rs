@@ -53,6 +53,7 @@ const PACKAGES: &[&str] = &[
     "attr",
     "acl",
     "btrfs-progs",
+    "chromium",
     "dbench",
     "e2fsprogs",
     "fio",

@@ -3,12 +3,14 @@
 use maud::{Markup, html};
 
 use super::panel::{self, Member, Panel, level, range};
+use crate::advice::{Advice, advise};
 use crate::result::{Compared, Results, Variant};
 use crate::show::figure;
 use crate::stats::{self, Finding};
 
 /// A paragraph for each group whose variants were compared.
 pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
+    let advised = advise(results);
     let compared: Vec<&Panel> = panels.iter().filter(|it| it.is_compared).collect();
     html! {
         @if !compared.is_empty() {
@@ -17,11 +19,25 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
                 dl {
                     @for panel in &compared {
                         @if compared.len() > 1 { dt { (panel.title) } }
-                        dd { (of_panel(results, panel)) }
+                        dd {
+                            @match advised.iter().find(|it| it.question == panel.title) {
+                                Some(advice) => (of_setting(advice)),
+                                None => (of_panel(results, panel)),
+                            }
+                        }
                     }
                 }
             }
         }
+    }
+}
+
+/// Where the variants differ in one setting only, what is advised everywhere.
+fn of_setting(advice: &Advice) -> Markup {
+    let act = if advice.is_first { "Keep" } else { "Use" };
+    html! {
+        (act) " " code { (advice.setting) " " (advice.value) } ". "
+        span class="quiet" { "Evidence: " (advice.evidence) "." }
     }
 }
 

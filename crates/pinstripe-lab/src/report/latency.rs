@@ -12,6 +12,8 @@ use crate::show::duration;
 
 /// Figures of a page, and curves of a figure.
 const MOST: usize = 4;
+/// Figures of a sheet of paper: the style leaves out the others.
+const FEW: usize = 2;
 const MOST_MEMBERS: usize = plot::KINDS;
 /// Width and height of a figure, and its plot's left, right, top and bottom, in pixels.
 const SIZE: (f64, f64) = (460.0, 236.0);
@@ -45,7 +47,6 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
         .map(|panel| (panel, curves(panel)))
         .filter(|(_, curves)| !curves.is_empty())
         .collect();
-    let more = all.len().saturating_sub(MOST);
     html! {
         @if !all.is_empty() {
             section {
@@ -53,7 +54,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
                 p class="quiet" {
                     "How long requests took, over the share of them that took no longer. Each step to the right is "
                     "a tenth of the requests before it; a curve that rises there shows stalls."
-                    @if more > 0 { " " (more) " groups more are in the table only." }
+                    @if all.len() > FEW { " Only the first groups are shown; the table has all." }
                 }
                 div class="figures" { @for (panel, curves) in all.iter().take(MOST) { (figure(panel, curves)) } }
             }

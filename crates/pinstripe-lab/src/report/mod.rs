@@ -23,6 +23,9 @@ use crate::result::{Results, embed};
 /// A page is smaller than this.
 pub const MOST_BYTES: usize = 300_000;
 
+/// More variants than these are printed smaller.
+const FEW: usize = 8;
+
 const STYLE: &str = include_str!("style.css");
 
 /// A page of one or several results; without a title it has one that says what was measured where.
@@ -82,7 +85,7 @@ fn byline(all: &[Results]) -> Markup {
 fn part(results: &Results, has_head: bool) -> Markup {
     let panels = panel::panels(results);
     html! {
-        article {
+        article class=[(results.variants.len() > FEW).then_some("many")] {
             @if has_head {
                 h2 class="case" { (results.case) " " span class="quiet" { (about::utc(results.started_seconds)) } }
             }

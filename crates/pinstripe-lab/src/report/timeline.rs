@@ -9,6 +9,8 @@ use crate::result::{Run, Sample};
 
 /// Figures of a page.
 const MOST: usize = 4;
+/// Figures of a sheet of paper: the style leaves out the others.
+const FEW: usize = 2;
 /// Fewer samples show nothing.
 const FEWEST: usize = 4;
 /// Steps of a line: more could not be told apart.
@@ -29,7 +31,6 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     let mut all: Vec<(&Panel, &Member, &Run)> =
         members.filter_map(|(panel, member)| Some((panel, member, worst(member)?))).collect();
     all.sort_by(|a, b| standstill(&b.2.samples).total_cmp(&standstill(&a.2.samples)));
-    let more = all.len().saturating_sub(MOST);
     html! {
         @if !all.is_empty() {
             section {
@@ -37,7 +38,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
                 p class="quiet" {
                     "The run of each variant that stood still for longest. Below it what waited in memory for the "
                     "disk, and how much of the time somebody waited for a disk."
-                    @if more > 0 { " " (more) " variants that stood still for less are left out." }
+                    @if all.len() > FEW { " Only the worst are shown." }
                 }
                 div class="figures" {
                     @for (panel, member, run) in all.iter().take(MOST) { (figure(panel, member, run)) }

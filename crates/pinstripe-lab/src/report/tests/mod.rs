@@ -1,5 +1,6 @@
 //! A page says what the results say, is well formed and small, and is read back as what it was made of.
 
+mod browser;
 mod made_up;
 mod markup;
 
@@ -82,6 +83,19 @@ fn what_nothing_waited_for_is_not_called_the_better_setting() {
     let text = words(&bare(&results));
     assert!(text.contains("but nothing waited until its bytes were on the disk"), "{text}");
     assert!(text.contains("Keep policy buffered. direct is faster"), "{text}");
+}
+
+#[test]
+fn a_single_setting_is_advised_as_it_is_everywhere() {
+    let mut results = results();
+    results.variants.iter_mut().for_each(|it| it.parameters.truncate(1));
+    let text = words(&bare(&results));
+    let advised = crate::advice::advise(&results);
+    assert_eq!(advised.len(), 2);
+    for it in advised {
+        let wanted = format!("{} {}. Evidence: {}.", it.setting, it.value, it.evidence);
+        assert!(text.contains(&wanted), "{wanted}\n{text}");
+    }
 }
 
 #[test]
