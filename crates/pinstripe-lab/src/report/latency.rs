@@ -77,10 +77,13 @@ fn curves<'a>(panel: &'a Panel) -> Vec<Curve<'a>> {
         let is_only = known.len() == 1;
         for (kind, class, times) in known {
             if kind != "sync" || is_only {
-                let class = if is_only { "line" } else { class };
                 all.push(Curve { member, kind, class, times });
             }
         }
+    }
+    // Of one kind alone the lines need not be told apart.
+    if all.windows(2).all(|it| it[0].kind == it[1].kind) {
+        all.iter_mut().for_each(|it| it.class = "line");
     }
     all
 }
