@@ -25,7 +25,8 @@ usage:
   cargo xtask soak [--seeds N] [--from S]
                                    the stress test with N seeds from S on (default 1000 from 0)
   cargo xtask soak split           16 GiB split with parity, and verified without an output
-  cargo xtask soak                 both
+  cargo xtask soak lab             equal devices and slower ones, and what the lab says of them
+  cargo xtask soak                 all of them
   cargo xtask sim [--seeds N] [--from S]
                                    the simulator of arrays (default 1000 seeds from 0)
   cargo xtask md-oracle            arrays of Linux md held against ours, both ways

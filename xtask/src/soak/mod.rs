@@ -1,9 +1,11 @@
 //! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds, and
-//! `cargo xtask soak split`: a split that is far larger than its memory. Without any word, both.
+//! `cargo xtask soak split`: a split that is far larger than its memory. `cargo xtask soak lab`: verdicts on
+//! devices that take a known time. Without any word, all of them.
 //!
 //! The test command runs the first fifty seeds; this runs as many as there is time for. A seed
 //! that fails is named with its story and a shorter one that fails too.
 
+mod lab;
 mod split;
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
@@ -14,8 +16,9 @@ const SEEDS: u64 = 1000;
 /// Runs what is asked for; false when something failed.
 pub fn run(args: &[String]) -> Result<bool> {
     match args {
-        [] => Ok(seeds(args)? & split::run()?),
+        [] => Ok(seeds(args)? & split::run()? & lab::run()?),
         [word] if word == "split" => split::run(),
+        [word] if word == "lab" => lab::run(),
         _ => seeds(args),
     }
 }

@@ -1,0 +1,76 @@
+//! Whether verdicts hold on devices that take a known time: `cargo xtask soak lab` runs what is ignored here.
+
+use std::sync::Arc;
+
+use pinstripe::device::{Device, MemoryDevice, SharedDevice};
+use pinstripe::fault::{FaultyDevice, Plan};
+use pinstripe_lab::io::{self, Area, Direction, Job, Order, Pattern, Target};
+use pinstripe_lab::run::Live;
+use pinstripe_lab::stats::{Better, Finding, Verdict, judge};
+
+const BYTES: u64 = 1 << 20;
+/// Runs of each side: what a case makes when it goes well.
+const RUNS: usize = 7;
+/// Requests of a run.
+const REQUESTS: u64 = 25;
+
+/// A device in memory of which every read takes so long.
+fn delayed(micros: u64) -> Area {
+    let memory = MemoryDevice::with_limit("memory", BYTES);
+    memory.set_len(BYTES).unwrap();
+    let plan: Plan = format!("op=read,delay={micros}us").parse().unwrap();
+    let device: SharedDevice = Arc::new(FaultyDevice::new(Arc::new(memory), plan));
+    Area::new(vec![Target::of(device)], BYTES)
+}
+
+/// Requests per second of reads of 4 KiB anywhere.
+fn rate(area: &Area, seed: u64, live: &Live) -> f64 {
+    let pattern = Pattern { order: Order::Random, direction: Direction::Read, block_bytes: 4096 };
+    let job = Job { requests: Some(REQUESTS), seed, ..Job::new(pattern) };
+    let done = io::run(&job, area, live).unwrap();
+    done.requests as f64 / done.seconds
+}
+
+/// One against the other, in turns there and back.
+fn compare(one: &Area, other: &Area, seed: u64) -> Verdict {
+    let live = Live::new(Arc::default());
+    let (mut ones, mut others) = (Vec::new(), Vec::new());
+    for run in 0..RUNS as u64 {
+        let seed = seed * 1000 + run;
+        let mut first = || ones.push(rate(one, seed, &live));
+        let mut second = || others.push(rate(other, seed, &live));
+        match run % 2 {
+            0 => (first(), second()),
+            _ => (second(), first()),
+        };
+    }
+    judge(&ones, &others, Better::Higher, seed)
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask soak lab"]
+fn of_a_hundred_equal_pairs_five_at_most_are_called_different() {
+    let (one, other) = (delayed(2000), delayed(2000));
+    let differs = |seed: &u64| {
+        matches!(compare(&one, &other, *seed).finding, Finding::Faster | Finding::Slower)
+    };
+    let different = (0..100).filter(differs).count();
+    println!("called different: {different} of 100 equal pairs");
+    assert!(different <= 5, "{different} of 100");
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask soak lab"]
+fn a_slowdown_of_a_tenth_is_found_again_and_again() {
+    let (slow, usual) = (delayed(2200), delayed(2000));
+    let is_found = |seed: &u64| compare(&slow, &usual, *seed).finding == Finding::Slower;
+    let found = (0..50).filter(is_found).count();
+    println!("found: {found} of 50 slowdowns by a tenth");
+    assert!(found >= 45, "{found} of 50: nine of ten times the same answer is asked");
+}
+
+#[test]
+fn a_device_that_takes_twice_as_long_is_slower() {
+    let verdict = compare(&delayed(2000), &delayed(500), 1);
+    assert_ne!(verdict.finding, Finding::Faster, "{verdict:?}");
+}
