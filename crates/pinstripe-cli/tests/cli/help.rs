@@ -35,6 +35,7 @@ fn help_says_what_there_is() {
         "lab run stride",
         "lab run readahead",
         "lab run slices",
+        "lab run opmix",
         "lab run dedup",
         "lab run walk",
         "lab run catalog",

@@ -253,3 +253,29 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     assert!(same.code == 0 && same.out.contains("rndrd"), "{}", same.out);
     assert!(stand.run("lab show two.html").err.contains("holds 2 results"));
 }
+
+#[test]
+fn every_case_is_run_by_its_own_options_beside_those_of_the_program() {
+    let stand = Stand::new();
+    for line in [
+        "streams --files 2 --file-size 64K --block-size 16K --policies buffered --engines psync",
+        "record-probe --streams 2 --rate 1M --chunk 8K --run-time 0.1 --policies buffered --under idle",
+        "split --size 1M --outputs 1,2 --codecs raw",
+        "stripe --members-in memory --member-size 4M --granules auto,4K --loads write1m",
+        "stride --record-size 16K --total-size 1M --ahead 0,2",
+        "readahead --record-size 16K --file-size 64K --windows kernel,32K --clients 1",
+        "slices --total-size 256K --record-size 16K --tests read",
+        "opmix --clients 1 --run-time 0.1",
+        "dedup --tree .",
+        "walk --directories 3 --walkers walker,nftw",
+        "catalog --rows 3700 --writers 2 --no-view",
+    ] {
+        let ran = stand.run(&format!("lab run {line} --runs 1 --warm-up 0 --patience 0 --out r"));
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{line}");
+        let case = line.split(' ').next().unwrap();
+        assert!(ran.out.starts_with(&format!("lab {case}\n")), "{line}: {}", ran.out);
+        let shown = stand.run("lab show r --form json").out;
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        assert!(!shown["tables"].as_array().unwrap().is_empty(), "{line}");
+    }
+}

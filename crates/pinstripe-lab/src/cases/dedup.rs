@@ -56,7 +56,7 @@ const OPTIONS: &[CaseOption] = &[
         more: "",
     },
     CaseOption {
-        name: "memory",
+        name: "seen-memory",
         value: "SIZE",
         form: Form::Size,
         default: Some("256M"),
@@ -75,7 +75,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         parameters: shared::parameters(OPTIONS, values),
         trees,
         one_file_system: values.has("one-file-system"),
-        limits: Limits::new(cores, 1, values.size("memory").max(MEMORY_DEFAULT_BYTES / 4)),
+        limits: Limits::new(cores, 1, values.size("seen-memory").max(MEMORY_DEFAULT_BYTES / 4)),
     }))
 }
 

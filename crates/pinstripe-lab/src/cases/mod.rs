@@ -10,6 +10,7 @@ mod disk;
 mod fileio;
 mod grid;
 mod iozone;
+mod opmix;
 mod options;
 mod quick;
 mod readahead;
@@ -75,6 +76,7 @@ pub static ALL: &[&Case] = &[
     &stride::CASE,
     &readahead::CASE,
     &slices::CASE,
+    &opmix::CASE,
     &dedup::CASE,
     &walk::CASE,
     &catalog::CASE,

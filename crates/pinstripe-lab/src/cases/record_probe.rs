@@ -24,8 +24,8 @@ pub static CASE: Case = Case {
 Streams come at their rate whatever the disk does, as sound and pictures do: a clock says how many bytes \
 there are, so no stall can hide what it kept waiting. --writers threads look after them in turn and write \
 a chunk of each as soon as it is whole; one more makes all durable every --sync-every seconds. Once nobody \
-else writes ('idle'), once a thread of pinstripe's own writes 1 MiB after the other as fast as it goes \
-('storm').
+else writes ('idle'), once a thread of pinstripe's own writes 1 MiB after the other as fast as it goes, \
+and has the disk take it ('storm').
 
 The figure is the backlog: the most KiB that any stream had waiting. Beside it stand overruns (a ring of \
 --ring was too small), stalls of more than 100 ms, the durable lag (the greatest age of a byte that a \
@@ -120,6 +120,14 @@ const OPTIONS: &[CaseOption] = &[
         more: "",
     },
     CaseOption {
+        name: "storm-sync",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("256M"),
+        about: "Bytes after which the storm waits until they are durable",
+        more: "Without that it would be over in memory where there is much of it.",
+    },
+    CaseOption {
         name: "run-time",
         value: "S",
         form: Form::Number,
@@ -140,6 +148,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         writers: values.count("writers") as usize,
         sync_every: Some(shared::seconds(values, "sync-every")?).filter(|it| !it.is_zero()),
         storm_bytes: values.size("storm-size"),
+        storm_sync_bytes: values.size("storm-sync"),
     };
     if recording.rate == 0 || recording.chunk_bytes == 0 {
         return Err(Error::new(Kind::Usage, "a stream has a rate and chunks above 0"));
@@ -434,6 +443,7 @@ mod tests {
                 writers: 1,
                 sync_every: None,
                 storm_bytes: 0,
+                storm_sync_bytes: 0,
             },
             targets: Vec::new(),
             storm: None,

@@ -270,7 +270,7 @@ impl Plan for Slices {
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
         let (test, areas) = self.ways[variant];
         self.fresh = None;
         for areas in [1, 2] {
@@ -284,7 +284,8 @@ impl Plan for Slices {
                 self.fresh = Some(area.striped());
                 Ok(())
             }
-            "reread" => Ok(()),
+            // Whatever was before: what is read is what was read just now.
+            "reread" => io::run(&self.job("read", 0), &self.areas[areas - 1], live).map(drop),
             _ => self.areas.iter().try_for_each(Area::drop_cache),
         }
     }

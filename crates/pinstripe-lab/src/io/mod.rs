@@ -8,6 +8,8 @@
 
 mod content;
 mod each;
+pub mod loadfile;
+pub mod opmix;
 mod pattern;
 pub mod recorder;
 mod target;

@@ -31,6 +31,8 @@ pub struct Recording {
     pub sync_every: Option<Duration>,
     /// Of the storm: after so many bytes it begins again from the front.
     pub storm_bytes: u64,
+    /// After so many it waits until they are durable, so that the disk is busy and not memory alone.
+    pub storm_sync_bytes: u64,
 }
 
 /// A write that took more than [`STALL`], and the stream whose it was.
@@ -270,6 +272,9 @@ impl Desk<'_> {
             Content::Noise.mark(&mut buffer, number, 77);
             storm.device().write_at(number % gusts * GUST as u64, &buffer)?;
             part.storm_bytes += GUST as u64;
+            if part.storm_bytes % self.recording.storm_sync_bytes.max(1) < GUST as u64 {
+                storm.sync(false)?;
+            }
         }
         Ok(part)
     }
@@ -293,6 +298,7 @@ mod tests {
             writers: 2,
             sync_every: Some(Duration::from_millis(50)),
             storm_bytes: 4 << 20,
+            storm_sync_bytes: 2 << 20,
         }
     }
 

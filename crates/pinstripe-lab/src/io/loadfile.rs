@@ -1,0 +1,273 @@
+//! Operations of office programs on a file server, as dbench's load files list them (client.txt): one a
+//! line, the answer that the server gave at its end.
+//!
+//! ```text
+//! NTCreateX "\clients\client1\filler.000" 0x40 0x2 9938 NT_STATUS_OK
+//! WriteX 9938 65534 1 1 NT_STATUS_OK
+//! Close 9938 NT_STATUS_OK
+//! ```
+
+use pinstripe::error::{Error, Kind, Result};
+
+/// Sorts of operations, in the order in which they are shown.
+pub const KINDS: [&str; 16] = [
+    "NTCreateX",
+    "Close",
+    "Rename",
+    "Unlink",
+    "Deltree",
+    "Mkdir",
+    "Qpathinfo",
+    "Qfileinfo",
+    "Qfsinfo",
+    "Sfileinfo",
+    "Find",
+    "WriteX",
+    "ReadX",
+    "LockX",
+    "UnlockX",
+    "Flush",
+];
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// Its sort: a place in [`KINDS`].
+    pub kind: usize,
+    /// What is done.
+    pub act: Act,
+    /// Whether it is to succeed.
+    pub succeeds: bool,
+}
+
+/// What is done. Paths are relative, handles are numbers of the file's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// Opens or makes a file or directory.
+    Open {
+        /// What.
+        path: String,
+        /// A directory.
+        is_directory: bool,
+        /// It is made if it is missing.
+        makes: bool,
+        /// What it holds is dropped.
+        truncates: bool,
+        /// What it is called from now on.
+        handle: u32,
+    },
+    /// Closes.
+    Close(u32),
+    /// Gives another name, in place of what has it.
+    Rename(String, String),
+    /// Removes a file.
+    Unlink(String),
+    /// Removes a directory with all in it.
+    Deltree(String),
+    /// Makes a directory.
+    Mkdir(String),
+    /// Looks at a path.
+    Look(String),
+    /// Looks at an open file.
+    LookAt(u32),
+    /// Looks how much room there is.
+    Room,
+    /// Sets times.
+    Touch(u32),
+    /// Lists a directory.
+    List(String),
+    /// Writes so many bytes at an offset.
+    Write(u32, u64, usize),
+    /// Reads so many bytes at an offset.
+    Read(u32, u64, usize),
+    /// Locks or unlocks a range (start, bytes).
+    Lock(u32, u64, u64, bool),
+    /// Makes durable.
+    Flush(u32),
+}
+
+/// Of NTCreateX, as SMB has them: a directory; made where missing; emptied.
+const DIRECTORY: u64 = 1;
+const MAKES: [u64; 3] = [2, 3, 5];
+const TRUNCATES: [u64; 2] = [4, 5];
+
+/// Reads a load file.
+///
+/// # Errors
+/// [`Kind::Corrupt`] with the line that is none.
+pub fn parse(text: &str) -> Result<Vec<Operation>> {
+    let mut operations = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let refuse = || {
+            Error::new(Kind::Corrupt, format!("line {} is no operation: {line}", number + 1))
+                .advice("a load file is one like dbench's client.txt")
+        };
+        operations.push(operation(line).ok_or_else(refuse)?);
+    }
+    match operations.is_empty() {
+        true => Err(Error::new(Kind::Corrupt, "the load file has no operations")),
+        false => Ok(operations),
+    }
+}
+
+fn operation(line: &str) -> Option<Operation> {
+    let mut words = split(line);
+    // Some files say first when it was.
+    if words.first()?.parse::<f64>().is_ok() {
+        words.remove(0);
+    }
+    let status = words.pop().filter(|it| it.starts_with("NT_STATUS_") || it.starts_with("0x"))?;
+    let succeeds = status == "NT_STATUS_OK" || status == "0x00000000";
+    let mut words = words.into_iter();
+    let name = words.next()?;
+    let rest: Vec<String> = words.collect();
+    let path = |at: usize| rest.get(at).map(|it| relative(it));
+    let number = |at: usize| rest.get(at).and_then(|it| integer(it));
+    let handle = |at: usize| number(at).map(|it| it as u32);
+    let (kind, act) = match name.as_str() {
+        "NTCreateX" => {
+            let (options, disposition) = (number(1)?, number(2)?);
+            (
+                "NTCreateX",
+                Act::Open {
+                    path: path(0)?,
+                    is_directory: options & DIRECTORY != 0,
+                    makes: MAKES.contains(&disposition),
+                    truncates: TRUNCATES.contains(&disposition),
+                    // What is not to succeed has no handle, or one that means nothing.
+                    handle: handle(3).unwrap_or(u32::MAX),
+                },
+            )
+        }
+        "Close" => ("Close", Act::Close(handle(0)?)),
+        "Rename" => ("Rename", Act::Rename(path(0)?, path(1)?)),
+        "Unlink" => ("Unlink", Act::Unlink(path(0)?)),
+        "Deltree" => ("Deltree", Act::Deltree(path(0)?)),
+        "Mkdir" | "Rmdir" => ("Mkdir", Act::Mkdir(path(0)?)),
+        "QUERY_PATH_INFORMATION" => ("Qpathinfo", Act::Look(path(0)?)),
+        "QUERY_FILE_INFORMATION" => ("Qfileinfo", Act::LookAt(handle(0)?)),
+        "QUERY_FS_INFORMATION" => ("Qfsinfo", Act::Room),
+        "SET_FILE_INFORMATION" => ("Sfileinfo", Act::Touch(handle(0)?)),
+        "FIND_FIRST" => {
+            let path = path(0)?;
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            ("Find", Act::List(folder.to_owned()))
+        }
+        "WriteX" => ("WriteX", Act::Write(handle(0)?, number(1)?, number(2)? as usize)),
+        "ReadX" => ("ReadX", Act::Read(handle(0)?, number(1)?, number(2)? as usize)),
+        "LockX" => ("LockX", Act::Lock(handle(0)?, number(1)?, number(2)?, true)),
+        "UnlockX" => ("UnlockX", Act::Lock(handle(0)?, number(1)?, number(2)?, false)),
+        "Flush" => ("Flush", Act::Flush(handle(0)?)),
+        _ => return None,
+    };
+    let kind = KINDS.iter().position(|it| *it == kind)?;
+    Some(Operation { kind, act, succeeds })
+}
+
+/// Words with blanks between them; what stands in quotes is one.
+fn split(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (number, part) in line.split('"').enumerate() {
+        match number % 2 {
+            0 => words.extend(part.split_whitespace().map(str::to_owned)),
+            _ => words.push(part.to_owned()),
+        }
+    }
+    words
+}
+
+fn integer(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A path below the client's own directory: nothing in it leads out of there.
+fn relative(path: &str) -> String {
+    let parts = path.split(['\\', '/']).filter(|it| !matches!(*it, "" | "." | ".."));
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// A load for who has no file: documents that are made, written, looked at, saved and renamed.
+pub fn made_up() -> String {
+    let mut text = String::from(
+        "Deltree \"\\clients\\client1\" NT_STATUS_OK\nMkdir \"\\clients\" NT_STATUS_OK\n\
+         Mkdir \"\\clients\\client1\" NT_STATUS_OK\n",
+    );
+    for number in 0..40_u64 {
+        let folder = format!("\\clients\\client1\\folder{}", number % 4);
+        let (path, saved) =
+            (format!("{folder}\\work{number}.tmp"), format!("{folder}\\text{}.doc", number % 13));
+        let handle = 100 + number;
+        if number < 4 {
+            text += &format!("Mkdir \"{folder}\" NT_STATUS_OK\n");
+        }
+        text += &format!(
+            "QUERY_PATH_INFORMATION \"{path}\" 1004 NT_STATUS_OBJECT_NAME_NOT_FOUND\n\
+             FIND_FIRST \"{folder}\\*.tmp\" 260 1366 0 NT_STATUS_OK\n\
+             NTCreateX \"{path}\" 0x40 0x2 {handle} NT_STATUS_OK\nQUERY_FS_INFORMATION 1 NT_STATUS_OK\n"
+        );
+        for block in 0..4 + number % 9 {
+            text += &format!("WriteX {handle} {} 16384 16384 NT_STATUS_OK\n", block * 16384);
+            text += &format!("ReadX {handle} {} 4096 4096 NT_STATUS_OK\n", block * 16384);
+            text += &format!("QUERY_FILE_INFORMATION {handle} 258 NT_STATUS_OK\n");
+        }
+        text += &format!(
+            "LockX {handle} 0 512 NT_STATUS_OK\nUnlockX {handle} 0 512 NT_STATUS_OK\n\
+             SET_FILE_INFORMATION {handle} 1004 NT_STATUS_OK\nFlush {handle} NT_STATUS_OK\n\
+             Close {handle} NT_STATUS_OK\nRename \"{path}\" \"{saved}\" NT_STATUS_OK\n"
+        );
+        if number % 5 == 4 {
+            text += &format!("Unlink \"{saved}\" NT_STATUS_OK\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_load_file_are_read() {
+        let text = "# nothing\n\n\
+            NTCreateX \"\\clients\\client1\\~dm tmp\\A.DOC\" 0x40 0x2 9938 NT_STATUS_OK\n\
+            12.5 WriteX 9938 65534 1 1 NT_STATUS_OK\n\
+            FIND_FIRST \"\\clients\\client1\\FILLER.*\" 260 1366 0 NT_STATUS_NO_SUCH_FILE\n\
+            Unlink \"\\..\\..\\etc\\passwd\" 0x16 NT_STATUS_OK\n";
+        let found = parse(text).unwrap();
+        let path = "clients/client1/~dm tmp/A.DOC".to_owned();
+        assert_eq!(
+            found[0].act,
+            Act::Open { path, is_directory: false, makes: true, truncates: false, handle: 9938 }
+        );
+        assert_eq!(found[1].act, Act::Write(9938, 65534, 1));
+        assert_eq!(
+            (&found[2].act, found[2].succeeds),
+            (&Act::List("clients/client1".to_owned()), false)
+        );
+        assert_eq!(found[3].act, Act::Unlink("etc/passwd".to_owned()), "nothing leads out");
+        assert_eq!(KINDS[found[2].kind], "Find");
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named() {
+        for bad in ["", "# only", "Close 1", "Fly 1 NT_STATUS_OK", "WriteX 1 NT_STATUS_OK"] {
+            assert_eq!(parse(bad).unwrap_err().kind(), Kind::Corrupt, "{bad}");
+        }
+        let error = parse("Close 1 NT_STATUS_OK\nClose x NT_STATUS_OK\n").unwrap_err();
+        assert!(error.to_string().contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn what_is_made_up_has_nearly_every_sort() {
+        let found = parse(&made_up()).unwrap();
+        for (kind, name) in KINDS.iter().enumerate() {
+            assert!(found.iter().any(|it| it.kind == kind), "{name}");
+        }
+    }
+}

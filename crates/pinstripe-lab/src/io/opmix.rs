@@ -1,0 +1,238 @@
+//! Plays a load file by several clients at once, each in a directory of its own, and times every operation.
+//!
+//! An operation that is still going on when the time is over is waited for and counts with all of its
+//! time, so that the longest stall is never cut off. What does not end as the load file says is counted,
+//! and nothing else: file systems differ. Only a full or broken disk ends it.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use pinstripe::error::{Error, Result};
+
+use super::loadfile::{Act, KINDS, Operation};
+use super::{Content, at_once};
+use crate::histogram::Histogram;
+use crate::run::Live;
+
+/// What became of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Played {
+    /// Times by sort, in the order of [`KINDS`].
+    pub times: Vec<Histogram>,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Operations that did not end as the load file says.
+    pub surprises: u64,
+    /// From the first operation to the end of the last.
+    pub seconds: f64,
+}
+
+/// Plays a load by so many clients for so long, again and again.
+///
+/// # Errors
+/// A full or broken disk; an interrupt.
+pub fn play(
+    load: &[Operation],
+    base: &Path,
+    clients: usize,
+    time: Duration,
+    live: &Live,
+) -> Result<Played> {
+    let began = Instant::now();
+    let parts = at_once(clients, |number| {
+        Client::new(load, base.join(format!("client{number}")), number as u64)?
+            .play(began, time, live)
+    });
+    let mut played = Played { times: vec![Histogram::default(); KINDS.len()], ..Played::default() };
+    for part in parts {
+        let part = part?;
+        played.times.iter_mut().zip(&part.times).for_each(|(all, one)| all.merge(one));
+        played.read_bytes += part.read_bytes;
+        played.written_bytes += part.written_bytes;
+        played.surprises += part.surprises;
+    }
+    live.check()?;
+    played.seconds = began.elapsed().as_secs_f64();
+    Ok(played)
+}
+
+struct Client<'a> {
+    load: &'a [Operation],
+    base: PathBuf,
+    open: HashMap<u32, File>,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Client<'a> {
+    fn new(load: &'a [Operation], base: PathBuf, seed: u64) -> Result<Self> {
+        fs::create_dir_all(&base).map_err(|error| Error::io("cannot make", &base, error))?;
+        let bytes = |it: &Operation| match it.act {
+            Act::Write(_, _, bytes) | Act::Read(_, _, bytes) => bytes,
+            _ => 0,
+        };
+        let mut buffer = vec![0; load.iter().map(bytes).max().unwrap_or(0)];
+        Content::Noise.fill(&mut buffer, seed);
+        Ok(Client { load, base, open: HashMap::new(), buffer })
+    }
+
+    fn play(&mut self, began: Instant, time: Duration, live: &Live) -> Result<Played> {
+        let mut played =
+            Played { times: vec![Histogram::default(); KINDS.len()], ..Played::default() };
+        loop {
+            for operation in self.load {
+                let start = Instant::now();
+                if live.is_stopped() || start.duration_since(began) >= time {
+                    return Ok(played);
+                }
+                let done = self.act(&operation.act);
+                played.times[operation.kind].record(start.elapsed());
+                match done {
+                    Ok((read, written)) => {
+                        played.read_bytes += read;
+                        played.written_bytes += written;
+                        live.moved(read + written);
+                        played.surprises += u64::from(!operation.succeeds);
+                    }
+                    Err(error) if is_fatal(&error) => {
+                        return Err(Error::io("cannot go on", &self.base, error));
+                    }
+                    Err(_) => played.surprises += u64::from(operation.succeeds),
+                }
+            }
+            self.open.clear();
+        }
+    }
+
+    fn file(&self, handle: u32) -> io::Result<&File> {
+        self.open.get(&handle).ok_or_else(|| io::Error::from(ErrorKind::NotFound))
+    }
+
+    /// Does it; returns bytes read and written.
+    fn act(&mut self, act: &Act) -> io::Result<(u64, u64)> {
+        let at = |path: &String| self.base.join(path);
+        match act {
+            Act::Open { path, is_directory, makes, truncates, handle } => {
+                let path = at(path);
+                let file = match is_directory {
+                    true => open_directory(&path, *makes)?,
+                    false => open_file(&path, *makes, *truncates)?,
+                };
+                self.open.insert(*handle, file);
+            }
+            Act::Close(handle) => {
+                self.open.remove(handle).ok_or(ErrorKind::NotFound)?;
+            }
+            Act::Rename(from, to) => fs::rename(at(from), at(to))?,
+            Act::Unlink(path) => fs::remove_file(at(path))?,
+            Act::Deltree(path) => match fs::remove_dir_all(at(path)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            },
+            Act::Mkdir(path) => match fs::create_dir(at(path)) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            },
+            Act::Look(path) => {
+                let _ = fs::symlink_metadata(at(path))?;
+            }
+            Act::LookAt(handle) => {
+                let _ = self.file(*handle)?.metadata()?;
+            }
+            Act::Room => {
+                let _ = rustix::fs::statvfs(&self.base)?;
+            }
+            Act::Touch(handle) => self.file(*handle)?.set_modified(SystemTime::now())?,
+            Act::List(path) => {
+                let _ = fs::read_dir(at(path))?.count();
+            }
+            Act::Write(handle, offset, bytes) => {
+                self.file(*handle)?.write_all_at(&self.buffer[..*bytes], *offset)?;
+                return Ok((0, *bytes as u64));
+            }
+            Act::Read(handle, offset, bytes) => {
+                let file = self.open.get(handle).ok_or(ErrorKind::NotFound)?;
+                let read = file.read_at(&mut self.buffer[..*bytes], *offset)?;
+                return Ok((read as u64, 0));
+            }
+            Act::Lock(handle, start, bytes, locks) => {
+                lock(self.file(*handle)?, *start, *bytes, *locks)?;
+            }
+            Act::Flush(handle) => self.file(*handle)?.sync_all()?,
+        }
+        Ok((0, 0))
+    }
+}
+
+fn open_directory(path: &Path, makes: bool) -> io::Result<File> {
+    if makes && !path.is_dir() {
+        fs::create_dir(path)?;
+    }
+    File::open(path)
+}
+
+fn open_file(path: &Path, makes: bool, truncates: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    match options.read(true).write(true).create(makes).truncate(truncates).open(path) {
+        // What is opened to be looked at may be a directory as well.
+        Err(error) if error.kind() == ErrorKind::IsADirectory => File::open(path),
+        other => other,
+    }
+}
+
+/// Locks a range for this open file, or unlocks it, without waiting (fcntl(2)).
+fn lock(file: &File, start: u64, bytes: u64, locks: bool) -> io::Result<()> {
+    let sort = if locks { libc::F_WRLCK } else { libc::F_UNLCK };
+    let range = libc::flock {
+        l_type: sort as _,
+        l_whence: libc::SEEK_SET as _,
+        l_start: start as _,
+        l_len: bytes as _,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; the kernel reads `range` and
+    // keeps no pointer to it.
+    let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// After which nothing that follows would say anything.
+fn is_fatal(error: &io::Error) -> bool {
+    let fatal = [libc::EIO, libc::ENOSPC, libc::EROFS, libc::EDQUOT, libc::EMFILE, libc::ENFILE];
+    error.raw_os_error().is_some_and(|it| fatal.contains(&it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::loadfile::{made_up, parse};
+
+    #[test]
+    fn each_client_plays_the_load_in_a_directory_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let load = parse(&made_up()).unwrap();
+        let live = Live::new(Default::default());
+        let played = play(&load, dir.path(), 2, Duration::from_millis(300), &live).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        assert!(played.written_bytes > 0 && played.read_bytes > 0);
+        assert_eq!(played.surprises, 0, "all that is made up ends as it says");
+        let flush = KINDS.iter().position(|it| *it == "Flush").unwrap();
+        assert!(!played.times[flush].is_empty());
+    }
+
+    #[test]
+    fn what_ends_otherwise_than_it_was_told_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let load =
+            parse("Unlink \"\\nothing\" NT_STATUS_OK\nMkdir \"\\a\" NT_STATUS_OK\n").unwrap();
+        let live = Live::new(Default::default());
+        let played = play(&load, dir.path(), 1, Duration::from_millis(20), &live).unwrap();
+        assert!(played.surprises > 0 && played.surprises <= played.times[3].count());
+    }
+}
