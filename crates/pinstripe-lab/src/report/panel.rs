@@ -76,7 +76,8 @@ fn panel<'a>(title: &'a str, is_compared: bool, variants: &[&'a Variant], seed: 
 
 /// The name without the group before it.
 pub(super) fn label(variant: &Variant) -> &str {
-    let rest = variant.name.strip_prefix(&variant.group).map(str::trim_start);
+    let rest =
+        variant.name.strip_prefix(&variant.group).map(|it| it.trim_start_matches([':', ' ']));
     rest.filter(|it| !it.is_empty()).unwrap_or(&variant.name)
 }
 
