@@ -55,6 +55,7 @@ const PACKAGES: &[&str] = &[
     "btrfs-progs",
     "chromium",
     "dbench",
+    "dosfstools",
     "e2fsprogs",
     "fio",
     "libnbd-bin",

@@ -234,6 +234,25 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// One of a verb's own with the id of a global one would be read as that, and panic.
+    #[test]
+    fn no_option_of_a_verb_takes_the_place_of_a_global_one() {
+        fn check(command: &clap::Command, globals: &[String]) {
+            for verb in command.get_subcommands() {
+                for arg in verb.get_arguments() {
+                    let id = arg.get_id().to_string();
+                    assert!(!globals.contains(&id), "{}: {id}", verb.get_name());
+                }
+                check(verb, globals);
+            }
+        }
+        let command = Cli::command();
+        let globals = command.get_arguments().filter(|arg| arg.is_global_set());
+        let globals: Vec<String> = globals.map(|arg| arg.get_id().to_string()).collect();
+        assert!(globals.contains(&"knobs".to_owned()));
+        check(&command, &globals);
+    }
+
     #[test]
     fn every_verb_has_examples() {
         for verb in Cli::command().get_subcommands() {

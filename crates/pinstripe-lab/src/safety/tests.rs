@@ -107,7 +107,7 @@ fn used_devices_are_refused_by_what_they_are_used_for() {
     assert_eq!(examine(&free.device).unwrap().bytes, 64 << 20);
     for (make, part) in [
         ("mkfs.ext4 -q {}", "an ext"),
-        ("mkfs.btrfs -q -f {}", "a btrfs file system"),
+        ("mkfs.btrfs -q -f -M {}", "a btrfs file system"),
         ("mkswap {}", "swap space"),
         ("mkfs.vfat {}", "FAT"),
     ] {

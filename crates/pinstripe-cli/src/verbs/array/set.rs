@@ -30,7 +30,7 @@ pub struct Args {
 
     /// A knob to be shown, or one with its value
     #[arg(value_name = "KNOB[=VALUE]")]
-    knobs: Vec<String>,
+    settings: Vec<String>,
 }
 
 impl Args {
@@ -40,7 +40,7 @@ impl Args {
     /// [`Kind::Usage`] for what is no knob or no value of it.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = super::register()?;
-        let (set, shown): (Vec<_>, Vec<_>) = self.knobs.iter().partition(|it| it.contains('='));
+        let (set, shown): (Vec<_>, Vec<_>) = self.settings.iter().partition(|it| it.contains('='));
         let set: Vec<(&str, &str)> = set.iter().filter_map(|it| it.split_once('=')).collect();
         for (name, value) in &set {
             knobs::Knob::parse(name, value)?;
