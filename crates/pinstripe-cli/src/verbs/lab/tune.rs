@@ -1,7 +1,6 @@
 //! `pinstripe lab tune`: settings by measurement, in a file that other verbs read.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueHint;
@@ -10,6 +9,7 @@ use pinstripe::error::{Error, Kind, Result};
 use pinstripe::ops::members;
 use pinstripe_lab::advice::{Advice, advise};
 use pinstripe_lab::knobs::{Knob, knobs, to_toml};
+use pinstripe_lab::result;
 
 use super::{carry, quick, tell};
 use crate::escape;
@@ -94,16 +94,13 @@ impl Args {
         dirs.iter().map(|dir| carry::whole_dir(dir)).collect()
     }
 
-    /// In one step, so that nobody reads half a file.
     fn write(&self, dirs: &[PathBuf], knobs: &[Knob]) -> Result<()> {
         let places: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
         let (seconds, nanos) = clock::now();
         let when = time::utc(seconds, nanos).unwrap_or_default();
         let about = [format!("what 'pinstripe lab tune' found in {}, {when}", places.join(", "))];
         let text = to_toml(knobs, &about);
-        let partial = partial(&self.out);
-        let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &self.out));
-        written.map_err(|error| Error::io("cannot write", &self.out, error))
+        result::put(text.as_bytes(), &self.out)
     }
 }
 
@@ -111,12 +108,6 @@ impl Args {
 fn members_of_store(run: &Run) -> Result<Vec<PathBuf>> {
     let states = members::run(&run.open_locked()?)?;
     Ok(states.into_iter().filter(|it| it.present).map(|it| it.place).collect())
-}
-
-fn partial(out: &Path) -> PathBuf {
-    let mut name = out.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    out.with_file_name(name)
 }
 
 /// Of each question the advice that most places have; of as many, that of the first.
