@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::result::{Note, Results, Variant};
+use crate::result::{self, Note, Results, Variant};
 use crate::stats::{Better, Finding, judge};
 
 /// A share by which something may be slower without being passed over.
@@ -34,12 +34,7 @@ pub struct Advice {
 
 /// What to set, group by group, in the order of the results. A group with too few runs says nothing.
 pub fn advise(results: &Results) -> Vec<Advice> {
-    let mut groups: Vec<&str> = Vec::new();
-    for variant in &results.variants {
-        if !groups.contains(&variant.group.as_str()) {
-            groups.push(&variant.group);
-        }
-    }
+    let groups = results.groups();
     groups.into_iter().filter_map(|group| of_group(results, group)).collect()
 }
 
@@ -48,7 +43,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
         results.variants.iter().filter(|it| it.group == group && is_settled(it)).collect();
     let setting = common_setting(&variants)?;
     let better = variants.first()?.metric.better;
-    let best = best_of(&variants, better)?;
+    let best = variants[result::best(&variants)?];
     let is_good = |variant: &&&Variant| !is_slower(variant, best, better, results.seed);
     let chosen = variants.iter().find(is_good)?;
     let first = variants[0];
@@ -77,16 +72,6 @@ fn common_setting(variants: &[&Variant]) -> Option<String> {
     let first = variants.first().and_then(name)?;
     let is_alike = variants.iter().all(|variant| name(variant).as_ref() == Some(&first));
     (is_alike && variants.len() > 1).then_some(first)
-}
-
-fn best_of<'a>(variants: &[&'a Variant], better: Better) -> Option<&'a Variant> {
-    let median = |variant: &Variant| variant.summary().map(|it| it.median);
-    let known = variants.iter().filter_map(|variant| Some((*variant, median(variant)?)));
-    let best = known.max_by(|(_, a), (_, b)| match better {
-        Better::Higher => a.total_cmp(b),
-        Better::Lower => b.total_cmp(a),
-    });
-    best.map(|(variant, _)| variant)
 }
 
 /// Whether a variant is slower than the best, and by more than can be neglected.

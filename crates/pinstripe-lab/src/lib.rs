@@ -27,3 +27,5 @@ pub mod safety;
 pub mod show;
 pub mod stats;
 pub mod table;
+#[cfg(test)]
+mod testing;

@@ -303,7 +303,7 @@ mod tests {
     fn fio_gives_a_second_opinion_on_what_it_can_do() {
         use crate::fio::check;
         if check::version().is_none() {
-            return crate::fio::tests::skipped("fio_gives_a_second_opinion", "fio is not there");
+            return crate::testing::skipped("fio_gives_a_second_opinion", "fio is not there");
         }
         let dir = tempfile::tempdir().unwrap();
         let more = [("cross-check", "fio"), ("modes", "seqwr,seqrewr,seqrd"), ("run-time", "60")];
@@ -324,7 +324,7 @@ mod tests {
         use crate::safety::tests::Loop;
         let Some(device) = Loop::new(&[]) else {
             let test = "a_device_is_gone_over_as_one_file";
-            return crate::fio::tests::skipped(test, "no loop device can be made");
+            return crate::testing::skipped(test, "no loop device can be made");
         };
         let setting = Setting { device: Some(device.path().to_owned()), ..Setting::default() };
         let values = Values::read(OPTIONS, &SMALL).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     fn each_place_is_watched_on_its_own_disk() {
         let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
             let test = "each_place_is_watched_on_its_own_disk";
-            return crate::fio::tests::skipped(test, "there is no /dev/shm");
+            return crate::testing::skipped(test, "there is no /dev/shm");
         };
         let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let dirs = [disk.path().to_owned(), memory.path().to_owned()];

@@ -12,6 +12,7 @@ use super::*;
 use crate::io::{Area, Content, Direction, Engine, Job, Order, Pattern};
 use crate::result::tests::results;
 use crate::run::Live;
+use crate::testing::skipped;
 
 /// `fio --rw=write --bs=64k --size=4m --end_fsync=1 --output-format=json`.
 const PLAIN: &str = include_str!("../../tests/data/fio-3.33.json");
@@ -177,12 +178,4 @@ fn fio_does_the_same_job() {
     let stopped = Live::new(Arc::new(AtomicBool::new(true)));
     let error = check::run(&mixed, &paths, 65_536, Policy::Buffered, &stopped).unwrap_err();
     assert_eq!(error.kind(), Kind::Interrupted);
-}
-
-/// Says that a test could not run, to whoever runs it and to the summary of all.
-pub fn skipped(test: &str, reason: &str) {
-    eprintln!("skipped: {test}: {reason}");
-    let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
-    let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-    std::io::Write::write_all(&mut log, format!("{test}: {reason}\n").as_bytes()).unwrap();
 }

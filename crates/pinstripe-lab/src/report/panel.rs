@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::histogram::Histogram;
-use crate::result::{Compared, Note, Results, Run, Variant};
-use crate::stats::{self, Better, Interval, LEVEL};
+use crate::result::{self, Compared, Note, Results, Run, Variant};
+use crate::stats::{self, Interval, LEVEL};
 
 /// Variants of one group; those that have nobody to be compared with stand in one panel together.
 pub(super) struct Panel<'a> {
@@ -43,14 +43,8 @@ pub(super) fn panels(results: &Results) -> Vec<Panel<'_>> {
     let of = |group: &str| -> Vec<&Variant> {
         results.variants.iter().filter(|it| it.group == group).collect()
     };
-    let mut groups: Vec<&str> = Vec::new();
-    results.variants.iter().for_each(|it| {
-        if !groups.contains(&it.group.as_str()) {
-            groups.push(&it.group);
-        }
-    });
     let (alone, together): (Vec<&str>, Vec<&str>) =
-        groups.into_iter().partition(|group| of(group).len() == 1);
+        results.groups().into_iter().partition(|group| of(group).len() == 1);
     let mut all: Vec<Panel> =
         together.into_iter().map(|group| panel(group, true, &of(group), results.seed)).collect();
     if !alone.is_empty() {
@@ -61,7 +55,7 @@ pub(super) fn panels(results: &Results) -> Vec<Panel<'_>> {
 }
 
 fn panel<'a>(title: &'a str, is_compared: bool, variants: &[&'a Variant], seed: u64) -> Panel<'a> {
-    let best = if is_compared { best(variants) } else { None };
+    let best = if is_compared { result::best(variants) } else { None };
     let member = |(kind, variant): (usize, &&'a Variant)| Member {
         variant,
         label: if is_compared { label(variant) } else { &variant.name },
@@ -79,20 +73,6 @@ pub(super) fn label(variant: &Variant) -> &str {
     let rest =
         variant.name.strip_prefix(&variant.group).map(|it| it.trim_start_matches([':', ' ']));
     rest.filter(|it| !it.is_empty()).unwrap_or(&variant.name)
-}
-
-fn best(variants: &[&Variant]) -> Option<usize> {
-    let value = |at: &usize| variants[*at].summary().map(|it| it.median);
-    let known = (0..variants.len()).filter(|at| value(at).is_some());
-    known.max_by(|a, b| {
-        let by_value = value(a).unwrap_or(0.0).total_cmp(&value(b).unwrap_or(0.0));
-        let by_value = match variants[*a].metric.better {
-            Better::Higher => by_value,
-            Better::Lower => by_value.reverse(),
-        };
-        // Of equal ones the first.
-        by_value.then(b.cmp(a))
-    })
 }
 
 fn factor(variant: &Variant, best: &Variant, seed: u64) -> Option<(f64, Option<Interval>)> {

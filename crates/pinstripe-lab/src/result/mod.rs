@@ -295,7 +295,32 @@ impl Variant {
     }
 }
 
+/// Which of some variants has the best median; of equal ones the first.
+pub fn best(variants: &[&Variant]) -> Option<usize> {
+    let median = |at: usize| Some((at, variants[at].summary()?.median));
+    let known = (0..variants.len()).filter_map(median);
+    let best = known.max_by(|(a, this), (b, that)| {
+        let by_value = match variants[*a].metric.better {
+            Better::Higher => this.total_cmp(that),
+            Better::Lower => that.total_cmp(this),
+        };
+        by_value.then(b.cmp(a))
+    });
+    best.map(|(at, _)| at)
+}
+
 impl Results {
+    /// The groups of its variants, each once, in their order.
+    pub fn groups(&self) -> Vec<&str> {
+        let mut groups: Vec<&str> = Vec::new();
+        for variant in &self.variants {
+            if !groups.contains(&variant.group.as_str()) {
+                groups.push(&variant.group);
+            }
+        }
+        groups
+    }
+
     /// The variant of a name.
     pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.variants.iter().find(|variant| variant.name == name)

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::*;
-use crate::fio::tests::skipped;
+use crate::testing::skipped;
 
 fn examined(objections: Vec<Objection>) -> Examined {
     Examined { path: "/dev/x".into(), serial: Some("S123 ".to_owned()), bytes: 9, objections }

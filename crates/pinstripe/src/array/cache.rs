@@ -541,6 +541,7 @@ mod tests {
         cache.begin(1);
         assert_eq!(cache.oldest(), Some(at(10)));
     }
+
     #[test]
     fn what_gathers_goes_where_its_bytes_lie_now_and_grows_no_younger() {
         let at = Duration::from_millis;

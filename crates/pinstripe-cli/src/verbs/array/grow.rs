@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe::error::Result;
-use pinstripe::ops::array::open::reach;
 use pinstripe::ops::array::register::absolute;
-use pinstripe::ops::array::request::{Reply, Request};
+use pinstripe::ops::array::request::Request;
 
 use super::work::{self, Patience};
 use crate::run::{Ending, Run};
@@ -50,19 +49,8 @@ impl Args {
     /// # Errors
     /// Those of the array: members are absent, something else goes on, there is no spare.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
-        let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
-        let before = work::ended(&mut reached)?;
         let add = self.add.as_deref().map(absolute).transpose()?;
         let request = Request::Grow { raid_devices: self.raid_devices, add, force: self.force };
-        match reached.ask(&request) {
-            Ok(Reply::Done { said }) => run.screen.say(&said),
-            Ok(_) => {}
-            Err(error) => {
-                reached.close()?;
-                return Err(error);
-            }
-        }
-        work::conclude(run, reached, &self.patience, before)
+        work::do_all(run, &self.name, &self.patience, [request])
     }
 }

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 use pinstripe::error::{Error, Kind, Result};
-use pinstripe::ops::array::open::reach;
 use pinstripe::ops::array::register::absolute;
-use pinstripe::ops::array::request::{Act, Reply, Request};
+use pinstripe::ops::array::request::{Act, Request};
 
 use super::work::{self, Patience};
 use crate::run::{Ending, Run};
@@ -70,21 +69,8 @@ impl Args {
             return Err(Error::new(Kind::Usage, "nothing to do was named")
                 .advice("see 'pinstripe array manage --help'"));
         }
-        let register = super::register()?;
-        let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
-        let before = work::ended(&mut reached)?;
-        for act in acts {
-            match reached.ask(&Request::Manage { act }) {
-                Ok(Reply::Done { said }) => run.screen.say(&said),
-                Ok(_) => {}
-                Err(error) => {
-                    // What was done before stays; the array is closed in order all the same.
-                    reached.close()?;
-                    return Err(error);
-                }
-            }
-        }
-        work::conclude(run, reached, &self.patience, before)
+        let requests = acts.into_iter().map(|act| Request::Manage { act });
+        work::do_all(run, &self.name, &self.patience, requests)
     }
 
     /// In the order in which they make sense together.

@@ -6,11 +6,12 @@ use std::time::Duration;
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::monitor::Counter;
 use pinstripe::ops::array::detail::{Detail, ReportDetail};
-use pinstripe::ops::array::open::Reached;
+use pinstripe::ops::array::open::{Reached, reach};
+use pinstripe::ops::array::request::{Reply, Request};
 use pinstripe::units::format_size;
 
 use super::super::counted;
-use super::{show, status};
+use super::{register, show, status};
 use crate::escape;
 use crate::event::Event;
 use crate::exit;
@@ -39,6 +40,33 @@ pub struct Patience {
 /// Those of the array.
 pub fn ended(reached: &mut Reached) -> Result<u64> {
     Ok(reached.detail()?.reports.last().map_or(0, |last| last.number + 1))
+}
+
+/// Asks an array for one thing after the other, says what was done, and follows what that began.
+///
+/// # Errors
+/// Why the first thing that could not be done could not be; what came before it is done. Those of
+/// [`conclude`].
+pub fn do_all(
+    run: &Run,
+    name: &str,
+    patience: &Patience,
+    requests: impl IntoIterator<Item = Request>,
+) -> Result<Ending> {
+    let mut reached = reach(name, &register()?, &run.common.fault_plan(), &run.monitor)?;
+    let before = ended(&mut reached)?;
+    for request in requests {
+        match reached.ask(&request) {
+            Ok(Reply::Done { said }) => run.screen.say(&said),
+            Ok(_) => {}
+            Err(error) => {
+                // What was done before stays; the array is closed in order all the same.
+                reached.close()?;
+                return Err(error);
+            }
+        }
+    }
+    conclude(run, reached, patience, before)
 }
 
 /// Follows what was begun to its end unless that is not wanted, closes what was opened, and shows the array.

@@ -20,7 +20,7 @@ use crate::run::{Ending, Run};
 /// The case that it runs.
 const CASE: &str = "quick";
 /// So that all is over in five minutes, with the file that is made first and removed at the end.
-const BUDGET: Duration = Duration::from_secs(240);
+const BUDGET_SECONDS: u64 = 240;
 
 /// Find out in five minutes what a disk is good at, and what to set
 ///
@@ -42,11 +42,18 @@ pub struct Args {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// Seconds after which no further run is begun
-    #[arg(long, value_name = "S", default_value_t = BUDGET.as_secs())]
+    #[command(flatten)]
+    extent: Extent,
+}
+
+/// How much is measured.
+#[derive(clap::Args)]
+pub struct Extent {
+    /// Seconds for each place after which no further run is begun
+    #[arg(long, value_name = "S", default_value_t = BUDGET_SECONDS)]
     time: u64,
 
-    /// Bytes of the file that is written and read; twice that is needed
+    /// Bytes of the file that is written and read in each place; twice that is needed
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     total_size: String,
 }
@@ -58,8 +65,7 @@ impl Args {
     /// Those of the case; [`Kind::Interrupted`](pinstripe::error::Kind::Interrupted) after an interrupt.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = carry::usual_place(CASE)?;
-        let budget = Duration::from_secs(self.time);
-        let results = measured(run, &self.dir, &self.total_size, budget, &place)?;
+        let results = measured(run, &self.dir, &self.extent, &place)?;
         tell::results(run, &results, Form::Text)?;
         let advice = advise(&results);
         say(run, &advice);
@@ -82,21 +88,19 @@ fn json(advice: &[Advice]) -> serde_json::Value {
 ///
 /// # Errors
 /// Those of the case.
-pub fn measured(
-    run: &Run,
-    dir: &Path,
-    total_size: &str,
-    budget: Duration,
-    place: &Path,
-) -> Result<Results> {
+pub fn measured(run: &Run, dir: &Path, extent: &Extent, place: &Path) -> Result<Results> {
     let case = cases::find(CASE)?;
     let origin = carry::origin(CASE, None);
-    let values = Values::read(case.options, &[("total-size", total_size)])?;
+    let values = Values::read(case.options, &[("total-size", &extent.total_size)])?;
     let setting =
         Setting { dirs: vec![carry::whole_dir(dir)?], seed: origin.seed, ..Setting::default() };
     let mut plan = (case.plan)(&setting, &values)?;
-    let effort =
-        Effort { max_runs: 9, budget, patience: Duration::from_millis(500), ..Effort::default() };
+    let effort = Effort {
+        max_runs: 9,
+        budget: Duration::from_secs(extent.time),
+        patience: Duration::from_millis(500),
+        ..Effort::default()
+    };
     carry::carry_out(run, plan.as_mut(), &effort, &origin, place)
 }
 

@@ -1,7 +1,6 @@
 //! `pinstripe lab tune`: settings by measurement, in a file that other verbs read.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::ValueHint;
 use pinstripe::clock;
@@ -11,14 +10,12 @@ use pinstripe_lab::advice::{Advice, advise};
 use pinstripe_lab::knobs::{Knob, knobs, to_toml};
 use pinstripe_lab::result;
 
-use super::{carry, quick, tell};
+use super::quick::{self, Extent};
+use super::{carry, tell};
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::time;
-
-/// For each place.
-const BUDGET_SECONDS: u64 = 240;
 
 /// Measure the disks, and write down what to set
 ///
@@ -41,13 +38,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "knobs.toml", value_hint = ValueHint::FilePath)]
     out: PathBuf,
 
-    /// Seconds for each place after which no further run is begun
-    #[arg(long, value_name = "S", default_value_t = BUDGET_SECONDS)]
-    time: u64,
-
-    /// Bytes of the file that is written and read in each place; twice that is needed
-    #[arg(long, value_name = "SIZE", default_value = "512M")]
-    total_size: String,
+    #[command(flatten)]
+    extent: Extent,
 }
 
 impl Args {
@@ -57,11 +49,10 @@ impl Args {
     /// Those of the cases and of the file; [`Kind::Interrupted`] after an interrupt: nothing is written then.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let dirs = self.places(run)?;
-        let budget = Duration::from_secs(self.time);
         let mut found = Vec::new();
         for dir in &dirs {
             let place = carry::usual_place("tune")?;
-            let results = quick::measured(run, dir, &self.total_size, budget, &place)?;
+            let results = quick::measured(run, dir, &self.extent, &place)?;
             carry::check_complete(&results, &place)?;
             run.screen.event(&tell::facts(&results).with_path("path", &place))?;
             let advice = advise(&results);

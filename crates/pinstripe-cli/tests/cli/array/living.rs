@@ -9,7 +9,17 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::serving::{Loop, Served, good, has, nbd, run, with_pool};
-use crate::stand::{noise, skipped};
+use crate::stand::{Stand, noise, skipped};
+
+/// Copies the array out, which begins with what `image` holds. Returns how long it is.
+fn copied(stand: &Stand) -> usize {
+    let back = stand.path("back");
+    let _ = fs::remove_file(&back);
+    run("nbdcopy", &[&nbd(stand), back.to_str().unwrap()]);
+    let (back, image) = (fs::read(&back).unwrap(), fs::read(stand.path("image")).unwrap());
+    assert!(back[..image.len()] == image, "what was read is not what was written");
+    back.len()
+}
 
 #[test]
 fn clients_keep_their_bytes_while_members_come_and_go() {
@@ -20,35 +30,28 @@ fn clients_keep_their_bytes_while_members_come_and_go() {
     let stand = with_pool(24 << 20);
     let image = stand.path("image");
     fs::write(&image, noise(7, 20 << 20)).unwrap();
-    let copy = || {
-        let back = stand.path("back");
-        let _ = fs::remove_file(&back);
-        run("nbdcopy", &[&nbd(&stand), back.to_str().unwrap()]);
-        let (back, image) = (fs::read(&back).unwrap(), fs::read(&image).unwrap());
-        assert!(back[..image.len()] == image, "what was read is not what was written");
-    };
 
     let served = Served::by_nbd(&stand);
     run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
-    copy();
+    copied(&stand);
     assert!(good(&stand, "array status").contains("pool : active raid5"));
     good(&stand, "array manage pool --fail b");
     assert!(good(&stand, "array status").contains("[U_U]"));
-    copy();
+    copied(&stand);
     good(&stand, "array manage pool --remove b --add d");
     assert!(good(&stand, "array status pool").contains("[3/3] [UUU]"));
-    copy();
+    copied(&stand);
     // b is old now: with it in the place of a, nothing may be wrong.
     good(&stand, "array manage pool --fail a --remove a --add b");
     good(&stand, "array wait pool");
-    copy();
+    copied(&stand);
     good(&stand, "array scrub pool");
     good(&stand, "array stop pool");
     assert_eq!(served.ended(), 0);
     assert!(good(&stand, "array detail pool").contains("State : clean\n"));
     good(&stand, "array assemble pool");
     let served = Served::by_nbd(&stand);
-    copy();
+    copied(&stand);
     served.signal(Signal::TERM);
     assert_eq!(served.ended(), 0);
 }
@@ -62,17 +65,9 @@ fn an_array_grows_under_its_clients_and_after_a_kill() {
     let stand = with_pool(24 << 20);
     let image = stand.path("image");
     fs::write(&image, noise(3, 30 << 20)).unwrap();
-    let copy = || {
-        let back = stand.path("back");
-        let _ = fs::remove_file(&back);
-        run("nbdcopy", &[&nbd(&stand), back.to_str().unwrap()]);
-        let (back, image) = (fs::read(&back).unwrap(), fs::read(&image).unwrap());
-        assert!(back[..image.len()] == image, "what was read is not what was written");
-        back.len()
-    };
     let served = Served::by_nbd(&stand);
     run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
-    let before = copy();
+    let before = copied(&stand);
     // So slowly that it can be seen.
     good(&stand, "array set pool sync_speed_max=2M");
     for (line, code) in [
@@ -88,7 +83,7 @@ fn an_array_grows_under_its_clients_and_after_a_kill() {
     assert!(grown.contains("from 3 to 4 members") && grown.contains("reshape = "), "{grown}");
     assert_eq!(stand.run("array scrub pool").code, 18, "it grows");
     assert!(good(&stand, "array detail pool").contains(", reshaping\n"));
-    assert_eq!(copy(), before);
+    assert_eq!(copied(&stand), before);
     served.signal(Signal::KILL);
     served.ended();
     assert!(good(&stand, "array status").contains("reshape = "));
@@ -96,12 +91,12 @@ fn an_array_grows_under_its_clients_and_after_a_kill() {
     good(&stand, "array set pool sync_speed_max=max");
     let served = Served::by_nbd(&stand);
     good(&stand, "array wait pool");
-    assert_eq!(copy(), before / 2 * 3);
+    assert_eq!(copied(&stand), before / 2 * 3);
     let detail = good(&stand, "array detail pool");
     assert!(detail.contains("Raid Devices : 4\n"), "{detail}");
     assert!(good(&stand, "array status").contains("[4/4] [UUUU]"));
     good(&stand, "array manage pool --fail a");
-    copy();
+    copied(&stand);
     good(&stand, "array manage pool --remove a --add a");
     good(&stand, "array wait pool");
     good(&stand, "array scrub pool");

@@ -5,18 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::*;
+use crate::testing::skipped;
 
 /// Widths at which a page is looked at, in pixels: a screen, and a telephone.
 const WIDTHS: [u32; 2] = [1280, 400];
 /// How Chromium is told what the user likes, and the ground that the page then has.
 const SCHEMES: [(&str, &str); 2] = [("0", "rgb(21, 24, 28)"), ("1", "rgb(255, 255, 255)")];
-
-fn skipped(test: &str, reason: &str) {
-    eprintln!("skipped: {test}: {reason}");
-    let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
-    let mut log = fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-    std::io::Write::write_all(&mut log, format!("{test}: {reason}\n").as_bytes()).unwrap();
-}
 
 /// A browser with a directory of its own.
 struct Browser {

@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use super::Array;
+use super::part::Part;
 use super::rebuild::Fill;
 use super::status::WorkKind;
 use crate::array::member::Member;
-use crate::format::array::BLOCK_BYTES;
-use crate::format::array::sums::Sum;
 
 /// A chunk that is to be filled.
 pub(super) struct Chunk {
@@ -57,24 +56,8 @@ impl Array {
             return Ok(Filled::default());
         }
         let (bytes, lost) = self.recover_column(&map, held.shard, &(0..map.len()));
-        let block_bytes = BLOCK_BYTES as usize;
-        let sum = |(number, block): (usize, &[u8])| match () {
-            // Nobody has it: reading it has to fail.
-            () if lost.contains(&number) => Sum::LOST,
-            () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
-            () => Sum::of(block),
-        };
-        let sums: Vec<Sum> = bytes.chunks(block_bytes).enumerate().map(sum).collect();
-        let could_not = |_| Cannot::Write;
-        if sums.iter().any(|sum| sum.is_written()) {
-            member.write(start, &bytes).map_err(could_not)?;
-        }
-        let range = start..start + bytes.len() as u64;
-        if sums.iter().any(|sum| sum.is_written())
-            || member.any_region(&range, |region| region.is_written())
-        {
-            member.set_sums(start / BLOCK_BYTES, &sums).map_err(could_not)?;
-        }
-        Ok(Filled { bytes: bytes.len() as u64, lost_blocks: lost.len() as u64 })
+        let part = Part::of(bytes, |number| lost.contains(&number));
+        part.put(member, start).map_err(|_| Cannot::Write)?;
+        Ok(Filled { bytes: part.bytes.len() as u64, lost_blocks: lost.len() as u64 })
     }
 }

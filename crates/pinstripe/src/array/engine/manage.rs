@@ -99,8 +99,7 @@ impl Flusher {
     pub fn add(&mut self, device: SharedDevice) -> Result<Added> {
         let superblock = self.array.superblock();
         check_room(&device, &superblock)?;
-        let own = examine(&device).ok().filter(|own| own.array == superblock.array);
-        if let Some(own) = own {
+        if let Some(own) = own_of(&device, &superblock) {
             self.check_stranger(&device, &own, &superblock)?;
             let is_it = |slot: &Slot| *slot == Slot::Failed(own.member);
             let slot = superblock.slots.iter().position(is_it);
@@ -156,7 +155,7 @@ impl Flusher {
         };
         let superblock = self.array.superblock();
         check_room(&with, &superblock)?;
-        let own = examine(&with).ok().filter(|own| own.array == superblock.array);
+        let own = own_of(&with, &superblock);
         let is_it = |id: MemberId| own.as_ref().is_some_and(|own| own.member == id);
         if !lock(&self.array.spares).iter().any(|spare| is_it(spare.id())) {
             if let Some(own) = &own {
@@ -205,8 +204,8 @@ impl Flusher {
     /// Refuses what is a member, or a spare, already.
     pub(super) fn check_unused(&self, device: &SharedDevice) -> Result<()> {
         let superblock = self.array.superblock();
-        let own = examine(device).ok().filter(|own| own.array == superblock.array);
-        own.map_or(Ok(()), |own| self.check_stranger(device, &own, &superblock))
+        own_of(device, &superblock)
+            .map_or(Ok(()), |own| self.check_stranger(device, &own, &superblock))
     }
 
     fn check_stranger(
@@ -234,6 +233,11 @@ impl Flusher {
                 .expected(format!("0 to {}", slots - 1), slot)),
         }
     }
+}
+
+/// What a device says of itself, if it is one of this array.
+fn own_of(device: &SharedDevice, superblock: &Superblock) -> Option<Superblock> {
+    examine(device).ok().filter(|own| own.array == superblock.array)
 }
 
 fn busy(device: &SharedDevice) -> Error {

@@ -28,6 +28,7 @@ mod heal;
 mod job;
 mod log;
 mod manage;
+mod part;
 #[cfg(test)]
 mod races;
 mod read;

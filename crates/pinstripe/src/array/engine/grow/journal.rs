@@ -6,9 +6,10 @@
 
 use std::ops::Range;
 
-use super::piece::{Part, Piece};
+use super::piece::Piece;
 use crate::array::crew::{Load, each_of};
 use crate::array::engine::flush::Flusher;
+use crate::array::engine::part::Part;
 use crate::array::geometry::Shape;
 use crate::array::member::Member;
 use crate::array::set::MemberSet;

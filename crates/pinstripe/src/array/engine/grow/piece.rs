@@ -5,35 +5,13 @@ use std::ops::Range;
 use pinstripe_kernel::parity::update;
 
 use crate::array::engine::Array;
+use crate::array::engine::part::Part;
 use crate::array::geometry::{RowMap, Shape};
 use crate::array::set::MemberSet;
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::sums::Sum;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-
-/// What a shard is to hold of a column.
-#[derive(Debug, Clone)]
-pub(super) struct Part {
-    pub bytes: Vec<u8>,
-    /// By block. What is all zeros counts as never written.
-    pub sums: Vec<Sum>,
-}
-
-impl Part {
-    fn of(bytes: Vec<u8>, is_lost: impl Fn(usize) -> bool) -> Self {
-        let sum = |(number, block): (usize, &[u8])| match () {
-            () if is_lost(number) => Sum::LOST,
-            () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
-            () => Sum::of(block),
-        };
-        Part { sums: bytes.chunks(BLOCK).enumerate().map(sum).collect(), bytes }
-    }
-
-    fn is_written(&self) -> bool {
-        self.sums.iter().any(|sum| sum.is_written())
-    }
-}
 
 /// A column of a row of the new geometry.
 #[derive(Debug)]
@@ -91,17 +69,5 @@ impl Array {
             !self.put_part(place.member, start, &piece.parts[*shard])
         };
         (0..piece.parts.len()).filter(could_not).map(|shard| piece.map.member(shard)).collect()
-    }
-
-    /// Writes bytes to a place of a member, with their checksums. Returns whether that is so, or the member
-    /// is absent.
-    pub(super) fn put_part(&self, slot: usize, start: u64, part: &Part) -> bool {
-        let Some(member) = self.member(slot) else { return true };
-        let range = start..start + part.bytes.len() as u64;
-        if !part.is_written() && !member.any_region(&range, |region| region.is_written()) {
-            return true;
-        }
-        (!part.is_written() || member.write(start, &part.bytes).is_ok())
-            && member.set_sums(start / BLOCK_BYTES, &part.sums).is_ok()
     }
 }
