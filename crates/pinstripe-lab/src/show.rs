@@ -4,6 +4,7 @@
 //! its interval, and its notes. Never here: a judgement of its own.
 
 mod csv;
+mod spark;
 mod tables;
 
 use std::str::FromStr;
@@ -17,8 +18,11 @@ use crate::result::Results;
 use crate::table::Table;
 
 pub use csv::csv;
+pub use spark::spark;
+pub use tables::{
+    change_lines, duration, figure, fingerprint_lines, sentence, table, verdict_lines,
+};
 pub(crate) use tables::{disturbance_lines, latency};
-pub use tables::{duration, figure, fingerprint_lines, sentence, table, verdict_lines};
 
 /// How results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

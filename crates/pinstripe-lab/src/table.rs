@@ -157,8 +157,23 @@ impl Table {
         json!({"title": self.title, "note": self.note, "columns": names, "rows": rows})
     }
 
+    /// What stands above it.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// How it was made; nothing where that needs no words.
+    pub fn note(&self) -> &str {
+        &self.note
+    }
+
+    /// On which side each column stands.
+    pub fn sides(&self) -> impl Iterator<Item = Align> {
+        self.columns.iter().map(|(_, side)| *side)
+    }
+
     /// The header and all rows as they are shown.
-    fn shown(&self) -> Vec<Vec<String>> {
+    pub fn shown(&self) -> Vec<Vec<String>> {
         let header = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let rows = self.rows.iter().map(|row| row.iter().map(Cell::show).collect());
         std::iter::once(header).chain(rows).collect()

@@ -27,8 +27,10 @@ fn a_case_is_run_saved_and_shown_again() {
     assert_eq!(saved["command"][1], "lab");
     assert_eq!(saved["variants"].as_array().unwrap().len(), 2);
     // The same again, in every form.
-    let shown = stand.run("lab show r.json");
-    assert!(ran.out.starts_with(&shown.out), "{}", shown.out);
+    let shown = stand.run("lab show r.json").out;
+    let (shown, again) = shown.split_once("\nmeasure it again:").unwrap();
+    assert!(ran.out.starts_with(shown), "{shown}");
+    assert!(again.contains("--modes rndwr --files 2 --total-size 262144"), "{again}");
     assert!(stand.run("lab show r.json --form markdown").out.contains("| variant"));
     assert!(stand.run("lab show r.json --form csv").out.starts_with("case,variant,"));
     let json: Value = serde_json::from_str(&stand.run("lab show r.json --form json").out).unwrap();
@@ -135,13 +137,23 @@ fn changes_are_seen_in_a_history_that_grew() {
         let mut entry = entry.clone();
         entry["started_seconds"] = Value::from(1_700_000_000 + at);
         entry["value"] = Value::from(if at < 6 { 100.0 } else { 80.0 } + (at % 3) as f64);
+        entry["facts"]["kernel"] = Value::from(if at < 6 { "6.1" } else { "6.12" });
         text += &format!("{entry}\n");
     }
     fs::write(stand.path("h.jsonl"), &text).unwrap();
     let ran = stand.run("lab history fileio --file h.jsonl");
     let changed: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("changed")).collect();
     assert_eq!(changed.len(), 1, "{}", ran.out);
-    assert!(ran.out.lines().nth(8).unwrap().ends_with("changed"), "{}", ran.out);
+    assert!(ran.out.lines().nth(9).unwrap().ends_with("changed"), "{}", ran.out);
+    assert!(ran.out.lines().nth(1).unwrap() == "▇██▇██│▁▁▂▁▁▂", "{}", ran.out);
+    let told = ran.out.lines().find(|it| it.contains("0.80 times as fast as before (95 %: 0."));
+    assert!(told.is_some_and(|it| it.ends_with("6 and 6 times)")), "{}", ran.out);
+    assert!(ran.out.contains("\n  kernel: 6.1 before, 6.12 now\n"), "{}", ran.out);
+    let events = stand.run("lab history --file h.jsonl --json").events_of("lab_history");
+    let changed: Vec<&Value> = events.iter().filter(|it| it["is_change"] == true).collect();
+    assert_eq!(changed.len(), 1);
+    assert!(changed[0]["speed_low"].as_f64().unwrap() < 0.81, "{changed:?}");
+    assert_eq!(changed[0]["differences"][0], "kernel: 6.1 before, 6.12 now");
     assert_eq!(stand.run("lab history fileio --file h.jsonl --json").summary()["changes"], 1);
     assert_eq!(stand.run("lab history iozone --file h.jsonl").out, "");
     fs::write(stand.path("h.jsonl"), text + "{\n").unwrap();
@@ -249,6 +261,36 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     assert!(refused.code == 2 && refused.err.contains("--out"), "{}", refused.err);
     let two = stand.run("lab report r.html r.json --out two.html --json");
     assert_eq!((two.code, &two.summary()["results"]), (0, &Value::from(2)));
+    // What was measured before, where there is any; one that is named must be there.
+    assert!(!page.contains("<h2>History</h2>"));
+    let gone = stand.run("lab report r.json --history gone.jsonl --out h.html");
+    assert!(gone.code == 11 && gone.err.contains("gone.jsonl"), "{}", gone.err);
+    let saved: Value =
+        serde_json::from_str(&fs::read_to_string(stand.path("r.json")).unwrap()).unwrap();
+    let variant = &saved["variants"][0];
+    let both = [saved["parameters"].as_array().unwrap(), variant["parameters"].as_array().unwrap()];
+    let entry = serde_json::json!({
+        "version": 1, "started_seconds": 1_700_000_000, "program": "pinstripe 0.0.1", "case": "fileio",
+        "host": saved["fingerprint"]["host"], "variant": variant["name"], "parameters": both.map(|it| it.as_slice()).concat(),
+        "metric": variant["metric"], "value": 9.0, "low": 8.0, "high": 10.0, "runs": 5,
+        "facts": {"place": saved["fingerprint"]["places"][0]["path"]},
+    });
+    fs::write(stand.path("h.jsonl"), format!("{entry}\n")).unwrap();
+    let made = stand.run("lab report r.json --history h.jsonl --out h.html");
+    assert_eq!((made.code, made.err.as_str()), (0, ""));
+    let is_counted = variant["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|it| it["disturbances"] == serde_json::json!([]));
+    let has_history =
+        fs::read_to_string(stand.path("h.html")).unwrap().contains("<h2>History</h2>");
+    assert_eq!(has_history, is_counted, "a variant that no run counts of has no point of its own");
+    // The usual one is no reason to make no page.
+    let usual = stand.path("home/.local/state/pinstripe/lab/history.jsonl");
+    fs::write(usual, "{\n").unwrap();
+    let made = stand.run("lab report r.json --out h.html");
+    assert!(made.code == 0 && made.err.contains("line 1 of the history"), "{}", made.err);
     let same = stand.run("lab compare r.html r.json");
     assert!(same.code == 0 && same.out.contains("rndrd"), "{}", same.out);
     assert!(stand.run("lab show two.html").err.contains("holds 2 results"));
@@ -277,5 +319,48 @@ fn every_case_is_run_by_its_own_options_beside_those_of_the_program() {
         let shown = stand.run("lab show r --form json").out;
         let shown: Value = serde_json::from_str(&shown).unwrap();
         assert!(!shown["tables"].as_array().unwrap().is_empty(), "{line}");
+        check_lines(&stand, line);
     }
+}
+
+#[test]
+fn cases_without_tables_are_measured_again_as_well() {
+    let stand = Stand::new();
+    fs::create_dir(stand.path("a")).unwrap();
+    fs::create_dir(stand.path("b")).unwrap();
+    for line in [
+        "fileio --dir a --dir b --files 2 --total-size 64K --run-time 0.01 --sync-every 7 --rate 900",
+        "fileio --files 2 --total-size 64K --run-time 0.01 --modes rndrd --cross-check fio",
+        "iozone --file-size 64K --record-size 16K",
+        "quick --total-size 4M --run-time 0.01",
+    ] {
+        let ran = stand.run(&format!("lab run {line} --runs 1 --warm-up 0 --patience 0 --out r"));
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{line}");
+        check_lines(&stand, line);
+    }
+}
+
+/// Each line that is told to measure again what stands in `r` is taken, would measure it, and leaves `r` alone.
+fn check_lines(stand: &Stand, what: &str) {
+    let shown = stand.run("lab show r --json");
+    for variant in shown.events_of("lab_variant") {
+        let name = variant["variant"].as_str().unwrap();
+        let words = variant["command"].as_array().unwrap_or_else(|| panic!("{what}: {name}"));
+        let words: Vec<&str> = words.iter().map(|it| it.as_str().unwrap()).collect();
+        let line = format!("{} --dry-run", words[1..].join(" "));
+        let ran = stand.run(&line);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{line}");
+        assert!(!words.iter().any(|it| ["--out", "--serial"].contains(it)), "{line}");
+        // One runs, or it and what it cannot be measured without.
+        let runs = ran.out.lines().filter(|it| it.starts_with("would run ")).count();
+        let is_pair = ["slices", "catalog"].contains(&words[3]) || words.contains(&"--cross-check");
+        let most = if is_pair { 2 } else { 1 };
+        assert!((1..=most).contains(&runs), "{line}: {}", ran.out);
+    }
+    let text = stand.run("lab show r").out;
+    let all = text.lines().skip_while(|it| *it != "measure it again:").nth(1).unwrap().trim();
+    let dry = stand.run(&format!("{} --dry-run", all.strip_prefix("pinstripe ").unwrap()));
+    assert_eq!((dry.code, dry.err.as_str()), (0, ""), "{all}");
+    let runs = dry.out.lines().filter(|it| it.starts_with("would run ")).count();
+    assert_eq!(runs, shown.events_of("lab_variant").len(), "{all}");
 }

@@ -77,6 +77,8 @@ pub struct Layout {
     pub is_device: bool,
     /// What to do, in this order.
     pub modes: Vec<Mode>,
+    /// The option by which modes are chosen.
+    pub chosen_by: &'static str,
     /// Files in each directory; 1 on a device.
     pub files: u64,
     /// Bytes of each, a multiple of the block's.
@@ -218,11 +220,17 @@ impl Plan for DiskPlan {
                 (By::Us, 1) => mode.name.to_owned(),
                 (By::Us, _) => format!("{} {path}", mode.name),
             };
+            let place = if self.layout.is_device { "device" } else { "dir" };
+            let mut parameters =
+                vec![Parameter::new(self.layout.chosen_by, mode.name), Parameter::new(place, path)];
+            if by == By::Fio {
+                parameters.push(Parameter::new(shared::CROSS_CHECK.name, "fio"));
+            }
             Head {
                 name,
                 group: mode.name.to_owned(),
                 about: mode.about.to_owned(),
-                parameters: vec![Parameter::new("mode", mode.name), Parameter::new("place", path)],
+                parameters,
                 metric: Metric::throughput(),
             }
         };

@@ -153,6 +153,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         places,
         is_device,
         modes: modes.filter_map(|name| mode(name, read_share, is_compat)).collect(),
+        chosen_by: "modes",
         files,
         file_bytes,
         job: shared::job(setting, values, pattern, syncing)?,

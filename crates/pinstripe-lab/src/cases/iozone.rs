@@ -128,6 +128,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         places,
         is_device,
         modes: tests.filter_map(|name| mode(name, values.count("stride"))).collect(),
+        chosen_by: "tests",
         files: 1,
         file_bytes,
         job: shared::job(setting, values, pattern, syncing)?,

@@ -4,6 +4,7 @@
 //! Adding a case is a `mod` line and a line in [`ALL`]; the command line, its help and its manual
 //! follow from here. Never here: repeats, statistics, and what results look like.
 
+mod again;
 mod catalog;
 mod dedup;
 mod disk;
@@ -32,6 +33,7 @@ use crate::result::Results;
 use crate::run::Plan;
 use crate::table::Table;
 
+pub use again::{again, alone, command_line};
 pub use disk::{DiskPlan, Finds, Layout, Mode, Work};
 pub use options::{CaseOption, Form, Values};
 

@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 use pinstripe::units::format_size;
 
+use crate::cases;
 use crate::fingerprint::Place;
-use crate::result::Results;
+use crate::result::{Results, Variant};
 
 /// What there is to know besides the figures: notes of the case, and what disturbed runs.
 pub(super) fn notes(results: &Results) -> Markup {
@@ -62,6 +63,8 @@ fn of_place(place: &Place) -> String {
         };
         parts.push(format!("on {}", disk.name));
         parts.extend(disk.model.clone());
+        parts.extend(disk.firmware.as_ref().map(|it| format!("firmware {it}")));
+        parts.extend(disk.identity.clone());
         parts.extend(disk.bytes.map(format_size));
         parts.extend(kind.map(str::to_owned));
         parts.extend(disk.settings.iter().map(|(name, value)| format!("{name} {value}")));
@@ -69,14 +72,15 @@ fn of_place(place: &Place) -> String {
     parts.join(", ")
 }
 
-/// The command line that measures the same again.
+/// The command lines that measure the same again, all of it and each variant alone.
 pub(super) fn reproduce(results: &Results) -> Markup {
     let parameters: Vec<String> =
         results.parameters.iter().map(|it| format!("{} {}", it.name, it.value)).collect();
     html! {
         section class="again" {
             h2 { "Measure it again" }
-            @if !results.command.is_empty() { pre { code { (command(results)) } } }
+            @if let Some(line) = line(results) { pre { code { (line) } } }
+            (alone(results))
             p class="quiet" {
                 "Seed " (results.seed) ". "
                 @if !parameters.is_empty() { "All settings: " (parameters.join(", ")) ". " }
@@ -87,25 +91,26 @@ pub(super) fn reproduce(results: &Results) -> Markup {
     }
 }
 
-/// The command with its seed, quoted for a shell.
-fn command(results: &Results) -> String {
-    let mut words: Vec<String> = results.command.clone();
-    if let Some(first) = words.first_mut() {
-        "pinstripe".clone_into(first);
-    }
-    let has_seed = words.iter().any(|it| it == "--seed" || it.starts_with("--seed="));
-    if !has_seed {
-        words.extend(["--seed".to_owned(), results.seed.to_string()]);
-    }
-    words.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ")
+/// All of it; of a case that is not known, what was typed.
+fn line(results: &Results) -> Option<String> {
+    let typed = || Some(results.command.clone()).filter(|it| !it.is_empty());
+    cases::again(results).or_else(typed).map(|words| cases::command_line(&words))
 }
 
-/// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./=,:+@%".contains(it);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+/// Folded until somebody wants one of them, and never on paper.
+fn alone(results: &Results) -> Markup {
+    /// Lines of a page.
+    const MOST: usize = 60;
+    let line = |it| cases::alone(results, it).map(|words| (it, cases::command_line(&words)));
+    let lines: Vec<(&Variant, String)> = results.variants.iter().filter_map(line).collect();
+    html! {
+        @if lines.len() > 1 {
+            details class="screen" {
+                summary { "one variant alone" }
+                dl { @for (variant, line) in lines.iter().take(MOST) { dt { (variant.name) } dd { code { (line) } } } }
+                @if lines.len() > MOST { p class="quiet" { (lines.len() - MOST) " more are shown by " code { "pinstripe lab show" } "." } }
+            }
+        }
     }
 }
 
@@ -138,13 +143,5 @@ mod tests {
         ] {
             assert_eq!(utc(seconds), text);
         }
-    }
-
-    #[test]
-    fn words_are_quoted_where_a_shell_would_take_them_apart() {
-        assert_eq!(quoted("--dir"), "--dir");
-        assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
     }
 }

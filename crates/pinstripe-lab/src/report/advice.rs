@@ -2,24 +2,29 @@
 
 use maud::{Markup, html};
 
-use super::panel::{self, Member, Panel, level, range};
+use super::panel::{self, Member, Panel, level, number, range};
 use crate::advice::{Advice, advise};
+use crate::knobs::{Knob, knobs};
 use crate::result::{Compared, Results, Variant};
-use crate::show::figure;
 use crate::stats::{self, Finding};
+
+/// Settings that paper has room for.
+const PAPER_SETTINGS: usize = 12;
 
 /// A paragraph for each group whose variants were compared.
 pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     let advised = advise(results);
-    let compared: Vec<&Panel> = panels.iter().filter(|it| it.is_compared).collect();
+    let is_choice = |it: &&Panel| it.is_compared && !panel::is_check(it);
+    let compared: Vec<&Panel> = panels.iter().filter(is_choice).collect();
     html! {
         @if !compared.is_empty() {
             section class="advice" {
                 h2 { "What to set" }
                 dl {
-                    @for panel in &compared {
-                        @if compared.len() > 1 { dt { (panel.title) } }
-                        dd {
+                    @for (at, panel) in compared.iter().enumerate() {
+                        @let class = (at >= PAPER_SETTINGS).then_some("screen");
+                        @if compared.len() > 1 { dt class=[class] { (panel.title) } }
+                        dd class=[class] {
                             @match advised.iter().find(|it| it.question == panel.title) {
                                 Some(advice) => (of_setting(advice)),
                                 None => (of_panel(results, panel)),
@@ -35,8 +40,11 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
 /// Where the variants differ in one setting only, what is advised everywhere.
 fn of_setting(advice: &Advice) -> Markup {
     let act = if advice.is_first { "Keep" } else { "Use" };
+    let typed = |it: Knob| format!("pinstripe {} --{}={}", it.verb, it.option, it.value);
+    let typed: Vec<String> = knobs(std::slice::from_ref(advice)).into_iter().map(typed).collect();
     html! {
         (act) " " code { (advice.setting) " " (advice.value) } ". "
+        @if !typed.is_empty() { "Here: " @for (at, line) in typed.iter().enumerate() { @if at > 0 { ", " } code { (line) } } ". " }
         span class="quiet" { "Evidence: " (advice.evidence) "." }
     }
 }
@@ -78,7 +86,7 @@ fn of_panel(results: &Results, panel: &Panel) -> Markup {
 fn use_it(results: &Results, panel: &Panel, compared: &Compared, winner: &Member) -> Markup {
     let baseline = &panel.members[0];
     let unit = &winner.variant.metric.unit;
-    let value = |member: &Member| member.value.map_or("-".to_owned(), figure);
+    let value = |member: &Member| member.value.map_or("-".to_owned(), number);
     let verdict = &compared.verdict;
     let (these, those) = verdict.runs;
     let chance = verdict.p.map(|p| match p {

@@ -49,7 +49,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
         .collect();
     html! {
         @if !all.is_empty() {
-            section {
+            section class="detail" {
                 h2 { "Latency" }
                 p class="quiet" {
                     "How long requests took, over the share of them that took no longer. Each step to the right is "
@@ -117,7 +117,7 @@ fn frame(nines: usize, share: &Scale, marks: &[f64], time: &Scale) -> Markup {
         @for mark in marks {
             @let y = time.at(*mark);
             (line("grid", (LEFT, y), (RIGHT, y)))
-            (text(LEFT - 5.0, y + 3.5, Anchor::End, &duration(Duration::from_nanos(*mark as u64)).replace(".0 ", " ").replace(".00 ", " ")))
+            (text(LEFT - 5.0, y + 3.5, Anchor::End, &time_label(*mark)))
         }
         (line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM)))
         @for nine in 0..=nines {
@@ -127,6 +127,11 @@ fn frame(nines: usize, share: &Scale, marks: &[f64], time: &Scale) -> Markup {
         }
         (text(RIGHT, BOTTOM + 33.0, Anchor::End, "% of requests took no longer"))
     }
+}
+
+/// A power of ten of nanoseconds, as an axis has it.
+pub(super) fn time_label(nanos: f64) -> String {
+    duration(Duration::from_nanos(nanos as u64)).replace(".0 ", " ").replace(".00 ", " ")
 }
 
 /// `0`, `90`, `99`, `99.9`.

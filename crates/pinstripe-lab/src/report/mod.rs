@@ -1,14 +1,21 @@
 //! Results as a page for people who look after disks: one HTML file that needs nothing else, says its
 //! answer first, and can be read back.
 //!
-//! Shapes: [`page`] takes results and gives the text of the file, under [`MOST_BYTES`] whatever is in
-//! them. The parts of the page, from its top: `verdict`, `advice`, `table`, `timeline`, `latency`,
-//! `repeats`, `about`. Never here: a script, an address of anything outside, and a figure that the
-//! results do not hold.
+//! Shapes: [`page`] takes results and what was measured before, and gives the text of the file, under
+//! [`MOST_BYTES`] whatever is in them. The parts of the page, from its top: `across` where there are several,
+//! then for each `verdict`, `advice`, `table`, `own`, `timeline`, `latency`, `load`, `repeats`, `history`,
+//! `about`. Never here: a script, an address of anything outside, and a figure that the results do not hold.
+//!
+//! Paper: two sheets. What they have no room for is of the class `screen`, or `detail` where it depends on how
+//! many variants there are; then the paper says so.
 
 mod about;
+mod across;
 mod advice;
+mod history;
 mod latency;
+mod load;
+mod own;
 mod panel;
 mod plot;
 mod repeats;
@@ -18,24 +25,39 @@ mod verdict;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::result::{Results, embed};
+use crate::result::{Entry, Results, embed, history_of};
 
 /// A page is smaller than this.
 pub const MOST_BYTES: usize = 300_000;
+/// What is shown takes less than this: the rest is for the data.
+const MOST_CONTENT: usize = 240_000;
 
 /// More variants than these are printed smaller.
 const FEW: usize = 8;
+/// Of more variants than these, and of several results, figures are not printed.
+const MANY: usize = 16;
 
 const STYLE: &str = include_str!("style.css");
 
-/// A page of one or several results; without a title it has one that says what was measured where.
-pub fn page(all: &[Results], title: Option<&str>) -> String {
+/// What chance is made from when changes of the history are looked for: the same one shows the same ones.
+const SEED: u64 = 1;
+
+/// How much of each result is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    All,
+    /// No figures, and no tables of the case.
+    NoFigures,
+    /// Of several results, only how each is against the first.
+    Across,
+}
+
+/// A page of one or several results, with the history of what was measured before; without a title it has one
+/// that says what was measured where.
+pub fn page(all: &[Results], title: Option<&str>, history: &[Entry]) -> String {
     let title = title.map_or_else(|| heading(all), str::to_owned);
-    let content = html! {
-        header { h1 { (title) } (byline(all)) }
-        @for results in all { (part(results, all.len() > 1)) }
-    };
-    let room = MOST_BYTES.saturating_sub(content.0.len() + STYLE.len() + title.len() + 1000);
+    let (content, detail) = fitting(all, &title, history);
+    let room = MOST_BYTES.saturating_sub(content.0.len() + STYLE.len() + title.len() + 1500);
     let (data, was_thinned) = embed(all, room);
     let page = html! {
         (DOCTYPE)
@@ -47,14 +69,55 @@ pub fn page(all: &[Results], title: Option<&str>) -> String {
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
+            body class=[(all.len() > 1).then_some("several")] {
                 (content)
-                footer class="quiet" { (was_thinned.text()) }
+                footer class="quiet" {
+                    span class="paper" { "The screen shows all of this page, paper what two sheets have room for. " }
+                    @if let Some(left_out) = detail.left_out() { (left_out) " " }
+                    (was_thinned.text())
+                }
                 (PreEscaped(data))
             }
         }
     };
     page.into_string() + "\n"
+}
+
+impl Detail {
+    fn left_out(self) -> Option<&'static str> {
+        match self {
+            Detail::All => None,
+            Detail::NoFigures => {
+                Some("There is more to show than a small page has room for: figures were left out.")
+            }
+            Detail::Across => Some(
+                "There is more to show than a small page has room for: each result by itself was left out. Make \
+                 a page of fewer.",
+            ),
+        }
+    }
+}
+
+/// As much as fits.
+fn fitting(all: &[Results], title: &str, history: &[Entry]) -> (Markup, Detail) {
+    let content = |detail: Detail| {
+        html! {
+            header { h1 { (title) } (byline(all)) }
+            @if all.len() > 1 {
+                (across::show(all))
+            }
+            @if detail != Detail::Across {
+                @for (at, results) in all.iter().enumerate() {
+                    (part(results, (all.len() > 1).then_some(at), history, detail))
+                }
+            }
+        }
+    };
+    let least = if all.len() > 1 { Detail::Across } else { Detail::NoFigures };
+    let fits = |it: &(Markup, Detail)| it.0.0.len() <= MOST_CONTENT;
+    let more = [Detail::All, Detail::NoFigures].into_iter();
+    let found = more.map(|detail| (content(detail), detail)).find(fits);
+    found.unwrap_or_else(|| (content(least), least))
 }
 
 /// `fileio on /srv`.
@@ -82,19 +145,33 @@ fn byline(all: &[Results]) -> Markup {
     html! { p class="quiet" { (text) } }
 }
 
-fn part(results: &Results, has_head: bool) -> Markup {
+/// One of the results; with its number where there are several.
+fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: Detail) -> Markup {
     let panels = panel::panels(results);
+    let class = match results.variants.len() {
+        few if few <= FEW => None,
+        many if many <= MANY => Some("many"),
+        _ => Some("many most"),
+    };
+    let earlier = history_of(results, history, SEED);
     html! {
-        article class=[(results.variants.len() > FEW).then_some("many")] {
-            @if has_head {
-                h2 class="case" { (results.case) " " span class="quiet" { (about::utc(results.started_seconds)) } }
+        article class=[class] {
+            @if let Some(at) = at {
+                h2 class="case" {
+                    (across::letter(at)) ": " (results.case) " " span class="quiet" { (about::utc(results.started_seconds)) }
+                }
             }
             (verdict::show(results, &panels))
             (advice::show(results, &panels))
             (table::show(&panels))
-            (timeline::show(&panels))
-            (latency::show(&panels))
-            (repeats::show(&panels))
+            @if detail == Detail::All {
+                (own::show(results))
+                (timeline::show(&panels))
+                (latency::show(&panels))
+                (load::show(&panels))
+                (repeats::show(&panels))
+                (history::show(&earlier))
+            }
             (about::notes(results))
             (about::fingerprint(results))
             (about::reproduce(results))

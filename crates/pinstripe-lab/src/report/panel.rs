@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
+use pinstripe::units::format_count;
+
 use crate::histogram::Histogram;
 use crate::result::{self, Compared, Note, Results, Run, Variant};
+use crate::show::figure;
 use crate::stats::{self, Interval, LEVEL};
 
 /// Variants of one group; those that have nobody to be compared with stand in one panel together.
@@ -68,11 +71,21 @@ fn panel<'a>(title: &'a str, is_compared: bool, variants: &[&'a Variant], seed: 
     Panel { title, is_compared, members: variants.iter().enumerate().map(member).collect() }
 }
 
-/// The name without the group before it.
+/// The name without the group before or behind it.
 pub(super) fn label(variant: &Variant) -> &str {
-    let rest =
-        variant.name.strip_prefix(&variant.group).map(|it| it.trim_start_matches([':', ' ']));
-    rest.filter(|it| !it.is_empty()).unwrap_or(&variant.name)
+    let Variant { name, group, .. } = variant;
+    let before = name.strip_prefix(group.as_str()).map(|it| it.trim_start_matches([':', ' ']));
+    let behind = || name.strip_suffix(group.as_str())?.strip_suffix(", ");
+    let rest = before.map(|it| it.strip_prefix("by ").unwrap_or(it)).or_else(behind);
+    rest.filter(|it| !it.is_empty()).unwrap_or(name)
+}
+
+/// A figure for people, with thin groups where it is long.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        10_000.0.. => format_count(value.round() as u64),
+        _ => figure(value),
+    }
 }
 
 fn factor(variant: &Variant, best: &Variant, seed: u64) -> Option<(f64, Option<Interval>)> {
@@ -84,7 +97,8 @@ fn factor(variant: &Variant, best: &Variant, seed: u64) -> Option<(f64, Option<I
 impl Panel<'_> {
     /// The name of one of its members beside those of other panels.
     pub(super) fn name(&self, member: &Member) -> String {
-        match self.is_compared && !member.label.starts_with(self.title) {
+        let is_whole = member.label == member.variant.name && member.label.contains(self.title);
+        match self.is_compared && !is_whole {
             true => format!("{} {}", self.title, member.label),
             false => member.label.to_owned(),
         }
@@ -138,6 +152,9 @@ const SEEMS: [(Note, &str); 2] = [
     (Note::PageCache, "it read from the page cache, not from the disk"),
 ];
 
+/// The same where another variant was measured by us.
+const OTHER: (Note, &str) = (Note::OtherProgram, "it was measured by another program");
+
 /// Why a variant's figure is not what it seems.
 pub(super) fn seems(variant: &Variant) -> Option<&'static str> {
     let notes = variant.notes();
@@ -148,7 +165,14 @@ pub(super) fn seems(variant: &Variant) -> Option<&'static str> {
 pub(super) fn caveat(variant: &Variant, other: &Variant) -> Option<&'static str> {
     let (these, those) = (variant.notes(), other.notes());
     let is_new = |note: &Note| these.contains(note) && !those.contains(note);
-    SEEMS.iter().find(|(note, _)| is_new(note)).map(|(_, why)| *why)
+    let all = SEEMS.iter().chain([&OTHER]);
+    all.into_iter().find(|(note, _)| is_new(note)).map(|(_, why)| *why)
+}
+
+/// Whether a panel holds our figures against those of another program: no setting is chosen by that.
+pub(super) fn is_check(panel: &Panel) -> bool {
+    let is_other = |it: &Member| it.variant.notes().contains(&Note::OtherProgram);
+    panel.members.iter().any(is_other) && !panel.members.iter().all(is_other)
 }
 
 /// How far a typical run lies from the median of its variant, as a share of it.

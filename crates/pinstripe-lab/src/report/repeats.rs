@@ -2,10 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::panel::{Member, Panel};
+use super::panel::{Member, Panel, number};
 use super::plot::{Anchor, Scale, cross, drawing, line, marker, px, text, ticks};
 use crate::result::Run;
-use crate::show::figure;
 
 /// Rows of the figure.
 const MOST: usize = 24;
@@ -25,7 +24,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     html! {
         @if let Some(last) = last {
             @let place = Scale::linear(1.0, last.max(2) as f64, (MARGIN, WIDTH - MARGIN));
-            section {
+            section class="detail" {
                 h2 { "Every run" }
                 p class="quiet" {
                     "In the order in which they were made. The line is the median of the variant, the band "
@@ -75,7 +74,7 @@ fn row(panel: &Panel, member: &Member, place: &Scale, far: f64) -> Markup {
     html! {
         div class="name" { (name) }
         (drawing(WIDTH, ROW, &format!("Runs of {name}"), &content))
-        div class="value quiet" { (figure(median)) " " (unit) }
+        div class="value quiet" { (number(median)) " " (unit) }
     }
 }
 
@@ -98,5 +97,5 @@ fn told(run: &Run, unit: &str) -> String {
         true => String::new(),
         false => format!("; does not count: {}", disturbances.join(", ")),
     };
-    format!("run {}: {} {unit} in {:.1} s{why}", run.order + 1, figure(run.value), run.seconds)
+    format!("run {}: {} {unit} in {:.1} s{why}", run.order + 1, number(run.value), run.seconds)
 }

@@ -4,36 +4,38 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::panel::{Member, Panel, STALL, range};
+use super::panel::{Member, Panel, STALL, number, range};
 use super::plot::{Scale, px};
-use crate::show::{duration, figure, latency};
-use crate::stats::Better;
+use crate::show::{duration, latency};
+use crate::stats::{self, Better};
 
-/// Rows of a page; of more, the rest is told by its number.
+/// Rows of a page; of more, the rest is told by its number. Fewer have room on paper.
 const MOST_ROWS: usize = 120;
+const PAPER_ROWS: usize = 40;
 /// Length and height of a bar, in pixels.
 const BAR: (f64, f64) = (150.0, 16.0);
 
 /// All panels under one head.
 pub(super) fn show(panels: &[Panel]) -> Markup {
     let all: usize = panels.iter().map(|it| it.members.len()).sum();
-    let mut left = MOST_ROWS;
+    let mut before = 0;
     let shown = panels.iter().map(|panel| {
-        let rows = panel.members.len().min(left);
-        left -= rows;
-        (panel, rows)
+        let (first, rows) = (before, panel.members.len().min(MOST_ROWS - before));
+        before += rows;
+        (panel, first, rows)
     });
-    let shown: Vec<(&Panel, usize)> = shown.filter(|(_, rows)| *rows > 0).collect();
+    let shown: Vec<(&Panel, usize, usize)> = shown.filter(|(_, _, rows)| *rows > 0).collect();
     html! {
-        section {
+        section class="rows" {
             h2 { "Results" }
             table class="results" {
                 thead { tr {
                     th class="name" { "variant" }
                     @for (name, title) in COLUMNS { th title=(title) { (name) } }
                 } }
-                @for (panel, rows) in shown { (of_panel(panel, rows)) }
+                @for (panel, first, rows) in shown { (of_panel(panel, first, rows)) }
             }
+            @if all > PAPER_ROWS { p class="quiet paper" { (all - PAPER_ROWS) " more variants are on the screen." } }
             @if all > MOST_ROWS { p class="quiet" { (all - MOST_ROWS) " more variants are in the data of this page." } }
             p class="quiet" {
                 "Medians of runs that count. A bar begins at zero and is as long as its share of the largest of its "
@@ -59,7 +61,8 @@ const COLUMNS: [(&str, &str); 11] = [
     ("disk", "bytes that the disk moved for each byte asked for"),
 ];
 
-fn of_panel(panel: &Panel, rows: usize) -> Markup {
+/// Rows of a panel, before which so many others stand.
+fn of_panel(panel: &Panel, first: usize, rows: usize) -> Markup {
     let metric = &panel.members[0].variant.metric;
     let better = match metric.better {
         Better::Higher => "more is better",
@@ -67,15 +70,20 @@ fn of_panel(panel: &Panel, rows: usize) -> Markup {
     };
     html! {
         tbody {
-            tr class="group" { th colspan=(COLUMNS.len() + 1) scope="colgroup" {
+            tr class={"group" (on_paper(first))} { th colspan=(COLUMNS.len() + 1) scope="colgroup" {
                 b { (panel.title) } " " span class="quiet" { (metric.name) " in " (metric.unit) ", " (better) }
             } }
-            @for member in &panel.members[..rows] { (row(panel, member)) }
+            @for (at, member) in panel.members[..rows].iter().enumerate() { (row(panel, member, first + at)) }
         }
     }
 }
 
-fn row(panel: &Panel, member: &Member) -> Markup {
+/// What is said of a row for which paper has no room.
+fn on_paper(at: usize) -> &'static str {
+    if at < PAPER_ROWS { "" } else { " screen" }
+}
+
+fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
     let times = latency(member.variant);
     let quantile = |q: f64| -> String {
         let times = times.as_ref();
@@ -83,7 +91,7 @@ fn row(panel: &Panel, member: &Member) -> Markup {
             times.and_then(|it| if q < 1.0 { it.quantile(q) } else { it.max() });
         time.map_or("–".to_owned(), duration)
     };
-    let interval = member.interval.map(|it| format!("{}–{}", figure(it.low), figure(it.high)));
+    let interval = member.interval.map(|it| format!("{}–{}", number(it.low), number(it.high)));
     let two = |value: Option<f64>| value.map_or("–".to_owned(), |it| format!("{it:.2}"));
     let cells = [
         quantile(0.5),
@@ -95,14 +103,26 @@ fn row(panel: &Panel, member: &Member) -> Markup {
         two(member.device_share()),
     ];
     html! {
-        tr class=[member.is_best.then_some("best")] {
+        tr class={(if member.is_best { "best" } else { "row" }) (on_paper(at))} {
             th class="name" scope="row" { (name(member)) }
-            td data-label="median" { b { (member.value.map_or("–".to_owned(), figure)) } }
+            td data-label="median" { (median(member)) }
             td class="bar" { (bar(panel, member)) }
             td data-label="95 % CI" class="quiet" { (interval.unwrap_or_else(|| "–".to_owned())) }
             td data-label="of best" { (factor(member)) }
             @for ((label, _), text) in COLUMNS[4..].iter().zip(&cells) { td data-label=(label) { (text) } }
         }
+    }
+}
+
+/// That of the runs that count; where none does that of the others, in brackets.
+fn median(member: &Member) -> Markup {
+    let all: Vec<f64> = member.variant.runs.iter().map(|run| run.value).collect();
+    match (member.value, stats::median(&all)) {
+        (Some(value), _) => html! { b { (number(value)) } },
+        (None, Some(value)) => {
+            html! { span class="quiet" title="every run was disturbed" { "(" (number(value)) ")" } }
+        }
+        (None, None) => html! { "–" },
     }
 }
 

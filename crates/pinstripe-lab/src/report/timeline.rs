@@ -33,7 +33,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     all.sort_by(|a, b| standstill(&b.2.samples).total_cmp(&standstill(&a.2.samples)));
     html! {
         @if !all.is_empty() {
-            section {
+            section class="detail" {
                 h2 { "Over time" }
                 p class="quiet" {
                     "The run of each variant that stood still for longest. Below it what waited in memory for the "

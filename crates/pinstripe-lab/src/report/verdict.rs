@@ -2,10 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::panel::{self, Member, Panel, level, range};
+use super::panel::{self, Member, Panel, level, number, range};
 use crate::result::{Compared, Results};
-use crate::show::figure;
 use crate::stats::{Finding, Interval};
+
+/// Sentences that paper has room for.
+const PAPER_SENTENCES: usize = 12;
 
 /// How sure a sentence is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub(super) enum Light {
 
 impl Light {
     /// A shape of its own for each, so that colour is not needed.
-    fn show(self) -> Markup {
+    pub(super) fn show(self) -> Markup {
         let (class, shape, word) = match self {
             Light::Green => ("green", "●", "clear"),
             Light::Amber => ("amber", "◐", "not clear"),
@@ -55,10 +57,11 @@ pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
 
 /// The block at the top of the page.
 pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
+    let all = sentences(results, panels);
     html! {
         ul class="verdict" {
-            @for sentence in sentences(results, panels) {
-                li {
+            @for (at, sentence) in all.iter().enumerate() {
+                li class=[(at >= PAPER_SENTENCES).then_some("screen")] {
                     (sentence.light.show()) " "
                     span {
                         @if let Some(about) = &sentence.about { b { (about) ": " } }
@@ -67,7 +70,12 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
                 }
             }
         }
-        p class="quiet" { (basis(results)) }
+        p class="quiet" {
+            (basis(results))
+            @if all.len() > PAPER_SENTENCES {
+                span class="paper" { " " (all.len() - PAPER_SENTENCES) " more sentences are on the screen." }
+            }
+        }
     }
 }
 
@@ -106,15 +114,15 @@ fn of_one(member: &Member) -> Sentence {
         (None, _) => (Light::Grey, html! { "no run that counts." }),
         (Some(value), None) => (
             Light::Grey,
-            html! { b { (figure(value)) " " (unit) } " in one run: no more can be said" },
+            html! { b { (number(value)) " " (unit) } " in one run: no more can be said" },
         ),
         (Some(value), Some(interval)) => {
             let is_narrow = interval.half_width(value) <= NARROW;
-            let (low, high) = (figure(interval.low), figure(interval.high));
+            let (low, high) = (number(interval.low), number(interval.high));
             let seems = panel::seems(member.variant);
             let light = if is_narrow && seems.is_none() { Light::Green } else { Light::Amber };
             let text = html! {
-                b { (figure(value)) " " (unit) } " (" (level()) " CI " (low) "–" (high) ", n = " (count) ")"
+                b { (number(value)) " " (unit) } " (" (level()) " CI " (low) "–" (high) ", n = " (count) ")"
                 @if let Some(seems) = seems { "; but " (seems) } "."
             };
             (light, text)
@@ -174,7 +182,11 @@ fn of_panel(results: &Results, panel: &Panel) -> (Light, Markup) {
 }
 
 /// Names after a word, or nothing of none; many are counted.
-fn listed(word: &str, all: &[&Compared], name: impl Fn(&Compared) -> String) -> Option<Markup> {
+pub(super) fn listed(
+    word: &str,
+    all: &[&Compared],
+    name: impl Fn(&Compared) -> String,
+) -> Option<Markup> {
     const MOST: usize = 4;
     let names: Vec<String> = all.iter().take(MOST).map(|it| name(it)).collect();
     let more = all.len().saturating_sub(MOST);
@@ -199,7 +211,7 @@ pub(super) fn times(compared: &Compared) -> String {
 }
 
 /// `(95 % CI 1.22–1.40, n = 7)`.
-fn doubt(compared: &Compared) -> String {
+pub(super) fn doubt(compared: &Compared) -> String {
     let runs = match compared.verdict.runs {
         (these, those) if these == those => format!("n = {these}"),
         (these, those) => format!("n = {these} and {those}"),

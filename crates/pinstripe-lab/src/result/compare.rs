@@ -1,6 +1,7 @@
 //! One execution of a case against another: variants of one name, and what else is different.
 
 use super::{Compared, Results};
+use crate::fingerprint::{self, Facts};
 use crate::stats;
 
 /// What two results say of each other.
@@ -45,48 +46,14 @@ pub fn compare(baseline: &Results, candidate: &Results) -> Comparison {
 }
 
 fn differences(baseline: &Results, candidate: &Results) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut tell = |name: &str, before: Option<&str>, after: Option<&str>| {
-        if before != after {
-            let shown = |it: Option<&str>| it.unwrap_or("nothing").to_owned();
-            found.push(format!("{name}: {} before, {} now", shown(before), shown(after)));
-        }
+    let of = |results: &Results| {
+        let parameters = results.parameters.iter().map(|it| (it.name.clone(), it.value.clone()));
+        let mut told = Facts::from_iter(parameters);
+        told.insert("program".to_owned(), results.program.clone());
+        told.insert("case".to_owned(), results.case.clone());
+        told
     };
-    let (old, new) = (&baseline.fingerprint, &candidate.fingerprint);
-    tell("program", Some(&baseline.program), Some(&candidate.program));
-    tell("case", Some(&baseline.case), Some(&candidate.case));
-    tell("host", old.host.as_deref(), new.host.as_deref());
-    tell("processor", Some(&old.machine.processor), Some(&new.machine.processor));
-    tell("kernel", Some(&old.machine.kernel), Some(&new.machine.kernel));
-    tell("governor", old.governor.as_deref(), new.governor.as_deref());
-    let value = |results: &Results, name: &str| {
-        results.parameters.iter().find(|it| it.name == name).map(|it| it.value.clone())
-    };
-    let mut names: Vec<&str> = Vec::new();
-    for parameter in baseline.parameters.iter().chain(&candidate.parameters) {
-        if !names.contains(&parameter.name.as_str()) {
-            names.push(&parameter.name);
-        }
-    }
-    for name in names {
-        tell(name, value(baseline, name).as_deref(), value(candidate, name).as_deref());
-    }
-    for (old, new) in old.places.iter().zip(&new.places) {
-        tell("place", Some(&old.path), Some(&new.path));
-        tell("file system", old.file_system.as_deref(), new.file_system.as_deref());
-        tell("mount options", old.mount_options.as_deref(), new.mount_options.as_deref());
-        let (Some(old), Some(new)) = (&old.disk, &new.disk) else { continue };
-        tell("disk", Some(&old.name), Some(&new.name));
-        tell("model", old.model.as_deref(), new.model.as_deref());
-        for name in old
-            .settings
-            .keys()
-            .chain(new.settings.keys().filter(|it| !old.settings.contains_key(*it)))
-        {
-            let of =
-                |settings: &std::collections::BTreeMap<String, String>| settings.get(name).cloned();
-            tell(name, of(&old.settings).as_deref(), of(&new.settings).as_deref());
-        }
-    }
-    found
+    let told = fingerprint::differences(&of(baseline), &of(candidate));
+    let (old, new) = (baseline.fingerprint.facts(), candidate.fingerprint.facts());
+    [fingerprint::differences(&old, &new), told].concat()
 }

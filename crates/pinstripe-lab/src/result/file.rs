@@ -95,7 +95,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
             let error = Error::new(Kind::Unsupported, "results of a newer version of pinstripe");
             Err(error.expected(VERSION, version).advice("use a newer pinstripe"))
         }
-        Some(1) => serde_json::from_slice(bytes).map_err(damaged),
+        Some(1) => {
+            let mut results: Results = serde_json::from_slice(bytes).map_err(damaged)?;
+            results.command = super::without_serial(&results.command);
+            Ok(results)
+        }
         _ => Err(Error::new(Kind::Corrupt, "results of no version")),
     }
 }

@@ -9,7 +9,8 @@ use pinstripe::error::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{Metric, Parameter, Results, VERSION};
-use crate::stats;
+use crate::fingerprint::{self, Facts};
+use crate::stats::{self, Verdict};
 
 /// One variant of one execution of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,10 @@ pub struct Entry {
     pub high: Option<f64>,
     /// Runs that count.
     pub runs: usize,
+    /// On what it was measured, see [`Fingerprint::facts`](crate::fingerprint::Fingerprint::facts); nothing of
+    /// an entry of older form.
+    #[serde(default, skip_serializing_if = "Facts::is_empty")]
+    pub facts: Facts,
 }
 
 /// Entries that measured the same on the same machine, in the order of time.
@@ -45,8 +50,63 @@ pub struct Entry {
 pub struct Series {
     /// The entries, at least one.
     pub entries: Vec<Entry>,
-    /// Which of them are the first ones after a change.
-    pub changes: Vec<usize>,
+    /// Where it changed for good, in order.
+    pub changes: Vec<Change>,
+}
+
+/// A change for good in a series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The first entry after it.
+    pub at: usize,
+    /// The entries from it to the next change, against those from the last one to it: how large it is. That
+    /// there is one is not this verdict's to say: it has looked at the data already.
+    pub verdict: Verdict,
+    /// What else is other than it was in the entry before, for people.
+    pub differences: Vec<String>,
+}
+
+impl Entry {
+    /// Whether another one measured the same on the same machine, in the same place.
+    pub fn is_like(&self, other: &Entry) -> bool {
+        let places = |entry: &Entry| -> Facts {
+            let facts = entry.facts.iter().filter(|(name, _)| name.starts_with(fingerprint::PLACE));
+            facts.map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        (&self.case, &self.variant, &self.host) == (&other.case, &other.variant, &other.host)
+            && self.parameters == other.parameters
+            && self.metric == other.metric
+            && places(self) == places(other)
+    }
+}
+
+impl Series {
+    /// The change whose first entry this is.
+    pub fn change_at(&self, at: usize) -> Option<&Change> {
+        self.changes.iter().find(|it| it.at == at)
+    }
+
+    fn find_changes(&mut self, seed: u64) {
+        let values: Vec<f64> = self.entries.iter().map(|entry| entry.value).collect();
+        let places = stats::change_points(&values, seed);
+        let ends = places.iter().skip(1).copied().chain([values.len()]);
+        let begins = [0].into_iter().chain(places.iter().copied());
+        let better = self.entries[0].metric.better;
+        let change = |((begin, at), end): ((usize, usize), usize)| {
+            let (before, now) = (&self.entries[at - 1], &self.entries[at]);
+            let mut differences = Vec::new();
+            if before.program != now.program {
+                differences
+                    .push(format!("program: {} before, {} now", before.program, now.program));
+            }
+            if !before.facts.is_empty() && !now.facts.is_empty() {
+                differences.extend(fingerprint::differences(&before.facts, &now.facts));
+            }
+            let verdict = stats::judge(&values[at..end], &values[begin..at], better, seed);
+            Change { at, verdict, differences }
+        };
+        self.changes = begins.zip(places.iter().copied()).zip(ends).map(change).collect();
+    }
 }
 
 /// What results add to the history: variants without a run that counts add nothing.
@@ -67,6 +127,7 @@ pub fn entries(results: &Results) -> Vec<Entry> {
             low: interval.map(|it| it.low),
             high: interval.map(|it| it.high),
             runs: variant.values().len(),
+            facts: results.fingerprint.facts(),
         })
     };
     results.variants.iter().filter_map(entry).collect()
@@ -128,21 +189,29 @@ fn entry(line: &str) -> Result<Entry> {
 /// Entries by what they measured and where, with the places where that changed.
 pub fn changes(mut entries: Vec<Entry>, seed: u64) -> Vec<Series> {
     entries.sort_by_key(|entry| entry.started_seconds);
-    let is_same = |a: &Entry, b: &Entry| {
-        (&a.case, &a.variant, &a.host) == (&b.case, &b.variant, &b.host)
-            && a.parameters == b.parameters
-            && a.metric == b.metric
-    };
     let mut all: Vec<Series> = Vec::new();
     for entry in entries {
-        match all.iter_mut().find(|series| is_same(&series.entries[0], &entry)) {
+        match all.iter_mut().find(|series| series.entries[0].is_like(&entry)) {
             Some(series) => series.entries.push(entry),
             None => all.push(Series { entries: vec![entry], changes: Vec::new() }),
         }
     }
-    for series in &mut all {
-        let values: Vec<f64> = series.entries.iter().map(|entry| entry.value).collect();
-        series.changes = stats::change_points(&values, seed);
-    }
+    all.iter_mut().for_each(|series| series.find_changes(seed));
     all
+}
+
+/// The history of each variant of some results, in their order, up to these results themselves; only of those
+/// that were measured before.
+pub fn history_of(results: &Results, history: &[Entry], seed: u64) -> Vec<Series> {
+    let own = entries(results);
+    let is_earlier = |it: &&Entry| it.started_seconds < results.started_seconds;
+    let of = |own: Entry| {
+        let earlier = history.iter().filter(is_earlier).filter(|it| it.is_like(&own));
+        let mut earlier: Vec<Entry> = earlier.cloned().collect();
+        (!earlier.is_empty()).then(|| {
+            earlier.push(own);
+            changes(earlier, seed)
+        })
+    };
+    own.into_iter().filter_map(of).flatten().collect()
 }

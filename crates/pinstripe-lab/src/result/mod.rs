@@ -20,7 +20,7 @@ use crate::stats::{self, Better, Interval, Summary, Verdict};
 
 pub use compare::{Comparison, compare};
 pub use file::{load, load_all, put, save};
-pub use history::{Entry, Series, append, changes, entries, read_history};
+pub use history::{Change, Entry, Series, append, changes, entries, history_of, read_history};
 pub use page::{Thinned, embed};
 
 /// The version of the form that this program writes.
@@ -307,6 +307,17 @@ pub fn best(variants: &[&Variant]) -> Option<usize> {
         by_value.then(b.cmp(a))
     });
     best.map(|(at, _)| at)
+}
+
+/// A command line without the serial number of a device: results are mailed around, and whoever overwrites
+/// the device again types it again.
+pub fn without_serial(words: &[String]) -> Vec<String> {
+    let mut is_value = false;
+    let is_kept = |word: &&String| {
+        let was_named = std::mem::replace(&mut is_value, *word == "--serial");
+        !was_named && !is_value && !word.starts_with("--serial=")
+    };
+    words.iter().filter(is_kept).cloned().collect()
 }
 
 impl Results {

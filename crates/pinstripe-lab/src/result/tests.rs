@@ -141,7 +141,11 @@ fn a_history_grows_by_lines_and_shows_where_it_changed() {
     let all = changes(read_history(&path).unwrap(), 1);
     assert_eq!(all.len(), 3);
     let long = all.iter().find(|series| series.entries.len() == 10).unwrap();
-    assert_eq!(long.changes, [5]);
+    assert_eq!(long.changes.len(), 1);
+    let change = long.change_at(5).unwrap();
+    assert_eq!((change.verdict.finding, change.verdict.runs), (Finding::Slower, (5, 5)));
+    assert!(change.verdict.interval.unwrap().contains(0.8), "{change:?}");
+    assert_eq!(change.differences, [] as [&str; 0]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use pinstripe::error::{Kind, Result};
 
 use crate::fingerprint::{Fingerprint, disk_number_of};
 use crate::guard::{Guard, Limits, Own};
-use crate::result::{FORMAT, Note, Results, Run, VERSION, Variant};
+use crate::result::{self, FORMAT, Note, Results, Run, VERSION, Variant};
 
 pub use live::{Live, Stage};
 pub use plan::{Head, Outcome, Plan};
@@ -137,7 +137,7 @@ fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
         version: VERSION,
         program: origin.program.clone(),
         case: origin.case.clone(),
-        command: origin.command.clone(),
+        command: result::without_serial(&origin.command),
         parameters: plan.parameters(),
         seed: origin.seed,
         started_seconds: pinstripe::clock::now().0,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pinstripe::units::format_size;
 
-use crate::result::{Compared, Results, Variant};
+use crate::result::{Change, Compared, Results, Variant};
 use crate::stats::{Better, Finding};
 use crate::table::{Align, Cell, Table};
 
@@ -141,6 +141,23 @@ pub fn sentence(compared: &Compared) -> String {
             format!("too few runs that count to compare {candidate} with {baseline} {basis}")
         }
     }
+}
+
+/// How large a change for good was, and what changed with it: `0.80 times as fast as before (95 %: 0.78 to 0.82,
+/// 6 and 5 times)`, then a line for each thing.
+pub fn change_lines(change: &Change) -> Vec<String> {
+    let verdict = &change.verdict;
+    let (after, before) = verdict.runs;
+    let speed = verdict.speed.map_or("?".to_owned(), |it| format!("{it:.2}"));
+    let interval = verdict.interval.map(|it| format!("95 %: {:.2} to {:.2}, ", it.low, it.high));
+    let interval = interval.unwrap_or_default();
+    let mut lines =
+        vec![format!("{speed} times as fast as before ({interval}{before} and {after} times)")];
+    match change.differences.is_empty() {
+        true => lines.push("nothing else that is known changed with it".to_owned()),
+        false => lines.extend(change.differences.iter().cloned()),
+    }
+    lines
 }
 
 /// What disturbed runs, each sort of it once, with the worst of it.

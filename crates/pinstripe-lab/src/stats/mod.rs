@@ -5,12 +5,14 @@
 
 mod bootstrap;
 mod change;
+mod knee;
 mod rank;
 mod summary;
 mod verdict;
 
 pub use bootstrap::{Interval, LEVEL, median_interval, ratio_interval};
 pub use change::{MIN_SIDE, change_points, divergence};
+pub use knee::knee;
 pub use rank::{RankTest, mann_whitney};
 pub use summary::{Summary, median, quantile};
 pub use verdict::{ALPHA, Better, Finding, Verdict, judge};

@@ -10,7 +10,7 @@ use pinstripe_lab::result::{self, Results};
 use pinstripe_lab::run::{Effort, Live, Origin, Plan, measure};
 
 use super::watch::Watch;
-use super::{state, tell};
+use super::{history, state, tell};
 use crate::run::Run;
 use crate::signals;
 use crate::time;
@@ -35,7 +35,7 @@ pub fn carry_out(
     let results = measure(plan, effort, origin, &live, &mut each)?;
     drop(watch);
     if results.is_complete {
-        result::append(&results, &state()?.join("history.jsonl"))?;
+        result::append(&results, &history::usual_place()?)?;
     }
     Ok(results)
 }

@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe::error::Result;
+use pinstripe_lab::fingerprint::PLACE;
 use pinstripe_lab::result::{Entry, Series, changes, read_history};
+use pinstripe_lab::show::{change_lines, spark};
 
 use super::state;
 use crate::escape;
 use crate::event::Event;
+use crate::message::message;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -16,8 +19,9 @@ use crate::time;
 /// Show what was measured over time, and where it changed for good
 ///
 /// Each case that came to its end has added a line for each variant. What was measured with the same
-/// parameters on the same machine is one table. A change needs three points on either side, and eight in
-/// all.
+/// parameters on the same machine in the same place is one table, with a line of all values from the lowest to
+/// the highest. A change needs three points on either side, and eight in all; how large it is is told, and what
+/// else changed with it: kernel, scheduler, mount options, firmware and others.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,6 +37,8 @@ pub struct Args {
     file: Option<PathBuf>,
 }
 
+/// Values of a line.
+const MOST_VALUES: usize = 100;
 /// What chance is made from when changes are looked for: the same history shows the same ones.
 const SEED: u64 = 1;
 
@@ -44,7 +50,7 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = match &self.file {
             Some(file) => file.clone(),
-            None => state()?.join("history.jsonl"),
+            None => usual_place()?,
         };
         let mut entries = read_history(&file)?;
         entries.retain(|entry| self.case.as_ref().is_none_or(|case| *case == entry.case));
@@ -61,13 +67,18 @@ impl Args {
         Ok(Ending::done(facts.with("changes", found)))
     }
 
+    /// A title, a line of all values, a row for each, and what changed.
     fn tell(&self, run: &Run, series: &Series) -> Result<()> {
         let first = &series.entries[0];
         let parameters: Vec<String> =
             first.parameters.iter().map(|it| format!("{} {}", it.name, it.value)).collect();
-        let title = format!("{} {}, {}", first.case, first.variant, parameters.join(", "));
+        let place = first.facts.get(PLACE).map(|it| format!(" in {it}")).unwrap_or_default();
+        let title = format!("{} {}{place}, {}", first.case, first.variant, parameters.join(", "));
         run.screen.row(&escape::text(&title))?;
-        let is_change = |at: usize| series.changes.contains(&at);
+        let values: Vec<f64> = series.entries.iter().map(|it| it.value).collect();
+        let changes: Vec<usize> = series.changes.iter().map(|it| it.at).collect();
+        run.screen.row(&spark(&values, &changes, MOST_VALUES))?;
+        let is_change = |at: usize| series.change_at(at).is_some();
         let rows: Vec<Vec<String>> =
             series.entries.iter().enumerate().map(|(at, it)| row(it, is_change(at))).collect();
         let unit = escape::text(&first.metric.unit);
@@ -80,7 +91,15 @@ impl Args {
             ("", Side::Left),
         ];
         table::lines(&head, &rows).iter().try_for_each(|line| run.screen.row(line))?;
+        for change in &series.changes {
+            let when = time::date(series.entries[change.at].started_seconds);
+            for (at, line) in change_lines(change).iter().enumerate() {
+                let before = if at == 0 { format!("{when}: ") } else { "  ".to_owned() };
+                run.screen.row(&escape::text(&format!("{before}{line}")))?;
+            }
+        }
         for (at, entry) in series.entries.iter().enumerate() {
+            let change = series.change_at(at);
             let event = Event::new("lab_history")
                 .with("case", entry.case.as_str())
                 .with("variant", entry.variant.as_str())
@@ -89,11 +108,31 @@ impl Args {
                 .with("low", entry.low)
                 .with("high", entry.high)
                 .with("unit", entry.metric.unit.as_str())
-                .with("is_change", is_change(at));
+                .with("is_change", is_change(at))
+                .with_some("speed", change.and_then(|it| it.verdict.speed))
+                .with_some("speed_low", change.and_then(|it| Some(it.verdict.interval?.low)))
+                .with_some("speed_high", change.and_then(|it| Some(it.verdict.interval?.high)))
+                .with_some("differences", change.map(|it| it.differences.clone()));
             run.screen.event(&event)?;
         }
         Ok(())
     }
+}
+
+/// Where the history is unless told otherwise.
+///
+/// # Errors
+/// Without a home.
+pub fn usual_place() -> Result<PathBuf> {
+    Ok(state()?.join("history.jsonl"))
+}
+
+/// The usual history, for pages that are also made without it: one that cannot be read is complained of.
+pub fn usual(run: &Run) -> Vec<Entry> {
+    usual_place().and_then(|file| read_history(&file)).unwrap_or_else(|error| {
+        run.screen.complain(&message("warning", None, &error));
+        Vec::new()
+    })
 }
 
 fn row(entry: &Entry, is_change: bool) -> Vec<String> {

@@ -12,8 +12,7 @@ use pinstripe_lab::result::{self, Results};
 use pinstripe_lab::run::Effort;
 use pinstripe_lab::show::Form;
 
-use super::carry;
-use super::tell;
+use super::{carry, history, tell};
 use crate::escape;
 use crate::run::{Ending, Run};
 
@@ -70,7 +69,8 @@ impl Args {
         let advice = advise(&results);
         say(run, &advice);
         let page_at = self.out.clone().unwrap_or_else(|| place.with_extension("html"));
-        result::put(page(std::slice::from_ref(&results), None).as_bytes(), &page_at)?;
+        let page = page(std::slice::from_ref(&results), None, &history::usual(run));
+        result::put(page.as_bytes(), &page_at)?;
         let (place_text, page_text) = (escape::path(&place), escape::path(&page_at));
         run.screen.say(&format!("\nsaved in {place_text}; the page is {page_text}"));
         carry::check_complete(&results, &place)?;

@@ -9,7 +9,7 @@ use pinstripe::error::{Error, Kind, Result};
 use pinstripe_lab::report::page;
 use pinstripe_lab::result::{self, Results};
 
-use super::{load_all, state, tell};
+use super::{history, load_all, state, tell};
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -18,8 +18,9 @@ use crate::run::{Ending, Run};
 ///
 /// The page is one HTML file of less than 300 KB that needs no network: what was found and how surely, what to
 /// set, every variant with its interval, stalls over time with what the kernel did then, latency, every run,
-/// what it was measured on, and the command that measures it again. It holds its results: wherever a file of
-/// results is read, a page can be given.
+/// what was measured before, on what it was measured, and the command that measures it again. Several results
+/// are held against the first of them before each is shown. It holds its results: wherever a file of results is
+/// read, a page can be given. It prints on two sheets; what they have no room for, it says.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -38,13 +39,20 @@ pub struct Args {
     /// What stands above it [default: the case, and where it measured]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
+
+    /// What was measured before [default: pinstripe/lab/history.jsonl in the user's state directory]
+    ///
+    /// Where it has the same case with the same settings in the same place, it is drawn, with the places where it
+    /// changed for good.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    history: Option<PathBuf>,
 }
 
 impl Args {
     /// Writes the page.
     ///
     /// # Errors
-    /// Those of [`result::load_all`]; [`Kind::NotFound`] when nothing was measured yet; [`Kind::Usage`] when
+    /// Those of [`result::load_all`] and of a history that was named; [`Kind::NotFound`] when nothing was measured yet; [`Kind::Usage`] when
     /// the page would be put in place of what it is made of.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let files = match self.files.as_slice() {
@@ -56,7 +64,15 @@ impl Args {
             all.extend(load_all(file)?);
         }
         let out = self.place(&files)?;
-        result::put(page(&all, self.title.as_deref()).as_bytes(), &out)?;
+        let history = match &self.history {
+            Some(file) => {
+                fs::metadata(file)
+                    .map_err(|error| Error::io("cannot read the history", file, error))?;
+                result::read_history(file)?
+            }
+            None => history::usual(run),
+        };
+        result::put(page(&all, self.title.as_deref(), &history).as_bytes(), &out)?;
         run.screen.say(&format!("the page is {}", escape::path(&out)));
         let facts = match all.as_slice() {
             [one] => tell::facts(one),

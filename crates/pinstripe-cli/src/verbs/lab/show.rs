@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe::error::Result;
-use pinstripe_lab::result;
+use pinstripe_lab::cases::{again, alone, command_line};
+use pinstripe_lab::result::{self, Results};
 use pinstripe_lab::show::Form;
 
 use super::{form, tell};
+use crate::escape;
 use crate::run::{Ending, Run};
 
 /// Show saved results
@@ -34,6 +36,25 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let results = result::load(&self.file)?;
         tell::results(run, &results, self.form)?;
+        if self.form == Form::Text {
+            tell_again(run, &results)?;
+        }
         Ok(Ending::done(tell::facts(&results)))
     }
+}
+
+/// The command lines that measure all of it again, and each variant alone.
+fn tell_again(run: &Run, results: &Results) -> Result<()> {
+    let row =
+        |words: Vec<String>| run.screen.row(&escape::text(&format!("  {}", command_line(&words))));
+    if let Some(words) = again(results) {
+        run.screen.row("\nmeasure it again:")?;
+        row(words)?;
+    }
+    let lines: Vec<_> = results.variants.iter().filter_map(|it| alone(results, it)).collect();
+    if results.variants.len() > 1 && !lines.is_empty() {
+        run.screen.row("one variant alone:")?;
+        lines.into_iter().try_for_each(row)?;
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Results as lines for people, or as events.
 
 use pinstripe::error::Result;
+use pinstripe_lab::cases::alone;
 use pinstripe_lab::result::{Compared, Results, Run as LabRun, Variant};
 use pinstripe_lab::show::{Form, show};
 
@@ -51,6 +52,7 @@ fn of_variant(results: &Results, variant: &Variant) -> Event {
         .with("runs", variant.runs.len())
         .with("valid_runs", variant.values().len())
         .with("notes", notes)
+        .with_some("command", alone(results, variant))
 }
 
 /// An event for one comparison.

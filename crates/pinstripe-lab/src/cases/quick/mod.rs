@@ -1,5 +1,6 @@
 //! What a disk is good at, and what to set, in five minutes and without an option.
 
+mod alone;
 mod probes;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use pinstripe::device::{Access, Policy};
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_size;
 
+pub use self::alone::alone;
 use self::probes::Probe;
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values};

@@ -65,7 +65,7 @@ fn around(page: &str, width: u32) -> String {
     )
 }
 
-fn pages() -> [(&'static str, String); 3] {
+fn pages() -> [(&'static str, String); 6] {
     let mut long = results();
     let name =
         "/srv/a-directory-with-a-name/that-goes-on/and-on-without-a-space-in-it/for-quite-a-while";
@@ -74,9 +74,12 @@ fn pages() -> [(&'static str, String); 3] {
     long.command.push(name.to_owned());
     long.judge();
     [
-        ("usual", page(&[results()], None)),
-        ("long", page(&[long], None)),
-        ("large", page(&[large(8, 20)], None)),
+        ("usual", page(&[results()], None, &[])),
+        ("long", page(&[long], None, &[])),
+        ("large", page(&[large(8, 20)], None, &[])),
+        ("depths and a history", page(&[depths(2)], None, &before(&depths(2)))),
+        ("as many variants as quick, and tables", page(&[tables(7, 4)], None, &before(&depths(7)))),
+        ("several", page(&[depths(7), tables(7, 4), depths(7)], None, &[])),
     ]
 }
 

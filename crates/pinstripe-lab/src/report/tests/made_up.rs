@@ -7,7 +7,9 @@ use crate::guard::Disturbance;
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::random::Noise;
-use crate::result::{FORMAT, Metric, Note, Parameter, Results, Run, Sample, VERSION, Variant};
+use crate::result::{
+    Entry, FORMAT, Metric, Note, Parameter, Results, Run, Sample, VERSION, Variant, entries,
+};
 
 /// What is to be made up of a variant.
 pub struct Wish<'a> {
@@ -56,6 +58,52 @@ pub fn results() -> Results {
     results
 }
 
+/// Groups whose variants differ in how many requests are in flight: eight servers, which a second group of four
+/// has as well, and so on.
+pub fn depths(groups: usize) -> Results {
+    let depths = [1.0, 4.0, 8.0, 32.0_f64];
+    let names: Vec<(String, String)> = (0..groups)
+        .flat_map(|group| depths.map(|depth| (group, depth)))
+        .map(|(group, depth)| {
+            let group = format!("read {} KiB anywhere", 4 << group);
+            (format!("{group}: depth {depth}"), group)
+        })
+        .collect();
+    let wishes = names.iter().zip(depths.iter().cycle()).map(|((name, group), depth)| {
+        let level = depth.min(8.0) * 50.0;
+        Wish { name, group, policy: "direct", kind: "read", level, note: None, stalls: false }
+    });
+    let mut results = of(&wishes.collect::<Vec<_>>(), 6, 16, 0);
+    results.case = "quick".to_owned();
+    for (variant, depth) in results.variants.iter_mut().zip(depths.iter().cycle()) {
+        variant.parameters = vec![Parameter::new("depth", depth)];
+        for run in &mut variant.runs {
+            let mut times = Histogram::default();
+            times.record_many((100_000.0 * (depth / 8.0).max(1.0)) as u64, 99);
+            times.record_many((400_000.0 * (depth / 8.0).max(1.0)) as u64, 2);
+            run.latency = BTreeMap::from([("read".to_owned(), times)]);
+        }
+    }
+    results
+}
+
+/// What was measured on each of the fourteen days before: from the ninth on with another kernel, and faster.
+pub fn before(results: &Results) -> Vec<Entry> {
+    let day = |day: i64| {
+        let mut earlier = results.clone();
+        earlier.started_seconds -= (14 - day) * 86_400;
+        let is_old = day < 8;
+        if is_old {
+            earlier.fingerprint.machine.kernel = "6.1.0".to_owned();
+        }
+        let share = if is_old { 0.8 } else { 1.0 } * (1.0 + 0.003 * ((day * 7) % 5) as f64);
+        let runs = earlier.variants.iter_mut().flat_map(|it| &mut it.runs);
+        runs.for_each(|run| run.value *= share);
+        entries(&earlier)
+    };
+    (0..14).flat_map(day).collect()
+}
+
 /// Results as wished, of so many runs each, with samples and requests of each run.
 pub fn of(wishes: &[Wish], runs: u64, samples: usize, requests: u64) -> Results {
     let mut noise = Noise(3);
@@ -71,7 +119,7 @@ pub fn of(wishes: &[Wish], runs: u64, samples: usize, requests: u64) -> Results 
         version: VERSION,
         program: "pinstripe 0.1.0".to_owned(),
         case: "fileio".to_owned(),
-        command: words("/opt/pinstripe lab run fileio --dir /srv/data --modes rndrd"),
+        command: words("/opt/pinstripe lab run fileio --dir /srv/data --block-size 1M --workers 4"),
         parameters: vec![Parameter::new("block-size", "1M"), Parameter::new("workers", 4)],
         seed: 7,
         started_seconds: 1_700_000_000,
@@ -161,7 +209,8 @@ fn fingerprint() -> Fingerprint {
     let disk = Disk {
         name: "nvme0n1".to_owned(),
         model: Some("Example <NVMe> & Co".to_owned()),
-        serial: Some("S1".to_owned()),
+        firmware: Some("F1".to_owned()),
+        identity: Some("#0badcafe".to_owned()),
         bytes: Some(1_000_204_886_016),
         is_rotational: Some(false),
         settings: pairs(&[

@@ -4,15 +4,15 @@ mod browser;
 mod made_up;
 mod markup;
 
-use made_up::{Wish, of, results};
+use made_up::{Wish, before, depths, of, results};
 
 use super::*;
 use crate::guard::Disturbance;
-use crate::result::{Note, Thinned, Variant, load, load_all, put, save};
+use crate::result::{Note, Parameter, Thinned, Variant, load, load_all, put, save};
 
 /// The page without its style and its data.
 fn bare(results: &Results) -> String {
-    let page = page(std::slice::from_ref(results), None);
+    let page = page(std::slice::from_ref(results), None, &[]);
     let (before, rest) = page.split_once("<style>").unwrap();
     let (_, rest) = rest.split_once("</style>").unwrap();
     let (inner, _) = rest.split_once("<script").unwrap();
@@ -24,6 +24,18 @@ fn words(page: &str) -> String {
     let parts = page.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text));
     let text = parts.collect::<Vec<_>>().join("");
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Results of a case with tables of its own: so many loads with so many granules each.
+fn tables(loads: usize, granules: usize) -> Results {
+    let mut results = depths(loads);
+    results.case = "stripe".to_owned();
+    for (at, variant) in results.variants.iter_mut().enumerate() {
+        let granule = format!("{}K", 4 << (at % granules));
+        variant.parameters =
+            vec![Parameter::new("load", &variant.group), Parameter::new("granule", granule)];
+    }
+    results
 }
 
 /// Results with so many variants in pairs, each of so many runs, all as large as they get.
@@ -67,7 +79,7 @@ fn the_answer_comes_first_with_its_doubt() {
         "accepted, not durable",
         "n = 7); but nothing waited until",
         "6 of 7 runs count",
-        "pinstripe lab run fileio --dir /srv/data --modes rndrd --seed 7",
+        "pinstripe lab run fileio --dir /srv/data --block-size 1M --workers 4 --seed 7",
         "This page holds all data of its results.",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
@@ -119,7 +131,7 @@ fn nothing_that_counts_is_said_to_be_nothing() {
     let mut none = results.clone();
     none.variants.clear();
     none.judge();
-    markup::elements(&page(&[none], None));
+    markup::elements(&page(&[none], None, &[]));
 }
 
 #[test]
@@ -137,7 +149,7 @@ fn pages_are_well_formed_whatever_names_are_in_them() {
     results.variants[1].runs[3].disturbances[0].what = nasty.to_owned();
     results.variants[1].parameters[0].value = nasty.to_owned();
     results.judge();
-    let page = page(&[results.clone(), results], Some(nasty));
+    let page = page(&[results.clone(), results], Some(nasty), &[]);
     let elements = markup::elements(&page);
     assert_eq!(elements.iter().filter(|it| *it == "script").count(), 2, "those that hold the data");
     assert!(elements.iter().filter(|it| *it == "svg").count() > 20);
@@ -151,15 +163,120 @@ fn a_page_is_read_back_as_the_results_it_was_made_of() {
     let mut results = large(1, 3);
     results.variants.iter_mut().flat_map(|it| &mut it.runs).for_each(|run| run.samples.truncate(9));
     results.notes.push("</script><script>".to_owned());
-    put(page(std::slice::from_ref(&results), None).as_bytes(), &one).unwrap();
+    put(page(std::slice::from_ref(&results), None, &[]).as_bytes(), &one).unwrap();
     assert_eq!(load(&one).unwrap(), results);
-    assert_eq!(page(&load_all(&one).unwrap(), None), std::fs::read_to_string(&one).unwrap());
-    put(page(&[results.clone(), results.clone()], None).as_bytes(), &two).unwrap();
+    assert_eq!(page(&load_all(&one).unwrap(), None, &[]), std::fs::read_to_string(&one).unwrap());
+    put(page(&[results.clone(), results.clone()], None, &[]).as_bytes(), &two).unwrap();
     assert_eq!(load_all(&two).unwrap(), [results.clone(), results.clone()]);
     assert!(load(&two).unwrap_err().to_string().contains("holds 2 results"));
     let plain = dir.path().join("plain.json");
     save(&results, &plain).unwrap();
     assert_eq!(load_all(&plain).unwrap(), [results]);
+}
+
+#[test]
+fn loads_are_drawn_against_what_they_cost_with_the_knee() {
+    let text = words(&bare(&depths(2)));
+    for part in [
+        "Throughput against latency",
+        "read 4 KiB anywhere p50 p99 numbers: depth",
+        "Knee at depth 8: 4",
+        "p99 4",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    // A group that differs in something else has no such figure.
+    assert!(!words(&bare(&results())).contains("Throughput against latency"));
+}
+
+#[test]
+fn the_tables_of_a_case_are_on_its_page() {
+    let text = words(&bare(&tables(2, 4)));
+    for part in
+        ["Tables of the case", "MB/s by load and granule", "granule 4K", "CPU us of a request"]
+    {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!words(&bare(&results())).contains("Tables of the case"));
+}
+
+#[test]
+fn a_history_is_drawn_with_what_changed_and_what_changed_with_it() {
+    let results = results();
+    let history = before(&results);
+    let page = page(std::slice::from_ref(&results), None, &history);
+    markup::elements(&page);
+    let text = words(&page);
+    for part in [
+        "15 times since 2023-10-31",
+        "1 since 2023-11-08 22:13 UTC: 1.2",
+        "of before (8 and 7 times, 95 % CI 1.2",
+        "Changed with it: kernel: 6.1.0 before, 6.12.0 now.",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    // Of other settings, another place or a later time nothing is shown.
+    let mut other = results.clone();
+    other.parameters[0].value = "2M".to_owned();
+    assert!(!words(&super::page(&[other], None, &history)).contains("History"));
+    let mut elsewhere = results.clone();
+    elsewhere.fingerprint.places[0].path = "/mnt".to_owned();
+    assert!(!words(&super::page(&[elsewhere], None, &history)).contains("History"));
+    let mut first = results;
+    first.started_seconds -= 99 * 86_400;
+    assert!(!words(&super::page(&[first], None, &history)).contains("History"));
+}
+
+#[test]
+fn several_results_are_held_against_the_first_before_each_is_shown() {
+    let first = results();
+    let mut second = first.clone();
+    second.started_seconds += 86_400;
+    second.fingerprint.machine.kernel = "6.18".to_owned();
+    second.variants[0].runs.iter_mut().for_each(|run| run.value *= 1.3);
+    second.variants[2].runs.iter_mut().for_each(|run| run.value *= 0.8);
+    second.judge();
+    let page = page(&[first.clone(), second, depths(1)], None, &[]);
+    markup::elements(&page);
+    let text = words(&page);
+    let found = crate::result::compare(&first, &one_of(&page, 1));
+    let speed = found.verdicts[0].verdict.speed.unwrap();
+    for part in [
+        &*format!("B against A: faster in 1 of 6 (1 MiB writes buffered {speed:.2}× (95 % CI "),
+        "slower in 1 of 6 (1 MiB writes dsync 0.80×",
+        "no difference in 4 of 6.",
+        "C against A: nothing that both measured.",
+        "What else is other in B ('before' is A): kernel: 6.12.0 before, 6.18 now.",
+        "A: fileio 2023-11-14 22:13 UTC",
+        "C: quick",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(text.find("B against A").unwrap() < text.find("What to set").unwrap());
+}
+
+/// One of the results that a page holds.
+fn one_of(page: &str, at: usize) -> Results {
+    let dir = tempfile::tempdir().unwrap();
+    put(page.as_bytes(), &dir.path().join("page.html")).unwrap();
+    load_all(&dir.path().join("page.html")).unwrap().swap_remove(at)
+}
+
+#[test]
+fn several_results_make_a_small_page_however_many_they_are() {
+    for (all, left_out) in [
+        (vec![large(4, 6); 2], None),
+        (vec![large(8, 6); 5], Some(Detail::NoFigures)),
+        (vec![large(50, 5); 4], Some(Detail::Across)),
+    ] {
+        let page = page(&all, None, &[]);
+        assert!(page.len() < MOST_BYTES, "{left_out:?}: {} bytes", page.len());
+        let told = [Detail::Across, Detail::NoFigures];
+        let told = told.into_iter().find(|it| it.left_out().is_some_and(|it| page.contains(it)));
+        assert_eq!(told, left_out);
+        assert!(page.contains("B</b> against"));
+        markup::elements(&page);
+    }
 }
 
 #[test]
@@ -170,7 +287,7 @@ fn pages_that_are_damaged_or_not_ours_are_refused() {
         std::fs::write(&path, text).unwrap();
         load(&path).unwrap_err().to_string()
     };
-    let whole = page(&[results()], None);
+    let whole = page(&[results()], None, &[]);
     let cut = whole.split_once("\"variants\"").unwrap().0;
     assert!(refused(cut).contains("cut off"));
     assert!(refused("<!DOCTYPE html><p>hello</p>").contains("no page that holds results"));
@@ -196,7 +313,7 @@ fn pages_stay_small_and_say_what_they_left_out() {
         (large(8, 20), Thinned::NoLatency),
         (large(150, 5), Thinned::Nothing),
     ] {
-        let page = page(std::slice::from_ref(&results), None);
+        let page = page(std::slice::from_ref(&results), None, &[]);
         assert!(page.len() < MOST_BYTES, "{what:?}: {} bytes", page.len());
         assert_eq!(told(&page), what);
         markup::elements(&page);

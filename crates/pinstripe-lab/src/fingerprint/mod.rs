@@ -1,6 +1,10 @@
 //! What a figure was measured on: machine, kernel, disk and its settings, file system and its options.
 //!
-//! What cannot be read is left out; nothing here is an error. Never here: a judgement.
+//! What cannot be read is left out; nothing here is an error. Never here: a judgement, and what names a
+//! person's machine or disk: results are mailed around.
+
+mod disk;
+mod facts;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +14,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use self::disk::{disk_of, folder_of};
 use crate::machine::Machine;
+
+pub use disk::{Disk, serial_of};
+pub use facts::{Facts, PLACE, differences};
 
 /// The machine and the places that were measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,23 +50,6 @@ pub struct Place {
     pub disk: Option<Disk>,
 }
 
-/// A disk as the kernel knows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Disk {
-    /// The kernel's name: `sda`, `nvme0n1`, `dm-0`.
-    pub name: String,
-    /// Who made it and what they call it.
-    pub model: Option<String>,
-    /// Its serial number.
-    pub serial: Option<String>,
-    /// Its length in bytes.
-    pub bytes: Option<u64>,
-    /// Whether it has an arm that moves.
-    pub is_rotational: Option<bool>,
-    /// Settings by their names in `/sys/block/NAME/queue`.
-    pub settings: BTreeMap<String, String>,
-}
-
 /// Settings of the page cache that decide when writes are held up.
 const PAGE_CACHE: [&str; 6] = [
     "dirty_background_bytes",
@@ -67,18 +58,6 @@ const PAGE_CACHE: [&str; 6] = [
     "dirty_expire_centisecs",
     "dirty_ratio",
     "dirty_writeback_centisecs",
-];
-/// Settings of a disk that change what it is measured to do.
-const SETTINGS: [&str; 9] = [
-    "logical_block_size",
-    "max_sectors_kb",
-    "nr_requests",
-    "physical_block_size",
-    "read_ahead_kb",
-    "rq_affinity",
-    "scheduler",
-    "wbt_lat_usec",
-    "write_cache",
 ];
 
 impl Fingerprint {
@@ -178,49 +157,6 @@ fn mount_of(mounts: &str, path: &Path, (major, minor): (u32, u32)) -> Option<Mou
     mounts.lines().filter_map(read).max_by_key(|(depth, _)| *depth).map(|(_, mount)| mount)
 }
 
-/// Where sysfs has the disk with these numbers, or the one that it is a partition of.
-fn folder_of(root: &Path, (major, minor): (u32, u32)) -> Option<PathBuf> {
-    let folder = fs::canonicalize(root.join(format!("sys/dev/block/{major}:{minor}"))).ok()?;
-    match folder.join("partition").exists() {
-        true => Some(folder.parent()?.to_path_buf()),
-        false => Some(folder),
-    }
-}
-
-fn disk_of(root: &Path, number: (u32, u32)) -> Option<Disk> {
-    let folder = folder_of(root, number)?;
-    let name = folder.file_name()?.to_string_lossy().into_owned();
-    let settings = SETTINGS
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), text(&folder, &format!("queue/{name}"))?)));
-    let model: Vec<String> =
-        ["device/vendor", "device/model"].iter().filter_map(|name| text(&folder, name)).collect();
-    Some(Disk {
-        name,
-        model: (!model.is_empty()).then(|| model.join(" ")),
-        serial: serial(&folder),
-        bytes: text(&folder, "size").and_then(|it| it.parse::<u64>().ok()).map(|it| it * 512),
-        is_rotational: text(&folder, "queue/rotational").map(|it| it == "1"),
-        settings: settings.collect(),
-    })
-}
-
-/// The serial number of the disk in a directory of sysfs: of NVMe and virtio, or of SCSI's page 0x80.
-fn serial(folder: &Path) -> Option<String> {
-    let plain = text(folder, "device/serial").or_else(|| text(folder, "serial"));
-    plain.or_else(|| {
-        // SPC-4, 7.8.15: four bytes in front of the number.
-        let page = fs::read(folder.join("device/vpd_pg80")).ok()?;
-        let number = String::from_utf8_lossy(page.get(4..)?).trim().to_owned();
-        (!number.is_empty()).then_some(number)
-    })
-}
-
-/// The serial number of the disk that a path is, or is a partition of.
-pub fn serial_of(path: &Path) -> Option<String> {
-    disk_of(Path::new("/"), number_of(path)?)?.serial
-}
-
 fn text(root: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(root.join(name)).ok()?;
     let text = text.trim().to_owned();
@@ -230,37 +166,6 @@ fn text(root: &Path, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn put(root: &Path, name: &str, text: &str) {
-        let path = root.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    #[test]
-    fn a_disk_is_read_with_its_settings_through_a_partition() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        put(root, "devices/sda/queue/scheduler", "none [mq-deadline]\n");
-        put(root, "devices/sda/queue/rotational", "1\n");
-        put(root, "devices/sda/size", "2048\n");
-        put(root, "devices/sda/device/vendor", "ATA     \n");
-        put(root, "devices/sda/device/model", "SPINNER 9\n");
-        put(root, "devices/sda/device/vpd_pg80", "\0\0\0\u{4} S123 ");
-        put(root, "devices/sda/sda1/partition", "1\n");
-        fs::create_dir_all(root.join("sys/dev/block")).unwrap();
-        std::os::unix::fs::symlink(root.join("devices/sda/sda1"), root.join("sys/dev/block/8:1"))
-            .unwrap();
-        let disk = disk_of(root, (8, 1)).unwrap();
-        assert_eq!(
-            (disk.name.as_str(), disk.bytes, disk.is_rotational),
-            ("sda", Some(1 << 20), Some(true))
-        );
-        assert_eq!(disk.model.as_deref(), Some("ATA SPINNER 9"));
-        assert_eq!(disk.serial.as_deref(), Some("S123"));
-        assert_eq!(disk.settings["scheduler"], "none [mq-deadline]");
-        assert_eq!(disk_of(root, (8, 2)), None);
-    }
 
     #[test]
     fn the_innermost_mount_of_a_place_is_found() {

@@ -1,0 +1,291 @@
+//! The command line that measures again what results hold: all of it, or one variant alone.
+//!
+//! It is made of parameters, which are options by their names, not of what was typed: that may name places
+//! relative to another directory, a file that is written over, and the serial number of a disk.
+
+use pinstripe::units::parse_size;
+
+use super::{Case, CaseOption, Form, Values, find, quick, shared};
+use crate::result::{Parameter, Results, Variant};
+
+/// Options of every case that say how long and how often, and are kept as they were typed.
+const EFFORT: [&str; 4] = ["--runs", "--time", "--warm-up", "--patience"];
+
+/// The words that measure all of it again; none of a case that this program does not know.
+pub fn again(results: &Results) -> Option<Vec<String>> {
+    line(results, find(&results.case).ok()?, &[])
+}
+
+/// The words that measure one variant alone, with what it cannot be measured without: a check by another
+/// program needs what it checks, an area the area that it stands beside.
+pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<String>> {
+    let case = find(&results.case).ok()?;
+    if case.name == quick::CASE.name {
+        let given = quick::alone(results, variant)?;
+        return in_words(results, find("fileio").ok()?, &given, &places(results));
+    }
+    let own: Vec<(&str, String)> =
+        variant.parameters.iter().flat_map(|it| options_of(case, it)).collect();
+    let is_told = !own.is_empty() || results.variants.len() == 1;
+    is_told.then(|| line(results, case, &own)).flatten()
+}
+
+/// Words as they are typed: in quotes where a shell would take them apart.
+pub fn command_line(words: &[String]) -> String {
+    words.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ")
+}
+
+/// A line of the parameters of all variants, but for what is a variant's own.
+fn line(results: &Results, case: &'static Case, own: &[(&str, String)]) -> Option<Vec<String>> {
+    let mut given: Vec<(&str, String)> = Vec::new();
+    for option in case.options {
+        let typed = own.iter().find(|(name, _)| *name == option.name).map(|(_, value)| value);
+        // Of a variant that we measured, no check by others.
+        let is_shared = own.is_empty() || option.name != shared::CROSS_CHECK.name;
+        let shared = || results.parameters.iter().find(|it| is_shared && it.name == option.name);
+        let value = typed.or_else(|| shared().map(|it| &it.value));
+        given.extend(value.filter(|it| is_needed(option, it)).map(|it| (option.name, it.clone())));
+    }
+    let has = |name: &str| own.iter().chain(&given).any(|(it, _)| *it == name);
+    let kinds = ["dir", "device"];
+    let own_place: Vec<(&str, String)> =
+        own.iter().filter(|(name, _)| kinds.contains(name)).cloned().collect();
+    let places = match () {
+        () if has("tree") => Vec::new(),
+        () if !own_place.is_empty() => own_place,
+        () => places(results),
+    };
+    in_words(results, case, &given, &places)
+}
+
+/// The directories or the device, as the options that name them.
+fn places(results: &Results) -> Vec<(&'static str, String)> {
+    let is_device = |word: &String| word == "--device" || word.starts_with("--device=");
+    let option = if results.command.iter().any(is_device) { "device" } else { "dir" };
+    results.fingerprint.places.iter().map(|it| (option, it.path.clone())).collect()
+}
+
+/// The words, unless the case takes them no more.
+fn in_words(
+    results: &Results,
+    case: &'static Case,
+    given: &[(&str, String)],
+    places: &[(&str, String)],
+) -> Option<Vec<String>> {
+    let read: Vec<(&str, &str)> = given.iter().map(|(name, it)| (*name, it.as_str())).collect();
+    Values::read(case.options, &read).ok()?;
+    let mut words: Vec<String> = ["pinstripe", "lab", "run", case.name].map(str::to_owned).into();
+    for (name, value) in places.iter().chain(given) {
+        words.push(format!("--{name}"));
+        let is_flag = |it: &CaseOption| it.name == *name && it.form == Form::Flag;
+        if !case.options.iter().any(is_flag) {
+            words.push(value.clone());
+        }
+    }
+    words.extend(effort(&results.command));
+    words.extend(["--seed".to_owned(), results.seed.to_string()]);
+    Some(words)
+}
+
+/// What was typed of options of every case.
+fn effort(command: &[String]) -> Vec<String> {
+    let mut kept = Vec::new();
+    for (at, word) in command.iter().enumerate() {
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        if EFFORT.contains(&name) {
+            kept.push(word.clone());
+            kept.extend(command.get(at + 1).filter(|_| value.is_empty()).cloned());
+        }
+    }
+    kept
+}
+
+/// Whether an option has to be typed: it has a value, and that is not its default.
+fn is_needed(option: &CaseOption, value: &str) -> bool {
+    match option.default {
+        None => value != "none",
+        Some(default) => !is_same(option.form, value, default),
+    }
+}
+
+fn is_same(form: Form, one: &str, other: &str) -> bool {
+    let size = |it: &str| parse_size(it).ok();
+    let number = |it: &str| it.parse::<f64>().ok();
+    one == other
+        || form == Form::Size && size(one).is_some() && size(one) == size(other)
+        || form == Form::Number && number(one).is_some() && number(one) == number(other)
+}
+
+/// The option that sets a parameter of a variant: of its name, or of a name for several of it.
+fn options_of(case: &'static Case, parameter: &Parameter) -> Vec<(&'static str, String)> {
+    let Parameter { name, value } = parameter;
+    match name.as_str() {
+        "dir" => return vec![("dir", value.clone())],
+        "device" => return vec![("device", value.clone())],
+        // What a case calls by one name and has two options for.
+        "what" if case.name == "catalog" => return of_catalog(value),
+        _ => {}
+    }
+    let many = name.strip_suffix('y').map_or(format!("{name}s"), |it| format!("{it}ies"));
+    let names = [name.clone(), many, format!("{name}-each"), format!("{name}-by")];
+    let option =
+        names.iter().find_map(|name| case.options.iter().find(|option| option.name == name));
+    let value_of = |option: &'static CaseOption| {
+        let value = match (option.name, value.as_str()) {
+            ("threads-by", "1") => "one",
+            ("threads-by", _) => "each",
+            (_, value) => value,
+        };
+        option.check(value).ok().map(|()| (option.name, value.to_owned()))
+    };
+    option.and_then(value_of).into_iter().collect()
+}
+
+/// Its variants are numbers of writers, and the view, which needs rows that somebody wrote.
+fn of_catalog(what: &str) -> Vec<(&'static str, String)> {
+    match what.split_once(' ') {
+        Some((writers, _)) => vec![("writers", writers.to_owned()), ("no-view", String::new())],
+        None => vec![("writers", "1".to_owned())],
+    }
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./=,:+@%".contains(it);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::tests::measured_in;
+    use crate::cases::{ALL, Setting};
+    use crate::run::Head;
+
+    /// What a case is told by the words of a line.
+    fn read(words: &[String]) -> (&'static Case, Setting, Values) {
+        let case = find(&words[3]).unwrap();
+        let mut setting = Setting::default();
+        let mut given: Vec<(&str, &str)> = Vec::new();
+        let mut words = words[4..].iter();
+        while let Some(word) = words.next() {
+            let name = word.strip_prefix("--").unwrap();
+            let option = case.options.iter().find(|it| it.name == name);
+            if option.is_some_and(|it| it.form == Form::Flag) {
+                given.push((name, ""));
+                continue;
+            }
+            let value = words.next().unwrap();
+            match name {
+                "dir" => setting.dirs.push(value.into()),
+                "seed" => setting.seed = value.parse().unwrap(),
+                _ => given.push((name, value)),
+            }
+        }
+        (case, setting, Values::read(case.options, &given).unwrap())
+    }
+
+    /// Options that keep a case short; several variants of each.
+    fn small(case: &str) -> Option<&'static [(&'static str, &'static str)]> {
+        Some(match case {
+            "fileio" => {
+                &[("files", "2"), ("total-size", "64K"), ("run-time", "0.02"), ("sync-every", "9")]
+            }
+            "iozone" => {
+                &[("file-size", "64K"), ("record-size", "16K"), ("tests", "read,write,stride")]
+            }
+            "streams" => &[("files", "2"), ("file-size", "64K"), ("block-size", "32K")],
+            "record-probe" => &[
+                ("streams", "2"),
+                ("rate", "1M"),
+                ("chunk", "8K"),
+                ("run-time", "0.05"),
+                ("storm-size", "1M"),
+            ],
+            "split" => &[
+                ("size", "1M"),
+                ("outputs", "1,2"),
+                ("codecs", "raw,lz4"),
+                ("policies", "buffered,direct"),
+            ],
+            "stripe" => &[
+                ("members-in", "memory"),
+                ("member-size", "4M"),
+                ("requests", "9"),
+                ("granules", "auto,4K"),
+            ],
+            "stride" => &[("record-size", "16K"), ("total-size", "1M"), ("ahead", "0,2")],
+            "readahead" => &[
+                ("record-size", "16K"),
+                ("file-size", "64K"),
+                ("windows", "kernel,32K"),
+                ("clients", "1,2"),
+            ],
+            "slices" => &[("total-size", "256K"), ("record-size", "16K"), ("tests", "read,write")],
+            "opmix" => &[("clients", "1,2"), ("run-time", "0.05")],
+            "walk" => &[("directories", "3"), ("walkers", "nftw,walker"), ("threads-each", "1,2")],
+            "catalog" => &[("rows", "3700"), ("writers", "1,2")],
+            "quick" => &[("total-size", "4M"), ("run-time", "0.01")],
+            "dedup" => &[("seen-memory", "1M")],
+            _ => return None,
+        })
+    }
+
+    #[test]
+    fn each_variant_of_each_case_is_measured_by_a_line_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = vec![dir.path().canonicalize().unwrap()];
+        let setting = Setting { dirs: dirs.clone(), device: None, seed: 7 };
+        for case in ALL {
+            let Some(given) = small(case.name) else { continue };
+            let results = measured_in(case, &setting, given);
+            let (again, all, _) = {
+                let (case, setting, values) = read(&again(&results).unwrap());
+                (case.name, setting, values)
+            };
+            assert_eq!((again, all.seed), (case.name, results.seed));
+            for variant in &results.variants {
+                let words = alone(&results, variant).unwrap();
+                let (by, setting, values) = read(&words);
+                let heads = (by.plan)(&setting, &values).unwrap().heads();
+                let what = format!("{} {}: {words:?}", case.name, variant.name);
+                match case.name {
+                    // The same measurement by the options of another case.
+                    "quick" => assert_eq!(heads.len(), 1, "{what}"),
+                    "slices" => assert_eq!(heads.len(), 2, "{what}"),
+                    "catalog" if variant.name == "view" => assert_eq!(heads.len(), 2, "{what}"),
+                    _ => assert_eq!(heads.len(), 1, "{what}"),
+                }
+                // A name may say more where there are others; a way is a name for others.
+                let told = |all: &[Parameter]| -> Vec<Parameter> {
+                    all.iter().filter(|it| it.name != "way").cloned().collect()
+                };
+                let is_it = |it: &Head| {
+                    (told(&it.parameters), &it.metric)
+                        == (told(&variant.parameters), &variant.metric)
+                };
+                assert!(case.name == "quick" || heads.iter().any(is_it), "{what}");
+                let needs_none = ["stripe", "dedup"].contains(&case.name);
+                assert!(needs_none || setting.dirs == dirs, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_take_them_apart() {
+        assert_eq!(quoted("--dir"), "--dir");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn what_was_typed_of_how_long_and_how_often_is_kept() {
+        let typed = "pinstripe lab run fileio --runs 9 --out r.json --time=3 --serial X --dir .";
+        let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
+        assert_eq!(effort(&words), ["--runs", "9", "--time=3"]);
+    }
+}

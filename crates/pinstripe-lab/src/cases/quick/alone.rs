@@ -1,0 +1,32 @@
+//! One question of `quick` by itself, as the case `fileio` asks it.
+
+use super::probes;
+use crate::io::{Direction, Order};
+use crate::result::{Results, Variant};
+
+/// Options of `fileio` that measure what a variant measured.
+pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<(&'static str, String)>> {
+    let probe = probes::all().into_iter().find(|it| it.head().name == variant.name)?;
+    let mode = match (probe.order, probe.direction) {
+        (Order::Sequential, Direction::Write) => "seqwr",
+        (Order::Sequential, Direction::Read) => "seqrd",
+        (Order::Random, Direction::Write) => "rndwr",
+        (Order::Random, Direction::Read) => "rndrd",
+        _ => return None,
+    };
+    let shared = |name: &'static str| {
+        let found = results.parameters.iter().find(|it| it.name == name);
+        found.map(|it| (name, it.value.clone()))
+    };
+    let mut given = vec![
+        ("modes", mode.to_owned()),
+        ("files", "1".to_owned()),
+        ("block-size", probe.block_bytes.to_string()),
+        ("policy", probe.policy.to_string()),
+    ];
+    if probe.depth > 1 {
+        given.extend([("engine", "uring".to_owned()), ("depth", probe.depth.to_string())]);
+    }
+    given.extend(["total-size", "run-time"].into_iter().filter_map(shared));
+    Some(given)
+}

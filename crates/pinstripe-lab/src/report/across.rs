@@ -1,0 +1,195 @@
+//! Several results side by side: each is held against the first one before it is shown by itself.
+
+use maud::{Markup, html};
+
+use super::about::utc;
+use super::panel::{self, level, number, range};
+use super::verdict::{Light, doubt, listed, times};
+use crate::result::{Compared, Comparison, Results, Variant, compare};
+use crate::stats::Finding;
+
+/// Rows and columns of the table, and rows of it that paper has room for.
+const MOST_ROWS: usize = 100;
+const MOST_COLUMNS: usize = 5;
+const PAPER_ROWS: usize = 36;
+/// What else is told to be other.
+const MOST_DIFFERENCES: usize = 12;
+
+/// One against the first.
+struct Against<'a> {
+    name: String,
+    results: &'a Results,
+    found: Comparison,
+}
+
+/// The name of one of several: `A`, `B`.
+pub(super) fn letter(at: usize) -> String {
+    match u8::try_from(at).ok().filter(|at| *at < 26) {
+        Some(at) => char::from(b'A' + at).to_string(),
+        None => format!("no. {}", at + 1),
+    }
+}
+
+/// Verdicts, what else is other, and all that two or more measured in one table.
+pub(super) fn show(all: &[Results]) -> Markup {
+    let Some((first, others)) = all.split_first() else { return html! {} };
+    let others: Vec<Against> = others
+        .iter()
+        .enumerate()
+        .map(|(at, results)| Against {
+            name: letter(at + 1),
+            results,
+            found: compare(first, results),
+        })
+        .collect();
+    html! {
+        section class="across" {
+            ul class="verdict" { @for other in others.iter().take(MOST_ROWS) { (sentence(first, other)) } }
+            p class="quiet" {
+                "Each is held against A, variant by variant. " @for (at, results) in all.iter().take(MOST_ROWS).enumerate() {
+                    b { (letter(at)) } ": " (results.case) ", " (utc(results.started_seconds)) ". "
+                }
+            }
+            @for other in others.iter().take(MOST_COLUMNS) { (differences(other)) }
+            (table(first, &others))
+        }
+    }
+}
+
+fn sentence(first: &Results, other: &Against) -> Markup {
+    let verdicts = &other.found.verdicts;
+    let of = |finding: Finding| -> Vec<&Compared> {
+        let found = verdicts.iter().filter(|it| it.verdict.finding == finding);
+        let mut found: Vec<&Compared> = found.collect();
+        let far = |it: &Compared| it.verdict.speed.map_or(0.0, |it| it.ln().abs());
+        found.sort_by(|a, b| far(b).total_cmp(&far(a)));
+        found
+    };
+    let told = |it: &Compared| format!("{} {} {}", it.candidate, times(it), doubt(it));
+    let (faster, slower) = (of(Finding::Faster), of(Finding::Slower));
+    let (equal, few) = (of(Finding::NoDifference), of(Finding::TooFewRuns));
+    let all = verdicts.len();
+    let part = |what: &str, some: &[&Compared], has_names: bool| {
+        (!some.is_empty()).then(|| {
+            let names = listed(" (", some, told).filter(|_| has_names || all == 1);
+            html! {
+                b { (what) " in " (some.len()) " of " (all) }
+                @if let Some(names) = names { (names) ")" }
+            }
+        })
+    };
+    let parts: Vec<Markup> = [
+        part("faster", &faster, true),
+        part("slower", &slower, true),
+        part("no difference", &equal, false),
+        part("too few runs that count", &few, false),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let caveat = faster.iter().chain(&slower).find_map(|it| {
+        let (now, before) = (other.results.variant(&it.candidate)?, first.variant(&it.candidate)?);
+        let why = panel::caveat(now, before).or_else(|| panel::caveat(before, now))?;
+        Some(format!("{}: in one of both {why}", it.candidate))
+    });
+    let light = match () {
+        () if verdicts.len() == few.len() => Light::Grey,
+        () if faster.is_empty() && slower.is_empty() || caveat.is_some() => Light::Amber,
+        () => Light::Green,
+    };
+    html! {
+        li {
+            (light.show()) " "
+            span {
+                b { (other.name) } " against " b { "A" } ": "
+                @if parts.is_empty() { "nothing that both measured" }
+                @for (at, part) in parts.iter().enumerate() { @if at > 0 { "; " } (part) }
+                @if let Some(caveat) = &caveat { "; but " (caveat) }
+                "."
+            }
+        }
+    }
+}
+
+fn differences(other: &Against) -> Markup {
+    let all = &other.found.differences;
+    let shown: Vec<&str> = all.iter().take(MOST_DIFFERENCES).map(String::as_str).collect();
+    let more = all.len().saturating_sub(MOST_DIFFERENCES);
+    let unmatched = &other.found.unmatched;
+    html! {
+        @if !all.is_empty() || !unmatched.is_empty() {
+            p class="quiet" {
+                @if !all.is_empty() {
+                    "What else is other in " (other.name) " ('before' is A): " (shown.join("; "))
+                    @if more > 0 { " and " (more) " more" } ". "
+                }
+                @if !unmatched.is_empty() { (unmatched.len()) " variants are in one of both only." }
+            }
+        }
+    }
+}
+
+/// A row for each variant of the first that another one has.
+fn table(first: &Results, others: &[Against]) -> Markup {
+    let is_shared = |it: &&Variant| {
+        others
+            .iter()
+            .any(|other| other.found.verdicts.iter().any(|found| found.candidate == it.name))
+    };
+    let rows: Vec<&Variant> = first.variants.iter().filter(is_shared).collect();
+    let shown = &others[..others.len().min(MOST_COLUMNS)];
+    html! {
+        @if !rows.is_empty() {
+            h2 { "Side by side" }
+            div class="wide" {
+                table class="own" {
+                    thead { tr {
+                        th class="left" { "variant" } th { "A" }
+                        @for other in shown { th { (other.name) } th { (other.name) " of A" } }
+                    } }
+                    tbody {
+                        @for (at, variant) in rows.iter().take(MOST_ROWS).enumerate() {
+                            tr class=[(at >= PAPER_ROWS).then_some("screen")] { (cells(variant, shown)) }
+                        }
+                    }
+                }
+            }
+            p class="quiet" {
+                "Medians of runs that count; times as fast as A, with their " (level()) " CI, and what can be said of it."
+                @if rows.len() > MOST_ROWS { " " (rows.len() - MOST_ROWS) " more variants are in the data." }
+                @if others.len() > MOST_COLUMNS { " " (others.len() - MOST_COLUMNS) " more results have no column." }
+            }
+        }
+    }
+}
+
+fn cells(variant: &Variant, others: &[Against]) -> Markup {
+    let median = |it: Option<&Variant>| {
+        let value = it.and_then(Variant::summary);
+        value.map_or("–".to_owned(), |it| number(it.median))
+    };
+    html! {
+        td class="left" { (variant.name) " " span class="quiet" { (variant.metric.unit) } }
+        td { (median(Some(variant))) }
+        @for other in others {
+            @let found = other.found.verdicts.iter().find(|it| it.candidate == variant.name);
+            td { (median(found.and_then(|_| other.results.variant(&variant.name)))) }
+            td { @if let Some(found) = found { (ratio(found)) } @else { "–" } }
+        }
+    }
+}
+
+/// `1.31× (1.22–1.40) faster`.
+fn ratio(found: &Compared) -> Markup {
+    let (class, word) = match found.verdict.finding {
+        Finding::Faster => ("green", "faster"),
+        Finding::Slower => ("bad", "slower"),
+        Finding::NoDifference => ("quiet", "no difference"),
+        Finding::TooFewRuns => ("quiet", "too few runs"),
+    };
+    html! {
+        b { (times(found)) }
+        @if let Some(interval) = found.verdict.interval { " " span class="quiet" { "(" (range(interval)) ")" } }
+        " " span class=(class) { (word) }
+    }
+}

@@ -1,0 +1,109 @@
+//! What was measured before: a line for each variant from one time to the next, with the places where it changed
+//! for good and what else changed there.
+
+use maud::{Markup, html};
+
+use super::about::utc;
+use super::panel::{level, number, range};
+use super::plot::{Anchor, Scale, drawing, line, points, px, text};
+use crate::result::{Change, Entry, Series};
+
+/// Rows of the figure, and times of a row: the last ones.
+const MOST: usize = 24;
+const MOST_TIMES: usize = 120;
+/// What of one change is told.
+const MOST_DIFFERENCES: usize = 6;
+/// Width and height of a row, and how far its line stays away from its ends, in pixels.
+const WIDTH: f64 = 640.0;
+const ROW: f64 = 40.0;
+const MARGIN: f64 = 8.0;
+
+/// A row for each variant that was measured before.
+pub(super) fn show(history: &[Series]) -> Markup {
+    let known: Vec<&Series> = history.iter().filter(|it| it.entries.len() > 1).collect();
+    let more = known.len().saturating_sub(MOST);
+    html! {
+        @if !known.is_empty() {
+            section class="screen" {
+                h2 { "History" }
+                p class="quiet" {
+                    "The same case with the same settings in the same place, from one time to the next; the last one is "
+                    "this. The line is the median and the band where it lies to 95 %, each row from its lowest to its "
+                    "highest. A bar with a number is a change for good (e-divisive, three times at least on either side)."
+                    @if more > 0 { " " (more) " variants more are shown by " code { "pinstripe lab history" } "." }
+                }
+                div class="runs" { @for series in known.iter().take(MOST) { (row(series)) } }
+            }
+        }
+    }
+}
+
+fn row(series: &Series) -> Markup {
+    let first = series.entries.len().saturating_sub(MOST_TIMES);
+    let entries = &series.entries[first..];
+    let metric = &series.entries[0].metric;
+    let (variant, last) = (&series.entries[0].variant, &entries[entries.len() - 1]);
+    let shown: Vec<&Change> = series.changes.iter().filter(|it| it.at >= first).collect();
+    let about = format!(
+        "{} times since {}",
+        series.entries.len(),
+        utc(series.entries[0].started_seconds).split(' ').next().unwrap_or_default()
+    );
+    html! {
+        div class="name" { (variant) br; span class="quiet" { (about) } }
+        (drawing(WIDTH, ROW, &format!("History of {variant}: {about}"), &drawn(entries, &shown, first)))
+        div class="value quiet" { (number(last.value)) " " (metric.unit) }
+        @for (number, change) in shown.iter().enumerate() {
+            div class="told" { b { (number + 1) } " " (told(series, change)) }
+        }
+    }
+}
+
+/// Band, line, dots and changes.
+fn drawn(entries: &[Entry], changes: &[&Change], first: usize) -> Markup {
+    let ends = entries.iter().flat_map(|it| [Some(it.value), it.low, it.high]).flatten();
+    let (low, high) =
+        ends.fold((f64::MAX, f64::MIN), |(low, high), it| (low.min(it), high.max(it)));
+    // What hardly changed is not to look as if it did.
+    let room = ((high + low) / 2.0 * 0.05 - (high - low) / 2.0).max(0.0);
+    let value = Scale::linear(low - room, high + room, (ROW - 5.0, 5.0));
+    let time = Scale::linear(0.0, (entries.len() - 1) as f64, (MARGIN, WIDTH - MARGIN));
+    let x = |at: usize| time.at(at as f64);
+    let along = |of: fn(&Entry) -> f64| {
+        let all = entries.iter().enumerate();
+        all.map(|(at, it)| (x(at), value.at(of(it)))).collect::<Vec<_>>()
+    };
+    let mut band = along(|it| it.high.unwrap_or(it.value));
+    band.extend(along(|it| it.low.unwrap_or(it.value)).into_iter().rev());
+    html! {
+        polygon class="band" points=(points(band)) {}
+        @for (number, change) in changes.iter().enumerate() {
+            @let between = (x(change.at - first) + x((change.at - first).saturating_sub(1))) / 2.0;
+            (line("change", (between, 2.0), (between, ROW - 2.0)))
+            (text(between + 4.0, 11.0, Anchor::Start, &(number + 1).to_string()))
+        }
+        polyline class="k0 line" points=(points(along(|it| it.value))) {}
+        @for (at, entry) in entries.iter().enumerate() {
+            circle class="k0 mark" cx=(px(x(at))) cy=(px(value.at(entry.value))) r=(if at + 1 == entries.len() { "3.5" } else { "2" }) {
+                title { (utc(entry.started_seconds)) ": " (number(entry.value)) " " (entry.metric.unit) }
+            }
+        }
+    }
+}
+
+/// How large it was, and what else was other.
+fn told(series: &Series, change: &Change) -> Markup {
+    let verdict = &change.verdict;
+    let when = utc(series.entries[change.at].started_seconds);
+    let interval = verdict.interval.map(|it| format!(", {} CI {}", level(), range(it)));
+    let (after, before) = verdict.runs;
+    let more = change.differences.len().saturating_sub(MOST_DIFFERENCES);
+    let known: Vec<&str> =
+        change.differences.iter().take(MOST_DIFFERENCES).map(String::as_str).collect();
+    html! {
+        "since " (when) ": " b { (verdict.speed.map_or("?".to_owned(), |it| format!("{it:.2}×"))) } " of before ("
+        (before) " and " (after) " times" (interval.unwrap_or_default()) "). "
+        @if known.is_empty() { "Nothing else that is known changed with it." }
+        @else { "Changed with it: " (known.join("; ")) @if more > 0 { " and " (more) " more" } "." }
+    }
+}

@@ -1,0 +1,62 @@
+//! The tables of the case itself: its figures in the form in which people know them.
+
+use maud::{Markup, html};
+
+use crate::cases;
+use crate::result::Results;
+use crate::table::{Align, Table};
+
+/// Rows of all tables of a page; of more, the rest is told by its number.
+const MOST_ROWS: usize = 160;
+/// Rows, with those of the table of all variants, that paper has room for.
+const PAPER_ROWS: usize = 14;
+
+/// All tables, with their notes. On paper only where there are few rows.
+pub(super) fn show(results: &Results) -> Markup {
+    let tables = cases::tables(results);
+    let all: usize = tables.iter().map(|it| rows(it).len()).sum();
+    let mut left = MOST_ROWS;
+    let parts: Vec<Markup> = tables
+        .iter()
+        .map(|table| {
+            let most = left;
+            left = left.saturating_sub(rows(table).len());
+            of_table(table, most)
+        })
+        .collect();
+    html! {
+        @if !tables.is_empty() {
+            section class=[(results.variants.len() + all > PAPER_ROWS).then_some("screen").or(Some("detail"))] {
+                h2 { "Tables of the case" }
+                @for part in &parts { (part) }
+                @if all > MOST_ROWS { p class="quiet" { (all - MOST_ROWS) " more rows are shown by " code { "pinstripe lab show" } "." } }
+            }
+        }
+    }
+}
+
+/// A table's rows as they are shown, without its head.
+fn rows(table: &Table) -> Vec<Vec<String>> {
+    table.shown().split_off(1)
+}
+
+fn of_table(table: &Table, most: usize) -> Markup {
+    let shown = table.shown();
+    let sides: Vec<Option<&str>> =
+        table.sides().map(|it| (it == Align::Left).then_some("left")).collect();
+    html! {
+        div class="wide" {
+            table class="own" {
+                caption { b { (table.title()) } @if !table.note().is_empty() { " " span class="quiet" { (table.note()) } } }
+                @if let Some(head) = shown.first() {
+                    thead { tr { @for (name, side) in head.iter().zip(&sides) { th class=[*side] scope="col" { (name) } } } }
+                }
+                tbody {
+                    @for row in shown.iter().skip(1).take(most) {
+                        tr { @for (cell, side) in row.iter().zip(&sides) { td class=[*side] { (cell) } } }
+                    }
+                }
+            }
+        }
+    }
+}
