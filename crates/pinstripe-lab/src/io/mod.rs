@@ -112,9 +112,6 @@ impl Job {
         if self.requests.is_none() && self.time.is_none() {
             return refuse("a job ends after some requests or some time");
         }
-        if self.engine == Engine::Uring && self.rate.is_some() {
-            return refuse("a rate needs the engine psync");
-        }
         if self.engine == Engine::Psync && self.depth > 1 {
             return refuse("a depth above 1 needs the engine uring").map_err(|error: Error| {
                 error.advice("with psync, each thread has one request at a time: use more threads")

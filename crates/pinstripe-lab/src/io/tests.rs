@@ -150,6 +150,36 @@ fn a_stalled_request_does_not_hide_those_behind_it() {
 }
 
 #[test]
+fn requests_that_are_due_later_wait_whoever_makes_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (paths, _) = files(&dir, 1, 64 << 10);
+    let area = Area::open(&paths, 64 << 10, Access::Read, Policy::Buffered).unwrap();
+    for (engine, depth, threads) in
+        [(Engine::Psync, 1, 2), (Engine::Uring, 1, 1), (Engine::Uring, 4, 2)]
+    {
+        let job = Job {
+            requests: Some(40),
+            rate: Some(1000.0),
+            engine,
+            depth,
+            threads,
+            ..Job::new(pattern(Order::Random, Direction::Read))
+        };
+        let done = match run(&job, &area, &live()) {
+            Err(error) if error.kind() == Kind::Unsupported => {
+                return crate::testing::skipped("requests_that_are_due_later", "no io_uring here");
+            }
+            done => done.unwrap(),
+        };
+        assert_eq!((done.requests, done.responses.count()), (40, 40));
+        // The last is due 39 ms after the first.
+        assert!(done.seconds >= 0.039, "{engine:?}: {}", done.seconds);
+        let stopped = Live::new(Arc::new(AtomicBool::new(true)));
+        assert_eq!(run(&job, &area, &stopped).unwrap_err().kind(), Kind::Interrupted);
+    }
+}
+
+#[test]
 fn a_stop_ends_it_soon_and_is_told() {
     let stop = Arc::new(AtomicBool::new(true));
     let area = memory("");
@@ -171,7 +201,6 @@ fn jobs_that_make_no_sense_are_refused() {
         Job { threads: 0, ..good.clone() },
         Job { depth: 2, ..good.clone() },
         Job { pattern: large, ..good.clone() },
-        Job { engine: Engine::Uring, rate: Some(1.0), ..good.clone() },
         Job { engine: Engine::Uring, ..good.clone() },
     ] {
         assert_eq!(run(&bad, &area, &live()).unwrap_err().kind(), Kind::Usage, "{bad:?}");

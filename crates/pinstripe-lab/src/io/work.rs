@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinstripe::device::{AlignedBuf, Ring};
+use pinstripe::device::{AlignedBuf, Completion, Ring};
 use pinstripe::error::{Error, Kind, Result};
 
 use super::{Area, Done, Engine, Job, Request};
@@ -111,7 +111,7 @@ impl Shared<'_> {
     /// The next request with its number, until there are enough or the time is over.
     fn next(&self, began: Instant, now: Instant) -> Option<(u64, Request)> {
         let is_late = self.job.time.is_some_and(|time| now.duration_since(began) >= time);
-        if is_late || self.is_over.load(Ordering::Relaxed) || self.live.is_stopped() {
+        if is_late || self.is_ended() {
             return None;
         }
         let n = self.next.fetch_add(1, Ordering::Relaxed);
@@ -119,6 +119,20 @@ impl Shared<'_> {
             return None;
         }
         Some((n, self.job.pattern.request(n, self.blocks, self.job.seed)))
+    }
+
+    /// Whether a request failed, or it was asked to stop.
+    fn is_ended(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed) || self.live.is_stopped()
+    }
+
+    /// What has landed until a request is due, or none.
+    fn land_until(&self, ring: &mut Ring, due: Instant) -> Result<Option<Completion>> {
+        if ring.in_flight() > 0 {
+            return ring.reap_until(due);
+        }
+        sleep_until(due, self.live);
+        Ok(None)
     }
 
     /// When a request is due, with a rate.
@@ -222,22 +236,38 @@ impl<'a> Worker<'a> {
         let mut free: VecDeque<(usize, AlignedBuf)> =
             std::mem::take(&mut self.buffers).into_iter().enumerate().collect();
         let mut now = began;
+        // Taken, and due later.
+        let mut waiting: Option<(u64, Request)> = None;
         let mut is_over = false;
         loop {
-            while !is_over {
-                let Some((slot, buffer)) = free.pop_front() else { break };
-                let Some((n, request)) = shared.next(began, now) else {
+            while !is_over && !free.is_empty() {
+                let next = waiting.take().or_else(|| shared.next(began, now));
+                let Some((n, request)) = next else {
                     is_over = true;
                     break;
                 };
                 now = Instant::now();
+                if shared.due(n, began).is_some_and(|due| due > now) {
+                    waiting = Some((n, request));
+                    break;
+                }
+                let (slot, buffer) = free.pop_front().expect("it was looked that there is one");
                 flights[slot] = Some((n, request, now));
                 submit(shared, &mut ring, slot, buffer, n, request)?;
             }
-            if ring.in_flight() == 0 {
-                return Ok(());
-            }
-            let landed = ring.reap()?;
+            let due = waiting.and_then(|(n, _)| shared.due(n, began));
+            let landed = match due.filter(|_| !free.is_empty()) {
+                None if ring.in_flight() == 0 => return Ok(()),
+                None => ring.reap()?,
+                Some(due) => match shared.land_until(&mut ring, due)? {
+                    Some(landed) => landed,
+                    None => {
+                        is_over |= shared.is_ended();
+                        waiting = waiting.filter(|_| !is_over);
+                        continue;
+                    }
+                },
+            };
             now = Instant::now();
             landed.result?;
             let slot = landed.token as usize;
@@ -246,6 +276,9 @@ impl<'a> Worker<'a> {
             };
             free.push_back((slot, buffer));
             if let Some((n, request, submitted)) = flights[slot].take() {
+                if let Some(due) = shared.due(n, began) {
+                    done.responses.record(now.saturating_duration_since(due));
+                }
                 shared.account(n, request, now - submitted, done)?;
             }
         }

@@ -39,7 +39,7 @@ pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use pattern::PatternDevice;
 pub use policy::{Fallback, Policy};
-pub use ring::Ring;
+pub use ring::{Completion, Ring};
 pub use signature::{Signature, signature};
 pub use sparse::{Run, Space, Sparse};
 

@@ -13,14 +13,18 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use super::{AlignedBuf, Device, FileDevice, WriteBuf};
+use crate::clock;
 use crate::error::{Error, Kind, Result};
 
 /// Bytes moved by one call of the kernel's; it takes less than 2 GiB (read(2)).
 const MOST_BYTES: usize = 1 << 30;
+/// How long nobody looks, where the kernel cannot wait for a time.
+const GLANCE: Duration = Duration::from_micros(50);
 
 /// One io_uring and the buffers that are in it.
 pub struct Ring {
@@ -129,6 +133,23 @@ impl Ring {
         }
     }
 
+    /// The same, but no longer than to a moment: none where nothing has ended by then, or nothing is in
+    /// flight.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] as [`reap`](Self::reap).
+    pub fn reap_until(&mut self, moment: Instant) -> Result<Option<Completion>> {
+        loop {
+            self.collect();
+            let landed = self.landed.pop_front();
+            let left = moment.saturating_duration_since(clock::monotonic());
+            if landed.is_some() || left.is_zero() || self.flying() == 0 {
+                return Ok(landed);
+            }
+            self.wait_for(left)?;
+        }
+    }
+
     fn flying(&self) -> usize {
         self.flights.len() - self.free.len()
     }
@@ -188,18 +209,29 @@ impl Ring {
 
     /// Offers the kernel what it has not taken yet, waits for something to end, and takes it in.
     fn wait(&mut self) -> Result<()> {
-        match self.uring.submit_and_wait(1) {
-            Ok(_) => {}
-            // Interrupted, or short of memory or room for now: what is done is taken in first.
-            Err(error) if is_passing(&error) => {}
-            Err(error) => {
-                return Err(Error::new(Kind::Io, format!("io_uring is broken: {error}"))
-                    .advice("use the engine 'threads'"));
-            }
+        self.uring.submit_and_wait(1).map(drop).or_else(passing)?;
+        self.collect();
+        Ok(())
+    }
+
+    /// The same, but no longer than that.
+    fn wait_for(&mut self, left: Duration) -> Result<()> {
+        if !self.uring.params().is_feature_ext_arg() {
+            // Before Linux 5.11 nobody wakes us: look often.
+            self.uring.submit().map(drop).or_else(passing)?;
+            std::thread::sleep(left.min(GLANCE));
+            return Ok(());
         }
+        let left = types::Timespec::from(left);
+        let arguments = types::SubmitArgs::new().timespec(&left);
+        self.uring.submitter().submit_with_args(1, &arguments).map(drop).or_else(passing)
+    }
+
+    /// Takes in what has ended.
+    fn collect(&mut self) {
         loop {
             let next = self.uring.completion().next();
-            let Some(entry) = next else { return Ok(()) };
+            let Some(entry) = next else { return };
             self.take_in(entry.user_data() as usize, entry.result());
         }
     }
@@ -300,8 +332,14 @@ impl Drop for Ring {
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+/// Lets pass what is no fault of the ring: interrupted, the time over, or short of memory or room for now, when
+/// what is done is taken in first.
+fn passing(error: io::Error) -> Result<()> {
+    match error.raw_os_error() {
+        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),
+        _ => Err(Error::new(Kind::Io, format!("io_uring is broken: {error}"))
+            .advice("use the engine 'threads'")),
+    }
 }
 
 /// The error of a system that has no io_uring for us.
