@@ -74,8 +74,8 @@ pub enum Act {
     Room,
     /// Sets times.
     Touch(u32),
-    /// Lists a directory.
-    List(String),
+    /// Looks in a directory for names like a pattern, which may have wildcards.
+    Find(String, String),
     /// Writes so many bytes at an offset.
     Write(u32, u64, usize),
     /// Reads so many bytes at an offset.
@@ -153,8 +153,8 @@ fn operation(line: &str) -> Option<Operation> {
         "SET_FILE_INFORMATION" => ("Sfileinfo", Act::Touch(handle(0)?)),
         "FIND_FIRST" => {
             let path = path(0)?;
-            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-            ("Find", Act::List(folder.to_owned()))
+            let (folder, pattern) = path.rsplit_once('/').unwrap_or(("", &path));
+            ("Find", Act::Find(folder.to_owned(), pattern.to_owned()))
         }
         "WriteX" => ("WriteX", Act::Write(handle(0)?, number(1)?, number(2)? as usize)),
         "ReadX" => ("ReadX", Act::Read(handle(0)?, number(1)?, number(2)? as usize)),
@@ -208,7 +208,7 @@ pub fn made_up() -> String {
         }
         text += &format!(
             "QUERY_PATH_INFORMATION \"{path}\" 1004 NT_STATUS_OBJECT_NAME_NOT_FOUND\n\
-             FIND_FIRST \"{folder}\\*.tmp\" 260 1366 0 NT_STATUS_OK\n\
+             FIND_FIRST \"{folder}\\*\" 260 1366 0 NT_STATUS_OK\n\
              NTCreateX \"{path}\" 0x40 0x2 {handle} NT_STATUS_OK\nQUERY_FS_INFORMATION 1 NT_STATUS_OK\n"
         );
         for block in 0..4 + number % 9 {
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(found[1].act, Act::Write(9938, 65534, 1));
         assert_eq!(
             (&found[2].act, found[2].succeeds),
-            (&Act::List("clients/client1".to_owned()), false)
+            (&Act::Find("clients/client1".to_owned(), "FILLER.*".to_owned()), false)
         );
         assert_eq!(found[3].act, Act::Unlink("etc/passwd".to_owned()), "nothing leads out");
         assert_eq!(KINDS[found[2].kind], "Find");

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -149,9 +150,7 @@ impl<'a> Client<'a> {
                 let _ = rustix::fs::statvfs(&self.base)?;
             }
             Act::Touch(handle) => self.file(*handle)?.set_modified(SystemTime::now())?,
-            Act::List(path) => {
-                let _ = fs::read_dir(at(path))?.count();
-            }
+            Act::Find(folder, pattern) => find(&at(folder), pattern)?,
             Act::Write(handle, offset, bytes) => {
                 self.file(*handle)?.write_all_at(&self.buffer[..*bytes], *offset)?;
                 return Ok((0, *bytes as u64));
@@ -183,6 +182,37 @@ fn open_file(path: &Path, makes: bool, truncates: bool) -> io::Result<File> {
         // What is opened to be looked at may be a directory as well.
         Err(error) if error.kind() == ErrorKind::IsADirectory => File::open(path),
         other => other,
+    }
+}
+
+/// Looks for a name like a pattern: a directory is listed to its end, as a client wants all of it. Without a
+/// wildcard it is a look at one path.
+fn find(folder: &Path, pattern: &str) -> io::Result<()> {
+    if !pattern.contains(['*', '?', '<', '>']) {
+        return fs::symlink_metadata(folder.join(pattern)).map(drop);
+    }
+    // A server finds these two in every directory.
+    let mut has_found = [".", ".."].iter().any(|it| is_like(pattern.as_bytes(), it.as_bytes()));
+    for entry in fs::read_dir(folder)? {
+        has_found |= is_like(pattern.as_bytes(), entry?.file_name().as_bytes());
+    }
+    if has_found { Ok(()) } else { Err(ErrorKind::NotFound.into()) }
+}
+
+/// Whether a name is like a pattern of SMB, where case means nothing: `*` and `<` stand for any characters,
+/// `?` and `>` for one (MS-FSCC, 2.1.4.4, but for what it says of dots).
+fn is_like(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern, name) {
+        ([], []) => true,
+        ([b'*' | b'<', rest @ ..], _) => {
+            is_like(rest, name)
+                || name.split_first().is_some_and(|(_, name)| is_like(pattern, name))
+        }
+        ([b'?' | b'>', rest @ ..], [_, name @ ..]) => is_like(rest, name),
+        ([one, rest @ ..], [other, name @ ..]) => {
+            one.eq_ignore_ascii_case(other) && is_like(rest, name)
+        }
+        _ => false,
     }
 }
 
@@ -224,6 +254,26 @@ mod tests {
         assert_eq!(played.surprises, 0, "all that is made up ends as it says");
         let flush = KINDS.iter().position(|it| *it == "Flush").unwrap();
         assert!(!played.times[flush].is_empty());
+    }
+
+    #[test]
+    fn names_are_found_by_patterns_as_a_server_finds_them() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("Filler.001"), "").unwrap();
+        for (pattern, is_there) in [
+            ("*", true),
+            ("FILLER.*", true),
+            ("filler.00?", true),
+            ("filler.0?", false),
+            ("<.JNK", false),
+            ("*.00>", true),
+            ("Filler.001", true),
+            ("filler.002", false),
+        ] {
+            assert_eq!(find(dir.path(), pattern).is_ok(), is_there, "{pattern}");
+        }
+        assert!(find(&dir.path().join("gone"), "*").is_err());
+        assert!(is_like(b"*a*b", b"xaxxb") && !is_like(b"*a*b", b"xaxxbc"));
     }
 
     #[test]
