@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use clap::ValueHint;
 use pinstripe::dedup::distinct::Count;
@@ -58,6 +59,8 @@ impl Args {
             exclude: Exclude::new(self.exclude.iter().map(|pattern| pattern.as_bytes()))?,
             one_file_system: self.one_file_system,
             limits: Limits::new(cores, 1, run.common.memory.0),
+            // An interrupt ends the process: nothing is kept, so nothing is to be put in order.
+            stop: &AtomicBool::new(false),
         };
         let ticker = run.ticker(Gauge {
             label: "reading",

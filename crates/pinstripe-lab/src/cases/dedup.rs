@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pinstripe::dedup::distinct::Count;
-use pinstripe::error::Result;
-use pinstripe::monitor::{Counter, Monitor};
+use pinstripe::error::{Error, Result};
+use pinstripe::monitor::Counter;
 use pinstripe::ops::analyze;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::pipeline::survey::{LENGTHS, Survey};
@@ -150,15 +150,18 @@ impl Plan for Dedup {
     }
 
     fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        let monitor = Monitor::default();
         let options = analyze::Options {
             path: &self.trees[variant],
             exclude: Exclude::default(),
             one_file_system: self.one_file_system,
             limits: self.limits,
+            stop: live.stop(),
         };
-        let survey = analyze::run(options, &monitor)?;
-        live.moved(monitor.get(Counter::ReadBytes));
+        let (survey, read_bytes, losses) = live.counting(Counter::ReadBytes, |monitor| {
+            let survey = analyze::run(options, monitor)?;
+            let count = |counter| monitor.get(counter);
+            Ok::<_, Error>((survey, count(Counter::ReadBytes), count(Counter::Losses)))
+        })?;
         let mut figures = BTreeMap::new();
         for (name, count) in methods(&survey) {
             let sampled = count.sampled.max(1);
@@ -177,11 +180,11 @@ impl Plan for Dedup {
             "compressed_percent".to_owned(),
             100.0 - saved(tried as f64, compressed as f64),
         );
-        figures.insert("losses".to_owned(), monitor.get(Counter::Losses) as f64);
+        figures.insert("losses".to_owned(), losses as f64);
         let chunks = survey.defined.get(2).copied().unwrap_or_default();
         Ok(Outcome {
             value: saved(chunks.bytes as f64, chunks.distinct_bytes as f64),
-            read_bytes: monitor.get(Counter::ReadBytes),
+            read_bytes,
             operations: survey.by_content.items,
             figures,
             ..Outcome::default()

@@ -1,18 +1,21 @@
 //! One huge source over many outputs, by codec and way of writing; all outputs read again afterwards.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use pinstripe::codec::Codec;
 use pinstripe::device::{Engine, Policy};
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::fault;
-use pinstripe::monitor::Monitor;
+use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{join, split};
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
 use pinstripe::pipeline::split::Choice;
-use pinstripe::source::bulk::{Bulk, Fake};
+use pinstripe::source::bulk::{Bulk, Extent, Fake, Identity};
 
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};
@@ -73,7 +76,7 @@ const OPTIONS: &[CaseOption] = &[
         name: "data",
         value: "NAME",
         form: Form::OneOf(DATA),
-        default: Some("random"),
+        default: Some("dump"),
         about: "What is split: random or dump",
         more: "",
     },
@@ -86,6 +89,41 @@ const OPTIONS: &[CaseOption] = &[
         more: "",
     },
 ];
+
+/// A source that ends with an error when the case is asked to stop.
+struct Stopped {
+    source: Fake,
+    stop: Arc<AtomicBool>,
+}
+
+impl Bulk for Stopped {
+    fn length(&self) -> Option<u64> {
+        self.source.length()
+    }
+
+    fn place(&self) -> &Path {
+        self.source.place()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.source.identity()
+    }
+
+    fn extent(&self, at: u64) -> Result<Extent> {
+        self.source.extent(at)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(Error::new(Kind::Interrupted, "stopped before the source was split")),
+            false => self.source.read_at(offset, buffer),
+        }
+    }
+
+    fn expect(&self, range: Range<u64>) {
+        self.source.expect(range);
+    }
+}
 
 struct Way {
     outputs: usize,
@@ -227,11 +265,14 @@ impl Plan for Split {
     fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
         let way = &self.ways[variant];
         let options = self.options(way);
-        let open = || -> Result<Box<dyn Bulk>> { Ok(Box::new(Fake::new(*self.source.spec())?)) };
+        let open = || -> Result<Box<dyn Bulk>> {
+            let source = Fake::new(*self.source.spec())?;
+            Ok(Box::new(Stopped { source, stop: Arc::clone(live.stop()) }))
+        };
         let began = Instant::now();
-        let done = split::run(&open, &options, &Monitor::default())?;
+        let done =
+            live.counting(Counter::ReadBytes, |monitor| split::run(&open, &options, monitor))?;
         let seconds = began.elapsed().as_secs_f64();
-        live.moved(self.bytes);
         let written: u64 = done.outputs.iter().map(|it| it.written_bytes).sum();
         let is_refused = done.outputs.iter().any(|it| it.fallback.is_some());
         Ok(Outcome {

@@ -1,10 +1,11 @@
 //! What goes on right now, for whoever watches from another thread, and how it is asked to stop.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe::monitor::{Counter, Monitor};
 
 /// Where the execution of a plan stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,22 +23,28 @@ pub struct Stage {
 }
 
 /// Shared by those who measure and those who watch.
-#[derive(Debug)]
 pub struct Live {
     stop: Arc<AtomicBool>,
     bytes: AtomicU64,
+    /// Where more bytes are counted meanwhile.
+    ledger: Mutex<Option<(Arc<Monitor>, Counter)>>,
     stage: Mutex<Stage>,
 }
 
 impl Live {
     /// To be stopped by this flag.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
-        Live { stop, bytes: AtomicU64::new(0), stage: Mutex::default() }
+        Live { stop, bytes: AtomicU64::new(0), ledger: Mutex::default(), stage: Mutex::default() }
     }
 
     /// Whether it was asked to stop.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// What is set when it is asked to stop.
+    pub fn stop(&self) -> &Arc<AtomicBool> {
+        &self.stop
     }
 
     /// Goes on unless it was asked to stop.
@@ -56,9 +63,26 @@ impl Live {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Counts what an operation of the library counts, while it goes on.
+    pub fn counting<R>(&self, counter: Counter, operation: impl FnOnce(&Monitor) -> R) -> R {
+        let monitor = Arc::new(Monitor::default());
+        *self.ledger() = Some((Arc::clone(&monitor), counter));
+        let result = operation(&monitor);
+        let mut ledger = self.ledger();
+        self.moved(monitor.get(counter));
+        *ledger = None;
+        result
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Option<(Arc<Monitor>, Counter)>> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Bytes moved so far.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        let ledger = self.ledger();
+        let counted = ledger.as_ref().map_or(0, |(monitor, counter)| monitor.get(*counter));
+        self.bytes.load(Ordering::Relaxed) + counted
     }
 
     /// Says what comes next.

@@ -1,6 +1,7 @@
 //! `analyze`: what dedup and compression would save on a tree that is not backed up.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use crate::error::Result;
 use crate::monitor::Monitor;
@@ -18,17 +19,20 @@ pub struct Options<'a> {
     pub one_file_system: bool,
     /// Threads and memory.
     pub limits: Limits,
+    /// Whoever sets it wants no more.
+    pub stop: &'a AtomicBool,
 }
 
 /// Reads everything once. What cannot be read is a loss in the ledger.
 ///
 /// # Errors
-/// When the path cannot be looked at.
+/// When the path cannot be looked at; [`Kind::Interrupted`](crate::error::Kind::Interrupted) when it
+/// was stopped.
 pub fn run(options: Options<'_>, monitor: &Monitor) -> Result<Survey> {
     let walk = walk::Options {
         one_file_system: options.one_file_system,
         exclude: options.exclude,
         ..walk::Options::default()
     };
-    survey(options.path, walk, options.limits, monitor)
+    survey(options.path, walk, options.limits, options.stop, monitor)
 }

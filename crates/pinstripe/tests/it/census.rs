@@ -5,8 +5,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use pinstripe::dedup::distinct::Count;
+use pinstripe::error::Kind;
 use pinstripe::monitor::Counter;
 use pinstripe::ops::{analyze, stats};
 use pinstripe::pipeline::limits::Limits;
@@ -32,7 +34,8 @@ fn tree(at: &Path) {
 fn survey(path: &Path, exclude: &[&str], limits: Limits) -> Survey {
     let ledger = Ledger::new();
     let exclude = Exclude::new(exclude).unwrap();
-    let options = analyze::Options { path, exclude, one_file_system: false, limits };
+    let stop = &AtomicBool::new(false);
+    let options = analyze::Options { path, exclude, one_file_system: false, limits, stop };
     let survey = analyze::run(options, &ledger.monitor).unwrap();
     ledger.assert_clean();
     survey
@@ -69,6 +72,23 @@ fn files(root: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
         }
     }
     files
+}
+
+#[test]
+fn an_analysis_that_is_stopped_says_so_and_blames_no_file() {
+    let site = tempfile::tempdir().unwrap();
+    tree(site.path());
+    let ledger = Ledger::new();
+    let options = analyze::Options {
+        path: site.path(),
+        exclude: Exclude::default(),
+        one_file_system: false,
+        limits: limits(),
+        stop: &AtomicBool::new(true),
+    };
+    let error = analyze::run(options, &ledger.monitor).unwrap_err();
+    assert_eq!(error.kind(), Kind::Interrupted);
+    ledger.assert_clean();
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, bounded};
 use rustix::io::Errno;
@@ -53,8 +54,14 @@ pub struct Survey {
 /// Reads everything at and below `path`. What cannot be read is a loss in the ledger.
 ///
 /// # Errors
-/// When `path` cannot be looked at.
-pub fn survey(path: &Path, options: Options, limits: Limits, monitor: &Monitor) -> Result<Survey> {
+/// When `path` cannot be looked at; [`Kind::Interrupted`] once `stop` is set.
+pub fn survey(
+    path: &Path,
+    options: Options,
+    limits: Limits,
+    stop: &AtomicBool,
+    monitor: &Monitor,
+) -> Result<Survey> {
     let (root, name) = match (open_directory(path), path.parent(), path.file_name()) {
         (Ok(root), ..) => (root, Vec::new()),
         (Err(error), Some(parent), Some(name))
@@ -67,15 +74,20 @@ pub fn survey(path: &Path, options: Options, limits: Limits, monitor: &Monitor) 
     };
     let walker = Walker::new(path, path.as_os_str().as_bytes().to_vec(), options)?;
     let counts = Counts::new(limits)?;
+    let tree = Tree { root: root.as_fd(), shown: path, stop, monitor };
     std::thread::scope(|scope| {
         let (files, queue) = bounded::<Vec<u8>>(1024);
         for _ in 0..limits.workers {
-            let (queue, counts, root) = (queue.clone(), &counts, &root);
-            scope.spawn(move || read_all(&queue, root.as_fd(), path, counts, monitor));
+            let (queue, counts, tree) = (queue.clone(), &counts, &tree);
+            scope.spawn(move || read_all(&queue, tree, counts));
         }
         drop(queue);
         let mut linked = HashSet::new();
         for batch in walker.batches() {
+            if stop.load(Ordering::Relaxed) {
+                walker.cancel();
+                break;
+            }
             for item in batch.iter() {
                 match item {
                     Item::Trouble(trouble) => monitor.loss(path, trouble.error.duplicate()),
@@ -97,34 +109,41 @@ pub fn survey(path: &Path, options: Options, limits: Limits, monitor: &Monitor) 
             }
         }
     });
-    Ok(counts.into_survey())
+    match stop.load(Ordering::Relaxed) {
+        true => Err(stopped()),
+        false => Ok(counts.into_survey()),
+    }
 }
 
-fn read_all(
-    queue: &Receiver<Vec<u8>>,
-    root: BorrowedFd<'_>,
-    shown: &Path,
-    counts: &Counts,
-    monitor: &Monitor,
-) {
+fn stopped() -> Error {
+    Error::new(Kind::Interrupted, "stopped before all was read")
+}
+
+/// What the readers of one tree have in common.
+struct Tree<'a> {
+    root: BorrowedFd<'a>,
+    shown: &'a Path,
+    stop: &'a AtomicBool,
+    monitor: &'a Monitor,
+}
+
+fn read_all(queue: &Receiver<Vec<u8>>, tree: &Tree<'_>, counts: &Counts) {
     let mut slicer = match Slicer::new(counts) {
         Ok(slicer) => slicer,
-        Err(error) => return monitor.loss(shown, error),
+        Err(error) => return tree.monitor.loss(tree.shown, error),
     };
     for path in queue {
-        if let Err(error) = read(&mut slicer, root, &path, monitor) {
-            monitor.loss(shown.join(crate::beneath::shown(&path)), error);
+        match read(&mut slicer, tree, &path) {
+            Ok(()) => {}
+            // The queue is emptied all the same: the walk may wait for room in it.
+            Err(error) if error.kind() == Kind::Interrupted => {}
+            Err(error) => tree.monitor.loss(tree.shown.join(crate::beneath::shown(&path)), error),
         }
     }
 }
 
-fn read(
-    slicer: &mut Slicer<'_>,
-    root: BorrowedFd<'_>,
-    path: &[u8],
-    monitor: &Monitor,
-) -> Result<()> {
-    let file = SourceFile::open(root, path)?;
+fn read(slicer: &mut Slicer<'_>, tree: &Tree<'_>, path: &[u8]) -> Result<()> {
+    let file = SourceFile::open(tree.root, path)?;
     let mut hasher = blake3::Hasher::new();
     let mut data_bytes = 0;
     for run in file.data_extents()? {
@@ -133,13 +152,16 @@ fn read(
         let mut at = run.start;
         slicer.begin(run);
         while !slicer.is_done() {
+            if tree.stop.load(Ordering::Relaxed) {
+                return Err(stopped());
+            }
             let room = slicer.room();
             let read = file.read_at(at, room)?;
             if read < room.len() {
                 let error = Error::new(Kind::Changed, "became shorter while it was read");
                 return Err(error.expected(at + room.len() as u64, at + read as u64));
             }
-            monitor.add(Counter::ReadBytes, read as u64);
+            tree.monitor.add(Counter::ReadBytes, read as u64);
             hasher.update(room);
             at += read as u64;
             slicer.cut();
