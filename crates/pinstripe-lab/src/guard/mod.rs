@@ -30,6 +30,8 @@ pub struct Limits {
     pub idle_io_pressure: f64,
     /// Before a run: processor time of others.
     pub idle_cpu: f64,
+    /// Before a run: time in which somebody waited for a processor.
+    pub idle_cpu_pressure: f64,
     /// Bytes that others moved on the disk, as a share of ours.
     pub others_io: f64,
     /// Bytes per second on the disk that are nobody's: the file system's own, a log here and there.
@@ -44,6 +46,7 @@ impl Default for Limits {
             memory_pressure: 0.1,
             idle_io_pressure: 0.2,
             idle_cpu: 0.25,
+            idle_cpu_pressure: 0.25,
             others_io: 0.15,
             free_io: 4 << 20,
         }
@@ -116,13 +119,14 @@ impl Guard {
         found.share(limits.idle_cpu, after.busy_since(before), "busy", |it| {
             format!("before the run others used {it} of the processors")
         });
-        let waits = |now: &Reading| now.io_pressure;
-        found.share(
-            limits.idle_io_pressure,
-            after.pressure_since(before, waits),
-            "disk_busy",
-            |it| format!("before the run somebody waited for a disk {it} of the time"),
-        );
+        let cpu = after.pressure_since(before, |now| now.cpu_pressure);
+        found.share(limits.idle_cpu_pressure, cpu, "cpu_busy", |it| {
+            format!("before the run somebody waited for a processor {it} of the time")
+        });
+        let disk = after.pressure_since(before, |now| now.io_pressure);
+        found.share(limits.idle_io_pressure, disk, "disk_busy", |it| {
+            format!("before the run somebody waited for a disk {it} of the time")
+        });
         found.0
     }
 

@@ -110,6 +110,7 @@ fn a_busy_machine_is_seen_before_the_run() {
     after.at += Duration::from_secs(1);
     after.ticks = Some((101_000, 400, 0));
     after.io_pressure = Some(Pressure { some_us: 500_000, full_us: 0 });
+    after.cpu_pressure = Some(Pressure { some_us: 300_000, full_us: 0 });
     let kinds: Vec<_> = guard.judge_idle(&before, &after).into_iter().map(|it| it.kind).collect();
-    assert_eq!(kinds, ["busy", "disk_busy"]);
+    assert_eq!(kinds, ["busy", "cpu_busy", "disk_busy"]);
 }

@@ -99,6 +99,7 @@ fn calm() -> Effort {
         memory_pressure: 9.0,
         idle_io_pressure: 9.0,
         idle_cpu: 9.0,
+        idle_cpu_pressure: 9.0,
         others_io: 9.0,
         free_io: u64::MAX >> 8,
     };
