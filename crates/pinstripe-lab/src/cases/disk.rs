@@ -1,15 +1,15 @@
 //! A plan of modes on files or a device: what `fileio` and `iozone` are both made of.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pinstripe::device::{Access, Policy};
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe::error::Result;
 use pinstripe::units::format_size;
 
 use super::shared::{self, Folder};
-use super::stream;
+use super::stream::{self, Span};
 use crate::fio::check;
-use crate::io::{self, Area, Direction, Job, Order, Pattern, Syncing, Target};
+use crate::io::{self, Area, Direction, Job, Order, Pattern, Syncing};
 use crate::result::{Metric, Note, Parameter};
 use crate::run::{Head, Live, Outcome, Plan};
 
@@ -51,7 +51,12 @@ pub enum Finds {
 }
 
 impl Work {
-    fn writes(self) -> bool {
+    fn only_writes(self) -> bool {
+        matches!(self, Work::Requests(_, Direction::Write) | Work::StreamWrite)
+    }
+
+    /// Whether it writes anything.
+    pub(super) fn writes(self) -> bool {
         !matches!(self, Work::Requests(_, Direction::Read) | Work::StreamRead)
     }
 }
@@ -187,14 +192,10 @@ impl DiskPlan {
         }
     }
 
-    fn open_device(&self, path: &PathBuf) -> Result<Area> {
-        let target = Target::open(path, Access::Write, self.layout.policy)?;
-        let (len, wanted) = (target.device().len()?, self.layout.file_bytes);
-        if len < wanted {
-            let error = Error::new(Kind::Usage, "is shorter than what is to be measured");
-            return Err(error.at(path).expected(wanted, len));
-        }
-        Ok(Area::new(vec![target], wanted))
+    fn open_device(&self, path: &Path, live: &Live) -> Result<Area> {
+        let Layout { file_bytes, job, policy, .. } = &self.layout;
+        let is_read = self.has(|mode| !mode.work.only_writes());
+        shared::device(path, &[0], *file_bytes, *policy, is_read.then_some((job.content, live)))
     }
 
     /// Reads all of an area once, so that the page cache has it.
@@ -271,7 +272,7 @@ impl Plan for DiskPlan {
         for at in 0..self.spots.len() {
             let path = self.spots[at].path.clone();
             if self.layout.is_device {
-                self.spots[at].area = Some(self.open_device(&path)?);
+                self.spots[at].area = Some(self.open_device(&path, live)?);
                 continue;
             }
             let folder = Folder::make(&path, self.layout.case, bytes)?;
@@ -321,9 +322,10 @@ impl Plan for DiskPlan {
             return Ok(outcome);
         }
         let bytes = self.layout.file_bytes;
+        let spans = || paths.iter().cloned().map(Span::whole).collect::<Vec<_>>();
         let (done, is_direct) = match mode.work {
-            Work::StreamWrite => (stream::write(&job, &paths, bytes, live)?, false),
-            Work::StreamRead => (stream::read(&job, &paths, bytes, live)?, false),
+            Work::StreamWrite => (stream::write(&job, &spans(), bytes, live)?, false),
+            Work::StreamRead => (stream::read(&job, &spans(), bytes, live)?, false),
             Work::Requests(..) => {
                 let area = self.fresh.as_ref().or(self.spots[place].area.as_ref());
                 let area = area.expect("files were made, or a device opened, before the first run");

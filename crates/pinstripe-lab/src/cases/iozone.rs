@@ -138,7 +138,8 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     })?))
 }
 
-fn mode(name: &str, stride: u64) -> Option<Mode> {
+/// The test of a name; with stride, every so-many-th record.
+pub(super) fn mode(name: &str, stride: u64) -> Option<Mode> {
     use Direction::{Mixed, Read, Write};
     use Finds::{CachedFiles, Files, Nothing};
     use Order::{Backward, Random, Same, Sequential, Strided};

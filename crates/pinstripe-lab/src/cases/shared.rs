@@ -5,15 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pinstripe::device::Policy;
+use pinstripe::device::{Access, Policy};
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::units::format_size;
 
 use super::{CaseOption, Form, Setting, Values};
 use crate::histogram::Histogram;
-use crate::io::{Done, Engine, Job, Pattern, Syncing};
+use crate::io::{Area, Content, Done, Engine, Job, Pattern, Syncing, Target};
 use crate::result::{Note, Parameter};
-use crate::run::Outcome;
+use crate::run::{Live, Outcome};
 
 /// How bytes go to the disk.
 pub const POLICY: CaseOption = CaseOption {
@@ -117,6 +117,33 @@ pub fn places(setting: &Setting) -> (Vec<PathBuf>, bool) {
         Some(device) => (vec![device.clone()], true),
         None => (setting.dirs.clone(), false),
     }
+}
+
+/// Parts of a device of one length, by where they begin. Where anything will be read they are filled first: blocks that
+/// were never written are read without the disk.
+///
+/// # Errors
+/// [`Kind::Usage`] where it is too short; as the system says; an interrupt.
+pub fn device(
+    path: &Path,
+    starts: &[u64],
+    bytes: u64,
+    policy: Policy,
+    content: Option<(Content, &Live)>,
+) -> Result<Area> {
+    let open = |policy| {
+        let parts = Area::parts(&Target::open(path, Access::Write, policy)?, starts, bytes);
+        parts.map_err(|error| match error.kind() {
+            Kind::Corrupt => Error::new(Kind::Usage, "is shorter than what is to be measured")
+                .at(path)
+                .advice("measure less: see the sizes in --help"),
+            _ => error,
+        })
+    };
+    if let Some((content, live)) = content {
+        open(Policy::Buffered)?.fill(content, live)?;
+    }
+    open(policy)
 }
 
 /// Bytes of each of so many files, whole blocks.
@@ -225,7 +252,9 @@ impl Folder {
         if free < bytes {
             let error = Error::new(Kind::NoSpace, "has too little room for the files").at(below);
             let error = error.expected(format_size(bytes), format_size(free));
-            return Err(error.advice("name another directory, or less with --total-size"));
+            return Err(
+                error.advice("name another directory, or measure less: see the sizes in --help")
+            );
         }
         let path = below.join(format!("pinstripe-lab-{case}-{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| Error::io("cannot make", &path, error))?;

@@ -1,8 +1,8 @@
 //! Files written and read as the C library does it: through a buffer of 4 KiB, which larger pieces pass
 //! by (fwrite(3), fread(3)).
 
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,41 +14,70 @@ use crate::run::Live;
 /// What glibc takes: st_blksize of the file, which is 4 KiB for nearly all.
 const BUFFER_BYTES: usize = 4096;
 
-/// Makes files and writes them from the first byte to the last.
+/// What a stream goes over: a file, or a part of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// The file or device.
+    pub path: PathBuf,
+    /// Where it begins.
+    pub start: u64,
+}
+
+impl Span {
+    /// All of a file, or a device from its first byte.
+    pub fn whole(path: PathBuf) -> Self {
+        Span { path, start: 0 }
+    }
+}
+
+/// Makes files and writes them from the first byte to the last, so many bytes of each, a piece of each in turn.
 ///
 /// # Errors
 /// As the system says; an interrupt.
-pub fn write(job: &Job, paths: &[PathBuf], file_bytes: u64, live: &Live) -> Result<Done> {
+pub fn write(job: &Job, spans: &[Span], span_bytes: u64, live: &Live) -> Result<Done> {
     let mut piece = vec![0; job.pattern.block_bytes];
     job.content.fill(&mut piece, job.seed);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let mut streams = Vec::new();
+    for span in spans {
+        streams.push((span, BufWriter::with_capacity(BUFFER_BYTES, open(span, &options)?)));
+    }
     let mut course = Course::begin(job, live);
-    let mut files = Vec::new();
-    for path in paths {
-        let failed = |error| Error::io("cannot write", path, error);
-        let file = File::create(path).map_err(failed)?;
-        let mut stream = BufWriter::with_capacity(BUFFER_BYTES, file);
-        for _ in 0..file_bytes / piece.len() as u64 {
+    let failed = |span: &Span, error| Error::io("cannot write", &span.path, error);
+    'over: for _ in 0..span_bytes / piece.len() as u64 {
+        for (span, stream) in &mut streams {
             if course.is_over()? {
-                break;
+                break 'over;
             }
             job.content.mark(&mut piece, course.done.requests, job.seed);
             let began = Instant::now();
-            stream.write_all(&piece).map_err(failed)?;
+            stream.write_all(&piece).map_err(|error| failed(span, error))?;
             course.done.writes.record(began.elapsed());
             course.done.written_bytes += course.moved(piece.len());
         }
-        let file = stream.into_inner().map_err(|error| failed(error.into_error()))?;
-        files.push((path, file));
+    }
+    let mut files = Vec::new();
+    for (span, stream) in streams {
+        let file = stream.into_inner().map_err(|error| failed(span, error.into_error()))?;
+        files.push((span, file));
     }
     let mut done = course.end();
     if job.syncing.at_end {
         let began = Instant::now();
-        for (path, file) in files {
-            sync(path, &file, &mut done)?;
+        for (span, file) in files {
+            sync(&span.path, &file, &mut done)?;
         }
         done.sync_s = began.elapsed().as_secs_f64();
     }
     Ok(done)
+}
+
+fn open(span: &Span, options: &OpenOptions) -> Result<File> {
+    let failed = |error| Error::io("cannot open", &span.path, error);
+    let mut file = options.open(&span.path).map_err(failed)?;
+    file.seek(SeekFrom::Start(span.start)).map_err(failed)?;
+    Ok(file)
 }
 
 fn sync(path: &Path, file: &File, done: &mut Done) -> Result<()> {
@@ -59,23 +88,26 @@ fn sync(path: &Path, file: &File, done: &mut Done) -> Result<()> {
     Ok(())
 }
 
-/// Reads files from the first byte to the last.
+/// Reads files from the first byte to the last, so many bytes of each, a piece of each in turn.
 ///
 /// # Errors
 /// As the system says; an interrupt.
-pub fn read(job: &Job, paths: &[PathBuf], file_bytes: u64, live: &Live) -> Result<Done> {
+pub fn read(job: &Job, spans: &[Span], span_bytes: u64, live: &Live) -> Result<Done> {
     let mut piece = vec![0; job.pattern.block_bytes];
+    let mut streams = Vec::new();
+    for span in spans {
+        let file = open(span, OpenOptions::new().read(true))?;
+        streams.push((span, BufReader::with_capacity(BUFFER_BYTES, file)));
+    }
     let mut course = Course::begin(job, live);
-    for path in paths {
-        let failed = |error| Error::io("cannot read", path, error);
-        let file = File::open(path).map_err(failed)?;
-        let mut stream = BufReader::with_capacity(BUFFER_BYTES, file);
-        for _ in 0..file_bytes / piece.len() as u64 {
+    'over: for _ in 0..span_bytes / piece.len() as u64 {
+        for (span, stream) in &mut streams {
             if course.is_over()? {
-                break;
+                break 'over;
             }
             let began = Instant::now();
-            stream.read_exact(&mut piece).map_err(failed)?;
+            let read = stream.read_exact(&mut piece);
+            read.map_err(|error| Error::io("cannot read", &span.path, error))?;
             course.done.reads.record(began.elapsed());
             course.done.read_bytes += course.moved(piece.len());
         }

@@ -148,9 +148,11 @@ impl Stride {
         }
     }
 
-    /// The file, made if there is no device.
+    /// The device, or a file that is made; either is full.
     fn path(&mut self, live: &Live) -> Result<PathBuf> {
         if self.is_device {
+            let full = Some((Content::Noise, live));
+            shared::device(&self.place, &[0], self.bytes, Policy::Buffered, full)?;
             return Ok(self.place.clone());
         }
         let folder = self.folder.insert(Folder::make(&self.place, CASE.name, self.bytes)?);
@@ -191,7 +193,7 @@ impl Plan for Stride {
     fn intents(&self) -> Vec<String> {
         match self.is_device {
             true => vec![format!(
-                "read the first {} of {}",
+                "overwrite the first {} of {}",
                 format_size(self.bytes),
                 self.place.display()
             )],
@@ -208,11 +210,6 @@ impl Plan for Stride {
                 Target::of(Arc::new(fault::FaultyDevice::new(file, delay.clone())))
             }
         };
-        let len = target.device().len()?;
-        if len < self.bytes {
-            let error = Error::new(Kind::Usage, "is shorter than --total-size").at(&path);
-            return Err(error.expected(self.bytes, len));
-        }
         self.area = Some(Area::new(vec![target], self.bytes));
         Ok(())
     }

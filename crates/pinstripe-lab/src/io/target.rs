@@ -12,9 +12,12 @@ use rustix::fs::Advice;
 use super::Content;
 use crate::run::Live;
 
-/// One file or device.
+/// One file or device, or a part of it.
+#[derive(Clone)]
 pub struct Target {
     device: SharedDevice,
+    /// Where it begins.
+    start: u64,
     /// The same, where io_uring can be used on it.
     pub(super) file: Option<Arc<FileDevice>>,
 }
@@ -37,7 +40,7 @@ const ADVICE_BYTES: u64 = 128 << 10;
 impl Target {
     /// Any device: a wrapper, for example.
     pub fn of(device: SharedDevice) -> Self {
-        Target { device, file: None }
+        Target { device, start: 0, file: None }
     }
 
     /// Opens a file or block device.
@@ -46,12 +49,21 @@ impl Target {
     /// Those of [`FileDevice::open`].
     pub fn open(path: &Path, access: Access, policy: Policy) -> Result<Self> {
         let file = Arc::new(FileDevice::open(path, access, policy)?);
-        Ok(Target { device: Arc::clone(&file) as SharedDevice, file: Some(file) })
+        Ok(Target { device: Arc::clone(&file) as SharedDevice, start: 0, file: Some(file) })
     }
 
     /// Where bytes go.
     pub fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    fn holds(&self, wanted: u64) -> Result<()> {
+        let len = self.device.len()?;
+        if len >= wanted {
+            return Ok(());
+        }
+        let error = Error::new(Kind::Corrupt, "is shorter than what is to be measured");
+        Err(error.at(self.device.place()).expected(wanted, len))
     }
 
     /// Waits until all that was written is durable, and says how long that took.
@@ -142,7 +154,8 @@ impl Area {
             true => (block % targets, block / targets),
             false => (block / in_target, block % in_target),
         };
-        (&self.targets[target as usize], within * block_bytes as u64)
+        let target = &self.targets[target as usize];
+        (target, target.start + within * block_bytes as u64)
     }
 
     /// Makes files of `target_bytes` full of content, and opens them.
@@ -156,33 +169,42 @@ impl Area {
         policy: Policy,
         live: &Live,
     ) -> Result<Self> {
+        // Through the page cache, which takes it and is emptied at the end.
+        let files = Self::open(paths, target_bytes, Access::Create, Policy::Buffered)?;
+        files.targets.iter().try_for_each(|file| file.device().set_len(0))?;
+        files.fill(content, live)?;
+        Self::open(paths, target_bytes, Access::Write, policy)
+    }
+
+    /// Writes content everywhere, and drops it from the page cache.
+    ///
+    /// # Errors
+    /// As the system says; [`Kind::Interrupted`] when it was asked to stop.
+    pub fn fill(&self, content: Content, live: &Live) -> Result<()> {
         let mut buffer = AlignedBuf::new(FILL_BYTES);
         buffer.set_len(FILL_BYTES);
-        content.fill(&mut buffer, target_bytes);
+        content.fill(&mut buffer, self.target_bytes);
         let mut made = 0;
-        for path in paths {
-            // Through the page cache, which takes it and is emptied at the end.
-            let file = Target::open(path, Access::Create, Policy::Buffered)?;
-            file.device().set_len(0)?;
+        for target in &self.targets {
             let mut at = 0;
-            while at < target_bytes {
+            while at < self.target_bytes {
                 live.check()?;
-                let piece = (target_bytes - at).min(FILL_BYTES as u64) as usize;
-                content.mark(&mut buffer, made, target_bytes);
-                file.device().write_at(at, &buffer[..piece])?;
+                let piece = (self.target_bytes - at).min(FILL_BYTES as u64) as usize;
+                content.mark(&mut buffer, made, self.target_bytes);
+                target.device().write_at(target.start + at, &buffer[..piece])?;
                 live.moved(piece as u64);
                 at += piece as u64;
                 made += 1;
             }
-            file.drop_cache()?;
+            target.drop_cache()?;
         }
-        Self::open(paths, target_bytes, Access::Write, policy)
+        Ok(())
     }
 
     /// Opens files.
     ///
     /// # Errors
-    /// Those of [`Target::open`]; [`Kind::Corrupt`] for one that is too short to be read.
+    /// Those of [`Target::open`]; [`Kind::Corrupt`] for one that is too short.
     pub fn open(
         paths: &[PathBuf],
         target_bytes: u64,
@@ -191,15 +213,23 @@ impl Area {
     ) -> Result<Self> {
         let open = |path: &PathBuf| {
             let target = Target::open(path, access, policy)?;
-            let len = target.device().len()?;
-            if matches!(access, Access::Read | Access::Write) && len < target_bytes {
-                let error = Error::new(Kind::Corrupt, "is shorter than it was made").at(path);
-                return Err(error.expected(target_bytes, len));
+            if matches!(access, Access::Read | Access::Write) {
+                target.holds(target_bytes)?;
             }
             Ok(target)
         };
         let targets = paths.iter().map(open).collect::<Result<Vec<_>>>()?;
         Ok(Area::new(targets, target_bytes))
+    }
+
+    /// Parts of one target, by where they begin.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] where it is too short; as the system says.
+    pub fn parts(target: &Target, starts: &[u64], bytes: u64) -> Result<Self> {
+        target.holds(starts.iter().max().unwrap_or(&0) + bytes)?;
+        let part = |start: &u64| Target { start: *start, ..target.clone() };
+        Ok(Area::new(starts.iter().map(part).collect(), bytes))
     }
 
     /// Drops what the page cache holds of all targets.

@@ -217,7 +217,12 @@ impl Args {
         }
         let effort = self.effort();
         for head in plan.heads() {
-            let runs = format!("{} to {} times", effort.min_runs, effort.max_runs);
+            let runs = match (effort.min_runs, effort.max_runs) {
+                _ if plan.is_exact() => "once".to_owned(),
+                (1, 1) => "once".to_owned(),
+                (least, most) if least == most => format!("{least} times"),
+                (least, most) => format!("{least} to {most} times"),
+            };
             let line = format!("would run {} ({}) {runs}", head.name, head.about);
             run.screen.row(&escape::text(&line))?;
         }

@@ -1,0 +1,147 @@
+//! Where the areas are: files in directories, or the beginning and the middle of a device.
+
+use std::path::{Path, PathBuf};
+
+use pinstripe::device::{Access, Device, FileDevice, Policy};
+use pinstripe::error::Result;
+use pinstripe::units::format_size;
+
+use super::CASE;
+use crate::cases::shared::{self, Folder};
+use crate::cases::stream::Span;
+use crate::io::{Area, Content};
+use crate::run::Live;
+
+/// Where the second area of a device begins is a multiple of it.
+const ALIGN_BYTES: u64 = 1 << 20;
+
+/// Where one area is, and two.
+pub(super) enum Ground {
+    /// In directories, and the folders that were made there.
+    Dirs { dirs: [PathBuf; 2], folders: Vec<Folder> },
+    /// On a device, whose middle is known once it was opened.
+    Device { path: PathBuf, middle: u64 },
+}
+
+impl Ground {
+    pub fn dirs(dirs: [&PathBuf; 2]) -> Self {
+        Ground::Dirs { dirs: dirs.map(PathBuf::clone), folders: Vec::new() }
+    }
+
+    pub fn device(path: &Path) -> Self {
+        Ground::Device { path: path.to_path_buf(), middle: 0 }
+    }
+
+    pub fn is_device(&self) -> bool {
+        matches!(self, Ground::Device { .. })
+    }
+
+    /// What is measured.
+    pub fn places(&self) -> Vec<PathBuf> {
+        match self {
+            Ground::Device { path, .. } => vec![path.clone()],
+            Ground::Dirs { dirs: [one, other], .. } if one == other => vec![one.clone()],
+            Ground::Dirs { dirs, .. } => dirs.to_vec(),
+        }
+    }
+
+    /// One area, or two, of files that have this name. A device has no more than these.
+    pub fn spans(&self, name: &str, areas: usize) -> Vec<Span> {
+        let span = |number: usize| match self {
+            Ground::Dirs { folders, .. } => {
+                Span::whole(folders[number].path(&format!("{name}.{areas}.{number}")))
+            }
+            Ground::Device { path, middle } => {
+                Span { path: path.clone(), start: number as u64 * middle }
+            }
+        };
+        (0..areas).map(span).collect()
+    }
+
+    /// The files of these areas.
+    pub fn paths(&self, name: &str, areas: usize) -> Vec<PathBuf> {
+        self.spans(name, areas).into_iter().map(|span| span.path).collect()
+    }
+
+    /// What there is to know of all results.
+    pub fn note(&self) -> Option<&'static str> {
+        match self {
+            Ground::Dirs { .. } if self.places().len() == 1 => Some(
+                "both areas are in one directory, where the file system puts them: name two for others",
+            ),
+            Ground::Dirs { .. } => None,
+            Ground::Device { .. } => Some("of two areas, one begins in the middle of the device"),
+        }
+    }
+
+    /// What is made or overwritten, for people.
+    pub fn intents(&self, bytes: u64) -> Vec<String> {
+        match self {
+            Ground::Dirs { dirs, .. } => {
+                let intent = |(number, dir): (usize, &PathBuf)| {
+                    shared::intent(dir, CASE.name, bytes_in(number, bytes))
+                };
+                dirs.iter().enumerate().map(intent).collect()
+            }
+            Ground::Device { path, .. } => vec![format!(
+                "overwrite the first {} of {}, and {} from its middle on",
+                format_size(bytes),
+                path.display(),
+                format_size(bytes / 2)
+            )],
+        }
+    }
+
+    /// One area and two, full: what was never written is read without the disk.
+    ///
+    /// # Errors
+    /// Those of files and devices; an interrupt.
+    pub fn prepare(&mut self, bytes: u64, policy: Policy, live: &Live) -> Result<Vec<Area>> {
+        self.find_room(bytes)?;
+        let Ground::Device { path, middle } = &*self else {
+            let area = |areas: usize| {
+                let (paths, bytes) = (self.paths("full", areas), bytes / areas as u64);
+                Ok(Area::make(&paths, bytes, Content::Noise, policy, live)?.striped())
+            };
+            return [1, 2].into_iter().map(area).collect();
+        };
+        let (starts, full) = ([0, *middle], Some((Content::Noise, live)));
+        // The device is opened once: whoever writes to one has it alone.
+        let one = shared::device(path, &starts[..1], bytes, Policy::Buffered, full);
+        one.map(drop)?;
+        let two = shared::device(path, &starts, bytes / 2, policy, full)?.striped();
+        let one = Area::parts(&two.targets()[0], &starts[..1], bytes)?;
+        Ok(vec![one, two])
+    }
+
+    fn find_room(&mut self, bytes: u64) -> Result<()> {
+        match self {
+            Ground::Dirs { dirs, folders } => {
+                for (number, dir) in dirs.iter().enumerate() {
+                    let below = format!("{}{number}", CASE.name);
+                    folders.push(Folder::make(dir, &below, bytes_in(number, bytes))?);
+                }
+            }
+            Ground::Device { path, middle } => {
+                let len = FileDevice::open(&*path, Access::Read, Policy::Buffered)?.len()?;
+                // One area must not reach into the other.
+                *middle = (len / 2).next_multiple_of(ALIGN_BYTES).max(bytes / 2);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what was made.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn clean(&mut self) -> Result<()> {
+        let Ground::Dirs { folders, .. } = self else { return Ok(()) };
+        folders.drain(..).map(|folder| folder.remove()).fold(Ok(()), Result::and)
+    }
+}
+
+/// Full ones and new ones: the one area in the first directory, half of the two in each.
+fn bytes_in(number: usize, bytes: u64) -> u64 {
+    if number == 0 { 3 * bytes } else { bytes }
+}

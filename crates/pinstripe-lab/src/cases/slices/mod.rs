@@ -1,0 +1,345 @@
+//! One area against two areas, of one disk or of two: what is gained, or lost, by striping over them; and
+//! whether they share a spindle.
+
+mod ground;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pinstripe::device::{Access, Policy};
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::ops::array::probe::{self, Verdict};
+use pinstripe::pipeline::probe::Effort;
+
+use self::ground::Ground;
+use super::disk::{Finds, Work};
+use super::iozone;
+use super::shared;
+use super::{Case, CaseOption, Form, Setting, Values, stream};
+use crate::io::{self, Area, Direction, Job, Order, Pattern, Syncing};
+use crate::result::{Metric, Parameter};
+use crate::run::{Head, Live, Outcome, Plan};
+use crate::stats::Better;
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "slices",
+    about: "Hold one area against two that are striped, and tell whether they share a spindle",
+    help: "\
+'one' is a file in the first --dir; 'two' are files of half the size, in the first --dir and the second, \
+records in turn on either. Name directories on two partitions of one disk to see what it costs when an arm \
+moves between them, on two disks to see what a second arm gives. With one --dir both files are in it. Of a \
+--device, 'one' is its beginning; 'two' are half as much at its beginning and in its middle.
+
+The tests are those of the case iozone, with a stride of 17, and one more:
+  spindle    small reads at random places, of each area alone and of both at once: \
+what each keeps of its rate beside the other. Half is one arm, all is two.",
+    examples: "\
+  pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2
+  pinstripe lab run slices --dir /mnt/a --dir /mnt/b --tests spindle
+  pinstripe lab run slices --device /dev/sdx --serial S3Z1NB0K --total-size 8G --policy direct",
+    options: OPTIONS,
+    plan,
+    tables: tables::tables,
+};
+
+const SPINDLE: &str = "spindle";
+const TESTS: &[&str] = &[
+    "write",
+    "rewrite",
+    "read",
+    "reread",
+    "random-read",
+    "random-write",
+    "backward",
+    "record-rewrite",
+    "stride",
+    "fwrite",
+    "fread",
+    "mixed",
+    SPINDLE,
+];
+/// Every so-many-th record, as iozone does.
+const STRIDE: u64 = 17;
+
+const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "tests",
+        value: "NAME,...",
+        form: Form::SomeOf(TESTS),
+        default: Some(
+            "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
+             fwrite,fread,mixed,spindle",
+        ),
+        about: "What to do, in this order",
+        more: "",
+    },
+    CaseOption {
+        name: "total-size",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("512M"),
+        about: "Bytes of one area, and of two together",
+        more: "",
+    },
+    CaseOption {
+        name: "record-size",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("1M"),
+        about: "Bytes of each request, and of the stripes",
+        more: "",
+    },
+    CaseOption {
+        name: "run-time",
+        value: "S",
+        form: Form::Number,
+        default: Some("10"),
+        about: "Seconds of a run at most; it ends when all records were met once",
+        more: "",
+    },
+    CaseOption {
+        name: "probe-rounds",
+        value: "N",
+        form: Form::Count,
+        default: Some("7"),
+        about: "Rounds of a run of spindle, in each of which both are read alone and together",
+        more: "",
+    },
+    CaseOption {
+        name: "probe-time",
+        value: "S",
+        form: Form::Number,
+        default: Some("0.1"),
+        about: "Seconds of each part of a round",
+        more: "",
+    },
+    shared::POLICY,
+];
+
+/// What is measured, and on how many areas.
+type Way = (&'static str, usize);
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    let ground = match (&setting.device, setting.dirs.as_slice()) {
+        (Some(device), _) => Ground::device(device),
+        (None, [dir]) => Ground::dirs([dir, dir]),
+        (None, [one, other]) => Ground::dirs([one, other]),
+        _ => {
+            return Err(Error::new(Kind::Usage, "this case measures one directory or two")
+                .advice("name those whose disks are to be held against each other"));
+        }
+    };
+    let record_bytes = values.size("record-size");
+    let bytes = values.size("total-size") / (2 * record_bytes.max(1)) * 2 * record_bytes;
+    if bytes == 0 {
+        return Err(Error::new(Kind::Usage, "two areas have a record each at least")
+            .advice("more with --total-size, or less with --record-size"));
+    }
+    let ways = ways(values, ground.is_device());
+    if ways.is_empty() {
+        let error = Error::new(Kind::Usage, "areas of one device share what serves it");
+        return Err(error.advice("name two directories, or other --tests"));
+    }
+    Ok(Box::new(Slices {
+        parameters: shared::parameters(OPTIONS, values),
+        ground,
+        ways,
+        bytes,
+        record_bytes: record_bytes as usize,
+        time: shared::seconds(values, "run-time")?,
+        effort: Effort {
+            rounds: values.count("probe-rounds") as usize,
+            part: shared::seconds(values, "probe-time")?,
+            ..Effort::default()
+        },
+        policy: values.parsed("policy")?,
+        seed: setting.seed,
+        areas: Vec::new(),
+        fresh: None,
+    }))
+}
+
+/// Each test on one area and on two. Of one device nobody asks whether its areas share a spindle.
+fn ways(values: &Values, is_device: bool) -> Vec<Way> {
+    let known = |name: &str| TESTS.iter().find(|it| **it == name).copied();
+    let tests = values.words("tests").into_iter().filter_map(known);
+    let on = |test: &'static str| match test {
+        SPINDLE if is_device => vec![],
+        SPINDLE => vec![(test, 2)],
+        _ => vec![(test, 1), (test, 2)],
+    };
+    tests.flat_map(on).collect()
+}
+
+struct Slices {
+    parameters: Vec<Parameter>,
+    ground: Ground,
+    ways: Vec<Way>,
+    bytes: u64,
+    record_bytes: usize,
+    time: Duration,
+    effort: Effort,
+    policy: Policy,
+    seed: u64,
+    /// One area, and two, that are there and full.
+    areas: Vec<Area>,
+    /// What the next run writes anew.
+    fresh: Option<Area>,
+}
+
+/// How a test of the panel moves bytes, and what it finds.
+fn work(test: &str) -> (Work, Finds) {
+    let mode = iozone::mode(test, STRIDE).expect("the panel is that of iozone");
+    (mode.work, mode.finds)
+}
+
+impl Slices {
+    fn job(&self, work: Work, number: u64) -> Job {
+        let (order, direction) = match work {
+            Work::Requests(order, direction) => (order, direction),
+            Work::StreamWrite => (Order::Sequential, Direction::Write),
+            Work::StreamRead => (Order::Sequential, Direction::Read),
+        };
+        let pattern = Pattern { order, direction, block_bytes: self.record_bytes };
+        Job {
+            requests: Some(self.bytes / self.record_bytes as u64),
+            time: Some(self.time),
+            syncing: if work.writes() { Syncing::AT_END } else { Syncing::NEVER },
+            seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            ..Job::new(pattern)
+        }
+    }
+
+    /// What a test that makes something makes, and what others work on.
+    fn name_of(finds: Finds) -> &'static str {
+        if finds == Finds::Nothing { "new" } else { "full" }
+    }
+
+    /// Of two areas, what each keeps of its rate beside the other.
+    fn spindle(&self, live: &Live) -> Result<Outcome> {
+        let paths = self.ground.paths("full", 2);
+        let paths: [&Path; 2] = [&paths[0], &paths[1]];
+        let probed = probe::probe(paths, self.effort, live.stop())?;
+        live.check()?;
+        let verdict = match probed.verdict {
+            Verdict::Apart => 1.0,
+            Verdict::Unclear => 0.0,
+            Verdict::Shared => -1.0,
+        };
+        let [first, second] = probed.alone_reads_per_second;
+        let bytes = (first + second) * self.effort.part.as_secs_f64() * self.effort.rounds as f64;
+        let bytes = (bytes * 2.0) as u64 * self.effort.read_bytes as u64;
+        Ok(Outcome {
+            value: probed.kept,
+            read_bytes: bytes,
+            figures: BTreeMap::from([
+                ("first_reads_per_s".to_owned(), first),
+                ("second_reads_per_s".to_owned(), second),
+                ("apart".to_owned(), verdict),
+                ("has_no_arm".to_owned(), f64::from(u8::from(probed.has_no_arm))),
+                ("same_disk".to_owned(), f64::from(u8::from(probed.same_disk.is_some()))),
+            ]),
+            ..Outcome::default()
+        })
+    }
+}
+
+impl Plan for Slices {
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameters.clone()
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let head = |(test, areas): &Way| {
+            let is_spindle = *test == SPINDLE;
+            let area = if *areas == 1 { "one" } else { "two" };
+            let kept =
+                Metric { name: "kept".to_owned(), unit: "kept".to_owned(), better: Better::Higher };
+            Head {
+                name: if is_spindle { SPINDLE.to_owned() } else { format!("{test} {area}") },
+                group: (*test).to_owned(),
+                about: format!("{test} on {areas} of the areas"),
+                parameters: vec![Parameter::new("test", test), Parameter::new("areas", area)],
+                metric: if is_spindle { kept } else { Metric::throughput() },
+            }
+        };
+        self.ways.iter().map(head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        self.ground.places()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.ground.note().map(str::to_owned).into_iter().collect()
+    }
+
+    fn intents(&self) -> Vec<String> {
+        self.ground.intents(self.bytes)
+    }
+
+    fn prepare(&mut self, live: &Live) -> Result<()> {
+        self.areas = self.ground.prepare(self.bytes, self.policy, live)?;
+        Ok(())
+    }
+
+    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
+        let (test, areas) = self.ways[variant];
+        self.fresh = None;
+        let is_device = self.ground.is_device();
+        if !is_device {
+            for areas in [1, 2] {
+                shared::remove_files(&self.ground.paths("new", areas))?;
+            }
+        }
+        self.areas.iter().try_for_each(Area::drop_cache)?;
+        if test == SPINDLE {
+            return Ok(());
+        }
+        match work(test) {
+            (Work::Requests(..), Finds::Nothing) if !is_device => {
+                let bytes = self.bytes / areas as u64;
+                let paths = self.ground.paths("new", areas);
+                let area = Area::open(&paths, bytes, Access::Create, self.policy)?;
+                self.fresh = Some(area.striped());
+                Ok(())
+            }
+            // What is read is what was read just now.
+            (work, Finds::CachedFiles) => {
+                io::run(&self.job(work, 0), &self.areas[areas - 1], live).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
+        let (test, areas) = self.ways[variant];
+        if test == SPINDLE {
+            return self.spindle(live);
+        }
+        let (work, finds) = work(test);
+        let (job, bytes) = (self.job(work, number), self.bytes / areas as u64);
+        let spans = || self.ground.spans(Self::name_of(finds), areas);
+        let (done, is_direct) = match work {
+            Work::StreamWrite => (stream::write(&job, &spans(), bytes, live)?, false),
+            Work::StreamRead => (stream::read(&job, &spans(), bytes, live)?, false),
+            Work::Requests(..) => {
+                let area = self.fresh.as_ref().unwrap_or(&self.areas[areas - 1]);
+                (io::run(&job, area, live)?, area.is_direct())
+            }
+        };
+        Ok(shared::outcome(&done, &job, self.policy, is_direct))
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.fresh = None;
+        self.areas.clear();
+        self.ground.clean()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! What was found of two areas, as tables.
+
+use super::{SPINDLE, TESTS};
+use crate::cases::grid;
+use crate::result::{Results, Variant};
+use crate::table::Table;
+
+/// The panel, and whether they share a spindle.
+pub(super) fn tables(results: &Results) -> Vec<Table> {
+    let mut rows = vec![["test", "one area", "two areas", "two / one"].map(str::to_owned).to_vec()];
+    for test in TESTS.iter().filter(|it| **it != SPINDLE) {
+        let of = |area: &str| {
+            let found = results.variant(&format!("{test} {area}"));
+            found.and_then(|it| grid::figure(it, grid::value))
+        };
+        let (one, two) = (of("one"), of("two"));
+        if let Some((one, two)) = one.zip(two) {
+            let ratio = format!("{:.2}", two.value / one.value);
+            rows.push(vec![
+                (*test).to_owned(),
+                grid::cell(Some(one)),
+                grid::cell(Some(two)),
+                ratio,
+            ]);
+        }
+    }
+    let mut tables = Vec::new();
+    if rows.len() > 1 {
+        tables.push(Table::from_rows("MB/s on one area and on two", "", rows));
+    }
+    tables.extend(results.variant(SPINDLE).filter(|it| !it.runs.is_empty()).map(spindle_table));
+    tables
+}
+
+fn spindle_table(variant: &Variant) -> Table {
+    let of = |name: &str| grid::figure(variant, grid::named(name));
+    let is = |name: &str| of(name).is_some_and(|it| it.value > 0.5);
+    let verdict = match of("apart").map_or(0.0, |it| it.value) {
+        it if it > 0.5 => "they do not wait for each other",
+        it if it < -0.5 => "they share what serves them",
+        _ => "unclear",
+    };
+    let why = match (is("same_disk"), is("has_no_arm")) {
+        (true, true) => "The system says that both are on one disk, which moves no arm.",
+        (true, false) => "The system says that both are on one disk.",
+        (false, true) => "No arm moved: this is a cache, or a disk without one.",
+        (false, false) => "",
+    };
+    let head = ["first, reads/s", "second, reads/s", "kept beside the other", "verdict"];
+    let row = vec![
+        grid::cell(of("first_reads_per_s")),
+        grid::cell(of("second_reads_per_s")),
+        grid::cell(grid::figure(variant, grid::value)),
+        verdict.to_owned(),
+    ];
+    let rows = vec![head.map(str::to_owned).to_vec(), row];
+    Table::from_rows("Do the areas share a spindle?", why, rows)
+}
