@@ -2,7 +2,11 @@
 //!
 //! The producers are a clock: by a moment each stream has made `rate` times the time since the beginning,
 //! so that no stall can keep them from producing. A ring is the bytes made and not yet written; what does
-//! not fit into it is lost, and counted. Times count from when a chunk was whole.
+//! not fit into it is lost, and counted. Times count from when a chunk was whole. Which bytes a chunk has
+//! follows from its stream and its place there, so that [`check()`] can read them again.
+
+mod check;
+mod class;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +17,9 @@ use pinstripe::error::Result;
 use super::{Content, Target, at_once};
 use crate::histogram::Histogram;
 use crate::run::Live;
+
+pub use check::check;
+pub use class::{Class, can_take};
 
 /// What is to be recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +40,10 @@ pub struct Recording {
     pub storm_bytes: u64,
     /// After so many it waits until they are durable, so that the disk is busy and not memory alone.
     pub storm_sync_bytes: u64,
+    /// How the disk serves who writes streams and makes them durable.
+    pub class: Class,
+    /// What content is made from.
+    pub seed: u64,
 }
 
 /// A write that took more than [`STALL`], and the stream whose it was.
@@ -54,6 +65,8 @@ pub const STALL: Duration = Duration::from_millis(100);
 pub struct Recorded {
     /// Bytes that were written.
     pub written_bytes: u64,
+    /// By stream: chunks that were written, one behind the other.
+    pub chunks: Vec<u64>,
     /// The most that any stream had waiting.
     pub peak_bytes: u64,
     /// How often a ring was too full.
@@ -77,6 +90,8 @@ pub struct Recorded {
 impl Recorded {
     fn merge(&mut self, other: Recorded) {
         self.written_bytes += other.written_bytes;
+        self.chunks.resize(self.chunks.len().max(other.chunks.len()), 0);
+        self.chunks.iter_mut().zip(other.chunks).for_each(|(own, others)| *own += others);
         self.peak_bytes = self.peak_bytes.max(other.peak_bytes);
         self.overruns += other.overruns;
         self.lost_bytes += other.lost_bytes;
@@ -110,8 +125,8 @@ pub fn record(
     };
     let parts = at_once(writers + 2, |number| {
         let worked = match number.checked_sub(writers) {
-            None => desk.write(number, writers),
-            Some(0) => desk.sync(),
+            None => recording.class.take().and_then(|()| desk.write(number, writers)),
+            Some(0) => recording.class.take().and_then(|()| desk.sync()),
             Some(_) => desk.storm(storm),
         };
         if worked.is_err() {
@@ -126,6 +141,19 @@ pub fn record(
     }
     recorded.stalls.sort_by_key(|it| it.at);
     Ok(recorded)
+}
+
+/// A buffer of one chunk, still to be [marked](mark).
+fn filled(recording: &Recording) -> AlignedBuf {
+    let mut buffer = AlignedBuf::new(recording.chunk_bytes);
+    buffer.set_len(recording.chunk_bytes);
+    Content::Noise.fill(&mut buffer, recording.seed);
+    buffer
+}
+
+/// Makes a filled buffer the chunk of this number of a stream.
+fn mark(buffer: &mut [u8], recording: &Recording, stream: usize, chunk: u64) {
+    Content::Noise.mark(buffer, (stream as u64) << 40 | chunk, recording.seed);
 }
 
 /// What all threads of a recording have in common.
@@ -157,12 +185,8 @@ impl Desk<'_> {
 
     /// Writes the streams of one writer: every so-many-th.
     fn write(&self, first: usize, writers: usize) -> Result<Recorded> {
-        let chunk_bytes = self.recording.chunk_bytes;
-        let mut buffer = AlignedBuf::new(chunk_bytes);
-        buffer.set_len(chunk_bytes);
-        Content::Noise.fill(&mut buffer, first as u64);
-        let mut part = Recorded::default();
-        let mut offsets = vec![0; self.streams.len()];
+        let mut buffer = filled(self.recording);
+        let mut part = Recorded { chunks: vec![0; self.streams.len()], ..Recorded::default() };
         while self.goes_on() {
             let mut is_idle = true;
             for stream in (first..self.streams.len()).step_by(writers) {
@@ -170,9 +194,9 @@ impl Desk<'_> {
                     continue;
                 }
                 is_idle = false;
-                Content::Noise.mark(&mut buffer, part.writes.count(), first as u64);
-                self.write_chunk(stream, offsets[stream], &buffer, &mut part)?;
-                offsets[stream] += chunk_bytes as u64;
+                mark(&mut buffer, self.recording, stream, part.chunks[stream]);
+                self.write_chunk(stream, &buffer, &mut part)?;
+                part.chunks[stream] += 1;
             }
             if is_idle {
                 self.wait_for_chunk(first, writers);
@@ -195,13 +219,8 @@ impl Desk<'_> {
         waiting >= self.recording.chunk_bytes as u64
     }
 
-    fn write_chunk(
-        &self,
-        stream: usize,
-        offset: u64,
-        buffer: &[u8],
-        part: &mut Recorded,
-    ) -> Result<()> {
+    fn write_chunk(&self, stream: usize, buffer: &[u8], part: &mut Recorded) -> Result<()> {
+        let offset = part.chunks[stream] * buffer.len() as u64;
         let end = self.taken[stream].load(Ordering::Relaxed) + buffer.len() as u64;
         let at = self.began.elapsed();
         self.streams[stream].device().write_at(offset, buffer)?;
@@ -281,67 +300,4 @@ impl Desk<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use pinstripe::device::MemoryDevice;
-    use pinstripe::fault::FaultyDevice;
-
-    use super::*;
-
-    fn recording() -> Recording {
-        Recording {
-            rate: 1 << 20,
-            chunk_bytes: 4096,
-            ring_bytes: 1 << 20,
-            time: Duration::from_millis(300),
-            writers: 2,
-            sync_every: Some(Duration::from_millis(50)),
-            storm_bytes: 4 << 20,
-            storm_sync_bytes: 2 << 20,
-        }
-    }
-
-    fn targets(count: usize, faults: &str) -> Vec<Target> {
-        let target = |number: usize| {
-            let device = MemoryDevice::new(format!("stream{number}"));
-            let plan = if faults.is_empty() { Default::default() } else { faults.parse().unwrap() };
-            Target::of(Arc::new(FaultyDevice::new(device, plan)))
-        };
-        (0..count).map(target).collect()
-    }
-
-    #[test]
-    fn streams_come_at_their_rate_and_nothing_is_lost() {
-        let live = Live::new(Default::default());
-        let storm = &targets(1, "")[0];
-        let began = Instant::now();
-        let done = record(&recording(), &targets(3, ""), Some(storm), &live).unwrap();
-        // How much less than was made depends on who else is at work here.
-        let made = 3.0 * began.elapsed().as_secs_f64() * f64::from(1 << 20);
-        assert!(done.written_bytes > 0 && done.written_bytes as f64 <= made, "{done:?}");
-        assert_eq!(done.written_bytes, 4096 * done.writes.count());
-        assert!(done.peak_bytes >= 4096 && done.storm_bytes > 0 && !done.syncs.is_empty());
-        assert!(done.durable_lag > Duration::ZERO);
-    }
-
-    #[test]
-    fn a_stall_is_listed_and_fills_the_ring_until_bytes_are_lost() {
-        let live = Live::new(Default::default());
-        let recording = Recording { ring_bytes: 16 << 10, ..recording() };
-        let slow = targets(1, "op=write,after=2,times=1,delay=150ms");
-        let done = record(&recording, &slow, None, &live).unwrap();
-        assert!(!done.stalls.is_empty(), "{done:?}");
-        assert!(done.stalls.iter().all(|it| it.time > STALL));
-        assert!(done.overruns > 0 && done.lost_bytes > 0 && done.peak_bytes > 100 << 10);
-        assert!(done.responses.max() >= done.writes.max(), "a stall is seen in what waits");
-    }
-
-    #[test]
-    fn an_error_of_one_stream_ends_it_all() {
-        let live = Live::new(Default::default());
-        let broken = targets(3, "op=write,after=3,error=EIO");
-        let recording = Recording { time: Duration::from_secs(60), ..recording() };
-        assert!(record(&recording, &broken, None, &live).is_err());
-    }
-}
+mod tests;

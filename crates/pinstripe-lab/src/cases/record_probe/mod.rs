@@ -1,0 +1,400 @@
+//! How many streams can be recorded at which rate with which ring, while somebody else writes.
+
+mod options;
+mod search;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pinstripe::device::{Access, Policy};
+use pinstripe::error::{Error, Kind, Result};
+use rustix::fs::FallocateFlags;
+
+use self::options::{CLASSES, OPTIONS, POLICIES, UNDER};
+use self::tables::tables;
+use super::shared::{self, Folder};
+use super::{Case, CaseOption, Form, Setting, Values, grid};
+use crate::histogram::Histogram;
+use crate::io::Target;
+use crate::io::recorder::{Class, Recorded, Recording, can_take, check, record};
+use crate::result::{Metric, Note, Parameter};
+use crate::run::{Head, Live, Outcome, Plan};
+use crate::stats::Better;
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "record-probe",
+    about: "Record many streams at a fixed rate beside a storm of writes: rings, overruns, stalls",
+    help: "\
+Streams come at their rate whatever the disk does, as sound and pictures do: a clock says how many bytes \
+there are, so no stall can hide what it kept waiting. --writers threads look after them in turn and write \
+a chunk of each as soon as it is whole; one more makes all durable every --sync-every seconds. Once nobody \
+else writes ('idle'), once a thread of pinstripe's own writes 1 MiB after the other as fast as it goes, \
+and has the disk take it ('storm').
+
+The figure is the backlog: the most KiB that any stream had waiting. Beside it stand overruns (a ring of \
+--ring was too small), stalls of more than 100 ms, the durable lag (the greatest age of a byte that a \
+power cut would have taken), and the ring that each stream needs:
+  chunk + rate x (round + 2 x longest write), and from there to a power of two
+where a round is the time in which a writer writes a chunk of each of its streams. After each run all streams \
+are read again and held against what was recorded; this is not measured.",
+    examples: "\
+  pinstripe lab run record-probe --dir /srv/audio
+  pinstripe lab run record-probe --streams 256 --rate 288K --ring 128K --run-time 20
+  pinstripe lab run record-probe --find-most 1024 --ring 128K --under storm --run-time 10
+  pinstripe lab run record-probe --policies direct --io-class normal,rt --under storm
+  pinstripe lab run record-probe --streams 8 --rate 50M --chunk 4M --ring 64M --policies direct",
+    options: OPTIONS,
+    plan,
+    tables,
+};
+
+/// Of each run, the longest so many are listed.
+const LISTED: usize = 5;
+
+/// What a variant is.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    policy: &'static str,
+    under: &'static str,
+    class: &'static str,
+}
+
+impl Way {
+    fn class(self) -> Class {
+        match self.class {
+            "rt" => Class::RealTime,
+            _ => Class::Normal,
+        }
+    }
+}
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    let recording = Recording {
+        rate: values.size("rate"),
+        chunk_bytes: values.size("chunk") as usize,
+        ring_bytes: values.size("ring"),
+        time: shared::seconds(values, "run-time")?,
+        writers: values.count("writers") as usize,
+        sync_every: Some(shared::seconds(values, "sync-every")?).filter(|it| !it.is_zero()),
+        storm_bytes: values.size("storm-size"),
+        storm_sync_bytes: values.size("storm-sync"),
+        class: Class::Normal,
+        seed: setting.seed,
+    };
+    if recording.rate == 0 || recording.chunk_bytes == 0 {
+        return Err(Error::new(Kind::Usage, "a stream has a rate and chunks above 0"));
+    }
+    if recording.ring_bytes < recording.chunk_bytes as u64 {
+        return Err(Error::new(Kind::Usage, "a ring holds one chunk at least")
+            .advice("more with --ring, or less with --chunk"));
+    }
+    let dir = shared::one_directory(setting)?;
+    let (ways, notes) = ways(values)?;
+    Ok(Box::new(RecordProbe {
+        parameters: shared::parameters(OPTIONS, values),
+        dir,
+        folder: None,
+        ways,
+        notes,
+        streams: values.count("streams"),
+        find_most: values.has("find-most").then(|| values.count("find-most")),
+        is_reserved: values.has("preallocate"),
+        seed: setting.seed,
+        recording,
+        targets: Vec::new(),
+        chunks: Vec::new(),
+        storm: None,
+    }))
+}
+
+/// Every combination that is permitted here, and what is to be said of those that are not.
+fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
+    let known = |name: &str, all: &'static [&'static str]| -> Vec<&'static str> {
+        let of = |word: &&str| all.iter().find(|it| *it == word).copied();
+        values.words(name).iter().filter_map(of).collect()
+    };
+    let mut classes = known("io-class", CLASSES);
+    let mut notes = vec![
+        "backlog is of bytes not yet accepted; the durable lag says how old a byte was that a power cut would \
+         have taken"
+            .to_owned(),
+        "every stream was read again after each run, and was what had been recorded".to_owned(),
+    ];
+    if classes.contains(&"rt")
+        && let Err(error) = can_take(Class::RealTime)
+    {
+        classes.retain(|it| *it != "rt");
+        if classes.is_empty() {
+            return Err(error.advice("leave --io-class out, or run it with CAP_SYS_ADMIN"));
+        }
+        notes.push(format!("rt was left out: {error}"));
+    }
+    let mut ways = Vec::new();
+    for under in known("under", UNDER) {
+        for policy in known("policies", POLICIES) {
+            ways.extend(classes.iter().map(|&class| Way { policy, under, class }));
+        }
+    }
+    Ok((ways, notes))
+}
+
+struct RecordProbe {
+    parameters: Vec<Parameter>,
+    dir: PathBuf,
+    folder: Option<Folder>,
+    ways: Vec<Way>,
+    notes: Vec<String>,
+    streams: u64,
+    /// Look for the most streams, so many at most.
+    find_most: Option<u64>,
+    /// Whether room is reserved before.
+    is_reserved: bool,
+    seed: u64,
+    recording: Recording,
+    targets: Vec<Target>,
+    /// What the last run recorded, by stream.
+    chunks: Vec<u64>,
+    storm: Option<Target>,
+}
+
+impl RecordProbe {
+    /// What a stream has in the end, at most.
+    fn bytes_of_each(&self) -> u64 {
+        let bytes = (self.recording.time.as_secs_f64() + 1.0) * self.recording.rate as f64;
+        bytes as u64 + self.recording.chunk_bytes as u64
+    }
+
+    fn bytes(&self) -> u64 {
+        let streams = self.find_most.unwrap_or(self.streams).max(self.streams);
+        self.bytes_of_each() * streams + self.recording.storm_bytes
+    }
+
+    /// So many new streams, and no others.
+    fn open(&mut self, streams: u64, way: Way) -> Result<()> {
+        let old: Vec<PathBuf> =
+            self.targets.drain(..).map(|it| it.device().place().to_path_buf()).collect();
+        shared::remove_files(&old)?;
+        let policy: Policy = way.policy.parse()?;
+        let folder = self.folder.as_ref().expect("it was made before the first run");
+        for path in folder.files("stream", streams) {
+            // The list is what is removed: it has the file as soon as there is one.
+            self.targets.push(Target::open(&path, Access::Create, policy)?);
+            if self.is_reserved {
+                reserve(&path, self.bytes_of_each())?;
+            }
+        }
+        // The storm before is over when it is on the disk.
+        self.storm.iter().try_for_each(|it| it.sync(false).map(drop))
+    }
+
+    fn record(&mut self, way: Way, live: &Live) -> Result<Recorded> {
+        self.recording.class = way.class();
+        let storm = self.storm.as_ref().filter(|_| way.under == "storm");
+        let recorded = record(&self.recording, &self.targets, storm, live)?;
+        self.chunks.clone_from(&recorded.chunks);
+        Ok(recorded)
+    }
+
+    fn check_streams(&self, live: &Live) -> Result<()> {
+        check(&self.recording, &self.targets, &self.chunks, live)
+    }
+
+    /// Looks for the most streams; what the best try recorded, where there is one.
+    fn search(&mut self, way: Way, most: u64, live: &Live) -> Result<Outcome> {
+        let (mut best, mut outcome) = (None, Outcome::default());
+        let start = self.streams;
+        let found = search::most(start, most, |streams| {
+            live.check()?;
+            self.open(streams, way)?;
+            let recorded = self.record(way, live)?;
+            self.check_streams(live)?;
+            outcome.operations += recorded.writes.count();
+            outcome.written_bytes += recorded.written_bytes;
+            outcome.beside_read_bytes += recorded.written_bytes;
+            outcome.beside_written_bytes += recorded.storm_bytes;
+            outcome.syncs += recorded.syncs.count();
+            let fits = recorded.overruns == 0;
+            if fits {
+                best = Some((streams, recorded));
+            }
+            Ok(fits)
+        })?;
+        if let Some((streams, recorded)) = best {
+            outcome.figures = self.figures(&recorded, streams);
+            outcome.latency = latency(recorded);
+        }
+        outcome.figures.insert("tries".to_owned(), found.tries as f64);
+        let over = found.over.map(|it| ("overran_at".to_owned(), it as f64));
+        outcome.figures.extend(over);
+        Ok(Outcome { value: found.most as f64, ..outcome })
+    }
+
+    /// What each stream needs by what was measured, before it is a power of two; and the time of a round.
+    fn needed(&self, recorded: &Recorded, streams: u64) -> (f64, f64) {
+        let mean = recorded.writes.mean().unwrap_or_default().as_secs_f64();
+        let of_each = (streams as f64 / self.recording.writers as f64).ceil();
+        let round = mean * of_each;
+        let longest = recorded.writes.max().unwrap_or_default().as_secs_f64();
+        let ahead = self.recording.rate as f64 * (round + 2.0 * longest);
+        (self.recording.chunk_bytes as f64 + ahead, round)
+    }
+
+    fn figures(&self, recorded: &Recorded, streams: u64) -> BTreeMap<String, f64> {
+        let (needed, round) = self.needed(recorded, streams);
+        let ring = (needed.ceil() as u64).next_power_of_two();
+        let millis = |it: Option<Duration>| it.unwrap_or_default().as_secs_f64() * 1e3;
+        let kib = |bytes: u64| bytes as f64 / 1024.0;
+        let storm = recorded.storm_bytes as f64 / self.recording.time.as_secs_f64() / 1e6;
+        let fill = 100.0 * recorded.peak_bytes as f64 / self.recording.ring_bytes as f64;
+        let mut figures: BTreeMap<String, f64> = [
+            ("backlog_kib", kib(recorded.peak_bytes)),
+            ("overruns", recorded.overruns as f64),
+            ("lost_bytes", recorded.lost_bytes as f64),
+            ("fill_percent", fill),
+            ("longest_write_ms", millis(recorded.writes.max())),
+            ("round_ms", round * 1e3),
+            ("needed_kib", needed / 1024.0),
+            ("ring_needed_kib", kib(ring)),
+            ("memory_needed_mib", kib(ring) * streams as f64 / 1024.0),
+            ("durable_lag_s", recorded.durable_lag.as_secs_f64()),
+            ("stalls", recorded.stalls.len() as f64),
+            ("storm_mb_per_s", storm),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        let mut stalls = recorded.stalls.clone();
+        stalls.sort_by_key(|it| std::cmp::Reverse(it.time));
+        for (number, stall) in stalls.iter().take(LISTED).enumerate() {
+            figures.insert(format!("stall_{number}_stream"), stall.stream as f64);
+            figures.insert(format!("stall_{number}_at_s"), stall.at.as_secs_f64());
+            figures.insert(format!("stall_{number}_ms"), stall.time.as_secs_f64() * 1e3);
+        }
+        figures
+    }
+
+    fn notes_of(&self, way: Way) -> Vec<Note> {
+        let is_refused = way.policy.starts_with("direct")
+            && self.targets.iter().any(|it| it.is_direct() == Some(false));
+        let waits = self.recording.sync_every.is_some() || way.policy.contains("sync");
+        let is_accepted = (!waits).then_some(Note::AcceptedNotDurable);
+        is_refused.then_some(Note::NotDirect).into_iter().chain(is_accepted).collect()
+    }
+}
+
+fn latency(recorded: Recorded) -> BTreeMap<String, Histogram> {
+    let kinds =
+        [("response", recorded.responses), ("sync", recorded.syncs), ("write", recorded.writes)];
+    let kinds = kinds.into_iter().filter(|(_, it)| !it.is_empty());
+    kinds.map(|(kind, times)| (kind.to_owned(), times)).collect()
+}
+
+/// Has the file system keep so much for a file, which is as long from then on.
+fn reserve(path: &Path, bytes: u64) -> Result<()> {
+    let failed = |error| Error::io("cannot reserve its room", path, error);
+    let file = File::options().write(true).open(path).map_err(failed)?;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)
+        .map_err(|errno| failed(errno.into()).advice("leave --preallocate out"))
+}
+
+impl Plan for RecordProbe {
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameters.clone()
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let metric = match self.find_most {
+            Some(_) => ("streams", "streams", Better::Higher),
+            None => ("backlog", "KiB waiting", Better::Lower),
+        };
+        let head = |Way { policy, under, class }: &Way| {
+            let suffix = match *class {
+                "normal" => String::new(),
+                class => format!(", {class}"),
+            };
+            let many = match self.find_most {
+                Some(most) => format!("as many streams of {most} as go"),
+                None => format!("{} streams", self.streams),
+            };
+            let (name, unit, better) = metric;
+            Head {
+                name: format!("{policy}, {under}{suffix}"),
+                group: (*under).to_owned(),
+                about: format!("{many} written {policy}, {under}{suffix}"),
+                parameters: vec![
+                    Parameter::new("policy", policy),
+                    Parameter::new("under", under),
+                    Parameter::new("io-class", class),
+                ],
+                metric: Metric { name: name.to_owned(), unit: unit.to_owned(), better },
+            }
+        };
+        self.ways.iter().map(head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        vec![self.dir.clone()]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn intents(&self) -> Vec<String> {
+        vec![shared::intent(&self.dir, CASE.name, self.bytes())]
+    }
+
+    fn prepare(&mut self, _: &Live) -> Result<()> {
+        let folder = Folder::make(&self.dir, CASE.name, self.bytes())?;
+        let storm = folder.path("storm");
+        self.folder = Some(folder);
+        self.storm = Some(Target::open(&storm, Access::Create, Policy::Buffered)?);
+        Ok(())
+    }
+
+    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
+        let streams = if self.find_most.is_some() { 0 } else { self.streams };
+        self.open(streams, self.ways[variant])
+    }
+
+    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
+        let way = self.ways[variant];
+        self.recording.seed = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if let Some(most) = self.find_most {
+            let outcome = self.search(way, most, live)?;
+            return Ok(Outcome { notes: self.notes_of(way), ..outcome });
+        }
+        let recorded = self.record(way, live)?;
+        Ok(Outcome {
+            value: recorded.peak_bytes as f64 / 1024.0,
+            operations: recorded.writes.count(),
+            written_bytes: recorded.written_bytes,
+            beside_written_bytes: recorded.storm_bytes,
+            syncs: recorded.syncs.count(),
+            figures: self.figures(&recorded, self.streams),
+            latency: latency(recorded),
+            notes: self.notes_of(way),
+            ..Outcome::default()
+        })
+    }
+
+    fn check(&mut self, _: usize, live: &Live) -> Result<()> {
+        match self.find_most {
+            // Each try was looked at when it was over.
+            Some(_) => Ok(()),
+            None => self.check_streams(live),
+        }
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.targets.clear();
+        self.storm = None;
+        self.folder.take().map_or(Ok(()), |folder| folder.remove())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! What the case `record-probe` is told.
+
+use super::{CaseOption, Form};
+
+pub const POLICIES: &[&str] = &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
+pub const UNDER: &[&str] = &["idle", "storm"];
+pub const CLASSES: &[&str] = &["normal", "rt"];
+
+pub const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "streams",
+        value: "N",
+        form: Form::Count,
+        default: Some("50"),
+        about: "How many streams",
+        more: "",
+    },
+    CaseOption {
+        name: "rate",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("288000"),
+        about: "Bytes per second of each stream: 288000 is 96 kHz of 24 bits",
+        more: "",
+    },
+    CaseOption {
+        name: "chunk",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("64K"),
+        about: "Bytes of each write",
+        more: "",
+    },
+    CaseOption {
+        name: "ring",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("1M"),
+        about: "Bytes that a stream may have waiting",
+        more: "",
+    },
+    CaseOption {
+        name: "writers",
+        value: "N",
+        form: Form::Count,
+        default: Some("1"),
+        about: "Threads that write",
+        more: "",
+    },
+    CaseOption {
+        name: "policies",
+        value: "NAME,...",
+        form: Form::SomeOf(POLICIES),
+        default: Some("buffered,direct,dsync"),
+        about: "How bytes go: buffered, dsync, sync, direct, direct+dsync, uncached",
+        more: "The first is what others are judged by.",
+    },
+    CaseOption {
+        name: "under",
+        value: "NAME,...",
+        form: Form::SomeOf(UNDER),
+        default: Some("idle,storm"),
+        about: "Beside what: idle, storm",
+        more: "",
+    },
+    CaseOption {
+        name: "io-class",
+        value: "NAME,...",
+        form: Form::SomeOf(CLASSES),
+        default: Some("normal"),
+        about: "How the disk serves who writes streams: normal, rt",
+        more: "rt is the class of real time, ioprio_set(2), which needs a privilege and a scheduler that heeds \
+               it (mq-deadline, bfq). Where it is not permitted it is left out, and said.",
+    },
+    CaseOption {
+        name: "preallocate",
+        value: "",
+        form: Form::Flag,
+        default: None,
+        about: "Reserve the room of each stream before it is recorded, fallocate(2)",
+        more: "",
+    },
+    CaseOption {
+        name: "find-most",
+        value: "N",
+        form: Form::Count,
+        default: None,
+        about: "Look for the most streams without an overrun, up to N",
+        more: "\
+Each run tries --streams, then twice as many again and again until a ring overruns or N are reached, and \
+halves the distance between the most that went and the fewest that did not until that is a sixteenth or one. \
+Each try lasts --run-time. The figure is the most that went; 'overran at' is the fewest that did not.",
+    },
+    CaseOption {
+        name: "sync-every",
+        value: "S",
+        form: Form::Number,
+        default: Some("1"),
+        about: "Seconds between two rounds that make all streams durable; 0 is never",
+        more: "",
+    },
+    CaseOption {
+        name: "storm-size",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("1G"),
+        about: "Bytes of the file that the storm goes over",
+        more: "",
+    },
+    CaseOption {
+        name: "storm-sync",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("256M"),
+        about: "Bytes after which the storm waits until they are durable",
+        more: "Without that it would be over in memory where there is much of it.",
+    },
+    CaseOption {
+        name: "run-time",
+        value: "S",
+        form: Form::Number,
+        default: Some("5"),
+        about: "Seconds of a run",
+        more: "",
+    },
+];

@@ -1,0 +1,135 @@
+//! Few streams for a short time.
+
+use super::*;
+use crate::cases::tests::measured;
+
+const SMALL: [(&str, &str); 6] = [
+    ("streams", "3"),
+    ("rate", "1M"),
+    ("chunk", "8K"),
+    ("run-time", "0.2"),
+    ("storm-size", "2M"),
+    ("sync-every", "0.05"),
+];
+
+#[test]
+fn streams_are_recorded_by_every_policy_beside_nothing_and_beside_a_storm() {
+    let dir = tempfile::tempdir().unwrap();
+    let results = measured(&CASE, dir.path(), &SMALL);
+    assert_eq!(results.variants.len(), 6);
+    for variant in &results.variants {
+        let run = &variant.runs[0];
+        assert!(run.written_bytes > 0 && run.value >= 8.0, "{}", variant.name);
+        let is_storm = grid::parameter(variant, "under") == "storm";
+        assert_eq!(run.figures["storm_mb_per_s"] > 0.0, is_storm, "{}", variant.name);
+        let ring = run.figures["ring_needed_kib"];
+        assert!(ring >= 16.0 && (ring as u64).is_power_of_two(), "{ring}");
+    }
+    assert_eq!(tables(&results)[0].to_json()["rows"].as_array().unwrap().len(), 6);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_ring_needed_is_a_chunk_and_what_comes_in_a_round_and_two_longest_writes() {
+    let mut probe = RecordProbe {
+        parameters: Vec::new(),
+        dir: std::env::temp_dir(),
+        folder: None,
+        ways: Vec::new(),
+        notes: Vec::new(),
+        streams: 256,
+        find_most: None,
+        is_reserved: false,
+        seed: 0,
+        recording: Recording {
+            rate: 288_000,
+            chunk_bytes: 64 << 10,
+            ring_bytes: 1 << 20,
+            time: Duration::from_secs(1),
+            writers: 1,
+            sync_every: None,
+            storm_bytes: 0,
+            storm_sync_bytes: 0,
+            class: Class::Normal,
+            seed: 0,
+        },
+        targets: Vec::new(),
+        chunks: Vec::new(),
+        storm: None,
+    };
+    let mut recorded = Recorded::default();
+    recorded.writes.record_many(181_000_000, 1);
+    recorded.writes.record_many(31_000, 999);
+    // 64 KiB + 288 kB/s x (256 x 0.21 ms + 2 x 181 ms).
+    let (needed, round) = probe.needed(&recorded, 256);
+    assert!((round - 0.0543).abs() < 0.001, "{round}");
+    assert!((needed - 185_500.0).abs() < 1000.0, "{needed}");
+    assert_eq!(probe.figures(&recorded, 256)["ring_needed_kib"], 256.0);
+    probe.recording.writers = 16;
+    assert!((probe.needed(&recorded, 256).1 - 0.0034).abs() < 0.0001);
+}
+
+#[test]
+fn a_ring_of_less_than_a_chunk_is_refused() {
+    let setting = Setting { dirs: vec![std::env::temp_dir()], ..Setting::default() };
+    for bad in [("ring", "4K"), ("rate", "0"), ("chunk", "0")] {
+        let values = Values::read(OPTIONS, &[bad]).unwrap();
+        assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage, "{bad:?}");
+    }
+}
+
+#[test]
+fn the_formula_stands_there_with_its_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    let few = [("policies", "buffered"), ("under", "idle"), ("preallocate", "")];
+    let mut results = measured(&CASE, dir.path(), &[&SMALL[..], &few].concat());
+    // What counts is not what this is about.
+    results.variants[0].runs[0].disturbances.clear();
+    let table = tables(&results)[1].to_json();
+    let column = table["columns"][2].as_str().unwrap();
+    let text = table["rows"][0][column].as_str().unwrap();
+    assert!(text.starts_with("8 KiB + 1024.0 KiB/s x ("), "{text}");
+}
+
+#[test]
+fn the_most_streams_are_looked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let few = [("policies", "buffered"), ("under", "idle"), ("find-most", "7")];
+    let results = measured(&CASE, dir.path(), &[&SMALL[..], &few].concat());
+    let run = &results.variants[0].runs[0];
+    let (most, over) = (run.value, run.figures.get("overran_at"));
+    assert!(most <= 7.0 && over.is_none_or(|over| *over > most), "{most} {over:?}");
+    assert!(run.figures["tries"] >= 2.0 && run.written_bytes > 0);
+    assert_eq!(results.variants[0].metric.unit, "streams");
+    assert_eq!(tables(&results)[0].to_json()["rows"].as_array().unwrap().len(), 1);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn streams_that_are_damaged_end_the_case() {
+    let dir = tempfile::tempdir().unwrap();
+    let setting = Setting { dirs: vec![dir.path().to_path_buf()], ..Setting::default() };
+    let values = Values::read(OPTIONS, &[&SMALL[..], &[("run-time", "1")]].concat()).unwrap();
+    let mut plan = super::plan(&setting, &values).unwrap();
+    let live = Live::new(Default::default());
+    plan.prepare(&live).unwrap();
+    plan.ready(0, &live).unwrap();
+    plan.run(0, 0, &live).unwrap();
+    plan.check(0, &live).unwrap();
+    let folder = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(folder.join("stream.0001"), vec![0; 8192]).unwrap();
+    assert_eq!(plan.check(0, &live).unwrap_err().kind(), Kind::Corrupt);
+    plan.clean().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn real_time_is_measured_where_it_is_permitted_and_otherwise_left_out_aloud() {
+    let setting = Setting { dirs: vec![std::env::temp_dir()], ..Setting::default() };
+    let values = Values::read(OPTIONS, &[("io-class", "normal,rt")]).unwrap();
+    let plan = super::plan(&setting, &values).unwrap();
+    let has_real_time = plan.heads().iter().any(|it| it.name == "direct, storm, rt");
+    let is_said = plan.notes().iter().any(|it| it.starts_with("rt was left out"));
+    assert_eq!(has_real_time, can_take(Class::RealTime).is_ok());
+    assert_ne!(has_real_time, is_said);
+}

@@ -1,0 +1,55 @@
+//! How the disk serves a thread beside others, ioprio_set(2). Only schedulers that know classes heed it
+//! (mq-deadline, bfq), not `none`.
+
+use std::io;
+
+use pinstripe::error::{Error, Result};
+
+use crate::io::at_once;
+
+/// A class of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Class {
+    /// As everybody else.
+    #[default]
+    Normal,
+    /// Before everybody else.
+    RealTime,
+}
+
+const WHO_PROCESS: libc::c_int = 1;
+const CLASS_REAL_TIME: libc::c_int = 1;
+const CLASS_SHIFT: libc::c_int = 13;
+/// Of 0, the first, to 7.
+const LEVEL: libc::c_int = 4;
+
+impl Class {
+    /// Has this thread served so, as long as it runs.
+    ///
+    /// # Errors
+    /// Where that is not permitted.
+    pub(super) fn take(self) -> Result<()> {
+        if self == Class::Normal {
+            return Ok(());
+        }
+        let class = CLASS_REAL_TIME << CLASS_SHIFT | LEVEL;
+        // SAFETY: the call takes numbers only and changes nothing but when this thread is served.
+        let refused = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, class) } != 0;
+        match refused {
+            true => Err(Error::io(
+                "cannot be served in real time",
+                "the disk",
+                io::Error::last_os_error(),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Looks whether a class is permitted, on a thread of its own.
+///
+/// # Errors
+/// That it is not, as the system says.
+pub fn can_take(class: Class) -> Result<()> {
+    at_once(1, |_| class.take()).into_iter().collect()
+}
