@@ -89,12 +89,9 @@ pub fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes / 8).flat_map(|_| noise.next().to_le_bytes()).collect()
 }
 
-/// Starts an array on devices, in this order, and writes all of it once.
-///
-/// # Errors
-/// Those of the array and its members; an interrupt.
-pub fn start(devices: Vec<SharedDevice>, level: Level, live: &Live) -> Result<Volume> {
-    let making = Making {
+/// What arrays are made with unless something else is asked for.
+pub fn making(level: Level) -> Making {
+    Making {
         name: "lab".to_owned(),
         level,
         layout: Layout::default_of(level),
@@ -102,8 +99,15 @@ pub fn start(devices: Vec<SharedDevice>, level: Level, live: &Live) -> Result<Vo
         log_bytes: LOG_BYTES,
         consistency: Consistency::Log,
         now_seconds: 0,
-    };
-    let volume = Volume::start(create(&making, devices)?, VolumeSettings::default())?;
+    }
+}
+
+/// Starts an array on devices, in this order, and writes all of it once.
+///
+/// # Errors
+/// Those of the array and its members; an interrupt.
+pub fn start(devices: Vec<SharedDevice>, making: &Making, live: &Live) -> Result<Volume> {
+    let volume = Volume::start(create(making, devices)?, VolumeSettings::default())?;
     let noise = noise(1 << 20);
     let capacity = volume.len()?;
     let mut at = 0;

@@ -8,7 +8,7 @@ use pinstripe::array::geometry::Level;
 use pinstripe::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
 use pinstripe::fault::{FaultyDevice, Plan};
 use pinstripe::pipeline::array::Volume;
-use pinstripe_lab::arrays::{LOG_BYTES, TABLE_BYTES};
+use pinstripe_lab::arrays::{LOG_BYTES, TABLE_BYTES, making};
 use pinstripe_lab::run::Live;
 
 use super::Settings;
@@ -52,7 +52,7 @@ fn file(path: &Path, bytes: u64) -> Result<SharedDevice> {
 /// Starts an array and writes all of it once.
 pub fn start(devices: Vec<SharedDevice>, level: Level) -> Result<Volume> {
     let live = Live::new(Default::default());
-    pinstripe_lab::arrays::start(devices, level, &live).map_err(text)
+    pinstripe_lab::arrays::start(devices, &making(level), &live).map_err(text)
 }
 
 /// What a message says of an error of the library's.

@@ -6,8 +6,8 @@ use clap::ValueHint;
 use clap::builder::PossibleValuesParser;
 use pinstripe::array::geometry::{Layout, Level};
 use pinstripe::error::{Error, Kind, Result};
-use pinstripe::format::array::superblock::Consistency;
-use pinstripe::ops::array::create::{Wish, create};
+use pinstripe::ops::array::create::{Wish, consistency_of, create};
+use pinstripe::ops::array::knobs::Knob;
 use pinstripe::units::{KIB, MIB, format_size, parse_size};
 
 use crate::args::{Size, one_line, parsed, size};
@@ -65,6 +65,12 @@ pub struct Args {
           value_parser = PossibleValuesParser::new(["log", "bitmap", "none"]))]
     consistency_policy: String,
 
+    /// How wide small writes become: auto, or a power of two from 4K to 1M
+    ///
+    /// 'pinstripe array set' changes it while the array is used.
+    #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = granule)]
+    stripe_size: Granule,
+
     /// Give up whatever the devices carry, and forget what had this name
     #[arg(long)]
     force: bool,
@@ -79,6 +85,18 @@ fn chunk(text: &str) -> std::result::Result<Size, String> {
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
     let bytes = parse_size(text).map_err(one_line)?;
     Ok(Size(if is_bare { bytes.saturating_mul(KIB) } else { bytes }))
+}
+
+/// None follows what is written.
+#[derive(Debug, Clone, Copy)]
+struct Granule(Option<u32>);
+
+/// As `array set` reads it.
+fn granule(text: &str) -> std::result::Result<Granule, String> {
+    match Knob::parse("stripe_size", text).map_err(one_line)? {
+        Knob::Granule(granule) => Ok(Granule(granule)),
+        _ => Err("auto, or a power of two from 4K to 1M".to_owned()),
+    }
 }
 
 impl Args {
@@ -108,11 +126,8 @@ impl Args {
             layout,
             chunk_bytes: self.chunk.0,
             log_bytes: self.log_size.map(|size| size.0.next_multiple_of(MIB)),
-            consistency: match &*self.consistency_policy {
-                "none" => Consistency::None,
-                "bitmap" => Consistency::Bitmap,
-                _ => Consistency::Log,
-            },
+            consistency: consistency_of(&self.consistency_policy)?,
+            granule: self.stripe_size.0,
             members: members
                 .iter()
                 .map(|it| Some(it.clone()).filter(|it| !is_missing(it)))

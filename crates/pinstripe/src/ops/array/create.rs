@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::detail::consistency;
 use super::register::check_name;
 use super::{Entry, Register, devices};
 use crate::array::engine::{self, Making};
@@ -28,6 +29,8 @@ pub struct Wish {
     pub log_bytes: Option<u64>,
     /// What keeps parity true across a power cut.
     pub consistency: Consistency,
+    /// Bytes of the granule; `None` follows what is written.
+    pub granule: Option<u32>,
     /// The devices in the order of their slots; `None` leaves one missing.
     pub members: Vec<Option<PathBuf>>,
     /// Devices that wait for a member to fail.
@@ -105,7 +108,10 @@ pub fn create(
         consistency: wish.consistency,
         now_seconds: clock::now().0,
     };
-    let flusher = engine::create_with(&making, members, spares)?;
+    let mut flusher = engine::create_with(&making, members, spares)?;
+    if wish.granule.is_some() {
+        flusher.set_granule(wish.granule)?;
+    }
     let superblock = flusher.array().superblock();
     let capacity_bytes = flusher.array().capacity();
     flusher.stop()?;
@@ -115,6 +121,18 @@ pub fn create(
         name: wish.name.clone(),
         capacity_bytes,
         member_bytes: superblock.data_bytes,
+    })
+}
+
+/// A policy by its name.
+///
+/// # Errors
+/// [`Kind::Usage`] for what is none.
+pub fn consistency_of(name: &str) -> Result<Consistency> {
+    let all = [Consistency::Log, Consistency::Bitmap, Consistency::None];
+    all.into_iter().find(|it| consistency(*it) == name).ok_or_else(|| {
+        Error::new(Kind::Usage, format!("'{name}' keeps no parity true"))
+            .expected(all.map(consistency).join(", "), name)
     })
 }
 

@@ -32,6 +32,7 @@ impl Stand {
             chunk_bytes: 64 * KIB,
             log_bytes: None,
             consistency: Consistency::Log,
+            granule: None,
             members: self.paths(members).into_iter().map(Some).collect(),
             spares: Vec::new(),
             file_bytes: Some(8 * MIB),
@@ -67,6 +68,17 @@ fn an_array_is_made_and_known_by_its_name() {
         let Found::Ours(superblock, _) = examine(path).unwrap().found else { panic!("{slot}") };
         assert_eq!((usize::from(superblock.slot), &*superblock.name), (slot, "pool"));
     }
+}
+
+#[test]
+fn an_array_is_made_with_a_granule_and_a_policy() {
+    let stand = Stand::new();
+    let consistency = consistency_of("bitmap").unwrap();
+    let wish = stand.wish("pool", &["a", "b", "c"]);
+    stand.create(&Wish { granule: Some(16 << 10), consistency, ..wish }).unwrap();
+    let found = detail::of_devices("pool", &stand.register).unwrap();
+    assert_eq!((&*found.settings["stripe_size"], &*found.consistency), ("16384", "bitmap"));
+    assert_eq!(kind(consistency_of("hope")), Kind::Usage);
 }
 
 #[test]

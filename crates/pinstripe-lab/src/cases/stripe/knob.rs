@@ -1,0 +1,98 @@
+//! What differs between the variants of a load: values of one knob, each an array of its own or a turn of the
+//! running one.
+
+use pinstripe::array::engine::Making;
+use pinstripe::array::geometry::Layout;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::ops::array::create::consistency_of;
+use pinstripe::ops::array::knobs::Knob;
+use pinstripe::pipeline::array::Volume;
+use pinstripe::units::{MIB, parse_size};
+
+/// One value of a knob.
+#[derive(Debug, Clone)]
+pub struct Value {
+    /// As it was typed.
+    pub text: String,
+    /// What its array is made with.
+    pub making: Making,
+    /// What is turned on the running array before each run; none where the array was made that way.
+    turn: Option<Knob>,
+}
+
+/// Of what an array is made: those names, which `array create` has.
+const MADE: [&str; 4] = ["chunk", "layout", "consistency-policy", "log-size"];
+/// What can be turned, by the names of `array set`, and changes what the loads do.
+const TURNED: [&str; 4] = ["stripe_size", "stripe_cache_size", "rmw_level", "write_deadline"];
+
+/// Reads `NAME=BEFORE,AFTER`: the name, and each value.
+///
+/// # Errors
+/// [`Kind::Usage`] for a knob that there is not, fewer than two values, and a value that is none.
+pub fn read(text: &str, base: &Making) -> Result<(String, Vec<Value>)> {
+    let (name, values) = text.split_once('=').unwrap_or((text, ""));
+    let known = || MADE.into_iter().chain(TURNED).collect::<Vec<_>>().join(", ");
+    let Some(name) = name_of(name) else {
+        let error = Error::new(Kind::Usage, format!("'{name}' is no knob of an array"));
+        return Err(error.advice(format!("one of {}", known())));
+    };
+    let texts: Vec<&str> = values.split(',').filter(|it| !it.is_empty()).collect();
+    if texts.len() < 2 {
+        let error = Error::new(Kind::Usage, "a knob is measured by two values at least");
+        return Err(error.advice(format!("--knob {name}=BEFORE,AFTER")));
+    }
+    let values = texts.into_iter().map(|it| value(name, it, base)).collect::<Result<_>>()?;
+    Ok((name.to_owned(), values))
+}
+
+/// Granules, as values of a knob.
+///
+/// # Errors
+/// [`Kind::Usage`] for what is no granule.
+pub fn granules(words: &[&str], base: &Making) -> Result<Vec<Value>> {
+    words.iter().map(|it| value(TURNED[0], it, base)).collect()
+}
+
+/// A name that is known, with whichever of `-` and `_` it was typed.
+fn name_of(typed: &str) -> Option<&'static str> {
+    let alike = |name: &str| name.replace('-', "_") == typed.replace('-', "_");
+    MADE.into_iter().chain(TURNED).find(|name| alike(name))
+}
+
+fn value(name: &str, text: &str, base: &Making) -> Result<Value> {
+    let mut making = base.clone();
+    let mut turn = None;
+    match name {
+        "chunk" => making.chunk_bytes = parse_size(text)?,
+        "layout" => making.layout = Layout::parse(making.level, text)?,
+        "consistency-policy" => making.consistency = consistency_of(text)?,
+        "log-size" => making.log_bytes = parse_size(text)?.max(MIB).next_multiple_of(MIB),
+        _ => turn = Some(Knob::parse(name, text)?),
+    }
+    Ok(Value { text: text.to_owned(), making, turn })
+}
+
+impl Value {
+    /// Whether it is turned on a running array, which all values of its knob share.
+    pub fn is_turned(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// Turns it.
+    ///
+    /// # Errors
+    /// Those of the array.
+    pub fn turn(&self, volume: &Volume) -> Result<()> {
+        match self.turn {
+            Some(Knob::Granule(granule)) => volume.with(|it| it.set_granule(granule)),
+            Some(Knob::CacheBytes(bytes)) => volume.set(|it| it.cache_bytes = bytes),
+            Some(Knob::Deadline(deadline)) => volume.set(|it| it.deadline = deadline),
+            Some(Knob::Rmw(level)) => {
+                volume.with(|it| it.rules.rmw = level);
+                Ok(())
+            }
+            // The others are about work that goes on beside, of which there is none here.
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The granule of an array: short writes want a short one, long writes do not mind, and `auto` is to be
+//! as good as the best of each. The same loads say what any other knob does.
+
+mod knob;
+mod options;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pinstripe::array::geometry::Level;
+use pinstripe::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::pipeline::array::Volume;
+use pinstripe::units::format_size;
+
+use self::knob::Value;
+use self::options::{NAMES, OPTIONS};
+use super::shared::{self, Folder};
+use super::{Case, CaseOption, Form, Setting, Values, grid};
+use crate::arrays::{self, Cost, LOADS, Load, TABLE_BYTES};
+use crate::result::{Metric, Parameter, Results};
+use crate::run::{Head, Live, Outcome, Plan};
+use crate::table::Table;
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "stripe",
+    about: "Hold granules of an array against each other, by short and long writes and reads",
+    help: "\
+An array is made of files in --dir, which take turns where there are several, or of memory, and all of it \
+is written. Then each granule has its turn on \
+the one running array, with each of these loads, by one thread:
+  randwrite   4 KiB anywhere
+  write64k    64 KiB in order
+  write1m     1 MiB in order
+  randread    4 KiB anywhere
+  read1m      1 MiB in order
+The granule is the unit in which parity is computed and members are read and written. A figure is bytes \
+moved in the time until they were durable. Beside it stand the processor time of a request and what all \
+members read and wrote for each byte: data with parity, and log.
+
+The first granule is what others are judged by: --granules 64K,4K says what changing it does. --knob does the \
+same for another setting of an array, before and after: --knob chunk=64K,256K.",
+    examples: "\
+  pinstripe lab run stripe --members-in memory
+  pinstripe lab run stripe --dir /srv --granules auto,4K,64K --loads randwrite,write1m
+  pinstripe lab run stripe --dir /srv --knob chunk=64K,256K
+  pinstripe lab run stripe --dir /srv --knob consistency-policy=log,bitmap,none --loads randwrite
+  pinstripe lab run stripe --dir /srv --level raid6 --members 6 --policy direct",
+    options: OPTIONS,
+    plan,
+    tables,
+};
+
+/// The parameter by which granules are told apart.
+const GRANULE: &str = "granule";
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    let level: Level =
+        values.text("level").unwrap_or_default().trim_start_matches("raid").parse()?;
+    let base = arrays::making(level);
+    let (knob, turns) = match values.text("knob") {
+        Some(text) => knob::read(text, &base)?,
+        None => (GRANULE.to_owned(), knob::granules(&values.words("granules"), &base)?),
+    };
+    let of_name = |name: &str| NAMES.iter().position(|it| *it == name);
+    let loads: Vec<usize> = values.words("loads").into_iter().filter_map(of_name).collect();
+    let members = values.count("members") as usize;
+    if members <= level.parity() + 1 {
+        return Err(Error::new(Kind::Usage, "there are too few members for this level")
+            .expected(format!("{} at least", level.parity() + 2), members));
+    }
+    let dirs = match (values.text("members-in"), &setting.device) {
+        (Some("memory"), _) => Vec::new(),
+        (_, Some(device)) => {
+            let error = Error::new(Kind::Usage, "this case works in directories, not on a device");
+            return Err(error.at(device));
+        }
+        _ => setting.dirs.clone(),
+    };
+    let ways = loads.iter().flat_map(|&load| (0..turns.len()).map(move |turn| (load, turn)));
+    Ok(Box::new(Stripe {
+        parameters: shared::parameters(OPTIONS, values),
+        dirs,
+        folders: Vec::new(),
+        ways: ways.collect(),
+        knob,
+        turns,
+        members,
+        member_bytes: values.size("member-size"),
+        requests: values.count("requests"),
+        policy: values.parsed("policy")?,
+        seed: setting.seed,
+        volumes: Vec::new(),
+    }))
+}
+
+struct Stripe {
+    parameters: Vec<Parameter>,
+    /// None are memory.
+    dirs: Vec<PathBuf>,
+    folders: Vec<Folder>,
+    /// Load and value, by their numbers, of each variant.
+    ways: Vec<(usize, usize)>,
+    /// What the values are of.
+    knob: String,
+    turns: Vec<Value>,
+    members: usize,
+    member_bytes: u64,
+    requests: u64,
+    policy: Policy,
+    seed: u64,
+    /// One for each value that is not turned, or one for all.
+    volumes: Vec<Volume>,
+}
+
+impl Stripe {
+    /// The arrays, by the number of the value for which each is made first.
+    fn arrays(&self) -> std::ops::Range<usize> {
+        let is_shared = self.turns.iter().all(Value::is_turned);
+        0..if is_shared { 1 } else { self.turns.len() }
+    }
+
+    fn bytes_of_member(&self, array: usize) -> u64 {
+        self.member_bytes + self.turns[array].making.log_bytes + TABLE_BYTES
+    }
+
+    fn bytes(&self) -> u64 {
+        self.members as u64 * self.arrays().map(|it| self.bytes_of_member(it)).sum::<u64>()
+    }
+
+    fn devices(&self, array: usize) -> Result<Vec<SharedDevice>> {
+        let bytes = self.bytes_of_member(array);
+        let device = |number: usize| -> Result<SharedDevice> {
+            let name = format!("member{array}.{number}");
+            if self.folders.is_empty() {
+                let device = MemoryDevice::with_limit(name, bytes);
+                device.set_len(bytes)?;
+                return Ok(Arc::new(device));
+            }
+            let path = self.folders[number % self.folders.len()].path(&name);
+            let device = FileDevice::open(path, Access::CreateNew, self.policy)?;
+            device.set_len(bytes)?;
+            Ok(Arc::new(device))
+        };
+        (0..self.members).map(device).collect()
+    }
+
+    /// The array of a value.
+    fn volume(&self, turn: usize) -> &Volume {
+        let at = turn.min(self.volumes.len().saturating_sub(1));
+        self.volumes.get(at).expect("the array was started before the first run")
+    }
+
+    fn count(&self, load: Load, capacity: u64) -> u64 {
+        if load.is_random { self.requests } else { capacity / load.bytes as u64 }
+    }
+}
+
+impl Plan for Stripe {
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameters.clone()
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let head = |(load, turn): &(usize, usize)| {
+            let (name, value) = (NAMES[*load], &self.turns[*turn].text);
+            Head {
+                name: format!("{name} {value}"),
+                group: name.to_owned(),
+                about: format!("{} with {} {value}", LOADS[*load].name, self.knob),
+                parameters: vec![Parameter::new("load", name), Parameter::new(&self.knob, value)],
+                metric: Metric::throughput(),
+            }
+        };
+        self.ways.iter().map(head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        self.dirs.clone()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let shared = self.members.div_ceil(self.dirs.len().max(1));
+        match self.dirs.len() {
+            0 => vec!["members are memory: no disk is measured".to_owned()],
+            _ if shared > 1 => vec![format!(
+                "up to {shared} of {} members lie in one directory, and wait for each other there",
+                self.members
+            )],
+            _ => Vec::new(),
+        }
+    }
+
+    fn intents(&self) -> Vec<String> {
+        let of_each = self.bytes() / self.dirs.len().max(1) as u64;
+        match self.dirs.len() {
+            0 => vec![format!("take {} of memory", format_size(self.bytes()))],
+            _ => self.dirs.iter().map(|dir| shared::intent(dir, CASE.name, of_each)).collect(),
+        }
+    }
+
+    fn prepare(&mut self, live: &Live) -> Result<()> {
+        let of_each = self.bytes() / self.dirs.len().max(1) as u64;
+        for dir in &self.dirs {
+            self.folders.push(Folder::make(dir, CASE.name, of_each)?);
+        }
+        for array in self.arrays() {
+            let devices = self.devices(array)?;
+            self.volumes.push(arrays::start(devices, &self.turns[array].making, live)?);
+        }
+        Ok(())
+    }
+
+    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
+        let (_, turn) = self.ways[variant];
+        self.turns[turn].turn(self.volume(turn))
+    }
+
+    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
+        let (load, turn) = self.ways[variant];
+        let load = LOADS[load];
+        let volume = self.volume(turn);
+        let count = self.count(load, volume.len()?).max(1);
+        let seed = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Ok(outcome(&arrays::run(volume, load, count, seed, live)?, load, count))
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        let stopped = self.volumes.drain(..).map(|it| it.stop()).fold(Ok(()), Result::and);
+        let removed = self.folders.drain(..).map(|it| it.remove()).fold(Ok(()), Result::and);
+        stopped.and(removed)
+    }
+}
+
+fn outcome(cost: &Cost, load: Load, count: u64) -> Outcome {
+    let bytes = cost.bytes as u64;
+    let (kind, read, written) = match load.is_write {
+        true => ("write", 0, bytes),
+        false => ("read", bytes, 0),
+    };
+    let of_each = |moved: f64| moved / cost.bytes;
+    Outcome {
+        value: cost.rate(),
+        operations: count,
+        read_bytes: read,
+        written_bytes: written,
+        beside_read_bytes: (cost.read as u64).saturating_sub(read),
+        beside_written_bytes: ((cost.written + cost.log) as u64).saturating_sub(written),
+        syncs: 1,
+        figures: BTreeMap::from([
+            ("cpu_us".to_owned(), cost.cpu_us()),
+            ("members_read_of_each".to_owned(), of_each(cost.read)),
+            ("members_written_of_each".to_owned(), of_each(cost.written)),
+            ("log_written_of_each".to_owned(), of_each(cost.log)),
+        ]),
+        latency: BTreeMap::from([(kind.to_owned(), cost.times.clone())]),
+        ..Outcome::default()
+    }
+}
+
+fn tables(results: &Results) -> Vec<Table> {
+    // A file of results may hold anything.
+    let knob = results.variants.first().and_then(|it| it.parameters.get(1));
+    let knob = knob.map_or(GRANULE, |it| it.name.as_str());
+    let ways = ["load", knob];
+    let of = |title: &str, note: &str, name: &str| {
+        grid::grid(results, title, note, ways, grid::named(name))
+    };
+    let per_byte = "Of all members together, for each byte of the user; without tables.";
+    vec![
+        grid::grid(results, &format!("MB/s by load and {knob}"), "", ways, grid::value),
+        of("CPU us of a request", "", "cpu_us"),
+        of("Bytes read of members", per_byte, "members_read_of_each"),
+        of("Bytes written to members", per_byte, "members_written_of_each"),
+        of("Bytes written to logs", per_byte, "log_written_of_each"),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! What the case `stripe` is told.
+
+use super::shared;
+use super::{CaseOption, Form};
+
+/// Loads by their names here, in the order of [`LOADS`].
+pub const NAMES: &[&str] = &["randwrite", "write64k", "write1m", "randread", "read1m"];
+
+pub const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "granules",
+        value: "SIZE,...",
+        form: Form::Text,
+        default: Some("auto,4K,8K,16K,32K,64K"),
+        about: "Granules; 'auto' lets each write choose",
+        more: "The first is what others are judged by. Without meaning beside --knob.",
+    },
+    CaseOption {
+        name: "knob",
+        value: "NAME=BEFORE,AFTER",
+        form: Form::Text,
+        default: None,
+        about: "Hold values of this knob against each other instead of granules: chunk=64K,256K",
+        more: "\
+The first value is what there is before, each other one what there would be afterwards: a verdict for each \
+load. By their names in 'array create': chunk, layout, consistency-policy, log-size; for each value an array \
+is made. By their names in 'array set': stripe_size, stripe_cache_size, rmw_level, write_deadline; they are \
+turned on one running array.",
+    },
+    CaseOption {
+        name: "loads",
+        value: "NAME,...",
+        form: Form::SomeOf(NAMES),
+        default: Some("randwrite,write64k,write1m,randread,read1m"),
+        about: "What to do: randwrite, write64k, write1m, randread, read1m",
+        more: "",
+    },
+    CaseOption {
+        name: "level",
+        value: "LEVEL",
+        form: Form::OneOf(&["raid4", "raid5", "raid6"]),
+        default: Some("raid5"),
+        about: "Level of the array: raid4, raid5 or raid6",
+        more: "",
+    },
+    CaseOption {
+        name: "members",
+        value: "N",
+        form: Form::Count,
+        default: Some("4"),
+        about: "How many members",
+        more: "",
+    },
+    CaseOption {
+        name: "member-size",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("128M"),
+        about: "Bytes of data of each member; the log takes 64 MiB more",
+        more: "",
+    },
+    CaseOption {
+        name: "members-in",
+        value: "WHERE",
+        form: Form::OneOf(&["dir", "memory"]),
+        default: Some("dir"),
+        about: "Where members are: files in --dir, or memory",
+        more: "With memory it is the array that is measured, not the disk.",
+    },
+    CaseOption {
+        name: "requests",
+        value: "N",
+        form: Form::Count,
+        default: Some("5000"),
+        about: "Requests of a run of randwrite and randread; the others go over the array once",
+        more: "",
+    },
+    shared::POLICY,
+];
