@@ -1,0 +1,322 @@
+//! One huge source over many outputs, by codec and way of writing; all outputs read again afterwards.
+
+mod sample;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use pinstripe::codec::Codec;
+use pinstripe::device::{Engine, Policy};
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::fault;
+use pinstripe::monitor::Monitor;
+use pinstripe::ops::{join, split};
+use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
+use pinstripe::pipeline::split::Choice;
+use pinstripe::source::bulk::{Bulk, Fake};
+
+use self::sample::Sample;
+use super::shared::{self, Folder};
+use super::{Case, CaseOption, Form, Setting, Values, grid};
+use crate::result::{Metric, Note, Parameter, Results};
+use crate::run::{Head, Live, Outcome, Plan};
+use crate::table::Table;
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "split",
+    about: "Split one huge source over 1 to 8 outputs, by codec and policy, and read them again",
+    help: "\
+A source that is made up in memory is split as 'pinstripe split' does, over files that take turns in \
+the directories: with 8 outputs and two --dir there are four in each. A figure is bytes of the source in \
+the time until all outputs were durable. After each run every output is read and held against its \
+checksums; this is not measured.
+
+'random' is bytes that no codec makes smaller: what a codec costs where it does not help. 'dump' is like \
+the memory of a machine: 40 % pages of zeros, the others half random bytes and half words. With --sample it is \
+your own data, up to 256 MiB of it, held in memory and gone over until --size is reached.
+
+With one number of outputs codecs are judged by the first of them, with several each codec's by its first.",
+    examples: "\
+  pinstripe lab run split --dir /mnt/a --dir /mnt/b --dir /mnt/c --dir /mnt/d
+  pinstripe lab run split --data dump --codecs raw,lz4,auto --outputs 4 --size 4G
+  pinstripe lab run split --sample /srv/dumps --outputs 2 --codecs raw,lz4,zstd:1,zstd:3
+  pinstripe lab run split --policies buffered,direct --codecs raw",
+    options: OPTIONS,
+    plan,
+    tables,
+};
+
+const POLICIES: &[&str] = &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
+const DATA: &[&str] = &["random", "dump"];
+
+const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "outputs",
+        value: "N,...",
+        form: Form::Counts,
+        default: Some("1,2,4,8"),
+        about: "How many outputs",
+        more: "The first is what others are judged by.",
+    },
+    CaseOption {
+        name: "codecs",
+        value: "NAME,...",
+        form: Form::Text,
+        default: Some("raw,lzo,snappy,lz4,zstd:1"),
+        about: "How to compress: auto, raw, lzo, snappy, lz4, zstd or zstd:LEVEL",
+        more: "",
+    },
+    CaseOption {
+        name: "policies",
+        value: "NAME,...",
+        form: Form::SomeOf(POLICIES),
+        default: Some("direct"),
+        about: "How bytes go: buffered, dsync, sync, direct, direct+dsync, uncached",
+        more: "",
+    },
+    CaseOption {
+        name: "data",
+        value: "NAME",
+        form: Form::OneOf(DATA),
+        default: Some("random"),
+        about: "What is split: random or dump",
+        more: "",
+    },
+    CaseOption {
+        name: "sample",
+        value: "PATH",
+        form: Form::Text,
+        default: None,
+        about: "Split a sample of this file, or of all files below this directory, instead of --data",
+        more: "Pieces of 1 MiB, spread evenly over all of it.",
+    },
+    CaseOption {
+        name: "size",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("1G"),
+        about: "Bytes of the source",
+        more: "",
+    },
+];
+
+struct Way {
+    outputs: usize,
+    codec: String,
+    choice: Choice,
+    policy: Policy,
+}
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    if let Some(device) = &setting.device {
+        return Err(Error::new(Kind::Usage, "this case works in directories").at(device));
+    }
+    let mut ways = Vec::new();
+    for policy in values.words("policies") {
+        for codec in values.words("codecs") {
+            let choice = match codec {
+                "auto" => Choice::Auto,
+                name => Choice::Fixed(name.parse::<Codec>()?),
+            };
+            for outputs in values.counts("outputs") {
+                let (outputs, policy) = (outputs as usize, policy.parse()?);
+                ways.push(Way { outputs, codec: codec.to_owned(), choice, policy });
+            }
+        }
+    }
+    if ways.iter().any(|it| it.outputs == 0) {
+        return Err(Error::new(Kind::Usage, "a split has one output at least"));
+    }
+    let bytes = values.size("size");
+    let source = match values.text("data") {
+        Some("dump") => format!("fake:{bytes},seed={},zero=40%,entropy=0.5", setting.seed),
+        _ => format!("fake:{bytes},seed={}", setting.seed),
+    };
+    Ok(Box::new(Split {
+        parameters: shared::parameters(OPTIONS, values),
+        dirs: setting.dirs.clone(),
+        folders: Vec::new(),
+        ways,
+        source: Source::MadeUp(Fake::new(source.parse()?)?),
+        sample: values.text("sample").map(PathBuf::from),
+        is_by_codec: values.counts("outputs").len() == 1,
+        bytes,
+        workers: std::thread::available_parallelism().map_or(1, usize::from),
+    }))
+}
+
+/// What is split.
+enum Source {
+    MadeUp(Fake),
+    Own(Sample),
+}
+
+struct Split {
+    parameters: Vec<Parameter>,
+    dirs: Vec<PathBuf>,
+    folders: Vec<Folder>,
+    ways: Vec<Way>,
+    source: Source,
+    /// Where the source is taken from before the first run, if it is not made up.
+    sample: Option<PathBuf>,
+    /// Codecs are judged by each other, since there is one number of outputs.
+    is_by_codec: bool,
+    bytes: u64,
+    workers: usize,
+}
+
+impl Split {
+    fn outputs(&self, count: usize) -> Vec<PathBuf> {
+        let folder = |number: usize| &self.folders[number % self.folders.len()];
+        (0..count).map(|number| folder(number).path(&format!("out.{number}"))).collect()
+    }
+
+    fn options(&self, way: &Way) -> split::Options {
+        split::Options {
+            outputs: self.outputs(way.outputs),
+            spread: None,
+            parity: 0,
+            block_bytes: 64 << 10,
+            strip_bytes: 256 << 10,
+            codec: way.choice,
+            policy: way.policy,
+            engine: Engine::Auto,
+            depth: 4,
+            workers: self.workers,
+            memory_bytes: MEMORY_DEFAULT_BYTES,
+            force: false,
+            resume: false,
+            now_seconds: 0,
+            faults: None,
+        }
+    }
+}
+
+impl Plan for Split {
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameters.clone()
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let policies = self.parameters.iter().find(|it| it.name == "policies");
+        let has_policies = policies.is_some_and(|it| it.value.contains(','));
+        let head = |way: &Way| {
+            let Way { outputs, codec, policy, .. } = way;
+            let way = match has_policies {
+                true => format!("{codec}, {policy}"),
+                false => codec.clone(),
+            };
+            let group = match (self.is_by_codec, has_policies) {
+                (true, true) => format!("{outputs} outputs, {policy}"),
+                (true, false) => format!("{outputs} outputs"),
+                (false, _) => way.clone(),
+            };
+            Head {
+                name: format!("{way}, {outputs}"),
+                about: format!("{outputs} outputs, codec {codec}, written {policy}"),
+                parameters: vec![
+                    Parameter::new("outputs", outputs),
+                    Parameter::new("codec", codec),
+                    Parameter::new("policy", policy),
+                    Parameter::new("way", way),
+                ],
+                group,
+                metric: Metric::throughput(),
+            }
+        };
+        self.ways.iter().map(head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        self.dirs.clone()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec!["every output was read again after each run, and was sound".to_owned()]
+    }
+
+    fn intents(&self) -> Vec<String> {
+        let of_each = self.bytes / self.dirs.len().max(1) as u64;
+        self.dirs.iter().map(|dir| shared::intent(dir, CASE.name, of_each)).collect()
+    }
+
+    fn prepare(&mut self, live: &Live) -> Result<()> {
+        if let Some(place) = &self.sample {
+            self.source = Source::Own(Sample::take(place, self.bytes, live)?);
+        }
+        // As much again for what stands beside the bytes.
+        let bytes = (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64;
+        for dir in &self.dirs {
+            self.folders.push(Folder::make(dir, CASE.name, bytes)?);
+        }
+        Ok(())
+    }
+
+    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+        let most = self.ways.iter().map(|it| it.outputs).max().unwrap_or(0);
+        shared::remove_files(&self.outputs(most))
+    }
+
+    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
+        let way = &self.ways[variant];
+        let options = self.options(way);
+        let open = || -> Result<Box<dyn Bulk>> {
+            match &self.source {
+                Source::MadeUp(fake) => Ok(Box::new(Fake::new(*fake.spec())?)),
+                Source::Own(sample) => Ok(Box::new(sample.clone())),
+            }
+        };
+        let began = Instant::now();
+        let done = split::run(&open, &options, &Monitor::default())?;
+        let seconds = began.elapsed().as_secs_f64();
+        live.moved(self.bytes);
+        let written: u64 = done.outputs.iter().map(|it| it.written_bytes).sum();
+        let is_refused = done.outputs.iter().any(|it| it.fallback.is_some());
+        Ok(Outcome {
+            value: self.bytes as f64 / seconds.max(1e-9) / 1e6,
+            written_bytes: self.bytes,
+            syncs: way.outputs as u64,
+            figures: BTreeMap::from([(
+                "written_of_each".to_owned(),
+                written as f64 / self.bytes.max(1) as f64,
+            )]),
+            notes: (is_refused && way.policy.is_direct())
+                .then_some(Note::NotDirect)
+                .into_iter()
+                .collect(),
+            ..Outcome::default()
+        })
+    }
+
+    fn check(&mut self, variant: usize, _: &Live) -> Result<()> {
+        let paths = self.outputs(self.ways[variant].outputs);
+        let monitor = Monitor::default();
+        let reader = join::open(&paths, &fault::Plan::default(), &monitor)?;
+        let found = join::verify(&reader, self.workers, &monitor)?;
+        let joined = &found.joined;
+        if joined.lost.is_empty() && joined.changed.is_empty() && found.repairable == 0 {
+            return Ok(());
+        }
+        let place: &Path = &paths[0];
+        Err(Error::new(Kind::Corrupt, "what was written is not what is read").at(place))
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.folders.drain(..).map(|folder| folder.remove()).fold(Ok(()), Result::and)
+    }
+}
+
+fn tables(results: &Results) -> Vec<Table> {
+    let ways = ["way", "outputs"];
+    let note = "Of each byte of the source, with heads and indexes.";
+    vec![
+        grid::grid(results, "MB/s by codec and outputs", "", ways, grid::value),
+        grid::grid(results, "Bytes written", note, ways, grid::named("written_of_each")),
+        grid::grid(results, "CPU s/GB", "", ways, |run| run.cpu_s_per_gb()),
+    ]
+}
+
+#[cfg(test)]
+mod tests;
