@@ -26,7 +26,9 @@ usage:
                                    the stress test with N seeds from S on (default 1000 from 0)
   cargo xtask soak split           16 GiB split with parity, and verified without an output
   cargo xtask soak lab             equal devices and slower ones, and what the lab says of them
-  cargo xtask soak                 all of them
+  cargo xtask soak quick [--rounds N] [--dir DIR] [--time S]
+                                   'lab quick' ten times, and whether it gives the same advice
+  cargo xtask soak                 all of them but quick, which needs a quiet machine
   cargo xtask sim [--seeds N] [--from S]
                                    the simulator of arrays (default 1000 seeds from 0)
   cargo xtask md-oracle            arrays of Linux md held against ours, both ways

@@ -1,11 +1,13 @@
 //! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds, and
 //! `cargo xtask soak split`: a split that is far larger than its memory. `cargo xtask soak lab`: verdicts on
-//! devices that take a known time. Without any word, all of them.
+//! devices that take a known time. Without any word, all of these. `cargo xtask soak quick` runs `lab quick`
+//! again and again and compares its advice: half an hour, on a machine that does nothing else.
 //!
 //! The test command runs the first fifty seeds; this runs as many as there is time for. A seed
 //! that fails is named with its story and a shorter one that fails too.
 
 mod lab;
+mod quick;
 mod split;
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
@@ -19,6 +21,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         [] => Ok(seeds(args)? & split::run()? & lab::run()?),
         [word] if word == "split" => split::run(),
         [word] if word == "lab" => lab::run(),
+        [word, args @ ..] if word == "quick" => quick::run(args),
         _ => seeds(args),
     }
 }
