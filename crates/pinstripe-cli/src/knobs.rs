@@ -1,7 +1,8 @@
 //! Settings that were measured (`pinstripe lab tune`), taken for options that are not given.
 //!
-//! Invariants: what is given on the command line outranks the file; a file that is named and sets what is no
-//! option is refused; what is taken from it is said.
+//! Invariants: what is given on the command line outranks the file; a file with anything in it that is no verb,
+//! no option of that verb or no value of it is refused with its line, whichever verb is run; so is a config
+//! file that may name one and is not understood. What is taken from a file is said.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,13 +10,17 @@ use std::path::{Path, PathBuf};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 use pinstripe::error::{Error, Kind, Result};
-use pinstripe_lab::knobs::VERSION;
+use pinstripe_lab::knobs::{TO_COME, VERSION};
+use toml::de::{DeTable, DeValue};
 
 use crate::args::{Cli, Common};
-use crate::config::Config;
+use crate::config::{Config, Source};
 
 /// A file is written by a program, for a handful of options.
 const FILE_MAX_BYTES: u64 = 1 << 20;
+
+/// Verbs that take nothing from a file, and tell of a broken config file themselves if they read it.
+const WITHOUT: [&str; 3] = ["config", "completions", "man"];
 
 /// The command line as it was given, and what a file of knobs adds to it.
 pub struct Completed {
@@ -45,9 +50,10 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
         Ok(found) => found,
         Err(error) => return Err(Refused::File(Box::new(cli), error)),
     };
-    let Some((options, file)) = found.filter(|(options, _)| !options.is_empty()) else {
+    let Some((settings, file)) = found.filter(|(settings, _)| !settings.is_empty()) else {
         return Ok(Completed { cli, added: None });
     };
+    let options: Vec<String> = settings.iter().map(Setting::typed).collect();
     // Behind a bare "--" nothing is an option.
     let end = given.iter().position(|it| it == "--").unwrap_or(given.len());
     let mut line = given;
@@ -56,33 +62,53 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
         Ok(cli) => Ok(Completed { cli, added: Some((options, file)) }),
         Err(error) => {
             let what = error.to_string();
-            let what = what.lines().next().unwrap_or_default().to_owned();
+            let what = what.lines().next().unwrap_or_default();
+            let names = |it: &&Setting| what.contains(&format!("'--{} ", it.option));
+            let place = settings.iter().find(names).map_or(file, |it| it.place.clone());
             let error = Error::new(Kind::Usage, format!("its values do not suit: {what}"));
-            Err(Refused::File(Box::new(cli), error.at(file)))
+            Err(Refused::File(Box::new(cli), error.at(place).advice(ADVICE)))
         }
     }
 }
 
-/// Options of the verb that the file sets and the command line does not, as they would be typed.
+/// What helps against a file that is not understood.
+const ADVICE: &str = "make it anew with 'pinstripe lab tune', or edit it";
+
+/// An option that a file sets.
+struct Setting {
+    verb: String,
+    option: String,
+    value: String,
+    /// File and line.
+    place: PathBuf,
+}
+
+impl Setting {
+    fn typed(&self) -> String {
+        format!("--{}={}", self.option, self.value)
+    }
+}
+
+/// What the file sets of the verb and the command line does not.
 fn missing_options(
     common: &Common,
-    command: &Command,
+    root: &Command,
     matches: &ArgMatches,
-) -> Result<Option<(Vec<String>, PathBuf)>> {
-    let (verb, command, matches) = leaf(command, matches);
-    let Some(file) = file_of(common)? else { return Ok(None) };
-    let mut options = Vec::new();
-    for (option, value) in read(&file, &verb)? {
-        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(&option));
-        let Some(arg) = arg else {
-            let what = format!("it sets '{option}', which '{verb}' has not");
-            return Err(Error::new(Kind::Usage, what).at(file).advice("measure again, or edit it"));
-        };
-        if matches.value_source(arg.get_id().as_str()) != Some(ValueSource::CommandLine) {
-            options.push(format!("--{option}={value}"));
-        }
+) -> Result<Option<(Vec<Setting>, PathBuf)>> {
+    let (verb, command, matches) = leaf(root, matches);
+    if WITHOUT.contains(&verb.as_str()) {
+        return Ok(None);
     }
-    Ok(Some((options, file)))
+    let Some(file) = file_of(common)? else { return Ok(None) };
+    let mut settings = read(&file, root)?;
+    settings.retain(|it| it.verb == verb && !is_given(command, matches, &it.option));
+    Ok(Some((settings, file)))
+}
+
+fn is_given(command: &Command, matches: &ArgMatches, option: &str) -> bool {
+    let found = command.get_arguments().find(|it| it.get_long() == Some(option));
+    let source = |id: &str| matches.value_source(id);
+    found.is_some_and(|it| source(it.get_id().as_str()) == Some(ValueSource::CommandLine))
 }
 
 /// The innermost verb, by all of its words.
@@ -99,41 +125,85 @@ fn leaf<'a>(
     (words.join(" "), command, matches)
 }
 
-/// The file that was named, or that the config file names. A config file that says something else wrong is
-/// told of by the verbs that need it.
+/// The file that was named, or that the config file names.
 fn file_of(common: &Common) -> Result<Option<PathBuf>> {
     match &common.knobs {
         Some(file) => Ok(Some(file.clone())),
-        None => Ok(Config::load(common).ok().and_then(|(config, _)| config.knobs)),
+        None => Ok(Config::load(common)?.0.knobs),
     }
 }
 
-/// What the file sets of a verb.
-fn read(file: &Path, verb: &str) -> Result<Vec<(String, String)>> {
+/// All that a file sets.
+fn read(file: &Path, root: &Command) -> Result<Vec<Setting>> {
     let io = |error| Error::io("cannot read the knobs", file, error);
     if std::fs::metadata(file).map_err(io)?.len() > FILE_MAX_BYTES {
         return Err(Error::new(Kind::Usage, "is no file of knobs: it is too long").at(file));
     }
     let text = std::fs::read_to_string(file).map_err(io)?;
-    let refuse = |what: String| {
-        Error::new(Kind::Usage, what).at(file).advice("make it anew: 'pinstripe lab tune'")
-    };
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| refuse(format!("is no TOML: {}", error.message())))?;
-    match table.get("version").and_then(toml::Value::as_integer) {
-        Some(VERSION) => {}
-        Some(newer) => {
-            let error = Error::new(Kind::Unsupported, "the knobs are of another version");
-            return Err(error.at(file).expected(VERSION, newer));
+    let source = Source { file, text: &text, home: None };
+    let parsed = DeTable::parse(&text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        source.error(at, format!("this is no TOML: {}", error.message())).advice(ADVICE)
+    })?;
+    let mut settings = Vec::new();
+    check_version(&source, parsed.get_ref())?;
+    for (verb, options) in parsed.get_ref() {
+        let at = verb.span().start;
+        let DeValue::Table(options) = options.get_ref() else {
+            if verb.get_ref() == "version" {
+                continue;
+            }
+            let what = format!("'{}' is no table of a verb", verb.get_ref());
+            return Err(source.error(at, what).advice(ADVICE));
+        };
+        let known = known_options(root, verb.get_ref());
+        let Some(known) = known else {
+            let what = format!("there is no verb '{}'", verb.get_ref());
+            return Err(source.error(at, what).advice(ADVICE));
+        };
+        for (option, value) in options {
+            let place = source.place(option.span().start);
+            let refuse = |what: String| Error::new(Kind::Usage, what).at(&place).advice(ADVICE);
+            let (verb, option) = (verb.get_ref().to_string(), option.get_ref().to_string());
+            if !known.contains(&option) {
+                return Err(refuse(format!("it sets '{option}', which '{verb}' has not")));
+            }
+            let DeValue::String(value) = value.get_ref() else {
+                return Err(refuse(format!("the value of '{option}' is no text")));
+            };
+            settings.push(Setting { verb, option, value: value.to_string(), place });
         }
-        None => return Err(refuse("is no file of knobs: it has no version".to_owned())),
     }
-    let Some(options) = table.get(verb) else { return Ok(Vec::new()) };
-    let options = options.as_table().ok_or_else(|| refuse(format!("'{verb}' is no table")))?;
-    let option = |(option, value): (&String, &toml::Value)| match value {
-        toml::Value::String(value) => Ok((option.clone(), value.clone())),
-        _ => Err(refuse(format!("the value of '{option}' is no text"))),
+    Ok(settings)
+}
+
+fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
+    let found = table.iter().find(|(name, _)| name.get_ref() == "version");
+    let Some((name, DeValue::Integer(number))) = found.map(|(name, it)| (name, it.get_ref()))
+    else {
+        let what = "is no file of knobs: it has no version";
+        return Err(Error::new(Kind::Usage, what).at(source.file).advice(ADVICE));
     };
-    options.iter().map(option).collect()
+    match i64::from_str_radix(number.as_str(), number.radix()) {
+        Ok(VERSION) => Ok(()),
+        _ => {
+            let what = "the knobs are of another version";
+            let error = Error::new(Kind::Unsupported, what);
+            Err(error
+                .at(source.place(name.span().start))
+                .expected(VERSION, number.as_str())
+                .advice("make it anew with 'pinstripe lab tune'"))
+        }
+    }
+}
+
+/// Options of a verb, of this version or to come; none of what is no verb.
+fn known_options(root: &Command, verb: &str) -> Option<Vec<String>> {
+    if let Some((_, options)) = TO_COME.iter().find(|(name, _)| *name == verb) {
+        return Some(options.iter().map(|it| (*it).to_owned()).collect());
+    }
+    let mut words = verb.split(' ');
+    let command = words.try_fold(root, |command, word| command.find_subcommand(word))?;
+    let own = command.get_arguments().filter(|it| !it.is_global_set());
+    Some(own.filter_map(|it| it.get_long().map(str::to_owned)).collect())
 }

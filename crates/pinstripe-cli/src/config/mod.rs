@@ -1,8 +1,8 @@
 //! The config file: named stores, named backups, retention. doc/config.md says what may stand in it.
 //!
 //! Invariants: what is not understood is refused with file, line and what was expected; paths are
-//! absolute; an option on the command line outranks the file. The file is read when something is
-//! asked of it, so a broken one does not stop a verb that needs none.
+//! absolute; an option on the command line outranks the file. Since it may name a file of knobs, all
+//! verbs read it but those that `knobs` excepts, and a broken one stops them unless --knobs is given.
 
 mod reader;
 #[cfg(test)]
@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use pinstripe::error::{Error, Kind, Result};
 use serde::Serialize;
 
-use self::reader::{Source, Table, nearest};
+pub use self::reader::Source;
+use self::reader::{Table, nearest};
 use crate::args::Common;
 use crate::credential::KeyArgs;
 use crate::place;

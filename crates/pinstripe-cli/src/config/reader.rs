@@ -23,10 +23,14 @@ pub struct Source<'a> {
 impl Source<'_> {
     /// An error at a byte of the text.
     pub fn error(&self, byte: usize, what: impl Into<String>) -> Error {
+        Error::new(Kind::Usage, what).at(self.place(byte))
+    }
+
+    /// File and line of a byte of the text.
+    pub fn place(&self, byte: usize) -> PathBuf {
         let byte = byte.min(self.text.len());
         let line = self.text.as_bytes()[..byte].iter().filter(|&&it| it == b'\n').count() + 1;
-        let place = format!("{}:{line}", self.file.display());
-        Error::new(Kind::Usage, what).at(Path::new(&place))
+        PathBuf::from(format!("{}:{line}", self.file.display()))
     }
 }
 

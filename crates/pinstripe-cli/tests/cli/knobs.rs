@@ -1,6 +1,9 @@
 //! Settings that were measured, written by one verb and read by others.
 
 use std::fs;
+use std::time::Duration;
+
+use pinstripe_lab::knobs::{Knob, to_toml, undecided};
 
 use crate::stand::{Stand, noise};
 
@@ -45,10 +48,19 @@ fn knobs_that_make_no_sense_are_refused_by_name() {
     for (text, told) in [
         ("[split]\n", "no version"),
         ("version = 2\n", "another version"),
+        ("version = 1\n[split]\ncolour = \"red\"\n", "bad.toml:3"),
         ("version = 1\n[split]\ncolour = \"red\"\n", "sets 'colour', which 'split' has not"),
+        ("version = 1\n[split]\nmemory = \"1G\"\n", "sets 'memory', which 'split' has not"),
         ("version = 1\n[split]\ndepth = 4\n", "the value of 'depth' is no text"),
-        ("version = 1\n[split]\ndepth = \"none\"\n", "do not suit"),
+        ("version = 1\n[split]\n\ndepth = \"none\"\n", "do not suit"),
+        ("version = 1\n[split]\n\ndepth = \"none\"\n", "bad.toml:4"),
         ("version = = 1", "no TOML"),
+        // Of other verbs too: whoever wrote it meant something.
+        ("version = 1\n\n[splat]\ndepth = \"4\"\n", "there is no verb 'splat'"),
+        ("version = 1\n\n[splat]\ndepth = \"4\"\n", "bad.toml:3"),
+        ("version = 1\n[init]\ndepth = \"4\"\n", "sets 'depth', which 'init' has not"),
+        ("version = 1\n[record]\ndepth = \"4\"\n", "sets 'depth', which 'record' has not"),
+        ("version = 1\ndepth = \"4\"\n", "'depth' is no table of a verb"),
     ] {
         fs::write(stand.path("bad.toml"), text).unwrap();
         let ran = stand.run("split {}/source {}/out --knobs {}/bad.toml");
@@ -59,10 +71,96 @@ fn knobs_that_make_no_sense_are_refused_by_name() {
     assert!(ran.code != 0 && ran.err.contains("none.toml"), "{}", ran.err);
 }
 
+/// A file that sets all that `lab tune` may set.
+fn everything(stand: &Stand) {
+    let cases = ["quick", "stripe", "split", "record-probe"];
+    let value = |option: &str| match option {
+        "policy" => "buffered",
+        "depth" => "2",
+        "codec" => "lz4",
+        "stripe-size" => "16K",
+        "ring" => "128K",
+        "strip-size" | "chunk" => "64K",
+        other => panic!("a value for {other} is needed here"),
+    };
+    let knob = |(verb, option): (&str, &str)| Knob {
+        verb: verb.into(),
+        option: option.into(),
+        value: value(option).into(),
+        evidence: "made up".into(),
+    };
+    let knobs: Vec<Knob> = undecided(&cases, &[]).into_iter().map(knob).collect();
+    assert!(knobs.iter().any(|it| it.verb == "record"), "{knobs:?}");
+    fs::write(stand.path("knobs.toml"), to_toml(&knobs, &["a test".into()])).unwrap();
+}
+
 #[test]
-fn a_disk_is_measured_and_what_to_set_is_written_down() {
+fn every_verb_takes_what_is_its_own_from_a_whole_file() {
     let stand = stand();
-    let tuned = stand.run("lab tune {} --time 1 --total-size 8M --out {}/tuned.toml");
+    everything(&stand);
+    let good = |line: &str| {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, 0, "{line}\n{}{}", ran.out, ran.err);
+        ran.out
+    };
+    let out = good("split {}/source {}/out --knobs {}/knobs.toml");
+    let said = "says --codec=lz4 --depth=2 --policy=buffered --strip-size=64K";
+    let mut words: Vec<&str> = out.lines().next().unwrap().split(' ').skip(2).collect();
+    words.sort_unstable();
+    assert_eq!(format!("says {}", words.join(" ")), said, "{out}");
+    let out = good("init --encryption none --member {}/m0 --knobs {}/knobs.toml");
+    assert!(out.contains("strips of 64.0 KiB"), "{out}");
+    for (name, level, devices) in [("pool", 5, "a b c"), ("pair", 1, "d e"), ("fast", 0, "f g")] {
+        let count = devices.split(' ').count();
+        let devices: Vec<String> = devices.split(' ').map(|it| format!("{{}}/{it}")).collect();
+        let devices = devices.join(" ");
+        let line = format!("array create {name} -l {level} -n {count} --size 16M {devices}");
+        good(&format!("{line} --knobs {{}}/knobs.toml"));
+        assert_eq!(good(&format!("array set {name} stripe_size")).trim(), "16384");
+    }
+    let out = good(
+        "array create own -l 1 -n 2 --size 16M --stripe-size 8K {}/h {}/i --knobs {}/knobs.toml",
+    );
+    assert!(out.contains("says --chunk=64K\n"), "{out}");
+    assert_eq!(good("array set own stripe_size").trim(), "8192");
+    // Verbs that it says nothing of.
+    let out = good("backup {}/source --store {}/m0 --knobs {}/knobs.toml");
+    assert!(!out.contains("says"), "{out}");
+    good("verify {}/out --knobs {}/knobs.toml");
+}
+
+#[test]
+fn a_broken_config_file_stops_whoever_might_take_knobs_by_it() {
+    let stand = stand();
+    fs::write(stand.path("config.toml"), "knob = \"/knobs.toml\"\n").unwrap();
+    let ran = stand.run("split {}/source {}/out --config {}/config.toml");
+    assert!(ran.code == 2 && ran.err.contains("config.toml:1"), "{}", ran.err);
+    assert!(!stand.path("out").exists());
+    for line in ["--help", "--version", "split --help", "completions bash", "lab tune --help"] {
+        assert_eq!(stand.run(&format!("{line} --config {{}}/config.toml")).code, 0, "{line}");
+    }
+    // Who names the knobs does not ask it.
+    let line = "split {}/source {}/out --config {}/config.toml --knobs {}/knobs.toml";
+    assert_eq!(stand.run(line).code, 0);
+}
+
+#[test]
+fn disks_are_measured_and_what_to_set_is_written_down() {
+    let stand = stand();
+    fs::create_dir(stand.path("one")).unwrap();
+    fs::create_dir(stand.path("two")).unwrap();
+    let line = "lab tune {}/one {}/two --time 3 --total-size 8M --streams 4 --out {}/tuned.toml";
+    let tuned = stand.run(&format!("{line} --sample {{}}/source --json"));
+    let steps = tuned.events_of("lab_step");
+    let cases: Vec<&str> = steps.iter().map(|it| it["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["quick", "quick", "stripe", "split", "record-probe"], "{}", tuned.err);
+    for step in &steps {
+        let results = fs::read_to_string(step["path"].as_str().unwrap()).unwrap();
+        assert!(step["advice"].is_array() && results.contains("pinstripe lab results"));
+    }
+    for place in ["one", "two"] {
+        assert_eq!(fs::read_dir(stand.path(place)).unwrap().count(), 0, "nothing is left behind");
+    }
     // A machine that is never quiet says so, and writes nothing.
     if tuned.code != 0 {
         assert!(tuned.err.contains("too few runs counted"), "{}", tuned.err);
@@ -71,8 +169,32 @@ fn a_disk_is_measured_and_what_to_set_is_written_down() {
     }
     let text = fs::read_to_string(stand.path("tuned.toml")).unwrap();
     assert!(text.contains("version = 1\n") && text.contains("# "), "{text}");
+    let (set, open) = (&tuned.summary()["knobs"], &tuned.summary()["undecided"]);
+    let count = |it: &serde_json::Value| it.as_array().unwrap().len();
+    let all = undecided(&["quick", "stripe", "split", "record-probe"], &[]).len();
+    assert_eq!(count(set) + count(open), all, "{set} {open}");
     let ran = stand.run("split {}/source {}/out --knobs {}/tuned.toml");
     assert_eq!(ran.code, 0, "{text}\n{}", ran.err);
+}
+
+#[test]
+fn an_interrupt_of_tune_keeps_results_and_writes_no_knobs() {
+    let stand = stand();
+    let line = "lab tune {} --total-size 4M --cases stripe,split --out {}/tuned.toml";
+    let mut command = stand.command(line);
+    let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let results = stand.path("home/.local/state/pinstripe/lab/results");
+    let saved = || fs::read_dir(&results).map_or(0, Iterator::count);
+    while saved() < 1 {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(saved() >= 1 && !stand.path("tuned.toml").exists());
+    let left: Vec<_> = fs::read_dir(stand.path("")).unwrap().flatten().collect();
+    assert!(left.iter().all(|it| !it.file_name().to_string_lossy().starts_with("pinstripe-lab")));
 }
 
 #[test]

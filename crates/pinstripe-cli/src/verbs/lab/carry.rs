@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pinstripe::clock;
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe_lab::cases::{self, Setting, Values};
 use pinstripe_lab::result::{self, Results};
 use pinstripe_lab::run::{Effort, Live, Origin, Plan, measure};
 
@@ -38,6 +39,27 @@ pub fn carry_out(
         result::append(&results, &history::usual_place()?)?;
     }
     Ok(results)
+}
+
+/// Measures a case in directories by some of its options.
+///
+/// # Errors
+/// Those of the case and of [`carry_out`].
+pub fn measured(
+    run: &Run,
+    name: &str,
+    dirs: &[PathBuf],
+    given: &[(&str, &str)],
+    effort: &Effort,
+    place: &Path,
+) -> Result<Results> {
+    let case = cases::find(name)?;
+    let origin = origin(name, None);
+    let values = Values::read(case.options, given)?;
+    let dirs = dirs.iter().map(|dir| whole_dir(dir)).collect::<Result<_>>()?;
+    let setting = Setting { dirs, seed: origin.seed, ..Setting::default() };
+    let mut plan = (case.plan)(&setting, &values)?;
+    carry_out(run, plan.as_mut(), effort, &origin, place)
 }
 
 /// That an interrupt came, when what was found has been shown.

@@ -1,14 +1,13 @@
 //! `pinstripe lab quick DIR`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueHint;
 use pinstripe::error::Result;
 use pinstripe_lab::advice::{Advice, advise};
-use pinstripe_lab::cases::{self, Setting, Values};
 use pinstripe_lab::report::page;
-use pinstripe_lab::result::{self, Results};
+use pinstripe_lab::result;
 use pinstripe_lab::run::Effort;
 use pinstripe_lab::show::Form;
 
@@ -41,18 +40,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    #[command(flatten)]
-    extent: Extent,
-}
-
-/// How much is measured.
-#[derive(clap::Args)]
-pub struct Extent {
-    /// Seconds for each place after which no further run is begun
+    /// Seconds after which no further run is begun
     #[arg(long, value_name = "S", default_value_t = BUDGET_SECONDS)]
     time: u64,
 
-    /// Bytes of the file that is written and read in each place; twice that is needed
+    /// Bytes of the file that is written and read; twice that is needed
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     total_size: String,
 }
@@ -64,7 +56,9 @@ impl Args {
     /// Those of the case; [`Kind::Interrupted`](pinstripe::error::Kind::Interrupted) after an interrupt.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = carry::usual_place(CASE)?;
-        let results = measured(run, &self.dir, &self.extent, &place)?;
+        let given = [("total-size", self.total_size.as_str())];
+        let dirs = [self.dir.clone()];
+        let results = carry::measured(run, CASE, &dirs, &given, &effort(self.time), &place)?;
         tell::results(run, &results, Form::Text)?;
         let advice = advise(&results);
         say(run, &advice);
@@ -79,29 +73,19 @@ impl Args {
     }
 }
 
-/// Advice as summaries have it.
-fn json(advice: &[Advice]) -> serde_json::Value {
+/// Advice as events have it.
+pub fn json(advice: &[Advice]) -> serde_json::Value {
     serde_json::to_value(advice).expect("advice is plain text")
 }
 
-/// What the case finds below a directory.
-///
-/// # Errors
-/// Those of the case.
-pub fn measured(run: &Run, dir: &Path, extent: &Extent, place: &Path) -> Result<Results> {
-    let case = cases::find(CASE)?;
-    let origin = carry::origin(CASE, None);
-    let values = Values::read(case.options, &[("total-size", &extent.total_size)])?;
-    let setting =
-        Setting { dirs: vec![carry::whole_dir(dir)?], seed: origin.seed, ..Setting::default() };
-    let mut plan = (case.plan)(&setting, &values)?;
-    let effort = Effort {
+/// How often each question is asked, until so many seconds are over.
+pub fn effort(seconds: u64) -> Effort {
+    Effort {
         max_runs: 9,
-        budget: Duration::from_secs(extent.time),
+        budget: Duration::from_secs(seconds),
         patience: Duration::from_millis(500),
         ..Effort::default()
-    };
-    carry::carry_out(run, plan.as_mut(), &effort, &origin, place)
+    }
 }
 
 /// Says what to set, with what speaks for it.

@@ -1,22 +1,25 @@
 //! One huge source over many outputs, by codec and way of writing; all outputs read again afterwards.
 
 mod sample;
+mod stopped;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use pinstripe::codec::Codec;
 use pinstripe::device::{Engine, Policy};
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::fault;
-use pinstripe::monitor::Monitor;
+use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{join, split};
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
 use pinstripe::pipeline::split::Choice;
 use pinstripe::source::bulk::{Bulk, Fake};
 
 use self::sample::Sample;
+use self::stopped::Stopped;
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};
 use crate::result::{Metric, Note, Parameter, Results};
@@ -80,7 +83,7 @@ const OPTIONS: &[CaseOption] = &[
         name: "data",
         value: "NAME",
         form: Form::OneOf(DATA),
-        default: Some("random"),
+        default: Some("dump"),
         about: "What is split: random or dump",
         more: "",
     },
@@ -263,15 +266,16 @@ impl Plan for Split {
         let way = &self.ways[variant];
         let options = self.options(way);
         let open = || -> Result<Box<dyn Bulk>> {
-            match &self.source {
-                Source::MadeUp(fake) => Ok(Box::new(Fake::new(*fake.spec())?)),
-                Source::Own(sample) => Ok(Box::new(sample.clone())),
-            }
+            let source: Box<dyn Bulk> = match &self.source {
+                Source::MadeUp(fake) => Box::new(Fake::new(*fake.spec())?),
+                Source::Own(sample) => Box::new(sample.clone()),
+            };
+            Ok(Box::new(Stopped { source, stop: Arc::clone(live.stop()) }))
         };
         let began = Instant::now();
-        let done = split::run(&open, &options, &Monitor::default())?;
+        let done =
+            live.counting(Counter::ReadBytes, |monitor| split::run(&open, &options, monitor))?;
         let seconds = began.elapsed().as_secs_f64();
-        live.moved(self.bytes);
         let written: u64 = done.outputs.iter().map(|it| it.written_bytes).sum();
         let is_refused = done.outputs.iter().any(|it| it.fallback.is_some());
         Ok(Outcome {

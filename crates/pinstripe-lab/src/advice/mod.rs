@@ -2,14 +2,19 @@
 //!
 //! In each group whose variants differ in one setting, that value is advised which is first in the group's
 //! order among those that nothing shows to be slower than the best: what costs less stands first there. A
-//! difference of less than [`NEGLIGIBLE`] is none worth a setting.
+//! difference of less than [`NEGLIGIBLE`] is none worth a setting. Some cases answer one question by several
+//! groups or figures; their rules stand beside: [`across`], [`codec`], [`ring`].
 //!
 //! Never here: names of options of other programs, and files.
+
+mod across;
+mod codec;
+mod ring;
 
 use serde::{Deserialize, Serialize};
 
 use crate::result::{self, Note, Results, Variant};
-use crate::stats::{Better, Finding, judge};
+use crate::stats::{self, Better, Finding, judge};
 
 /// A share by which something may be slower without being passed over.
 pub const NEGLIGIBLE: f64 = 0.03;
@@ -17,10 +22,14 @@ pub const NEGLIGIBLE: f64 = 0.03;
 /// Runs that must count: of fewer, nothing could be told from chance.
 const RUNS_MIN: usize = 4;
 
+pub use across::QUESTION as ALL_LOADS;
+pub use codec::QUESTION as CODEC;
+pub use ring::QUESTION as RECORD;
+
 /// A setting with what speaks for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// The question: the group.
+    /// The question: the group, or what several groups are about.
     pub question: String,
     /// The setting, as the option that sets it without dashes.
     pub setting: String,
@@ -32,10 +41,17 @@ pub struct Advice {
     pub evidence: String,
 }
 
-/// What to set, group by group, in the order of the results. A group with too few runs says nothing.
+/// What to set, question by question, in the order of the results. Where too few runs count, nothing is said.
 pub fn advise(results: &Results) -> Vec<Advice> {
-    let groups = results.groups();
-    groups.into_iter().filter_map(|group| of_group(results, group)).collect()
+    match results.case.as_str() {
+        "stripe" => across::advise(results).into_iter().collect(),
+        "split" => codec::advise(results).into_iter().collect(),
+        "record-probe" => ring::advise(results),
+        _ => {
+            let groups = results.groups();
+            groups.into_iter().filter_map(|group| of_group(results, group)).collect()
+        }
+    }
 }
 
 fn of_group(results: &Results, group: &str) -> Option<Advice> {
@@ -87,11 +103,6 @@ fn is_slower(variant: &Variant, best: &Variant, better: Better, seed: u64) -> bo
 /// `1850 MB/s [1802, 1871] of 7 runs; buffered: 1420, dsync: 310`.
 fn evidence(chosen: &Variant, variants: &[&Variant], seed: u64) -> String {
     let unit = &chosen.metric.unit;
-    let figure = |value: f64| match value {
-        small if small < 10.0 => format!("{small:.2}"),
-        _ => format!("{value:.0}"),
-    };
-    let median = |variant: &Variant| variant.summary().map_or(0.0, |it| it.median);
     let interval = chosen
         .interval(seed)
         .map_or(String::new(), |it| format!(" [{}, {}]", figure(it.low), figure(it.high)));
@@ -102,11 +113,49 @@ fn evidence(chosen: &Variant, variants: &[&Variant], seed: u64) -> String {
     format!("{} {unit}{interval} of {runs} runs; {}", figure(median(chosen)), others.join(", "))
 }
 
+/// A figure in as many digits as can be told apart.
+fn figure(value: f64) -> String {
+    match value {
+        small if small < 10.0 => format!("{small:.2}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// The median of the runs that count; 0 of none.
+fn median(variant: &Variant) -> f64 {
+    variant.summary().map_or(0.0, |it| it.median)
+}
+
+/// The median of a further figure over the runs that count.
+fn figure_of(variant: &Variant, name: &str) -> Option<f64> {
+    let runs = variant.runs.iter().filter(|it| it.is_valid());
+    stats::median(&runs.filter_map(|it| it.figures.get(name).copied()).collect::<Vec<_>>())
+}
+
+/// What a parameter of a variant is.
+fn parameter<'a>(variant: &'a Variant, name: &str) -> Option<&'a str> {
+    let found = variant.parameters.iter().find(|it| it.name == name);
+    found.map(|it| it.value.as_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::result::Parameter;
     use crate::result::tests::results;
+
+    /// Six runs about each level, durable; by name of the variant, which is `VALUE` or `VALUE, VALUE` of
+    /// parameters of these names.
+    pub fn made(case: &str, names: &[&str], values: &[(&str, f64)]) -> Results {
+        let mut made = group(values);
+        made.case = case.to_owned();
+        for variant in &mut made.variants {
+            let values = variant.name.split(", ");
+            let pairs = names.iter().zip(values);
+            variant.parameters = pairs.map(|(name, value)| Parameter::new(name, value)).collect();
+        }
+        made
+    }
 
     /// Six runs about each of these levels, as durable ones of a group that differs in depth.
     fn group(values: &[(&str, f64)]) -> Results {

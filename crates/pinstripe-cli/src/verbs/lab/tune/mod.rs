@@ -1,0 +1,233 @@
+//! `pinstripe lab tune`: settings by measurement, in a file that other verbs read.
+
+mod step;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::ValueHint;
+use pinstripe::clock;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::ops::members;
+use pinstripe_lab::advice::{Advice, advise};
+use pinstripe_lab::knobs::{Knob, knobs, to_toml, undecided};
+use pinstripe_lab::result;
+
+use self::step::{Case, Step, share, steps, usual_seconds};
+use super::{carry, quick, tell};
+use crate::args::{Size, size};
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::time;
+
+/// Measure the disks, and write down what to set
+///
+/// Runs in the directories, or on the members of a store (--store), the cases that answer what to set:
+/// quick in each (policy, depth, strip size, chunk), stripe over all (the granule of an array), split over all
+/// (the codec), record-probe in the first (how streams are recorded, and their ring). That takes 6 minutes for
+/// one place, and 2 1/2 more for each further one. Of several places, what most of them want is written, and of
+/// as many the first. The file says for each setting what speaks for it; other verbs read it with --knobs
+/// FILE, or by the key 'knobs' in the config file. What is given on the command line outranks it. What too few
+/// runs speak for is said, and not written.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe lab tune /mnt/a /mnt/b --out knobs.toml
+  pinstripe lab tune --store /mnt/a/store --out knobs.toml
+  pinstripe lab tune /mnt/a --cases split --sample /srv/dumps
+  pinstripe split image /mnt/a /mnt/b --knobs knobs.toml")]
+pub struct Args {
+    /// Directories on the disks to measure
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dirs: Vec<PathBuf>,
+
+    /// The file to write
+    #[arg(long, value_name = "FILE", default_value = "knobs.toml", value_hint = ValueHint::FilePath)]
+    out: PathBuf,
+
+    /// Which cases: quick, stripe, split, record-probe
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_enum,
+        value_delimiter = ',',
+        hide_possible_values = true,
+        default_value = "quick,stripe,split,record-probe"
+    )]
+    cases: Vec<Case>,
+
+    /// Seconds for all of it, after which no further run is begun [default: 150 for quick in each place, 75
+    /// for stripe, 45 for split, 80 for record-probe]
+    ///
+    /// Each case has its share of what is left. A slow disk needs more.
+    #[arg(long, value_name = "S")]
+    time: Option<u64>,
+
+    /// Bytes that are written and read at a time in each place; three times that is needed
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(512 << 20))]
+    total_size: Size,
+
+    /// Choose the codec by this file, or by all files below this directory
+    ///
+    /// Which codec is best depends on what is compressed. Without this it is made up: 40 % pages of zeros,
+    /// the others half random bytes and half words, like the memory of a machine.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    sample: Option<PathBuf>,
+
+    /// How many streams are recorded
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    streams: u64,
+
+    /// Bytes per second of each stream: 288000 is 96 kHz of 24 bits
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(288_000))]
+    rate: Size,
+}
+
+impl Args {
+    /// Measures, and writes the file.
+    ///
+    /// # Errors
+    /// Those of the cases and of the file; [`Kind::Interrupted`] after an interrupt: nothing is written then.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let dirs = self.places(run)?;
+        let steps = steps(&self.cases, &dirs);
+        let budget = Duration::from_secs(self.time.unwrap_or_else(|| usual_seconds(&steps)));
+        let began = Instant::now();
+        let mut found = Vec::new();
+        for number in 0..steps.len() {
+            let left = budget.saturating_sub(began.elapsed());
+            let step = &steps[number];
+            run.screen.say(&format!(
+                "{} of {}: {} in {}, {} left in all",
+                number + 1,
+                steps.len(),
+                step.case.name(),
+                escape::text(&step.places()),
+                time::rough_span(left)
+            ));
+            found.push(self.measure(run, step, share(&steps[number..], left))?);
+        }
+        let advice = agree(&found);
+        let cases: Vec<&str> = steps.iter().map(|it| it.case.name()).collect();
+        self.conclude(run, &dirs, &knobs(&advice), &undecided(&cases, &advice))
+    }
+
+    /// Runs one case, and keeps what it found.
+    fn measure(&self, run: &Run, step: &Step, budget: Duration) -> Result<Vec<Advice>> {
+        let name = step.case.name();
+        let place = carry::usual_place(&format!("tune-{name}"))?;
+        let given = step.given(self, budget);
+        let given: Vec<(&str, &str)> =
+            given.iter().map(|(name, value)| (*name, &**value)).collect();
+        let effort = step.case.effort(budget);
+        let results = carry::measured(run, name, &step.dirs, &given, &effort, &place)?;
+        let advice = advise(&results);
+        let event = Event::new("lab_step").with_all(tell::facts(&results));
+        let event = event.with_path("path", &place).with("advice", quick::json(&advice));
+        run.screen.event(&event)?;
+        carry::check_complete(&results, &place)?;
+        quick::say(run, &advice);
+        run.screen.say(&format!("saved in {}\n", escape::path(&place)));
+        Ok(advice)
+    }
+
+    /// Writes the file, and says what is in it and what is not.
+    fn conclude(
+        &self,
+        run: &Run,
+        dirs: &[PathBuf],
+        knobs: &[Knob],
+        open: &[(&str, &str)],
+    ) -> Result<Ending> {
+        if knobs.is_empty() {
+            let error = Error::new(Kind::Changed, "too few runs counted to set anything by them");
+            return Err(error.advice("measure again when the machine is quiet, or with --time"));
+        }
+        self.write(dirs, knobs)?;
+        let open: Vec<String> =
+            open.iter().map(|(verb, option)| format!("{verb} --{option}")).collect();
+        if !open.is_empty() {
+            run.screen.say(&format!(
+                "not decided, and not written: {}\n  measure again when the machine is quiet, or with a larger \
+                 --time",
+                open.join(", ")
+            ));
+        }
+        let out = escape::path(&self.out);
+        run.screen.say(&format!("written to {out}: use it with --knobs {out}"));
+        let set = |knob: &Knob| format!("{} --{}={}", knob.verb, knob.option, knob.value);
+        let set: Vec<String> = knobs.iter().map(set).collect();
+        let facts = Event::default().with_path("path", &self.out);
+        Ok(Ending::done(facts.with("knobs", set).with("undecided", open)))
+    }
+
+    /// The directories that were named, or the members of the store.
+    fn places(&self, run: &Run) -> Result<Vec<PathBuf>> {
+        let dirs = match (&self.dirs[..], &run.common.store) {
+            ([], Some(_)) => members_of_store(run)?,
+            ([], None) => {
+                return Err(Error::new(Kind::Usage, "name directories, or a store with --store"));
+            }
+            (dirs, _) => dirs.to_vec(),
+        };
+        dirs.iter().map(|dir| carry::whole_dir(dir)).collect()
+    }
+
+    fn write(&self, dirs: &[PathBuf], knobs: &[Knob]) -> Result<()> {
+        let places: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+        let (seconds, nanos) = clock::now();
+        let when = time::utc(seconds, nanos).unwrap_or_default();
+        let about = [format!("what 'pinstripe lab tune' found in {}, {when}", places.join(", "))];
+        let text = to_toml(knobs, &about);
+        result::put(text.as_bytes(), &self.out)
+    }
+}
+
+/// Where the members of the store are that are there.
+fn members_of_store(run: &Run) -> Result<Vec<PathBuf>> {
+    let states = members::run(&run.open_locked()?)?;
+    Ok(states.into_iter().filter(|it| it.present).map(|it| it.place).collect())
+}
+
+/// Of each setting that a question is about the advice that most places have; of as many, that of the first.
+fn agree(found: &[Vec<Advice>]) -> Vec<Advice> {
+    let is_same = |a: &Advice, b: &Advice| (&a.question, &a.setting) == (&b.question, &b.setting);
+    let mut agreed: Vec<Advice> = Vec::new();
+    for advice in found.iter().flatten() {
+        if agreed.iter().any(|known| is_same(known, advice)) {
+            continue;
+        }
+        let all: Vec<&Advice> = found.iter().flatten().filter(|it| is_same(it, advice)).collect();
+        let votes = |it: &&&Advice| all.iter().filter(|other| other.value == it.value).count();
+        let most = all.iter().map(|it| votes(&it)).max().unwrap_or(0);
+        agreed.extend(all.iter().find(|it| votes(it) == most).map(|it| (*it).clone()));
+    }
+    agreed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_most_places_want_is_set() {
+        let advice = |question: &str, value: &str| Advice {
+            question: question.into(),
+            setting: "depth".into(),
+            value: value.into(),
+            is_first: false,
+            evidence: String::new(),
+        };
+        let found = [
+            vec![advice("a", "1"), advice("b", "8")],
+            vec![advice("a", "4"), advice("b", "2")],
+            vec![advice("a", "4")],
+        ];
+        let mut ring = advice("a", "128K");
+        ring.setting = "ring".into();
+        let found = [&found[..], &[vec![ring]]].concat();
+        let values: Vec<String> = agree(&found).into_iter().map(|it| it.value).collect();
+        assert_eq!(values, ["4", "8", "128K"]);
+    }
+}

@@ -1,0 +1,164 @@
+//! One setting for several loads at once: the case `stripe`.
+//!
+//! Of each load a value's share of the best one is 1 where nothing shows it to be slower, and otherwise how
+//! much slower it is; a value's score is the geometric mean of its shares. The first value, which is what
+//! there is without setting anything, stays if its score is as good as the best but for [`NEGLIGIBLE`]; of
+//! the others that are, the one whose members move the fewest bytes is taken.
+
+use super::{Advice, NEGLIGIBLE, figure_of, is_settled, is_slower, median, parameter};
+use crate::result::{self, Results, Variant};
+use crate::stats::Better;
+
+/// The question.
+pub const QUESTION: &str = "an array under all loads";
+
+/// What members move for each byte of the user.
+const MOVED: [&str; 3] = ["members_read_of_each", "members_written_of_each", "log_written_of_each"];
+
+struct Score<'a> {
+    value: &'a str,
+    /// Of the best, by all loads.
+    share: f64,
+    /// Bytes of all members for each of the user, the mean of all loads.
+    moved: f64,
+}
+
+/// What to set; nothing where a variant has too few runs that count.
+pub(super) fn advise(results: &Results) -> Option<Advice> {
+    let setting = setting(results)?;
+    let mut values: Vec<&str> = Vec::new();
+    for variant in &results.variants {
+        let value = parameter(variant, setting)?;
+        if !is_settled(variant) {
+            return None;
+        }
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    let scores: Vec<Score<'_>> =
+        values.iter().map(|value| score(results, setting, value)).collect::<Option<_>>()?;
+    let best = scores.iter().map(|it| it.share).fold(0.0, f64::max);
+    let is_good = |it: &&Score<'_>| it.share >= best * (1.0 - NEGLIGIBLE);
+    let first = scores.first().filter(|_| scores.len() > 1)?;
+    let chosen = match is_good(&first) {
+        true => first,
+        false => scores.iter().filter(is_good).min_by(|a, b| a.moved.total_cmp(&b.moved))?,
+    };
+    Some(Advice {
+        question: QUESTION.to_owned(),
+        setting: setting.to_owned(),
+        value: chosen.value.to_owned(),
+        is_first: chosen.value == first.value,
+        evidence: evidence(results, chosen, &scores),
+    })
+}
+
+/// The one parameter beside the load.
+fn setting(results: &Results) -> Option<&str> {
+    match &results.variants.first()?.parameters[..] {
+        [load, setting] if load.name == "load" => Some(&setting.name),
+        _ => None,
+    }
+}
+
+fn score<'a>(results: &Results, setting: &str, value: &'a str) -> Option<Score<'a>> {
+    let (mut shares, mut moved) = (Vec::new(), Vec::new());
+    for group in results.groups() {
+        let variants: Vec<&Variant> =
+            results.variants.iter().filter(|it| it.group == group).collect();
+        let best = variants[result::best(&variants)?];
+        let of_value = variants.iter().find(|it| parameter(it, setting) == Some(value))?;
+        shares.push(share(of_value, best, results.seed));
+        moved.push(MOVED.iter().filter_map(|name| figure_of(of_value, name)).sum::<f64>());
+    }
+    let loads = shares.len() as f64;
+    let logs: f64 = shares.iter().map(|it: &f64| it.max(1e-9).ln()).sum();
+    Some(Score { value, share: (logs / loads).exp(), moved: moved.iter().sum::<f64>() / loads })
+}
+
+fn share(variant: &Variant, best: &Variant, seed: u64) -> f64 {
+    let better = best.metric.better;
+    if !is_slower(variant, best, better, seed) {
+        return 1.0;
+    }
+    match better {
+        Better::Higher => median(variant) / median(best),
+        Better::Lower => median(best) / median(variant),
+    }
+}
+
+fn evidence(results: &Results, chosen: &Score<'_>, scores: &[Score<'_>]) -> String {
+    let runs = results.variants.iter().map(|it| it.values().len()).min().unwrap_or(0);
+    let loads = results.groups().join(", ");
+    let of = |it: &Score<'_>| format!("{:.2}, {:.2} bytes", it.share, it.moved);
+    let others = scores.iter().filter(|it| it.value != chosen.value);
+    let others: Vec<String> = others.map(|it| format!("{}: {}", it.value, of(it))).collect();
+    format!(
+        "{} of the best in {loads} by {runs} runs or more each, moved by members for each byte; {}",
+        of(chosen),
+        others.join("; ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::advise;
+    use super::super::tests::made;
+    use super::*;
+
+    /// Values of two loads, with bytes moved.
+    fn results(values: &[(&str, f64)], moved: &[f64]) -> Results {
+        let mut made = made("stripe", &["load", "granule"], values);
+        for (variant, moved) in made.variants.iter_mut().zip(moved) {
+            variant.group = variant.parameters[0].value.clone();
+            for run in &mut variant.runs {
+                run.figures.insert(MOVED[1].to_owned(), *moved);
+            }
+        }
+        made
+    }
+
+    fn advised(values: &[(&str, f64)], moved: &[f64]) -> (String, bool) {
+        let [advice] = &advise(&results(values, moved))[..] else { panic!("one question") };
+        assert_eq!((&*advice.question, &*advice.setting), (QUESTION, "granule"));
+        (advice.value.clone(), advice.is_first)
+    }
+
+    #[test]
+    fn what_is_there_stays_where_it_is_as_good() {
+        let values = [("w, auto", 98.0), ("w, 4K", 100.0), ("r, auto", 50.0), ("r, 4K", 49.0)];
+        assert_eq!(advised(&values, &[9.0, 1.0, 9.0, 1.0]), ("auto".to_owned(), true));
+    }
+
+    #[test]
+    fn what_is_best_over_all_loads_is_taken_and_of_as_good_ones_the_one_that_moves_less() {
+        let loads = |a: f64, b: f64, c: f64| {
+            [
+                ("w, auto", a),
+                ("w, 4K", b),
+                ("w, 64K", c),
+                ("r, auto", 50.0),
+                ("r, 4K", 50.0),
+                ("r, 64K", 50.0),
+            ]
+        };
+        let moved = [1.0, 4.0, 3.0, 1.0, 1.0, 1.0];
+        assert_eq!(advised(&loads(50.0, 100.0, 70.0), &moved), ("4K".to_owned(), false));
+        assert_eq!(advised(&loads(50.0, 100.0, 99.0), &moved), ("64K".to_owned(), false));
+        // Much worse in one load is not made good by a little in another.
+        let values = [("w, auto", 100.0), ("w, 4K", 110.0), ("r, auto", 100.0), ("r, 4K", 50.0)];
+        assert_eq!(advised(&values, &[1.0; 4]), ("auto".to_owned(), true));
+    }
+
+    #[test]
+    fn one_variant_with_too_few_runs_leaves_it_open() {
+        let values = [("w, auto", 98.0), ("w, 4K", 100.0), ("r, auto", 50.0), ("r, 4K", 49.0)];
+        let mut results = results(&values, &[1.0; 4]);
+        let advice = &advise(&results)[0];
+        assert!(advice.evidence.contains("of the best in w, r by 6 runs"), "{}", advice.evidence);
+        assert!(advice.evidence.contains("4K: 1.00, 1.00 bytes"), "{}", advice.evidence);
+        results.variants[2].runs.truncate(3);
+        assert!(advise(&results).is_empty());
+    }
+}
