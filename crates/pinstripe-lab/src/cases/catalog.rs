@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use pinstripe::error::{Error, Kind, Result};
-use pinstripe::monitor::{Counter, Monitor};
+use pinstripe::monitor::Counter;
 use pinstripe::ops;
 use pinstripe::store::Store;
 
@@ -13,7 +13,7 @@ use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};
 use crate::catalog::{self, STREAMS, Workload};
 use crate::result::{Metric, Parameter, Results};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Head, Live, Outcome, Plan, Tally};
 use crate::stats::Better;
 use crate::table::Table;
 
@@ -119,19 +119,21 @@ impl Catalog {
         self.workload.as_ref().expect("rows were made up before the first run")
     }
 
-    fn write(&self, writers: usize) -> Result<Outcome> {
+    fn write(&self, writers: usize, live: &Live) -> Result<Outcome> {
         let store = self.store.as_ref().expect("a store was made for this run");
-        let written = catalog::write_streams(self.workload(), store, writers)?;
+        let written = catalog::write_streams(self.workload(), store, writers, live)?;
         Ok(self.outcome(written.seconds, written.bytes))
     }
 
-    fn view(&self) -> Result<Outcome> {
+    fn view(&self, live: &Live) -> Result<Outcome> {
         let store = self.store.as_ref().expect("a store was filled for this run");
-        let (monitor, began) = (Monitor::default(), Instant::now());
-        let path = self.path("view.sqlite");
-        drop(ops::catalog::rebuild(store, &path, &monitor)?);
+        let (path, began) = (self.path("view.sqlite"), Instant::now());
+        let counter = Counter::CataloguedVersions;
+        let found = live.counting(Tally::Items, counter, |monitor| {
+            drop(ops::catalog::rebuild(store, &path, monitor)?);
+            Ok::<_, Error>(monitor.get(counter))
+        })?;
         let seconds = began.elapsed().as_secs_f64();
-        let found = monitor.get(Counter::CataloguedVersions);
         if found != self.rows {
             let error = Error::new(Kind::Corrupt, "the view has not as many rows as were written");
             return Err(error.at(path).expected(self.rows, found));
@@ -198,13 +200,13 @@ impl Plan for Catalog {
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
         let is_filled = matches!(self.ways[variant], Way::View);
         self.store = None;
         let store = catalog::new_store(&self.path("store"))?;
         if is_filled {
             shared::remove_files(&[self.path("view.sqlite")])?;
-            catalog::write_streams(self.workload(), &store, STREAMS)?;
+            catalog::write_streams(self.workload(), &store, STREAMS, live)?;
         }
         // What was written before is not to be synced on the run's account.
         rustix::fs::sync();
@@ -212,10 +214,10 @@ impl Plan for Catalog {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, _: u64, _: &Live) -> Result<Outcome> {
+    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
         match self.ways[variant] {
-            Way::Writers(writers) => self.write(writers),
-            Way::View => self.view(),
+            Way::Writers(writers) => self.write(writers, live),
+            Way::View => self.view(live),
         }
     }
 

@@ -13,8 +13,9 @@ use pinstripe::units::{format_count, format_size};
 use pinstripe::walk::Exclude;
 
 use super::{Case, CaseOption, Form, Setting, Values, grid, shared};
+use crate::io::walkers;
 use crate::result::{Metric, Parameter, Results, Run, Variant};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Head, Live, Outcome, Plan, Tally};
 use crate::stats::Better;
 use crate::table::Table;
 
@@ -73,6 +74,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Box::new(Dedup {
         parameters: shared::parameters(OPTIONS, values),
+        expected: vec![0; trees.len()],
         trees,
         one_file_system: values.has("one-file-system"),
         limits: Limits::new(cores, 1, values.size("seen-memory").max(MEMORY_DEFAULT_BYTES / 4)),
@@ -84,6 +86,8 @@ struct Dedup {
     trees: Vec<PathBuf>,
     one_file_system: bool,
     limits: Limits,
+    /// Bytes of the files of each tree, about: some have several names, or holes.
+    expected: Vec<u64>,
 }
 
 /// What one sort of dedup is called in tables, and in the names of its figures.
@@ -141,7 +145,10 @@ impl Plan for Dedup {
         self.trees.iter().map(|tree| format!("read all of {}", tree.display())).collect()
     }
 
-    fn prepare(&mut self, _: &Live) -> Result<()> {
+    fn prepare(&mut self, live: &Live) -> Result<()> {
+        for (tree, expected) in self.trees.iter().zip(&mut self.expected) {
+            *expected = walkers::bytes_of(tree, self.one_file_system, live)?;
+        }
         Ok(())
     }
 
@@ -157,11 +164,13 @@ impl Plan for Dedup {
             limits: self.limits,
             stop: live.stop(),
         };
-        let (survey, read_bytes, losses) = live.counting(Counter::ReadBytes, |monitor| {
-            let survey = analyze::run(options, monitor)?;
-            let count = |counter| monitor.get(counter);
-            Ok::<_, Error>((survey, count(Counter::ReadBytes), count(Counter::Losses)))
-        })?;
+        live.expect(self.expected[variant]);
+        let (survey, read_bytes, losses) =
+            live.counting(Tally::Bytes, Counter::ReadBytes, |monitor| {
+                let survey = analyze::run(options, monitor)?;
+                let count = |counter| monitor.get(counter);
+                Ok::<_, Error>((survey, count(Counter::ReadBytes), count(Counter::Losses)))
+            })?;
         let mut figures = BTreeMap::new();
         for (name, count) in methods(&survey) {
             let sampled = count.sampled.max(1);

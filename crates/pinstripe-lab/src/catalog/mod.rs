@@ -24,6 +24,7 @@ use pinstripe::store::{Store, sessions};
 pub use workload::{NODES, ROWS, STREAMS, Stream, Workload};
 
 use crate::io::at_once;
+use crate::run::Live;
 
 /// Members of the store, one of which may be lost.
 pub const MEMBERS: usize = 4;
@@ -66,14 +67,24 @@ pub fn new_store(at: &Path) -> Result<Store> {
 /// number, that number and all writers on, and so forth.
 ///
 /// # Errors
-/// Whatever ends a backup.
-pub fn write_streams(workload: &Workload, store: &Store, writers: usize) -> Result<Written> {
+/// Whatever ends a backup; an interrupt.
+pub fn write_streams(
+    workload: &Workload,
+    store: &Store,
+    writers: usize,
+    live: &Live,
+) -> Result<Written> {
     let monitor = Monitor::default();
     let index = Index::load(store, &monitor)?;
     let began = Instant::now();
     let write = |writer: usize| -> Result<()> {
         let mut streams = (writer..workload.streams.len()).step_by(writers);
-        streams.try_for_each(|number| write_stream(workload, number, store, &index, &monitor))
+        streams.try_for_each(|number| {
+            live.check()?;
+            write_stream(workload, number, store, &index, &monitor)?;
+            live.counted(workload.streams[number].rows() as u64);
+            Ok(())
+        })
     };
     at_once(writers, write).into_iter().collect::<Result<()>>()?;
     Ok(Written {

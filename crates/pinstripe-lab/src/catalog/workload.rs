@@ -127,6 +127,13 @@ pub struct Stream {
     rows: Vec<Row>,
 }
 
+impl Stream {
+    /// How many rows it has.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+}
+
 /// All of it, in memory.
 pub struct Workload {
     names: Pool,

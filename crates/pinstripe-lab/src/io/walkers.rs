@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe::format::meta::FileKind;
 use pinstripe::walk::{Item, Options, Walker};
 
 use crate::run::Live;
@@ -38,14 +39,36 @@ fn count(walker: &Walker, live: &Live) -> Result<u64> {
     let mut entries = 0;
     for batch in walker.batches() {
         live.check()?;
+        let before = entries;
         for item in batch.iter() {
             match item {
                 Item::Found(_) => entries += 1,
                 Item::Trouble(trouble) => return Err(trouble.error.duplicate()),
             }
         }
+        live.counted(entries - before);
     }
     Ok(entries)
+}
+
+/// About how many bytes the files of a tree have, for whoever wants to know how long reading it takes: what cannot be
+/// seen counts as nothing.
+///
+/// # Errors
+/// An interrupt.
+pub fn bytes_of(tree: &Path, one_file_system: bool, live: &Live) -> Result<u64> {
+    let options = Options { one_file_system, ..Options::default() };
+    let Ok(walker) = Walker::new(tree, Vec::new(), options) else { return Ok(0) };
+    let mut bytes = 0;
+    for batch in walker.batches() {
+        live.check()?;
+        let files = batch.iter().filter_map(|item| match item {
+            Item::Found(found) if found.stat.kind == FileKind::File => Some(found.stat.size_bytes),
+            _ => None,
+        });
+        bytes += files.sum::<u64>();
+    }
+    Ok(bytes)
 }
 
 /// Walks by find(1), which prints statistics of every entry to nowhere. It does not say how many.

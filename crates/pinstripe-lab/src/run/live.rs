@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::monitor::{Counter, Monitor};
@@ -14,6 +14,8 @@ pub struct Stage {
     pub label: String,
     /// The variant that is run; empty while nothing is.
     pub variant: String,
+    /// What is counted beside bytes in a second, as in `entries/s`; empty where that is nothing.
+    pub unit: String,
     /// Runs made so far.
     pub runs: u64,
     /// How many there will be at least.
@@ -22,19 +24,51 @@ pub struct Stage {
     pub left: Option<Duration>,
 }
 
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tally {
+    /// Bytes that are moved.
+    Bytes,
+    /// Things that are done.
+    Items,
+}
+
+/// How much there is to be done, and what had been done before.
+struct Goal {
+    moved: u64,
+    bytes: u64,
+    began: Instant,
+}
+
+/// Where an operation of the library counts.
+struct Ledger {
+    monitor: Arc<Monitor>,
+    counter: Counter,
+    tally: Tally,
+}
+
 /// Shared by those who measure and those who watch.
 pub struct Live {
     stop: Arc<AtomicBool>,
     bytes: AtomicU64,
-    /// Where more bytes are counted meanwhile.
-    ledger: Mutex<Option<(Arc<Monitor>, Counter)>>,
+    items: AtomicU64,
+    goal: Mutex<Option<Goal>>,
+    /// Where more is counted meanwhile.
+    ledger: Mutex<Option<Ledger>>,
     stage: Mutex<Stage>,
 }
 
 impl Live {
     /// To be stopped by this flag.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
-        Live { stop, bytes: AtomicU64::new(0), ledger: Mutex::default(), stage: Mutex::default() }
+        Live {
+            stop,
+            bytes: AtomicU64::new(0),
+            items: AtomicU64::new(0),
+            goal: Mutex::default(),
+            ledger: Mutex::default(),
+            stage: Mutex::default(),
+        }
     }
 
     /// Whether it was asked to stop.
@@ -63,35 +97,113 @@ impl Live {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Counts things that were done: entries, rows.
+    pub fn counted(&self, items: u64) {
+        self.items.fetch_add(items, Ordering::Relaxed);
+    }
+
     /// Counts what an operation of the library counts, while it goes on.
-    pub fn counting<R>(&self, counter: Counter, operation: impl FnOnce(&Monitor) -> R) -> R {
+    pub fn counting<R>(
+        &self,
+        tally: Tally,
+        counter: Counter,
+        operation: impl FnOnce(&Monitor) -> R,
+    ) -> R {
         let monitor = Arc::new(Monitor::default());
-        *self.ledger() = Some((Arc::clone(&monitor), counter));
+        *lock(&self.ledger) = Some(Ledger { monitor: Arc::clone(&monitor), counter, tally });
         let result = operation(&monitor);
-        let mut ledger = self.ledger();
-        self.moved(monitor.get(counter));
+        // Under the lock, so that nobody sees it twice or not at all.
+        let mut ledger = lock(&self.ledger);
+        self.of(tally).fetch_add(monitor.get(counter), Ordering::Relaxed);
         *ledger = None;
         result
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Option<(Arc<Monitor>, Counter)>> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn of(&self, tally: Tally) -> &AtomicU64 {
+        match tally {
+            Tally::Bytes => &self.bytes,
+            Tally::Items => &self.items,
+        }
+    }
+
+    fn so_far(&self, tally: Tally) -> u64 {
+        let ledger = lock(&self.ledger);
+        let ledger = ledger.as_ref().filter(|it| it.tally == tally);
+        let counted = ledger.map_or(0, |it| it.monitor.get(it.counter));
+        self.of(tally).load(Ordering::Relaxed) + counted
     }
 
     /// Bytes moved so far.
     pub fn bytes(&self) -> u64 {
-        let ledger = self.ledger();
-        let counted = ledger.as_ref().map_or(0, |(monitor, counter)| monitor.get(*counter));
-        self.bytes.load(Ordering::Relaxed) + counted
+        self.so_far(Tally::Bytes)
+    }
+
+    /// Things done so far.
+    pub fn items(&self) -> u64 {
+        self.so_far(Tally::Items)
+    }
+
+    /// Says how many bytes what begins now will move.
+    pub fn expect(&self, bytes: u64) {
+        let (moved, began) = (self.bytes(), Instant::now());
+        *lock(&self.goal) = Some(Goal { moved, bytes, began });
+    }
+
+    /// How long it still takes, by its rate so far where it was said how much it is.
+    pub fn left(&self) -> Option<Duration> {
+        let moved = self.bytes();
+        let goal = lock(&self.goal);
+        let goal = goal.as_ref()?;
+        let done = moved.saturating_sub(goal.moved);
+        let share = goal.bytes.saturating_sub(done) as f64 / done as f64;
+        (done > 0).then(|| goal.began.elapsed().mul_f64(share))
     }
 
     /// Says what comes next.
     pub fn enter(&self, stage: Stage) {
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+        *lock(&self.goal) = None;
+        *lock(&self.stage) = stage;
     }
 
     /// What goes on.
     pub fn stage(&self) -> Stage {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.stage).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_ledger_counts_is_seen_while_it_counts_and_once_afterwards() {
+        let live = Live::new(Arc::default());
+        live.moved(5);
+        live.counting(Tally::Bytes, Counter::ReadBytes, |monitor| {
+            monitor.add(Counter::ReadBytes, 7);
+            assert_eq!((live.bytes(), live.items()), (12, 0));
+        });
+        live.counting(Tally::Items, Counter::WalkedEntries, |monitor| {
+            monitor.add(Counter::WalkedEntries, 3);
+            assert_eq!((live.bytes(), live.items()), (12, 3));
+        });
+        live.counted(1);
+        assert_eq!((live.bytes(), live.items()), (12, 4));
+    }
+
+    #[test]
+    fn what_is_left_follows_from_what_was_moved() {
+        let live = Live::new(Arc::default());
+        assert_eq!(live.left(), None);
+        live.expect(100);
+        assert_eq!(live.left(), None, "nothing was moved yet");
+        live.moved(100);
+        assert_eq!(live.left(), Some(Duration::ZERO));
+        live.enter(Stage::default());
+        assert_eq!(live.left(), None);
     }
 }

@@ -18,9 +18,12 @@ use crate::fingerprint::{Fingerprint, disk_number_of};
 use crate::guard::{Guard, Limits, Own};
 use crate::result::{self, FORMAT, Note, Results, Run, VERSION, Variant};
 
-pub use live::{Live, Stage};
+pub use live::{Live, Stage, Tally};
 pub use plan::{Head, Outcome, Plan};
 use sampler::Sampler;
+
+/// A budget beyond this is none.
+const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 
 /// How often each variant is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -106,6 +109,8 @@ pub fn measure(
         live,
         guards: (0..plan.heads().len()).map(guard).collect(),
         began: Instant::now(),
+        prepared: Instant::now(),
+        warmed: 0,
         order: 0,
         results: begin(plan, origin),
     };
@@ -157,6 +162,10 @@ struct Course<'a> {
     /// By variant.
     guards: Vec<Guard>,
     began: Instant,
+    /// When the first run could begin.
+    prepared: Instant,
+    /// Runs so far that are not kept.
+    warmed: usize,
     order: u64,
     results: Results,
 }
@@ -167,6 +176,7 @@ impl Course<'_> {
         plan: &mut dyn Plan,
         each: &mut dyn FnMut(&Results) -> Result<()>,
     ) -> Result<()> {
+        self.prepared = Instant::now();
         for _ in 0..self.effort.warm_up {
             for variant in 0..self.results.variants.len() {
                 self.announce("warming up", variant);
@@ -174,6 +184,7 @@ impl Course<'_> {
                 plan.ready(variant, self.live)?;
                 plan.run(variant, u64::MAX, self.live)?;
                 plan.check(variant, self.live)?;
+                self.warmed += 1;
             }
         }
         for round in 0.. {
@@ -269,19 +280,32 @@ impl Course<'_> {
     /// Says what comes next, and how long it all still takes as far as one can tell.
     fn announce(&self, label: &str, variant: usize) {
         let (effort, variants) = (self.effort, &self.results.variants);
+        let cold = (effort.warm_up * variants.len()).saturating_sub(self.warmed);
         let made: usize = variants.iter().map(|it| it.runs.len()).sum();
         let missing: usize =
             variants.iter().map(|it| effort.min_runs.saturating_sub(it.values().len())).sum();
-        let elapsed = self.began.elapsed();
-        let by_budget = effort.budget.saturating_sub(elapsed);
-        let by_runs = elapsed.checked_div(made as u32).map(|one| one * missing as u32);
+        let next = &variants[variant];
+        let unit = &next.metric.unit;
         self.live.enter(Stage {
             label: label.to_owned(),
-            variant: variants[variant].name.clone(),
-            runs: made as u64,
-            runs_at_least: (made + missing) as u64,
-            left: by_runs.map(|it| it.min(by_budget)),
+            variant: next.name.clone(),
+            unit: if unit.ends_with("/s") { unit.clone() } else { String::new() },
+            runs: (self.warmed + made) as u64,
+            runs_at_least: (self.warmed + cold + made + missing) as u64,
+            left: self.left(self.warmed + made, cold + missing),
         });
+    }
+
+    /// By the runs so far, what others take; no longer than there is time, which is all that is known at first.
+    fn left(&self, made: usize, missing: usize) -> Option<Duration> {
+        let by_budget = self.effort.budget.saturating_sub(self.began.elapsed());
+        let by_runs = self.prepared.elapsed().checked_div(made as u32);
+        let left = match by_runs.map(|one| one.saturating_mul(missing as u32)) {
+            Some(by_runs) => by_runs.min(by_budget),
+            None => by_budget,
+        };
+        // Whoever has all the time in the world has not said how long it takes.
+        (left < UNLIMITED && !left.is_zero()).then_some(left)
     }
 
     fn publish(&mut self, each: &mut dyn FnMut(&Results) -> Result<()>) -> Result<()> {

@@ -24,6 +24,7 @@ use crate::Result;
 use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
 use pinstripe_lab::catalog::{MEMBERS, NODES, ROWS, STREAMS, Workload};
+use pinstripe_lab::run::Live;
 
 /// What it measures, and its arguments.
 pub const ABOUT: &str = "rows per second into streams and catalog, and searches: --work DIR (6 GB free), \
@@ -163,8 +164,9 @@ fn write_streams(workload: &Workload, at: &Path, at_once: bool) -> Result<(f64, 
     let store = new_store(at)?;
     // What was written before must not be synced on our account.
     rustix::fs::sync();
-    let writers = if at_once { STREAMS } else { 1 };
-    let written = pinstripe_lab::catalog::write_streams(workload, &store, writers).map_err(said)?;
+    let (writers, live) = (if at_once { STREAMS } else { 1 }, Live::new(Default::default()));
+    let written = pinstripe_lab::catalog::write_streams(workload, &store, writers, &live);
+    let written = written.map_err(said)?;
     Ok((workload.rows() as f64 / written.seconds, written.bytes))
 }
 

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
+use pinstripe::units::format_count;
 use pinstripe_lab::run::{Live, Stage};
 
 use crate::event::Event;
@@ -42,20 +43,20 @@ impl Watch {
                 let style = ProgressStyle::with_template("{wide_msg}");
                 screen.bar.set_style(style.expect("the template is sound"));
             }
-            let mut seen = (began, live.bytes());
+            let mut seen = Seen::now(&live);
             let mut rate = String::new();
             for period in 1.. {
                 if stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Disconnected) {
                     break;
                 }
                 if period % EVENT_PERIODS == 0 {
-                    let now = (Instant::now(), live.bytes());
-                    rate = time::rate(now.1.saturating_sub(seen.1), now.0 - seen.0);
+                    let now = Seen::now(&live);
+                    rate = seen.rate(&now, &live.stage().unit);
                     seen = now;
                     report(&screen, &live, began.elapsed());
                 }
                 if is_drawn {
-                    screen.bar.set_message(line(&live.stage(), &rate));
+                    screen.bar.set_message(line(&stage(&live), &rate));
                     screen.bar.tick();
                 }
             }
@@ -74,6 +75,38 @@ impl Drop for Watch {
             let _ = thread.join();
         }
     }
+}
+
+/// What had been done at a moment.
+struct Seen {
+    at: Instant,
+    bytes: u64,
+    items: u64,
+}
+
+impl Seen {
+    fn now(live: &Live) -> Self {
+        Seen { at: Instant::now(), bytes: live.bytes(), items: live.items() }
+    }
+
+    /// Bytes a second until later; of what moves none, things.
+    fn rate(&self, later: &Seen, unit: &str) -> String {
+        let span = later.at - self.at;
+        let items = later.items.saturating_sub(self.items);
+        match later.bytes.saturating_sub(self.bytes) {
+            0 if items > 0 && !unit.is_empty() => {
+                let rate = items as f64 / span.as_secs_f64().max(1e-6);
+                format!("{} {unit}", format_count(rate as u64))
+            }
+            bytes => time::rate(bytes, span),
+        }
+    }
+}
+
+/// What goes on, and how long it still takes, by whoever knows it.
+fn stage(live: &Live) -> Stage {
+    let stage = live.stage();
+    Stage { left: stage.left.or_else(|| live.left()), ..stage }
 }
 
 /// `measuring rndrd  run 4 of 30 or more  812.3 MB/s  1 min 20 s left`.
@@ -95,9 +128,10 @@ fn line(stage: &Stage, rate: &str) -> String {
 }
 
 fn report(screen: &Screen, live: &Live, elapsed: Duration) {
-    let stage = live.stage();
+    let stage = stage(live);
     let event = Event::new("progress")
         .with("done_bytes", live.bytes())
+        .with("done_items", live.items())
         .with("elapsed_seconds", elapsed.as_secs_f64())
         .with("stage", stage.label)
         .with("variant", stage.variant)
@@ -123,6 +157,7 @@ mod tests {
             runs: 3,
             runs_at_least: 30,
             left: Some(Duration::from_secs(80)),
+            ..Stage::default()
         };
         let whole = "measuring seqrd  run 4 of 30 or more  9.0 MB/s  1 min 20 s left";
         assert_eq!(line(&stage, "9.0 MB/s"), whole);

@@ -23,7 +23,7 @@ use self::stopped::Stopped;
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};
 use crate::result::{Metric, Note, Parameter, Results};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Head, Live, Outcome, Plan, Tally};
 use crate::table::Table;
 
 /// The case.
@@ -273,8 +273,9 @@ impl Plan for Split {
             Ok(Box::new(Stopped { source, stop: Arc::clone(live.stop()) }))
         };
         let began = Instant::now();
-        let done =
-            live.counting(Counter::ReadBytes, |monitor| split::run(&open, &options, monitor))?;
+        let done = live.counting(Tally::Bytes, Counter::ReadBytes, |monitor| {
+            split::run(&open, &options, monitor)
+        })?;
         let seconds = began.elapsed().as_secs_f64();
         let written: u64 = done.outputs.iter().map(|it| it.written_bytes).sum();
         let is_refused = done.outputs.iter().any(|it| it.fallback.is_some());
