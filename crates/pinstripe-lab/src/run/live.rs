@@ -55,7 +55,8 @@ pub struct Live {
     goal: Mutex<Option<Goal>>,
     /// Where more is counted meanwhile.
     ledger: Mutex<Option<Ledger>>,
-    stage: Mutex<Stage>,
+    /// With when it was entered.
+    stage: Mutex<(Stage, Instant)>,
 }
 
 impl Live {
@@ -67,7 +68,7 @@ impl Live {
             items: AtomicU64::new(0),
             goal: Mutex::default(),
             ledger: Mutex::default(),
-            stage: Mutex::default(),
+            stage: Mutex::new((Stage::default(), Instant::now())),
         }
     }
 
@@ -162,12 +163,14 @@ impl Live {
     /// Says what comes next.
     pub fn enter(&self, stage: Stage) {
         *lock(&self.goal) = None;
-        *lock(&self.stage) = stage;
+        *lock(&self.stage) = (stage, Instant::now());
     }
 
-    /// What goes on.
+    /// What goes on, and how long it still takes now.
     pub fn stage(&self) -> Stage {
-        lock(&self.stage).clone()
+        let (stage, entered) = lock(&self.stage).clone();
+        let left = stage.left.map(|left| left.saturating_sub(entered.elapsed()));
+        Stage { left, ..stage }
     }
 }
 

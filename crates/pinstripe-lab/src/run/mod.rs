@@ -97,7 +97,8 @@ pub fn measure(
     live: &Arc<Live>,
     each: &mut dyn FnMut(&Results) -> Result<()>,
 ) -> Result<Results> {
-    let exact = Effort { warm_up: 0, patience: Duration::ZERO, ..effort.exactly(1) };
+    let (warm_up, patience, budget) = (0, Duration::ZERO, Duration::MAX);
+    let exact = Effort { warm_up, patience, budget, ..effort.exactly(1) };
     let effort = if plan.is_exact() { &exact } else { effort };
     let guard = |variant| {
         let places = plan.places();
