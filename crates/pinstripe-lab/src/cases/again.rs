@@ -77,9 +77,10 @@ fn in_words(
     let mut words: Vec<String> = ["pinstripe", "lab", "run", case.name].map(str::to_owned).into();
     for (name, value) in places.iter().chain(given) {
         words.push(format!("--{name}"));
-        let is_flag = |it: &CaseOption| it.name == *name && it.form == Form::Flag;
-        if !case.options.iter().any(is_flag) {
-            words.push(value.clone());
+        match case.options.iter().find(|it| it.name == *name).map(|it| it.form) {
+            Some(Form::Flag) => {}
+            Some(Form::Size) => words.push(parse_size(value).map_or(value.clone(), shared::typed)),
+            _ => words.push(value.clone()),
         }
     }
     words.extend(effort(&results.command));

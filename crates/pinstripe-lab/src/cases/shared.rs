@@ -146,6 +146,13 @@ pub fn device(
     open(policy)
 }
 
+/// `256K`: a number of bytes as an option takes it, in the largest unit of which it is a whole number.
+pub fn typed(bytes: u64) -> String {
+    let units = [(30, "G"), (20, "M"), (10, "K")];
+    let unit = units.into_iter().find(|(shift, _)| bytes >> shift << shift == bytes && bytes > 0);
+    unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
 /// Bytes of each of so many files, whole blocks.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ fn of_setting(advice: &Advice) -> Markup {
     let typed: Vec<String> = knobs(std::slice::from_ref(advice)).into_iter().map(typed).collect();
     html! {
         (act) " " code { (advice.setting) " " (advice.value) } ". "
-        @if !typed.is_empty() { "Here: " @for (at, line) in typed.iter().enumerate() { @if at > 0 { ", " } code { (line) } } ". " }
+        @if !typed.is_empty() { "Here: " @for (at, line) in typed.iter().enumerate() { @if at > 0 { ", " } code class="typed" { (line) } } ". " }
         span class="quiet" { "Evidence: " (advice.evidence) "." }
     }
 }

@@ -8,9 +8,10 @@ use super::panel::{level, number, range};
 use super::plot::{Anchor, Scale, drawing, line, points, px, text};
 use crate::result::{Change, Entry, Series};
 
-/// Rows of the figure, and times of a row: the last ones.
+/// Rows of the figure.
 const MOST: usize = 24;
-const MOST_TIMES: usize = 120;
+/// Times of a row: the last ones.
+pub(super) const MOST_TIMES: usize = 120;
 /// What of one change is told.
 const MOST_DIFFERENCES: usize = 6;
 /// Width and height of a row, and how far its line stays away from its ends, in pixels.
@@ -39,11 +40,9 @@ pub(super) fn show(history: &[Series]) -> Markup {
 }
 
 fn row(series: &Series) -> Markup {
-    let first = series.entries.len().saturating_sub(MOST_TIMES);
-    let entries = &series.entries[first..];
+    let entries = &series.entries;
     let metric = &series.entries[0].metric;
     let (variant, last) = (&series.entries[0].variant, &entries[entries.len() - 1]);
-    let shown: Vec<&Change> = series.changes.iter().filter(|it| it.at >= first).collect();
     let about = format!(
         "{} times since {}",
         series.entries.len(),
@@ -51,16 +50,17 @@ fn row(series: &Series) -> Markup {
     );
     html! {
         div class="name" { (variant) br; span class="quiet" { (about) } }
-        (drawing(WIDTH, ROW, &format!("History of {variant}: {about}"), &drawn(entries, &shown, first)))
+        (drawing(WIDTH, ROW, &format!("History of {variant}: {about}"), &drawn(series)))
         div class="value quiet" { (number(last.value)) " " (metric.unit) }
-        @for (number, change) in shown.iter().enumerate() {
+        @for (number, change) in series.changes.iter().enumerate() {
             div class="told" { b { (number + 1) } " " (told(series, change)) }
         }
     }
 }
 
 /// Band, line, dots and changes.
-fn drawn(entries: &[Entry], changes: &[&Change], first: usize) -> Markup {
+fn drawn(series: &Series) -> Markup {
+    let Series { entries, changes } = series;
     let ends = entries.iter().flat_map(|it| [Some(it.value), it.low, it.high]).flatten();
     let (low, high) =
         ends.fold((f64::MAX, f64::MIN), |(low, high), it| (low.min(it), high.max(it)));
@@ -78,7 +78,7 @@ fn drawn(entries: &[Entry], changes: &[&Change], first: usize) -> Markup {
     html! {
         polygon class="band" points=(points(band)) {}
         @for (number, change) in changes.iter().enumerate() {
-            @let between = (x(change.at - first) + x((change.at - first).saturating_sub(1))) / 2.0;
+            @let between = (x(change.at) + x(change.at - 1)) / 2.0;
             (line("change", (between, 2.0), (between, ROW - 2.0)))
             (text(between + 4.0, 11.0, Anchor::Start, &(number + 1).to_string()))
         }

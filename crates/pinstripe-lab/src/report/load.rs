@@ -9,7 +9,7 @@ use super::latency::time_label;
 use super::panel::{Member, Panel, number};
 use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, px, round, text, ticks};
 use crate::show::{duration, latency};
-use crate::stats::{Better, knee};
+use crate::stats::{Better, Finding, judge, knee};
 
 /// Settings that say how much is asked for at once.
 const LOADS: [&str; 4] = ["depth", "rate", "workers", "clients"];
@@ -24,8 +24,11 @@ const BOTTOM: f64 = 184.0;
 
 /// What was found of one load.
 struct Point<'a> {
+    member: &'a Member<'a>,
     load: &'a str,
     rate: f64,
+    /// Where the rate lies.
+    ends: (f64, f64),
     half: Duration,
     most: Duration,
 }
@@ -38,7 +41,7 @@ struct Curve<'a> {
 }
 
 /// A figure for each group of that sort.
-pub(super) fn show(panels: &[Panel]) -> Markup {
+pub(super) fn show(panels: &[Panel], seed: u64) -> Markup {
     let all: Vec<Curve> = panels.iter().filter_map(curve).collect();
     html! {
         @if !all.is_empty() {
@@ -46,11 +49,11 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
                 h2 { "Throughput against latency" }
                 p class="quiet" {
                     "Each point is a load, as its number says; more throughput is to the right, longer waiting is "
-                    "above. The ring is the knee: where the curve of p50 bends most, by the rule of Kneedle (Satopää and "
+                    "above; the bar is where the throughput lies to 95 %. The ring is the knee: where the curve of p50 bends most, by the rule of Kneedle (Satopää and "
                     "others, 2011). Beyond it more load buys little and costs much."
                     @if all.len() > MOST { " Only the first groups are shown." }
                 }
-                div class="figures" { @for curve in all.iter().take(MOST) { (figure(curve)) } }
+                div class="figures" { @for curve in all.iter().take(MOST) { (figure(curve, seed)) } }
             }
         }
     }
@@ -67,7 +70,9 @@ fn curve<'a>(panel: &'a Panel<'a>) -> Option<Curve<'a>> {
         let times = latency(member.variant)?;
         let (half, most) = (times.quantile(0.5)?, times.quantile(0.99)?);
         let (_, load) = load(member, setting)?;
-        Some(Point { load, rate: member.value?, half, most })
+        let rate = member.value?;
+        let ends = member.interval.map_or((rate, rate), |it| (it.low, it.high));
+        Some(Point { member, load, rate, ends, half, most })
     };
     let mut members: Vec<&Member> = panel.members.iter().collect();
     let size = |it: &Member| load(it, setting).map_or(0.0, |(size, _)| size);
@@ -82,12 +87,12 @@ fn load<'a>(member: &Member<'a>, setting: &str) -> Option<(f64, &'a str)> {
     Some((found.value.parse().ok()?, &found.value))
 }
 
-fn figure(curve: &Curve) -> Markup {
+fn figure(curve: &Curve, seed: u64) -> Markup {
     let Curve { panel, setting, points } = curve;
     let nanos = |time: Duration| (time.as_nanos() as f64).max(1.0);
     let bargain: Vec<(f64, f64)> = points.iter().map(|it| (it.rate, nanos(it.half))).collect();
     let knee = knee(&bargain);
-    let most = points.iter().map(|it| it.rate).fold(0.0, f64::max);
+    let most = points.iter().map(|it| it.ends.1).fold(0.0, f64::max);
     let steps = ticks(most, 4);
     let rate = Scale::linear(0.0, *steps.last().unwrap_or(&1.0), (LEFT, RIGHT - 14.0));
     let low = points.iter().map(|it| nanos(it.half)).fold(f64::MAX, f64::min);
@@ -102,6 +107,7 @@ fn figure(curve: &Curve) -> Markup {
         @for (number, point) in points.iter().enumerate() {
             @let (x, y) = at(point, point.half);
             @let above = at(point, point.most);
+            (line("whisker", (rate.at(point.ends.0), y), (rate.at(point.ends.1), y)))
             (marker(0, x, y)) (marker(1, above.0, above.1))
             (text(above.0, above.1 - 7.0, Anchor::Middle, point.load))
             @if knee == Some(number) { circle class="knee" cx=(px(x)) cy=(px(y)) r="7" {} }
@@ -115,15 +121,26 @@ fn figure(curve: &Curve) -> Markup {
                 span class="legend" {
                     span { (super::latency::key(0)) "p50" } span { (super::latency::key(1)) "p99" } span { "numbers: " (setting) }
                 }
-                @if let Some(knee) = knee { br; span class="quiet" { (bought(curve, knee)) } }
+                @if let Some(knee) = knee { br; span class="quiet" { (bought(curve, knee, seed)) } }
             }
             (drawing(SIZE.0, SIZE.1, &name, &content))
         }
     }
 }
 
+/// The smallest load whose throughput cannot be told from that at the knee.
+fn not_told_apart<'a>(points: &[Point<'a>], knee: usize, seed: u64) -> Option<&'a str> {
+    let values = |it: &Point| it.member.variant.values();
+    let better = points[knee].member.variant.metric.better;
+    let is_same = |it: &&Point| {
+        let verdict = judge(&values(&points[knee]), &values(it), better, seed);
+        matches!(verdict.finding, Finding::NoDifference | Finding::TooFewRuns)
+    };
+    points[..knee].iter().find(is_same).map(|it| it.load)
+}
+
 /// What stands at the knee, against the load with the most throughput.
-fn bought(curve: &Curve, knee: usize) -> String {
+fn bought(curve: &Curve, knee: usize, seed: u64) -> String {
     let Curve { points, setting, panel } = curve;
     let unit = &panel.members[0].variant.metric.unit;
     let at = &points[knee];
@@ -134,6 +151,9 @@ fn bought(curve: &Curve, knee: usize) -> String {
         number(at.rate),
         duration(at.most)
     );
+    let same = not_told_apart(points, knee, seed);
+    let here =
+        same.map_or(here.clone(), |load| format!("{here}, not told apart from {setting} {load}"));
     match most.rate > at.rate {
         true => format!(
             "{here}; the most is {} {unit} at {setting} {}, p99 {}.",

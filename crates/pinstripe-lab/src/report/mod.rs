@@ -32,7 +32,7 @@ pub const MOST_BYTES: usize = 300_000;
 /// What is shown takes less than this: the rest is for the data.
 const MOST_CONTENT: usize = 240_000;
 
-/// More variants than these are printed smaller.
+/// More variants than these are printed smaller, and without their single runs.
 const FEW: usize = 8;
 /// Of more variants than these, and of several results, figures are not printed.
 const MANY: usize = 16;
@@ -153,7 +153,7 @@ fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: Detail)
         many if many <= MANY => Some("many"),
         _ => Some("many most"),
     };
-    let earlier = history_of(results, history, SEED);
+    let earlier = history_of(results, history, history::MOST_TIMES, SEED);
     html! {
         article class=[class] {
             @if let Some(at) = at {
@@ -168,7 +168,7 @@ fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: Detail)
                 (own::show(results))
                 (timeline::show(&panels))
                 (latency::show(&panels))
-                (load::show(&panels))
+                (load::show(&panels, results.seed))
                 (repeats::show(&panels))
                 (history::show(&earlier))
             }

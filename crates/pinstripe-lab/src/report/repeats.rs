@@ -24,7 +24,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     html! {
         @if let Some(last) = last {
             @let place = Scale::linear(1.0, last.max(2) as f64, (MARGIN, WIDTH - MARGIN));
-            section class="detail" {
+            section class="detail dots" {
                 h2 { "Every run" }
                 p class="quiet" {
                     "In the order in which they were made. The line is the median of the variant, the band "

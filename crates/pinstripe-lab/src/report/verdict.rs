@@ -6,6 +6,8 @@ use super::panel::{self, Member, Panel, level, number, range};
 use crate::result::{Compared, Results};
 use crate::stats::{Finding, Interval};
 
+/// More sentences than these are shown smaller.
+const MANY: usize = 4;
 /// Sentences that paper has room for.
 const PAPER_SENTENCES: usize = 12;
 
@@ -59,7 +61,7 @@ pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
 pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     let all = sentences(results, panels);
     html! {
-        ul class="verdict" {
+        ul class={"verdict" (if all.len() > MANY { " much" } else { "" })} {
             @for (at, sentence) in all.iter().enumerate() {
                 li class=[(at >= PAPER_SENTENCES).then_some("screen")] {
                     (sentence.light.show()) " "

@@ -83,6 +83,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
         Error::new(Kind::Corrupt, format!("the results cannot be read: {error}"))
             .advice("the file is cut off or was changed: measure again")
     };
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        let what = if bytes.is_empty() { "is empty" } else { "is no file of results" };
+        return Err(Error::new(Kind::Corrupt, what).advice(
+            "results are made by 'pinstripe lab run', pages of them by 'pinstripe lab report'",
+        ));
+    }
     let value: Value = serde_json::from_slice(bytes).map_err(damaged)?;
     if value["format"] != FORMAT {
         let found = value["format"].as_str().unwrap_or("something else").to_owned();

@@ -200,15 +200,17 @@ pub fn changes(mut entries: Vec<Entry>, seed: u64) -> Vec<Series> {
     all
 }
 
-/// The history of each variant of some results, in their order, up to these results themselves; only of those
-/// that were measured before.
-pub fn history_of(results: &Results, history: &[Entry], seed: u64) -> Vec<Series> {
+/// The history of each variant of some results, in their order, up to these results themselves: the last `most`
+/// times, and only of those that were measured before.
+pub fn history_of(results: &Results, history: &[Entry], most: usize, seed: u64) -> Vec<Series> {
     let own = entries(results);
     let is_earlier = |it: &&Entry| it.started_seconds < results.started_seconds;
     let of = |own: Entry| {
         let earlier = history.iter().filter(is_earlier).filter(|it| it.is_like(&own));
         let mut earlier: Vec<Entry> = earlier.cloned().collect();
         (!earlier.is_empty()).then(|| {
+            earlier.sort_by_key(|it| it.started_seconds);
+            earlier.drain(..earlier.len().saturating_sub(most - 1));
             earlier.push(own);
             changes(earlier, seed)
         })

@@ -82,6 +82,24 @@ fn a_file_gives_back_what_was_saved() {
 }
 
 #[test]
+fn the_serial_number_of_a_disk_is_kept_nowhere() {
+    let mut results = results(&[("a", &SLOW)]);
+    results.command =
+        ["lab", "--serial", "WD-123", "--serial=WD-123", "--dir", "."].map(str::to_owned).to_vec();
+    let text = serde_json::to_string(&results).unwrap();
+    // As older versions wrote it.
+    let disk = r#"{"name":"sda","model":"M","serial":"WD-123","bytes":1,"is_rotational":true,"settings":{}}"#;
+    let place = format!(
+        r#""places":[{{"path":"/srv","file_system":null,"mount_options":null,"space":null,"disk":{disk}}}]"#
+    );
+    let read = file::parse(text.replace(r#""places":[]"#, &place).as_bytes()).unwrap();
+    assert_eq!(read.command, ["lab", "--dir", "."]);
+    let disk = read.fingerprint.places[0].disk.as_ref().unwrap();
+    assert!(disk.identity.as_ref().is_some_and(|it| it.starts_with('#')), "{disk:?}");
+    assert!(!serde_json::to_string(&read).unwrap().contains("WD-123"));
+}
+
+#[test]
 fn disturbed_runs_count_for_nothing() {
     let mut results = results(&[("a", &SLOW), ("b", &FAST)]);
     assert_eq!(results.verdicts[0].verdict.finding, Finding::Faster);
@@ -114,7 +132,13 @@ fn newer_and_damaged_files_are_refused_by_what_they_are() {
     let wrong = refused(&text.replacen("\"seed\": 1", "\"seed\": -1", 1));
     assert!(wrong.0 == Kind::Corrupt && wrong.1.contains("line"), "{}", wrong.1);
     assert!(refused("{\"fio version\": \"fio-3.33\"}").1.contains("no file of results"));
-    assert_eq!(refused("[]").0, Kind::Corrupt);
+    for (text, what) in
+        [("", "is empty"), ("[]", "no file of results"), ("\u{1f}\u{8b}", "no file of")]
+    {
+        assert!(refused(text).0 == Kind::Corrupt && refused(text).1.contains(what), "{text:?}");
+    }
+    let nothing = format!("{{\"format\":\"{FORMAT}\",\"version\":0}}");
+    assert!(refused(&nothing).1.contains("no version"));
     let none = load(Path::new("/nowhere/at/all")).unwrap_err();
     assert_eq!(none.kind(), Kind::NotFound);
 }

@@ -1,6 +1,6 @@
 //! One question of `quick` by itself, as the case `fileio` asks it.
 
-use super::probes;
+use super::{probes, shared};
 use crate::io::{Direction, Order};
 use crate::result::{Results, Variant};
 
@@ -21,7 +21,7 @@ pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<(&'static str, 
     let mut given = vec![
         ("modes", mode.to_owned()),
         ("files", "1".to_owned()),
-        ("block-size", probe.block_bytes.to_string()),
+        ("block-size", shared::typed(probe.block_bytes as u64)),
         ("policy", probe.policy.to_string()),
     ];
     if probe.depth > 1 {

@@ -2,8 +2,8 @@
 //! The first variant of a group is what the others are judged by; what costs less stands before what costs more.
 
 use pinstripe::device::Policy;
-use pinstripe::units::format_size;
 
+use super::super::shared;
 use crate::io::{Direction, Engine, Job, Order, Pattern, Syncing};
 use crate::result::{Metric, Parameter};
 use crate::run::Head;
@@ -60,7 +60,7 @@ impl Probe {
         let (option, value) = match self.setting {
             Setting::Policy => ("policy", self.policy.to_string()),
             Setting::Depth => ("depth", self.depth.to_string()),
-            Setting::RequestSize => ("strip-size", short(self.block_bytes)),
+            Setting::RequestSize => ("strip-size", shared::typed(self.block_bytes as u64)),
         };
         let metric = match self.block_bytes {
             small if small < MIB / 16 => Metric::rate(),
@@ -74,11 +74,6 @@ impl Probe {
             metric,
         }
     }
-}
-
-/// `256K`, as an option takes it.
-fn short(bytes: usize) -> String {
-    format_size(bytes as u64).replace(".0 ", "").replace("iB", "")
 }
 
 /// All questions.
