@@ -33,6 +33,8 @@ pub enum Form {
     Markdown,
     /// One line for each run, with every figure of it.
     Csv,
+    /// The tables, for spreadsheets: their own head over each, an empty line between two.
+    TableCsv,
     /// All of it, as it is saved.
     Json,
     /// Runs that count as jobs of fio, in the JSON that fio prints.
@@ -47,10 +49,11 @@ impl FromStr for Form {
             "text" => Ok(Form::Text),
             "markdown" => Ok(Form::Markdown),
             "csv" => Ok(Form::Csv),
+            "table-csv" => Ok(Form::TableCsv),
             "json" => Ok(Form::Json),
             "fio" => Ok(Form::Fio),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is no form of results"))
-                .advice("one of text, markdown, csv, json, fio")),
+                .advice("one of text, markdown, csv, table-csv, json, fio")),
         }
     }
 }
@@ -70,6 +73,10 @@ pub fn show(results: &Results, form: Form) -> String {
             format!("{}{}", tables.join("\n"), paragraphs(&lines, "\n"))
         }
         Form::Csv => csv(results),
+        Form::TableCsv => {
+            let tables: Vec<_> = all_tables(results).iter().map(csv::of_table).collect();
+            tables.join("\n")
+        }
         Form::Json => {
             let tables = cases::tables(results).iter().map(Table::to_json).collect();
             let text = serde_json::to_string_pretty(&Shown { results, tables });

@@ -77,6 +77,8 @@ pub struct Own {
 
 /// What a sync may cost in journal and metadata.
 const SYNC_BYTES: u64 = 64 << 10;
+/// A run that is over sooner is forgiven what one of this length is: one write of metadata says nothing.
+const LEAST_SECONDS: f64 = 0.25;
 /// How long it is looked whether the machine is quiet.
 const WINDOW: Duration = Duration::from_millis(150);
 
@@ -156,7 +158,8 @@ impl Guard {
 
     fn judge_disk(&self, before: &Reading, after: &Reading, own: Own, found: &mut Findings) {
         let Some(moved) = after.transfer_since(before) else { return };
-        let free = (self.limits.free_io as f64 * after.seconds_since(before)) as u64;
+        let seconds = after.seconds_since(before).max(LEAST_SECONDS);
+        let free = (self.limits.free_io as f64 * seconds) as u64;
         let share = |bytes: u64| (bytes as f64 * (1.0 + self.limits.others_io)) as u64;
         let written = share(own.written_bytes) + own.syncs * SYNC_BYTES + free;
         let read = share(own.read_bytes) + free;

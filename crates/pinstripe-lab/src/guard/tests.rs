@@ -95,6 +95,15 @@ fn each_limit_is_kept_by_what_is_ours_and_broken_by_what_is_others() {
     };
     assert_eq!(found(|it| it.transfer = moved(130, 0), own), ["others_read"]);
     assert_eq!(found(|it| it.transfer = moved(0, 130), own), ["others_wrote"]);
+    // A block or two in a run of a millisecond are nobody's.
+    let brief = |blocks: u64| {
+        move |it: &mut Reading| {
+            it.at -= Duration::from_millis(999);
+            it.transfer = Some(Transfer { read_bytes: 0, written_bytes: blocks * 4096 });
+        }
+    };
+    assert_eq!(found(brief(100), Own { cpu_s: 5.0, ..Own::default() }), [] as [&str; 0]);
+    assert_eq!(found(brief(1000), Own { cpu_s: 5.0, ..Own::default() }), ["others_wrote"]);
     // Journals of many syncs are no others.
     let syncing = Own { syncs: 1000, ..own };
     assert_eq!(found(|it| it.transfer = moved(0, 130), syncing), [] as [&str; 0]);

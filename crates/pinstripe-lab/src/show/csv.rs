@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use crate::result::{Results, Run, Variant};
+use crate::table::Table;
 
 use super::tables::better;
 
@@ -26,6 +29,23 @@ pub fn csv(results: &Results) -> String {
             text.push_str(&cells.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(","));
             text.push('\n');
         }
+    }
+    text
+}
+
+/// A table, its title before each of its lines; figures are plain numbers.
+pub(super) fn of_table(table: &Table) -> String {
+    let json = table.to_json();
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let columns: Vec<String> =
+        json["columns"].as_array().into_iter().flatten().map(plain).collect();
+    let line = |title: &str, cells: &mut dyn Iterator<Item = String>| {
+        let cells: Vec<String> = cells.map(|cell| format!(",{}", quoted(&cell))).collect();
+        format!("{}{}\n", quoted(title), cells.concat())
+    };
+    let mut text = line("table", &mut columns.iter().cloned());
+    for row in json["rows"].as_array().into_iter().flatten() {
+        text += &line(table.title(), &mut columns.iter().map(|column| plain(&row[column])));
     }
     text
 }

@@ -51,6 +51,18 @@ fn a_variant_without_a_run_that_counts_says_so() {
 }
 
 #[test]
+fn tables_for_spreadsheets_have_plain_figures_below_their_heads() {
+    let mut results = shown();
+    results.case = "stride".to_owned();
+    let text = show(&results, Form::TableCsv);
+    let tables: Vec<&str> = text.split("\n\n").collect();
+    assert_eq!(tables.len(), 2, "that of all variants, and the case's own: {text}");
+    assert!(tables[0].starts_with("table,variant,MB/s,"), "{text}");
+    assert!(tables[0].contains("\nlab stride,\"a, b\",99.8,"), "{text}");
+    assert!(tables[1].starts_with("table,records ahead,MB/s,"), "{text}");
+}
+
+#[test]
 fn csv_has_a_line_for_each_run_with_as_many_cells_as_the_head() {
     let text = show(&shown(), Form::Csv);
     let lines: Vec<&str> = text.lines().collect();

@@ -81,7 +81,7 @@ struct Shared {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// How results are shown: text, markdown, csv, json or fio
+    /// How results are shown: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: Form,
 }
