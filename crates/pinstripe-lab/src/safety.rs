@@ -5,10 +5,12 @@
 
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use pinstripe::device::{Access, Device, FileDevice, Policy, holder, signature};
+use pinstripe::device::{
+    Access, Device, FileDevice, Holder, Policy, holder, holder_besides, signature,
+};
 use pinstripe::error::{Error, Kind, Result};
 
 use crate::fingerprint;
@@ -37,7 +39,8 @@ pub enum Objection {
     InUse(String),
     /// It has parts, which nobody uses right now.
     HasParts(String),
-    /// The disk that it is a part of is in use, by another part or as a whole.
+    /// What it is a part of, or stands on, is in use: the disk by another part or as a whole, the file
+    /// or device behind a loop device by somebody else.
     WholeInUse(String, String),
     /// It carries a file system, a table of parts, or is a member of something.
     Carries(String),
@@ -56,7 +59,7 @@ impl fmt::Display for Objection {
             Objection::ReadOnly => f.write_str("it is read-only"),
             Objection::InUse(holder) => write!(f, "it is {holder}"),
             Objection::HasParts(parts) => write!(f, "it has the partitions {parts}"),
-            Objection::WholeInUse(disk, holder) => write!(f, "its disk {disk} is {holder}"),
+            Objection::WholeInUse(disk, holder) => write!(f, "{disk}, which it is on, is {holder}"),
             Objection::Carries(what) => write!(f, "it carries {what}"),
             Objection::WholeCarries(disk, what) => write!(f, "its disk {disk} carries {what}"),
             Objection::NoSerial => f.write_str("it has no serial number that could be typed"),
@@ -64,6 +67,19 @@ impl fmt::Display for Objection {
         }
     }
 }
+
+impl Objection {
+    /// The same of what the device is a part of, or stands on.
+    fn of(self, whole: &str) -> Objection {
+        match self {
+            Objection::InUse(holder) => Objection::WholeInUse(whole.to_owned(), holder),
+            other => other,
+        }
+    }
+}
+
+/// How the kernel marks the name of a file that was removed.
+const DELETED: &str = " (deleted)";
 
 /// Looks at a device without changing anything.
 ///
@@ -79,12 +95,13 @@ pub fn examine(path: &Path) -> Result<Examined> {
     }
     let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
     let sys = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"));
-    examined.objections.extend(used(path));
+    examined.objections.extend(used(holder(path)));
     match sys {
         Ok(sys) => examined.look_at(&sys),
         Err(error) => examined.objections.push(Objection::Unknown(error.to_string())),
     }
     if examined.objections.is_empty() {
+        examined.objections.extend(taken(path));
         examined.read();
     }
     if examined.serial.is_none() {
@@ -97,7 +114,16 @@ impl Examined {
     /// Reads what sysfs has of it.
     fn look_at(&mut self, sys: &Path) {
         let text = |name: &str| fs::read_to_string(sys.join(name)).unwrap_or_default();
-        self.serial = loop_file(sys).or_else(|| fingerprint::serial_of(&self.path));
+        self.serial = fingerprint::serial_of(&self.path);
+        if let Some(file) = loop_file(sys) {
+            let name = sys.file_name().unwrap_or_default().to_string_lossy();
+            // A file that has no name any more can be reached by nobody else who begins now.
+            if let Some(objection) = used(holder_besides(Path::new(&file), &name)) {
+                let gone = matches!(objection, Objection::Unknown(_)) && file.ends_with(DELETED);
+                self.objections.extend((!gone).then(|| objection.of(&file)));
+            }
+            self.serial = Some(file);
+        }
         if text("ro").trim() != "0" {
             self.objections.push(Objection::ReadOnly);
         }
@@ -116,13 +142,7 @@ impl Examined {
     /// The same of the disk that it is a part of, but for the table of parts.
     fn look_at_whole(&mut self, disk: &Path) {
         let name = disk.display().to_string();
-        match holder(disk) {
-            Ok(None) => {}
-            Ok(Some(holder)) => {
-                self.objections.push(Objection::WholeInUse(name.clone(), holder.to_string()));
-            }
-            Err(error) => self.objections.push(Objection::Unknown(error.to_string())),
-        }
+        self.objections.extend(used(holder(disk)).map(|objection| objection.of(&name)));
         match carried(disk) {
             Ok((_, Some(what))) if !what.contains("partition table") => {
                 self.objections.push(Objection::WholeCarries(name, what));
@@ -172,10 +192,33 @@ impl Examined {
     }
 }
 
-/// What has it in use.
-fn used(path: &Path) -> Option<Objection> {
-    match holder(path) {
+/// What has it in use, by the kernel's tables.
+fn used(found: Result<Option<Holder>>) -> Option<Objection> {
+    match found {
         Ok(holder) => holder.map(|holder| Objection::InUse(holder.to_string())),
+        Err(error) => Some(Objection::Unknown(error.to_string())),
+    }
+}
+
+/// Whether somebody has it open for himself alone, whom no table shows: a mount that only others see, a
+/// member of a file system of several devices, a program, another process of ours.
+fn taken(path: &Path) -> Option<Objection> {
+    let mut options = fs::OpenOptions::new();
+    let alone = options.read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
+    match alone {
+        Ok(_) => {}
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            let who = "in use by somebody who has opened it for himself alone";
+            return Some(Objection::InUse(who.to_owned()));
+        }
+        Err(error) => return Some(Objection::Unknown(error.to_string())),
+    }
+    let locked = FileDevice::open(path, Access::Read, Policy::Buffered).and_then(|it| it.lock());
+    match locked {
+        Ok(()) => None,
+        Err(error) if error.kind() == Kind::Busy => {
+            Some(Objection::InUse("locked by another process".to_owned()))
+        }
         Err(error) => Some(Objection::Unknown(error.to_string())),
     }
 }

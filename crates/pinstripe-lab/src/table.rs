@@ -97,6 +97,15 @@ impl Table {
         self.rows.push(cells.into());
     }
 
+    /// Adds a row of words; what reads as a number becomes one.
+    ///
+    /// # Panics
+    /// When the row has another number of words than there are columns.
+    pub fn words(&mut self, words: Vec<String>) {
+        assert_eq!(words.len(), self.columns.len(), "a row has one word for each column");
+        self.rows.push(words.into_iter().map(Cell::read).collect());
+    }
+
     /// Columns padded to one width, for a terminal.
     pub fn to_text(&self) -> String {
         let cells = self.shown();

@@ -15,6 +15,7 @@ mod key;
 mod kill;
 mod knobs;
 mod lab;
+mod lab_fs;
 mod member;
 mod places;
 mod scrub;

@@ -98,6 +98,27 @@ pub struct Layout {
     pub checks: bool,
 }
 
+impl Layout {
+    /// What is done in a mode; the number makes chance differ from run to run.
+    pub fn job(&self, mode: &Mode, number: u64) -> Job {
+        let job = &self.job;
+        let (order, direction) = match mode.work {
+            Work::Requests(order, direction) => (order, direction),
+            Work::StreamWrite => (Order::Sequential, Direction::Write),
+            Work::StreamRead => (Order::Sequential, Direction::Read),
+        };
+        let pattern = Pattern { order, direction, ..job.pattern };
+        let blocks = self.file_bytes / pattern.block_bytes as u64 * self.files;
+        Job {
+            pattern,
+            requests: mode.is_once.then_some(blocks),
+            syncing: if mode.work.writes() { job.syncing } else { Syncing::NEVER },
+            seed: job.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            ..job.clone()
+        }
+    }
+}
+
 /// A directory or device, and what is open on it.
 struct Spot {
     path: PathBuf,
@@ -144,24 +165,6 @@ impl DiskPlan {
         Ok(DiskPlan { layout, spots, variants, fresh: None })
     }
 
-    fn job(&self, mode: &Mode, number: u64) -> Job {
-        let job = &self.layout.job;
-        let (order, direction) = match mode.work {
-            Work::Requests(order, direction) => (order, direction),
-            Work::StreamWrite => (Order::Sequential, Direction::Write),
-            Work::StreamRead => (Order::Sequential, Direction::Read),
-        };
-        let pattern = Pattern { order, direction, ..job.pattern };
-        let blocks = self.layout.file_bytes / pattern.block_bytes as u64 * self.layout.files;
-        Job {
-            pattern,
-            requests: mode.is_once.then_some(blocks),
-            syncing: if mode.work.writes() { job.syncing } else { Syncing::NEVER },
-            seed: job.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            ..job.clone()
-        }
-    }
-
     fn has(&self, is_it: impl Fn(&Mode) -> bool) -> bool {
         self.layout.modes.iter().any(is_it)
     }
@@ -202,7 +205,8 @@ impl DiskPlan {
     fn warm(&self, mode: &Mode, area: &Area, live: &Live) -> Result<()> {
         let read =
             Mode { work: Work::Requests(Order::Sequential, Direction::Read), ..mode.clone() };
-        let job = Job { time: None, rate: None, ..self.job(&Mode { is_once: true, ..read }, 0) };
+        let job =
+            Job { time: None, rate: None, ..self.layout.job(&Mode { is_once: true, ..read }, 0) };
         io::run(&job, area, live).map(drop)
     }
 }
@@ -314,7 +318,7 @@ impl Plan for DiskPlan {
     fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
         let (mode, place, by) = self.variants[variant];
         let mode = &self.layout.modes[mode];
-        let (job, policy) = (self.job(mode, number), self.layout.policy);
+        let (job, policy) = (self.layout.job(mode, number), self.layout.policy);
         let paths = self.paths(mode, place);
         if by == By::Fio {
             let mut outcome = check::run(&job, &paths, self.layout.file_bytes, policy, live)?;

@@ -40,47 +40,72 @@ modes are those of fsync more than those of writing.",
 
 const MODE_NAMES: &[&str] = &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"];
 
+/// Which modes.
+pub const MODES: CaseOption = CaseOption {
+    name: "modes",
+    value: "NAME,...",
+    form: Form::SomeOf(MODE_NAMES),
+    default: Some("seqwr,seqrewr,seqrd,rndrd,rndwr,rndrw"),
+    about: "What to do, in this order",
+    more: "",
+};
+
+/// Among how many files bytes are shared out.
+pub const FILES: CaseOption = CaseOption {
+    name: "files",
+    value: "N",
+    form: Form::Count,
+    default: Some("128"),
+    about: "How many files",
+    more: "",
+};
+
+/// All bytes.
+pub const TOTAL_SIZE: CaseOption = CaseOption {
+    name: "total-size",
+    value: "SIZE",
+    form: Form::Size,
+    default: Some("1G"),
+    about: "Bytes of all files together",
+    more: "",
+};
+
+/// Bytes of a request.
+pub const BLOCK_SIZE: CaseOption = CaseOption {
+    name: "block-size",
+    value: "SIZE",
+    form: Form::Size,
+    default: Some("16K"),
+    about: "Bytes of each request",
+    more: "",
+};
+
+/// How long a run is.
+pub const RUN_TIME: CaseOption = CaseOption {
+    name: "run-time",
+    value: "S",
+    form: Form::Number,
+    default: Some("3"),
+    about: "Seconds of a run at most; a sequential mode ends when it is through",
+    more: "",
+};
+
+/// Reads among the requests of rndrw.
+pub const READ_SHARE: CaseOption = CaseOption {
+    name: "read-share",
+    value: "SHARE",
+    form: Form::Number,
+    default: Some("0.6"),
+    about: "Share of reads in rndrw, from 0 to 1",
+    more: "",
+};
+
 const OPTIONS: &[CaseOption] = &[
-    CaseOption {
-        name: "modes",
-        value: "NAME,...",
-        form: Form::SomeOf(MODE_NAMES),
-        default: Some("seqwr,seqrewr,seqrd,rndrd,rndwr,rndrw"),
-        about: "What to do, in this order",
-        more: "",
-    },
-    CaseOption {
-        name: "files",
-        value: "N",
-        form: Form::Count,
-        default: Some("128"),
-        about: "How many files",
-        more: "",
-    },
-    CaseOption {
-        name: "total-size",
-        value: "SIZE",
-        form: Form::Size,
-        default: Some("1G"),
-        about: "Bytes of all files together",
-        more: "",
-    },
-    CaseOption {
-        name: "block-size",
-        value: "SIZE",
-        form: Form::Size,
-        default: Some("16K"),
-        about: "Bytes of each request",
-        more: "",
-    },
-    CaseOption {
-        name: "run-time",
-        value: "S",
-        form: Form::Number,
-        default: Some("3"),
-        about: "Seconds of a run at most; a sequential mode ends when it is through",
-        more: "",
-    },
+    MODES,
+    FILES,
+    TOTAL_SIZE,
+    BLOCK_SIZE,
+    RUN_TIME,
     shared::THREADS,
     shared::ENGINE,
     shared::DEPTH,
@@ -94,14 +119,7 @@ const OPTIONS: &[CaseOption] = &[
         about: "Also wait for every file after so many requests",
         more: "",
     },
-    CaseOption {
-        name: "read-share",
-        value: "SHARE",
-        form: Form::Number,
-        default: Some("0.6"),
-        about: "Share of reads in rndrw, from 0 to 1",
-        more: "",
-    },
+    READ_SHARE,
     shared::RATE,
     shared::CONTENT,
     shared::CACHE,
@@ -125,10 +143,6 @@ const COMPAT_NOTE: &str = "as sysbench: after each 100 requests fsync of every f
 const SYSBENCH_EVERY: u64 = 100;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let read_share = values.number("read-share");
-    if read_share > 1.0 {
-        return Err(Error::new(Kind::Usage, "--read-share is a number from 0 to 1"));
-    }
     let is_compat = values.has("compat");
     let every = values.has("sync-every").then(|| values.count("sync-every"));
     let syncing = Syncing {
@@ -136,31 +150,53 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         at_end: is_compat || values.text("sync") == Some("end"),
         is_full: is_compat,
     };
-    let files = if setting.device.is_some() { 1 } else { values.count("files") };
-    let block_bytes = values.size("block-size");
-    let file_bytes = shared::file_bytes(values.size("total-size"), files, block_bytes)?;
+    let layout = layout(setting, values, syncing, is_compat)?;
+    let bytes = layout.files * layout.file_bytes;
+    Ok(Box::new(DiskPlan::new(Layout {
+        parameters: parameters(values, is_compat, bytes),
+        notes: is_compat.then(|| COMPAT_NOTE.to_owned()).into_iter().collect(),
+        ..layout
+    })?))
+}
+
+/// What the options say that are shared by all who go over files in these modes.
+///
+/// # Errors
+/// [`Kind::Usage`] for what makes no sense together.
+pub fn layout(
+    setting: &Setting,
+    values: &Values,
+    syncing: Syncing,
+    is_compat: bool,
+) -> Result<Layout> {
+    let read_share = values.number(READ_SHARE.name);
+    if read_share > 1.0 {
+        return Err(Error::new(Kind::Usage, "--read-share is a number from 0 to 1"));
+    }
+    let (places, is_device) = shared::places(setting);
+    let files = if is_device { 1 } else { values.count(FILES.name) };
+    let block_bytes = values.size(BLOCK_SIZE.name);
     let pattern = Pattern {
         order: Order::Sequential,
         direction: Direction::Read,
         block_bytes: block_bytes as usize,
     };
-    let modes = values.words("modes").into_iter();
-    let (places, is_device) = shared::places(setting);
-    Ok(Box::new(DiskPlan::new(Layout {
+    let modes = values.words(MODES.name).into_iter();
+    Ok(Layout {
         case: CASE.name,
-        parameters: parameters(values, is_compat, file_bytes * files),
-        notes: is_compat.then(|| COMPAT_NOTE.to_owned()).into_iter().collect(),
+        parameters: Vec::new(),
+        notes: Vec::new(),
         places,
         is_device,
         modes: modes.filter_map(|name| mode(name, read_share, is_compat)).collect(),
         chosen_by: "modes",
         files,
-        file_bytes,
+        file_bytes: shared::file_bytes(values.size(TOTAL_SIZE.name), files, block_bytes)?,
         job: shared::job(setting, values, pattern, syncing)?,
-        policy: values.parsed("policy")?,
-        drops_cache: values.text("cache") == Some("drop"),
-        checks: values.has("cross-check"),
-    })?))
+        policy: values.parsed(shared::POLICY.name)?,
+        drops_cache: values.text(shared::CACHE.name) == Some("drop"),
+        checks: values.has(shared::CROSS_CHECK.name),
+    })
 }
 
 /// A mode by its name; sysbench begins again where it is through.

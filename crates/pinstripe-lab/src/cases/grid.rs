@@ -81,7 +81,7 @@ pub fn grid(
 }
 
 /// What a parameter is among the variants, each value once.
-fn different<'a>(results: &'a Results, name: &str) -> Vec<&'a str> {
+pub fn different<'a>(results: &'a Results, name: &str) -> Vec<&'a str> {
     let mut found: Vec<&str> = Vec::new();
     for value in results.variants.iter().map(|it| parameter(it, name)) {
         if !found.contains(&value) {

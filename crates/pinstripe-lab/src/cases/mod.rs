@@ -9,6 +9,7 @@ mod catalog;
 mod dedup;
 mod disk;
 mod fileio;
+mod fs;
 mod grid;
 mod iozone;
 mod opmix;
@@ -71,6 +72,7 @@ pub struct Setting {
 pub static ALL: &[&Case] = &[
     &fileio::CASE,
     &iozone::CASE,
+    &fs::CASE,
     &streams::CASE,
     &record_probe::CASE,
     &split::CASE,

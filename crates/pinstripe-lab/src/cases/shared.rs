@@ -243,6 +243,22 @@ fn engine(values: &Values) -> Engine {
     }
 }
 
+/// Refuses a directory that lacks room for something of so many bytes.
+///
+/// # Errors
+/// [`Kind::NoSpace`]; otherwise as the system says.
+pub fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
+    let free =
+        rustix::fs::statvfs(dir).map_err(|errno| Error::io("cannot be measured", dir, errno))?;
+    let free = free.f_bavail * free.f_frsize;
+    if free >= bytes {
+        return Ok(());
+    }
+    let error = Error::new(Kind::NoSpace, format!("has too little room for {what}")).at(dir);
+    let error = error.expected(format_size(bytes), format_size(free));
+    Err(error.advice("name another directory, or measure less: see the sizes in --help"))
+}
+
 /// A directory of our own below one that was named; removed with all that is in it by [`Folder::remove`].
 #[derive(Debug)]
 pub struct Folder(PathBuf);
@@ -253,16 +269,7 @@ impl Folder {
     /// # Errors
     /// [`Kind::NoSpace`] where there is not; otherwise as the system says.
     pub fn make(below: &Path, case: &str, bytes: u64) -> Result<Folder> {
-        let free = rustix::fs::statvfs(below)
-            .map_err(|errno| Error::io("cannot be measured", below, errno))?;
-        let free = free.f_bavail * free.f_frsize;
-        if free < bytes {
-            let error = Error::new(Kind::NoSpace, "has too little room for the files").at(below);
-            let error = error.expected(format_size(bytes), format_size(free));
-            return Err(
-                error.advice("name another directory, or measure less: see the sizes in --help")
-            );
-        }
+        refuse_without_room(below, bytes, "the files")?;
         let path = below.join(format!("pinstripe-lab-{case}-{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| Error::io("cannot make", &path, error))?;
         Ok(Folder(path))

@@ -1,26 +1,19 @@
 //! The same job by fio.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 use pinstripe::device::Policy;
 use pinstripe::error::{Error, Kind, Result};
-use rustix::fs::MemfdFlags;
 
 use super::import;
 use crate::cases::Work;
 use crate::io::{Content, Direction, Engine, Job, Order};
+use crate::program::{self, Ran};
 use crate::result::Run;
 use crate::run::{Live, Outcome};
-
-/// How often it is looked whether fio is through or we are to stop.
-const PERIOD: Duration = Duration::from_millis(50);
 
 /// The version of fio, where it is there.
 pub fn version() -> Option<String> {
@@ -140,14 +133,7 @@ pub fn run(
 ) -> Result<Outcome> {
     let mut command = Command::new("fio");
     command.args(arguments(job, paths, file_bytes, policy));
-    // Files in memory take whatever it prints; a pipe would want a reader beside us.
-    let failed = |error: std::io::Error| Error::io("cannot run", "fio", error);
-    let (mut out, mut err) = (in_memory().map_err(failed)?, in_memory().map_err(failed)?);
-    command.stdin(Stdio::null());
-    command.stdout(out.try_clone().map_err(failed)?).stderr(err.try_clone().map_err(failed)?);
-    let status = wait(command.spawn().map_err(failed)?, live).map_err(failed)?;
-    live.check()?;
-    let (text, said) = (read(&mut out).map_err(failed)?, read(&mut err).map_err(failed)?);
+    let Ran { status, out: text, err: said } = program::run(&mut command, live)?;
     if !status.success() {
         let said = said.lines().chain(text.lines()).find(|line| !line.trim().is_empty());
         let what = format!("fio failed ({status}): {}", said.unwrap_or("it says nothing"));
@@ -157,31 +143,6 @@ pub fn run(
     let outcome = outcome(results.variants.into_iter().flat_map(|it| it.runs).collect());
     live.moved(outcome.read_bytes + outcome.written_bytes);
     Ok(outcome)
-}
-
-fn in_memory() -> std::io::Result<File> {
-    Ok(File::from(rustix::fs::memfd_create("fio", MemfdFlags::CLOEXEC)?))
-}
-
-fn read(file: &mut File) -> std::io::Result<String> {
-    file.rewind()?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Waits for fio, and ends it when we are to stop.
-fn wait(mut child: Child, live: &Live) -> std::io::Result<ExitStatus> {
-    loop {
-        if live.is_stopped() {
-            // It may have ended by itself just now.
-            let _ = child.kill();
-        }
-        match child.try_wait()? {
-            Some(status) => return Ok(status),
-            None => thread::sleep(PERIOD),
-        }
-    }
 }
 
 /// Both sides of a job as one.

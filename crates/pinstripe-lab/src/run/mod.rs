@@ -116,7 +116,10 @@ pub fn measure(
         results: begin(plan, origin),
     };
     live.enter(Stage { label: "preparing".to_owned(), ..Stage::default() });
-    let measured = plan.prepare(live).and_then(|()| course.rounds(plan, each));
+    let measured = plan.prepare(live).and_then(|()| {
+        course.results.notes = plan.notes();
+        course.rounds(plan, each)
+    });
     // Whatever happened, nothing is left behind; the first error is the one that is told.
     let cleaned = plan.clean();
     let was_stopped = match measured {
@@ -256,6 +259,7 @@ impl Course<'_> {
         }
         outcome.figures.extend(before.0.load.map(|load| ("load_before".to_owned(), load)));
         let moved = after.transfer_since(&before.0);
+        let stored = outcome.read_bytes as f64 * outcome.stored_share.unwrap_or(1.0);
         let run = Run {
             order: self.order,
             at_s,
@@ -270,7 +274,7 @@ impl Course<'_> {
             device_read_bytes: moved.map(|it| it.read_bytes),
             device_written_bytes: moved.map(|it| it.written_bytes),
             samples,
-            notes: notes(outcome.notes, outcome.read_bytes, moved.map(|it| it.read_bytes)),
+            notes: notes(outcome.notes, stored as u64, moved.map(|it| it.read_bytes)),
             disturbances,
         };
         self.order += 1;
@@ -327,8 +331,8 @@ fn own(outcome: &Outcome, cpu_s: f64) -> Own {
 }
 
 /// Reads of which less than half came from the disk were from the page cache for the most part.
-fn notes(mut notes: Vec<Note>, asked: u64, from_disk: Option<u64>) -> Vec<Note> {
-    if asked > 0 && from_disk.is_some_and(|it| it < asked / 2) {
+fn notes(mut notes: Vec<Note>, wanted: u64, from_disk: Option<u64>) -> Vec<Note> {
+    if wanted > 0 && from_disk.is_some_and(|it| it < wanted / 2) {
         notes.push(Note::PageCache);
     }
     notes

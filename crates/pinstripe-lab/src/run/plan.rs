@@ -43,7 +43,7 @@ pub trait Plan {
         0
     }
 
-    /// What there is to know of all results, for people.
+    /// What there is to know of all results, for people; asked again when all was prepared.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -105,6 +105,9 @@ pub struct Outcome {
     pub beside_read_bytes: u64,
     /// The same of bytes written.
     pub beside_written_bytes: u64,
+    /// Of the bytes asked for, the share that the disk has to hold, where content is made smaller on
+    /// its way: that much less has to come from it.
+    pub stored_share: Option<f64>,
     /// Waits until bytes were durable.
     pub syncs: u64,
     /// Times of requests by kind.

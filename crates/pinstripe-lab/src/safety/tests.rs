@@ -28,7 +28,10 @@ fn every_objection_is_final_and_told() {
         (Objection::ReadOnly, "read-only"),
         (Objection::InUse("mounted at /srv".to_owned()), "it is mounted at /srv"),
         (Objection::HasParts("x1, x2".to_owned()), "partitions x1, x2"),
-        (Objection::WholeInUse(name(), "used as swap".to_owned()), "/dev/y is used as swap"),
+        (
+            Objection::WholeInUse(name(), "used as swap".to_owned()),
+            "/dev/y, which it is on, is used",
+        ),
         (Objection::Carries("an XFS file system".to_owned()), "an XFS file system"),
         (Objection::WholeCarries(name(), "swap space".to_owned()), "/dev/y carries swap space"),
         (Objection::NoSerial, "no serial number"),
@@ -61,11 +64,50 @@ impl Loop {
         let dir = tempfile::tempdir().ok()?;
         let file = dir.path().join("image");
         fs::File::create(&file).ok()?.set_len(64 << 20).ok()?;
+        Self::on(&file, options, dir)
+    }
+
+    /// One on a file or device that is there.
+    fn on(file: &Path, options: &[&str], dir: tempfile::TempDir) -> Option<Loop> {
         let made =
-            Command::new("losetup").args(["--find", "--show"]).args(options).arg(&file).output();
+            Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output();
         let made = made.ok().filter(|made| made.status.success())?;
         let device = PathBuf::from(String::from_utf8(made.stdout).ok()?.trim());
         Some(Loop { device, dir })
+    }
+
+    /// One on the same file, or on the device itself.
+    fn beside(&self) -> Option<Loop> {
+        Self::on(&self.file(), &[], tempfile::tempdir().ok()?)
+    }
+
+    fn above(&self) -> Option<Loop> {
+        Self::on(&self.device, &[], tempfile::tempdir().ok()?)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// Puts bytes on it, as whoever made them would.
+    fn put(&self, pieces: &[(u64, &[u8])]) -> Held {
+        let device = fs::OpenOptions::new().write(true).open(&self.device).unwrap();
+        for (at, bytes) in pieces {
+            std::os::unix::fs::FileExt::write_all_at(&device, bytes, *at).unwrap();
+        }
+        device.sync_all().unwrap();
+        Box::new(())
+    }
+
+    /// Makes an ext4 and mounts it.
+    fn mounted(&self) -> Option<Held> {
+        fs::create_dir(self.dir.path().join("mnt")).unwrap();
+        let is_done = self.run("mkfs.ext4 -q -F {}") && self.run("mount {} {dir}/mnt");
+        is_done.then(nothing)
+    }
+
+    fn made(&self, line: &str) -> Option<Held> {
+        self.run(line).then(nothing)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -92,41 +134,174 @@ impl Drop for Loop {
     fn drop(&mut self) {
         self.run("umount {dir}/mnt");
         self.run("swapoff {}");
+        // It would stay read-only for whoever gets it next.
+        self.run("blockdev --setrw {}");
         self.run("losetup --detach {}");
     }
 }
 
+/// What has to stay alive as long as a device is in use.
+type Held = Box<dyn std::any::Any>;
+
+fn nothing() -> Held {
+    Box::new(())
+}
+
+/// A way to aim at a device that must not be touched.
+struct Way {
+    name: &'static str,
+    /// Makes a free device one that must not be touched; none where that cannot be done here.
+    make: fn(&Loop) -> Option<Held>,
+    /// What is said of it.
+    said: &'static str,
+}
+
+const END: u64 = 64 << 20;
+
+const WAYS: &[Way] = &[
+    Way { name: "mounted", make: Loop::mounted, said: "it is mounted at" },
+    Way {
+        name: "swap in use",
+        make: |it| (it.run("mkswap {}") && it.run("swapon {}")).then(nothing),
+        said: "it is used as swap",
+    },
+    Way {
+        name: "another loop device on it",
+        make: |it| Some(Box::new(it.above()?)),
+        said: "it is held by loop",
+    },
+    Way {
+        name: "another loop device on its file",
+        make: |it| Some(Box::new(it.beside()?)),
+        said: "which it is on, is held by loop",
+    },
+    Way {
+        name: "a mount of its file by another loop device",
+        make: |it| {
+            let other = it.beside()?;
+            other.mounted()?;
+            Some(Box::new(other))
+        },
+        said: "which it is on, is held by loop",
+    },
+    Way {
+        name: "opened by a program for itself alone",
+        make: |it| {
+            let mut options = fs::OpenOptions::new();
+            Some(Box::new(options.read(true).custom_flags(libc::O_EXCL).open(&it.device).unwrap()))
+        },
+        said: "opened it for himself alone",
+    },
+    Way {
+        name: "mounted where nobody sees it",
+        make: |it| {
+            it.made("mkfs.ext4 -q -F {}")?;
+            Some(Box::new(crate::scratch::Mounted::new(&it.device, "ext4", &[]).ok()?))
+        },
+        said: "opened it for himself alone",
+    },
+    Way {
+        name: "locked by another process of ours",
+        make: |it| {
+            let device = FileDevice::open(&it.device, Access::Read, Policy::Buffered).unwrap();
+            device.lock().unwrap();
+            Some(Box::new(device))
+        },
+        said: "locked by another process",
+    },
+    Way { name: "read-only", make: |it| it.made("blockdev --setro {}"), said: "it is read-only" },
+    Way { name: "swap", make: |it| it.made("mkswap {}"), said: "it carries swap space" },
+    Way { name: "ext3", make: |it| it.made("mkfs.ext3 -q -F {}"), said: "an ext3 file system" },
+    Way { name: "ext4", make: |it| it.made("mkfs.ext4 -q -F {}"), said: "an ext4 file system" },
+    Way {
+        name: "btrfs",
+        make: |it| it.made("mkfs.btrfs -q -f -M {}"),
+        said: "a btrfs file system",
+    },
+    Way { name: "FAT", make: |it| it.made("mkfs.vfat {}"), said: "a FAT file system" },
+    Way { name: "XFS", make: |it| Some(it.put(&[(0, b"XFSB")])), said: "an XFS file system" },
+    Way {
+        name: "a member of LVM",
+        make: |it| Some(it.put(&[(512, b"LABELONE"), (536, b"LVM2 001")])),
+        said: "an LVM physical volume",
+    },
+    Way {
+        name: "a member of md, superblock 1.2",
+        make: |it| Some(it.put(&[(4096, &0xa92b_4efc_u32.to_le_bytes())])),
+        said: "a member of an md array",
+    },
+    Way {
+        name: "a member of md, superblock 1.0",
+        make: |it| Some(it.put(&[(END - 8192, &0xa92b_4efc_u32.to_le_bytes())])),
+        said: "a member of an md array",
+    },
+    Way {
+        name: "encrypted",
+        make: |it| Some(it.put(&[(0, b"LUKS\xba\xbe\x00\x02")])),
+        said: "an encrypted volume (LUKS)",
+    },
+    Way {
+        name: "a partition table (GPT)",
+        make: |it| Some(it.put(&[(512, b"EFI PART"), (450, &[0xee]), (510, &[0x55, 0xaa])])),
+        said: "a partition table (GPT)",
+    },
+    Way {
+        name: "a partition table (GPT) of which only the copy is left",
+        make: |it| Some(it.put(&[(END - 512, b"EFI PART")])),
+        said: "the copy of a partition table (GPT)",
+    },
+    Way {
+        name: "a partition table (MBR)",
+        make: |it| Some(it.put(&[(450, &[0x83]), (510, &[0x55, 0xaa])])),
+        said: "a partition table (MBR)",
+    },
+    Way {
+        name: "a member of an array of ours",
+        make: |it| {
+            use pinstripe::format::array::superblock::MAGIC;
+            Some(it.put(&[(0, MAGIC)]))
+        },
+        said: "a member of an array of pinstripe",
+    },
+    Way {
+        name: "a member of ZFS",
+        make: |it| Some(it.put(&[(132 << 10, &0x00ba_b10c_u64.to_le_bytes())])),
+        said: "a ZFS device",
+    },
+];
+
 #[test]
-fn used_devices_are_refused_by_what_they_are_used_for() {
-    let test = "used_devices_are_refused_by_what_they_are_used_for";
+fn every_way_to_aim_at_a_used_device_is_refused() {
+    let test = "every_way_to_aim_at_a_used_device_is_refused";
     let Some(free) = Loop::new(&[]) else {
         return skipped(test, "no loop device can be made: not root, or none left");
     };
     assert_eq!(free.said(), "passes");
-    assert_eq!(examine(&free.device).unwrap().allow(None).unwrap_err().kind(), Kind::Refused);
-    assert_eq!(examine(&free.device).unwrap().bytes, 64 << 20);
-    for (make, part) in [
-        ("mkfs.ext4 -q {}", "an ext"),
-        ("mkfs.btrfs -q -f -M {}", "a btrfs file system"),
-        ("mkswap {}", "swap space"),
-        ("mkfs.vfat {}", "FAT"),
-    ] {
+    assert_eq!(examine(&free.device).unwrap().bytes, END);
+    // Two more: no number, and another one.
+    for typed in [None, Some("/no/such/image"), Some("")] {
+        let refused = examine(&free.device).unwrap().allow(typed).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Refused);
+    }
+    let mut refusals = 2;
+    for way in WAYS {
         let device = Loop::new(&[]).unwrap();
-        if !device.run(make) {
-            skipped(test, &format!("'{make}' cannot be run"));
-        } else {
-            assert!(device.said().contains(part), "{make}: {}", device.said());
+        let before = fs::read(device.file()).unwrap();
+        let Some(held) = (way.make)(&device) else {
+            skipped(test, &format!("'{}' cannot be made here", way.name));
+            continue;
+        };
+        let said = device.said();
+        assert!(said.contains(way.said), "{}: {said}", way.name);
+        // Looking at it has changed nothing: it passes again where nothing was put on it.
+        drop(held);
+        if fs::read(device.file()).unwrap() == before && device.run("blockdev --setrw {}") {
+            assert_eq!(device.said(), "passes", "{}", way.name);
         }
+        refusals += 1;
     }
-    let mounted = Loop::new(&[]).unwrap();
-    fs::create_dir(mounted.dir.path().join("mnt")).unwrap();
-    if mounted.run("mkfs.ext4 -q {}") && mounted.run("mount {} {dir}/mnt") {
-        assert!(mounted.said().contains("mounted at"), "{}", mounted.said());
-    } else {
-        skipped(test, "a file system cannot be mounted");
-    }
-    let read_only = Loop::new(&["--read-only"]).unwrap();
-    assert!(read_only.said().contains("read-only"), "{}", read_only.said());
+    // So many need nothing but the kernel.
+    assert!(refusals >= 12, "{refusals}");
 }
 
 #[test]

@@ -60,12 +60,16 @@ impl Holder {
 /// # Errors
 /// When the device cannot be examined. Tables that cannot be read show nothing.
 pub fn holder(path: &Path) -> Result<Option<Holder>> {
-    let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
-    let whose = match found.file_type().is_block_device() {
-        true => Whose::Device(found.rdev()),
-        false => Whose::File(found.dev(), found.ino()),
-    };
-    Ok(Tables::of_system().holder(whose))
+    Ok(Tables::of_system().holder(Whose::of(path)?))
+}
+
+/// The same of what a loop device stands on: who has it in use besides that device.
+///
+/// # Errors
+/// Those of [`holder`].
+pub fn holder_besides(path: &Path, loop_device: &str) -> Result<Option<Holder>> {
+    let tables = Tables { besides: Some(loop_device.to_owned()), ..Tables::of_system() };
+    Ok(tables.holder(Whose::of(path)?))
 }
 
 /// Refuses a device that is in use.
@@ -116,6 +120,14 @@ enum Whose {
 }
 
 impl Whose {
+    fn of(path: &Path) -> Result<Whose> {
+        let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
+        Ok(match found.file_type().is_block_device() {
+            true => Whose::Device(found.rdev()),
+            false => Whose::File(found.dev(), found.ino()),
+        })
+    }
+
     /// Whether a path that a table names is it.
     fn is_at(self, path: &Path) -> bool {
         let Ok(found) = fs::metadata(path) else { return false };
@@ -130,6 +142,8 @@ struct Tables {
     mounts: String,
     swaps: String,
     sys: PathBuf,
+    /// A loop device that does not count.
+    besides: Option<String>,
 }
 
 impl Tables {
@@ -141,6 +155,7 @@ impl Tables {
             mounts: text("/proc/self/mountinfo"),
             swaps: text("/proc/swaps"),
             sys: PathBuf::from("/sys"),
+            besides: None,
         }
     }
 
@@ -152,7 +167,9 @@ impl Tables {
             Whose::Device(number) => {
                 let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
                 let directory = self.sys.join("dev/block").join(format!("{major}:{minor}"));
-                self.stacked(&fs::canonicalize(directory).ok()?, MAX_STACK)
+                let stacked = fs::canonicalize(directory).ok();
+                let stacked = stacked.and_then(|directory| self.stacked(&directory, MAX_STACK));
+                stacked.or_else(|| self.looped(whose))
             }
             Whose::File(..) => self.looped(whose),
         }
@@ -194,7 +211,8 @@ impl Tables {
             let number = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
             let whose = Whose::Device(number);
             let holder = self.mounted(whose).or_else(|| self.swap(whose));
-            let holder = holder.or_else(|| self.stacked(&part.path(), depth - 1))?;
+            let holder = holder.or_else(|| self.stacked(&part.path(), depth - 1));
+            let holder = holder.or_else(|| self.looped(whose))?;
             let name = part.file_name().to_string_lossy().into_owned();
             Some(Holder::Partition(name, Box::new(holder)))
         })
@@ -217,12 +235,13 @@ impl Tables {
         }
     }
 
-    /// The loop device behind which a file is.
+    /// The loop device behind which a file or device is: the kernel lists it as no holder.
     fn looped(&self, whose: Whose) -> Option<Holder> {
         let devices = fs::read_dir(self.sys.join("block")).ok()?.flatten();
         devices.into_iter().find_map(|device| {
             let name = device.file_name().to_string_lossy().into_owned();
-            let file = name.starts_with("loop").then(|| device.path().join("loop/backing_file"))?;
+            let is_asked = name.starts_with("loop") && self.besides.as_ref() != Some(&name);
+            let file = is_asked.then(|| device.path().join("loop/backing_file"))?;
             let backing = fs::read(file).ok()?;
             let backing = backing.strip_suffix(b"\n").unwrap_or(&backing).to_vec();
             let backing = PathBuf::from(std::ffi::OsString::from_vec(backing));
@@ -286,6 +305,7 @@ mod tests {
             mounts: "22 1 8:1 / /the\\040root rw - ext4 /dev/sda1 rw\n".to_owned(),
             swaps: "Filename Type Size Used Priority\n".to_owned(),
             sys: root.to_owned(),
+            besides: None,
         }
     }
 
@@ -325,6 +345,10 @@ mod tests {
         assert_eq!(told(&swap), Some(Holder::Swap));
         assert_eq!(told(&image), Some(Holder::Device("loop3".to_owned())));
         assert_eq!(told(root.path()), None);
+        // The same for whoever asks for that loop device itself.
+        tables.besides = Some("loop3".to_owned());
+        let found = fs::metadata(&image).unwrap();
+        assert_eq!(tables.holder(Whose::File(found.dev(), found.ino())), None);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) mod testing;
 pub use buffer::{AlignedBuf, BufferPool, WriteBuf};
 pub use engine::Engine;
 pub use file::{Access, FileDevice};
-pub use holder::{Holder, holder, refuse_held};
+pub use holder::{Holder, holder, holder_besides, refuse_held};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use pattern::PatternDevice;

@@ -47,21 +47,50 @@ const KNOWN: &[(usize, &[u8], &str)] = &[
     (0, b"XFSB", "an XFS file system"),
     (0x10040, b"_BHRfS_M", "a btrfs file system"),
     (1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+    (1024, &[2, 0, 0, 0, 0, 0, 0x34, 0x34], "a NILFS2 file system"),
+    (32768, b"JFS1", "a JFS file system"),
+    (8192 + 52, b"ReIsEr", "a Reiser file system"),
+    (65536 + 52, b"ReIsEr", "a Reiser file system"),
+    (65536, b"ReIsEr4", "a Reiser4 file system"),
+    (4096 + 24, &[0xc6, 0x85, 0x73, 0xf6], "a bcachefs file system, or a part of a bcache"),
+    (8192, b"OCFSV2", "an OCFS2 file system"),
+    (65536, &[0x01, 0x16, 0x19, 0x70], "a GFS2 file system"),
+    (1024, &[0xe2, 0xe1, 0xf5, 0xe0], "an EROFS file system"),
+    (1024, b"H+\0\x04", "an HFS+ file system"),
+    (1024, b"HX\0\x05", "an HFSX file system"),
+    (32, b"NXSB", "an APFS file system"),
     (4096 - 10, b"SWAPSPACE2", "swap space"),
     (4096 - 10, b"SWAP-SPACE", "swap space"),
+    (4096 - 10, b"S1SUSPEND", "swap space with a suspended system"),
+    // Where pages are larger.
+    (8192 - 10, b"SWAPSPACE2", "swap space"),
+    (16384 - 10, b"SWAPSPACE2", "swap space"),
+    (65536 - 10, b"SWAPSPACE2", "swap space"),
     (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
+    (0x4000, b"SKUL\xba\xbe", "an encrypted volume (LUKS)"),
+    (3, b"-FVE-FS-", "an encrypted volume (BitLocker)"),
+    (4096 + 4, b"!Stra0tis", "a member of a Stratis pool"),
+    (0, b"dmvdo001", "a VDO volume"),
+    (0, b"bluestore block device", "a Ceph device"),
     (3, b"NTFS    ", "an NTFS file system"),
     (3, b"EXFAT   ", "an exFAT file system"),
     (0x52, b"FAT32   ", "a FAT file system"),
     (0x36, b"FAT16   ", "a FAT file system"),
     (0x36, b"FAT12   ", "a FAT file system"),
     (32769, b"CD001", "an ISO 9660 file system"),
+    (32769, b"BEA01", "a UDF file system"),
     (0, b"hsqs", "a squashfs file system"),
     (0, &MD_MAGIC, "a member of an md array (metadata 1.1)"),
     (512, b"EFI PART", "a partition table (GPT)"),
     (4096, b"EFI PART", "a partition table (GPT)"),
 ];
 const MD_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
+/// Magic bytes at so many sectors from the end.
+const AT_THE_END: &[(u64, &[u8], &str)] = &[
+    (1, b"EFI PART", "the copy of a partition table (GPT)"),
+    (1, &[0xde, 0x11, 0xde, 0x11], "a member of a RAID by firmware (DDF)"),
+    (2, b"Intel Raid ISM Cfg Sig. ", "a member of a RAID by firmware (Intel)"),
+];
 /// All that is looked at from the beginning.
 const HEAD_BYTES: u64 = 256 << 10;
 
@@ -162,7 +191,8 @@ fn of_mbr(head: &[u8]) -> Option<&'static str> {
     has_partition.then_some("a partition table (MBR)")
 }
 
-/// md's metadata 0.90 and 1.0 stand at the end of a device.
+/// md's metadata 0.90 and 1.0 stand at the end of a device, and so do those of RAID by firmware, and the
+/// copy of a partition table.
 fn at_the_end(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
     let sectors = len / md::SECTOR_BYTES;
     let old = (sectors & !127).checked_sub(128).map(|it| it * md::SECTOR_BYTES);
@@ -172,6 +202,14 @@ fn at_the_end(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
         device.read_at(place, &mut magic)?;
         if magic == MD_MAGIC {
             return Ok(Some("a member of an md array (metadata at its end)"));
+        }
+    }
+    for (sectors_before, magic, what) in AT_THE_END {
+        let Some(place) = sectors.checked_sub(*sectors_before) else { continue };
+        let mut found = vec![0; magic.len()];
+        device.read_at(place * md::SECTOR_BYTES, &mut found)?;
+        if found == *magic {
+            return Ok(Some(what));
         }
     }
     Ok(None)
@@ -217,6 +255,15 @@ mod tests {
             (&[((1 << 20) - 8192, &MD_MAGIC)], "a member of an md array (metadata at its end)"),
             (&[((1 << 20) - 65536, &MD_MAGIC)], "a member of an md array (metadata at its end)"),
             (&[(0, MAGIC)], "a member of an array of pinstripe that cannot be read"),
+            (&[(1024, &[2, 0, 0, 0, 0, 0, 0x34, 0x34])], "a NILFS2 file system"),
+            (&[(32768, b"JFS1")], "a JFS file system"),
+            (&[(65588, b"ReIsEr2Fs")], "a Reiser file system"),
+            (&[(16374, b"SWAPSPACE2")], "swap space"),
+            (&[((1 << 20) - 512, b"EFI PART")], "the copy of a partition table (GPT)"),
+            (
+                &[((1 << 20) - 1024, b"Intel Raid ISM Cfg Sig. ")],
+                "a member of a RAID by firmware (Intel)",
+            ),
         ];
         for (pieces, what) in cases {
             assert_eq!(with(pieces).as_deref(), Some(*what));

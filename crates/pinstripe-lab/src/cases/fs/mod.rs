@@ -1,0 +1,159 @@
+//! File systems against each other: each run formats, mounts, fills, drops the caches and measures.
+
+mod plan;
+mod tables;
+
+use std::path::PathBuf;
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::units::format_size;
+
+use super::{Case, CaseOption, Form, Setting, Values, fileio, shared};
+use crate::run::Plan;
+use crate::scratch::kinds::{FILE_SYSTEMS, FileSystem, NAMES, System};
+use crate::scratch::{Candidate, Maker};
+use plan::FsPlan;
+
+/// The case.
+pub static CASE: Case = Case {
+    name: "fs",
+    about: "Hold file systems and their options against each other, each made anew for every run",
+    help: "\
+Every run makes its file system anew and mounts it, fills it with files unless the mode writes new ones, \
+unmounts and mounts it again, so that no cache holds anything of it, and then does one of fileio's modes: \
+seqwr, seqrewr, seqrd, rndrd, rndwr, rndrw. File systems take turns, and each mode is judged by the first of \
+them. Without a choice of yours they are all whose mkfs is there and that the kernel can mount, with their \
+defaults, and btrfs with compression beside; what is left out is said.
+
+They are made on a loop device over an image in --dir, which is written once before, so that no run pays \
+for the space of the image, and which has no name: whatever ends the program, nothing of it stays. Figures \
+are thus those of file systems on a part of the file system of --dir. With --device they are made on a \
+device, which has to be free and empty, and is wiped at the end.
+
+A candidate is a file system with options: words for its mkfs, and mount=OPTION,... as mount(8) takes them. \
+What is written is by half zeros, so that compression has something to do; noise never compresses. This \
+needs root. A run takes some seconds, a round of all as many as there are modes and file systems: give it \
+--time or --runs.",
+    examples: "\
+  sudo pinstripe lab run fs --dir /srv --runs 5 --warm-up 0
+  sudo pinstripe lab run fs --file-systems ext4,xfs --modes seqwr,rndwr --time 600
+  sudo pinstripe lab run fs --candidates 'ext4; ext4 -O ^has_journal mount=noatime'
+  sudo pinstripe lab run fs --candidates 'btrfs; btrfs mount=compress=lzo; btrfs mount=compress=zstd:9'
+  sudo pinstripe lab run fs --device /dev/sdx --total-size 8G --dry-run",
+    options: OPTIONS,
+    plan,
+    tables: tables::tables,
+};
+
+const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "file-systems",
+        value: "NAME,...",
+        form: Form::SomeOf(&NAMES),
+        default: None,
+        about: "Which file systems, with their defaults [default: all that can be made here]",
+        more: "",
+    },
+    CaseOption {
+        name: "candidates",
+        value: "TEXT",
+        form: Form::Text,
+        default: None,
+        about: "File systems with options, ';' between them, as in 'xfs; ext4 -b 1024 mount=noatime'",
+        more: "Beside those of --file-systems. Words that could name another device are refused.",
+    },
+    fileio::MODES,
+    fileio::FILES,
+    CaseOption { default: Some("256M"), ..fileio::TOTAL_SIZE },
+    CaseOption {
+        name: "image-size",
+        value: "SIZE",
+        form: Form::Size,
+        default: Some("1G"),
+        about: "Bytes of the image; of no meaning with --device",
+        more: "",
+    },
+    fileio::BLOCK_SIZE,
+    CaseOption {
+        default: Some("10"),
+        about: "Seconds of a run at most; it ends when it has made as many requests as there are blocks",
+        ..fileio::RUN_TIME
+    },
+    shared::THREADS,
+    shared::ENGINE,
+    shared::DEPTH,
+    shared::POLICY,
+    shared::SYNC,
+    fileio::READ_SHARE,
+    CaseOption { default: Some("zeros:50%"), ..shared::CONTENT },
+];
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    Ok(Box::new(FsPlan::new(setting, values, &System::default())?))
+}
+
+/// What is measured, and why the rest is not.
+///
+/// # Errors
+/// [`Kind::Usage`] for candidates that are none, twice the same, or need more room; those of
+/// [`System::maker`] for what was named and is not there.
+fn chosen(
+    values: &Values,
+    system: &System,
+    image_bytes: Option<u64>,
+) -> Result<(Vec<Maker>, Vec<String>)> {
+    let mut wanted = Vec::new();
+    for name in values.words("file-systems") {
+        wanted.push(Candidate::list(name)?.remove(0));
+    }
+    wanted.extend(values.text("candidates").map_or(Ok(Vec::new()), Candidate::list)?);
+    if wanted.is_empty() {
+        return Ok(all(system, image_bytes));
+    }
+    let mut makers: Vec<Maker> = Vec::new();
+    for candidate in wanted {
+        if makers.iter().any(|it| it.candidate == candidate) {
+            let what = format!("'{candidate}' is named twice");
+            return Err(Error::new(Kind::Usage, what));
+        }
+        let program = able(candidate.kind, system, image_bytes)?;
+        makers.push(Maker { candidate, program });
+    }
+    Ok((makers, Vec::new()))
+}
+
+/// All that can be made here, and why the rest is left out.
+fn all(system: &System, image_bytes: Option<u64>) -> (Vec<Maker>, Vec<String>) {
+    let (mut makers, mut notes) = (Vec::new(), Vec::new());
+    for kind in FILE_SYSTEMS {
+        match able(kind, system, image_bytes) {
+            Err(error) => notes.push(format!("{} is left out: {error}", kind.name)),
+            Ok(program) => {
+                let mut candidates = vec![Candidate::plain(kind)];
+                if kind.name == "btrfs" {
+                    let mounting = vec!["compress=zstd".to_owned()];
+                    candidates.push(Candidate { mounting, ..Candidate::plain(kind) });
+                }
+                let maker = |candidate| Maker { candidate, program: program.clone() };
+                makers.extend(candidates.into_iter().map(maker));
+            }
+        }
+    }
+    (makers, notes)
+}
+
+/// The program for a file system that this machine can make, mount and hold.
+fn able(kind: &FileSystem, system: &System, image_bytes: Option<u64>) -> Result<PathBuf> {
+    let program = system.maker(kind)?;
+    match image_bytes {
+        Some(bytes) if bytes < kind.least_bytes => {
+            let (least, bytes) = (format_size(kind.least_bytes), format_size(bytes));
+            let what = format!("{} needs {least} at least, the image has {bytes}", kind.name);
+            Err(Error::new(Kind::Usage, what).advice("more with --image-size"))
+        }
+        _ => Ok(program),
+    }
+}
+
+#[cfg(test)]
+mod tests;

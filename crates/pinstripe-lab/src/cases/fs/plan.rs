@@ -1,0 +1,309 @@
+//! The plan: a file system is made anew for each run, and is gone behind it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use pinstripe::device::Access;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::units::format_size;
+
+use super::super::disk::{Finds, Layout, Mode};
+use super::super::{Setting, Values, fileio, shared};
+use super::{OPTIONS, chosen};
+use crate::fingerprint::number_of;
+use crate::guard::Reading;
+use crate::io::{self, Area, Syncing};
+use crate::result::{Metric, Parameter};
+use crate::run::{Head, Live, Outcome, Plan};
+use crate::scratch::kinds::System;
+use crate::scratch::{Maker, Mounted, Scratch, may_mount};
+
+/// Of what is free on a new file system files take no more than this: those that write elsewhere than
+/// where they read have both for a while.
+const MOST_OF_FREE: f64 = 0.7;
+
+/// Where file systems are made.
+enum Ground {
+    /// On an image of so many bytes in a directory.
+    Image(PathBuf, u64),
+    /// On a device.
+    Device(PathBuf),
+}
+
+/// What is there for one run. Files are closed before it is unmounted: fields are dropped in this order.
+struct Stage {
+    area: Area,
+    mounted: Mounted,
+    figures: BTreeMap<String, f64>,
+    /// Of the bytes of files, the share that the file system takes for them.
+    stored_share: Option<f64>,
+}
+
+/// The case at work.
+pub struct FsPlan {
+    parameters: Vec<Parameter>,
+    ground: Ground,
+    layout: Layout,
+    makers: Vec<Maker>,
+    notes: Vec<String>,
+    scratch: Option<Scratch>,
+    stage: Option<Stage>,
+}
+
+impl FsPlan {
+    /// Reads the options.
+    ///
+    /// # Errors
+    /// Those of [`chosen`] and of the options.
+    pub fn new(setting: &Setting, values: &Values, system: &System) -> Result<Self> {
+        let bytes = values.size("image-size");
+        let ground = match &setting.device {
+            Some(device) => Ground::Device(device.clone()),
+            None => Ground::Image(shared::one_directory(setting)?, bytes),
+        };
+        let image_bytes = matches!(ground, Ground::Image(..)).then_some(bytes);
+        let (makers, notes) = chosen(values, system, image_bytes)?;
+        let syncing = Syncing { at_end: values.text("sync") == Some("end"), ..Syncing::NEVER };
+        // Files are on the file systems to come, wherever these are made.
+        let inside = Setting { dirs: Vec::new(), device: None, seed: setting.seed };
+        let mut layout = fileio::layout(&inside, values, syncing, false)?;
+        // As many requests as there are blocks, anywhere too: more of them would find in the page cache
+        // what those before have read, and write again what is not on the disk yet.
+        layout.modes.iter_mut().for_each(|mode| mode.is_once = true);
+        let names: Vec<String> = makers.iter().map(|it| it.candidate.to_string()).collect();
+        let parameter = |it: Parameter| match it.name.as_str() {
+            "file-systems" => Parameter { value: names.join("; "), ..it },
+            _ => it,
+        };
+        let parameters = shared::parameters(OPTIONS, values).into_iter();
+        let parameters = parameters.filter(|it| it.name != "candidates").map(parameter).collect();
+        Ok(FsPlan { parameters, ground, layout, makers, notes, scratch: None, stage: None })
+    }
+
+    /// The mode and the candidate of a variant: those of one mode stand together.
+    fn of(&self, variant: usize) -> (&Mode, &Maker) {
+        let makers = self.makers.len();
+        (&self.layout.modes[variant / makers], &self.makers[variant % makers])
+    }
+
+    fn scratch(&self) -> &Scratch {
+        self.scratch.as_ref().expect("prepare comes before all runs")
+    }
+
+    fn file_bytes(&self) -> u64 {
+        self.layout.files * self.layout.file_bytes
+    }
+
+    fn files(&self, mounted: &Mounted) -> Vec<PathBuf> {
+        let root = mounted.path();
+        (0..self.layout.files).map(|number| root.join(format!("file.{number:04}"))).collect()
+    }
+
+    /// Makes and mounts a candidate once, so that what cannot be is known before anything is measured.
+    /// Returns what there is to know of it.
+    fn rehearse(&self, maker: &Maker, live: &Live) -> Result<String> {
+        let Maker { candidate, program } = maker;
+        let scratch = self.scratch();
+        scratch.format(maker, live)?;
+        let mounted = scratch.mount(candidate)?;
+        let (options, (_, free)) = (mounted.options(), mounted.space()?);
+        scratch.unmount(mounted)?;
+        let (wanted, most) = (self.file_bytes(), (free as f64 * MOST_OF_FREE) as u64);
+        if wanted > most {
+            let what = format!("{candidate} has too little room for the files");
+            let error = Error::new(Kind::NoSpace, what).at(scratch.path());
+            let error = error.expected(format_size(wanted), format_size(most));
+            return Err(error.advice("less with --total-size, or more with --image-size"));
+        }
+        let version = maker.version(live)?.map_or(String::new(), |it| format!(" ({it})"));
+        let (name, words) = (program.display(), scratch.arguments(candidate).join(" "));
+        let options = options.unwrap_or_else(|| "as the kernel does not tell".to_owned());
+        Ok(format!("{candidate}: made by '{name} {words}'{version}, mounted {options}"))
+    }
+
+    /// Makes, mounts and fills a file system, with nothing of it left in memory.
+    fn set(&self, mode: &Mode, maker: &Maker, live: &Live) -> Result<Stage> {
+        let Layout { file_bytes, policy, job, .. } = &self.layout;
+        let scratch = self.scratch();
+        let mut figures = BTreeMap::new();
+        let mut note = |name: &str, value: f64| {
+            figures.insert(name.to_owned(), value);
+        };
+        note("mkfs_s", scratch.format(maker, live)?.as_secs_f64());
+        let began = Instant::now();
+        let mut mounted = scratch.mount(&maker.candidate)?;
+        note("mount_s", began.elapsed().as_secs_f64());
+        let mut stored_share = None;
+        let mut access = Access::Create;
+        if mode.finds != Finds::Nothing {
+            let (before, _) = mounted.space()?;
+            let began = Instant::now();
+            drop(Area::make(&self.files(&mounted), *file_bytes, job.content, *policy, live)?);
+            let seconds = began.elapsed().as_secs_f64();
+            scratch.unmount(mounted)?;
+            mounted = scratch.mount(&maker.candidate)?;
+            let stored = mounted.space()?.0.saturating_sub(before);
+            let share = stored as f64 / self.file_bytes() as f64;
+            note("fill_mb_per_s", self.file_bytes() as f64 / seconds.max(1e-9) / 1e6);
+            note("stored_share", share);
+            stored_share = Some(share.min(1.0));
+            access = Access::Write;
+        }
+        let area = Area::open(&self.files(&mounted), *file_bytes, access, *policy)?;
+        Ok(Stage { area, mounted, figures, stored_share })
+    }
+
+    /// Unmounts what is mounted.
+    fn strike(&mut self) -> Result<()> {
+        match self.stage.take() {
+            None => Ok(()),
+            Some(Stage { area, mounted, .. }) => {
+                drop(area);
+                self.scratch().unmount(mounted)
+            }
+        }
+    }
+
+    /// Bytes that the scratch device moved so far: nobody else uses it.
+    fn moved(&self) -> Reading {
+        Reading::take(Path::new("/"), number_of(self.scratch().path()))
+    }
+}
+
+/// An error of a file on a mount that has no place is told by the name of the candidate.
+fn named(error: Error, maker: &Maker) -> Error {
+    let Some(place) = error.place().filter(|it| it.starts_with("/proc/self/fd")) else {
+        return error;
+    };
+    let file = place.file_name().unwrap_or_default().to_string_lossy();
+    let what = format!("{} {file}", error.what());
+    let on = format!("[{}]", maker.candidate);
+    let told = match error.raw_os_error() {
+        Some(number) => Error::io(what, on, std::io::Error::from_raw_os_error(number)),
+        None => Error::new(error.kind(), what).at(on),
+    };
+    match error.kind() {
+        Kind::NoSpace => told.advice("less with --total-size, or more with --image-size"),
+        _ => told,
+    }
+}
+
+impl Plan for FsPlan {
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameters.clone()
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let head = |variant: usize| {
+            let (mode, maker) = self.of(variant);
+            let name = maker.candidate.to_string();
+            Head {
+                name: format!("{} {name}", mode.name),
+                group: mode.name.to_owned(),
+                about: format!("{} on a new {name}", mode.about),
+                parameters: vec![
+                    Parameter::new("mode", mode.name),
+                    Parameter::new("file-system", name),
+                ],
+                metric: Metric::throughput(),
+            }
+        };
+        (0..self.layout.modes.len() * self.makers.len()).map(head).collect()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        let (Ground::Image(place, _) | Ground::Device(place)) = &self.ground;
+        vec![place.clone()]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn intents(&self) -> Vec<String> {
+        let names: Vec<String> = self.makers.iter().map(|it| it.candidate.to_string()).collect();
+        let names = names.join("; ");
+        match &self.ground {
+            Ground::Image(dir, bytes) => vec![
+                format!(
+                    "write an image of {} without a name in {}, with a loop device on it, and let go of \
+                     both at the end",
+                    format_size(*bytes),
+                    dir.display()
+                ),
+                format!("make a file system on it anew for each run, of these: {names}"),
+            ],
+            Ground::Device(device) => vec![
+                format!(
+                    "overwrite {} with a new file system for each run, of these: {names}",
+                    device.display()
+                ),
+                format!("wipe the signature of the last one from {}", device.display()),
+            ],
+        }
+    }
+
+    fn prepare(&mut self, live: &Live) -> Result<()> {
+        if self.makers.is_empty() {
+            let what = format!("no file system can be made here: {}", self.notes.join("; "));
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        may_mount()?;
+        let scratch = match &self.ground {
+            Ground::Image(dir, bytes) => {
+                shared::refuse_without_room(dir, *bytes, "the image")?;
+                Scratch::image(dir, *bytes, live)?
+            }
+            Ground::Device(device) => Scratch::device(device)?,
+        };
+        self.notes.push(scratch.about());
+        self.scratch = Some(scratch);
+        for number in 0..self.makers.len() {
+            live.check()?;
+            self.notes.push(self.rehearse(&self.makers[number], live)?);
+        }
+        Ok(())
+    }
+
+    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
+        self.strike()?;
+        let (mode, maker) = self.of(variant);
+        let stage = self.set(mode, maker, live).map_err(|error| named(error, maker))?;
+        self.stage = Some(stage);
+        Ok(())
+    }
+
+    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
+        let (mode, maker) = self.of(variant);
+        let (job, policy) = (self.layout.job(mode, number), self.layout.policy);
+        let stage = self.stage.as_ref().expect("ready comes before each run");
+        let before = self.moved();
+        let done = io::run(&job, &stage.area, live).map_err(|error| named(error, maker))?;
+        let moved = self.moved().transfer_since(&before).unwrap_or_default();
+        let mut outcome = shared::outcome(&done, &job, policy, stage.area.is_direct());
+        outcome.beside_read_bytes = moved.read_bytes.saturating_sub(outcome.read_bytes);
+        outcome.beside_written_bytes = moved.written_bytes.saturating_sub(outcome.written_bytes);
+        outcome.stored_share = stage.stored_share;
+        outcome.figures.extend(stage.figures.clone());
+        if outcome.written_bytes > 0 {
+            let per_byte = moved.written_bytes as f64 / outcome.written_bytes as f64;
+            outcome.figures.insert("disk_bytes_per_byte".to_owned(), per_byte);
+        }
+        Ok(outcome)
+    }
+
+    fn check(&mut self, _: usize, _: &Live) -> Result<()> {
+        self.strike()
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        let struck = self.strike();
+        let wiped = match self.scratch.take() {
+            Some(scratch @ Scratch::Device(..)) => scratch.wipe(),
+            // The image goes with the last descriptor of its loop device.
+            _ => Ok(()),
+        };
+        struck.and(wiped)
+    }
+}

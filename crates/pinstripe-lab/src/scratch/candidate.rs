@@ -1,0 +1,163 @@
+//! A file system with the options it is made and mounted with, as people type it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::str::FromStr;
+
+use pinstripe::error::{Error, Kind, Result};
+
+use super::kinds::{self, FileSystem};
+use crate::program;
+use crate::run::Live;
+
+/// `ext4`, `ext4 -O ^has_journal mount=noatime`, `btrfs mount=compress=zstd:3`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which file system.
+    pub kind: &'static FileSystem,
+    /// What its program is told besides what [`FileSystem`] says.
+    pub making: Vec<String>,
+    /// Mount options.
+    pub mounting: Vec<String>,
+}
+
+/// A candidate, and the program that makes it here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Maker {
+    /// What is made.
+    pub candidate: Candidate,
+    /// By what.
+    pub program: PathBuf,
+}
+
+impl Maker {
+    /// What the program says of its version, where it says something.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`] after a stop; otherwise as the system says.
+    pub fn version(&self, live: &Live) -> Result<Option<String>> {
+        let ran = program::run(Command::new(&self.program).arg("-V"), live)?;
+        let mut lines = ran.out.lines().chain(ran.err.lines()).map(str::trim);
+        Ok(lines.find(|line| !line.is_empty()).map(str::to_owned))
+    }
+}
+
+impl Candidate {
+    /// A file system as it is made and mounted unless told otherwise.
+    pub fn plain(kind: &'static FileSystem) -> Self {
+        Candidate { kind, making: Vec::new(), mounting: Vec::new() }
+    }
+
+    /// Candidates with `;` between them.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for one that is none.
+    pub fn list(text: &str) -> Result<Vec<Candidate>> {
+        let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
+        let found = parts.map(str::parse).collect::<Result<Vec<_>>>()?;
+        match found.is_empty() {
+            true => Err(Error::new(Kind::Usage, "no file system is named")),
+            false => Ok(found),
+        }
+    }
+}
+
+impl FromStr for Candidate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut words = text.split_whitespace();
+        let mut candidate = Candidate::plain(kinds::find(words.next().unwrap_or_default())?);
+        for word in words {
+            let options = word.strip_prefix("mount=");
+            let parts: Vec<&str> = options.map_or(vec![word], |it| it.split(',').collect());
+            for part in &parts {
+                refuse(part, options.is_some())?;
+            }
+            let list =
+                if options.is_some() { &mut candidate.mounting } else { &mut candidate.making };
+            list.extend(parts.into_iter().map(str::to_owned));
+        }
+        Ok(candidate)
+    }
+}
+
+/// Words that could lead to anything but the one device that may be overwritten: a path, a label or an
+/// identity of another one, a journal elsewhere.
+const ELSEWHERE: &[&str] = &["/", "UUID=", "LABEL=", "device", "dev=", "journal_path"];
+/// Mount options that are for the mount program alone, or would make it all pointless.
+const NOT_OURS: &[&str] = &["", "source", "loop", "ro", "remount", "bind", "move"];
+
+fn refuse(word: &str, is_mount_option: bool) -> Result<()> {
+    let key = word.split('=').next().unwrap_or_default();
+    let refused = |what: &str| {
+        Err(Error::new(Kind::Usage, format!("'{word}' {what}"))
+            .advice("options of one device, as in 'ext4 -O ^has_journal mount=noatime'"))
+    };
+    if let Some(part) = ELSEWHERE.iter().find(|part| word.contains(**part)) {
+        return refused(&format!("could name another device ('{part}')"));
+    }
+    match is_mount_option && NOT_OURS.contains(&key) {
+        true => refused("is no mount option that can be measured"),
+        false => Ok(()),
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name)?;
+        for word in &self.making {
+            write!(f, " {word}")?;
+        }
+        match self.mounting.is_empty() {
+            true => Ok(()),
+            false => write!(f, " mount={}", self.mounting.join(",")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_read_as_they_are_shown() {
+        for text in ["ext4", "ext4 -O ^has_journal mount=noatime", "btrfs mount=compress=zstd:3"] {
+            let candidate: Candidate = text.parse().unwrap();
+            assert_eq!(candidate.to_string(), text);
+        }
+        let list =
+            Candidate::list("xfs; ext4 mount=noatime,data=writeback mount=barrier ;").unwrap();
+        assert_eq!(list.len(), 2);
+        assert_eq!(list[1].mounting, ["noatime", "data=writeback", "barrier"]);
+        assert!(list[1].making.is_empty());
+    }
+
+    #[test]
+    fn nothing_that_could_reach_another_device_is_let_through() {
+        for text in [
+            "ext5",
+            "",
+            ";",
+            "ext4 /dev/sda",
+            "ext4 LABEL=root",
+            "ext4 -J device=UUID=1",
+            "ext4 PARTUUID=1",
+            "ext4 -d ./files",
+            "xfs -l logdev=sdb",
+            "xfs -r rtdev=sdb",
+            "xfs mount=logdev=sdb",
+            "ext4 mount=journal_dev=0x801",
+            "ext4 mount=journal_path=x",
+            "btrfs mount=device=x",
+            "ext4 mount=source=x",
+            "ext4 mount=",
+            "ext4 mount=ro",
+            "ext4 mount=noatime,,nodev",
+        ] {
+            let error = Candidate::list(text).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{text}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! A loop device on a file that has no name.
+//!
+//! Invariants: file and device are there as long as somebody has the device open, and no longer,
+//! whatever this process ends by: the file was never in a directory, the device lets go of it by
+//! itself. No byte of the file is a hole, so that what is measured is not how holes are filled.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use pinstripe::error::{Error, Kind, Result};
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::run::Live;
+
+/// A file, and the loop device on it.
+#[derive(Debug)]
+pub struct Image {
+    file: File,
+    device: File,
+    path: PathBuf,
+    is_direct: bool,
+}
+
+/// Bytes written at a time while the file is made.
+const PIECE_BYTES: usize = 1 << 20;
+/// Others look for a free device as well: so often it is tried again when they were quicker.
+const ATTEMPTS: usize = 32;
+
+impl Image {
+    /// Makes one in a directory.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`] where there is no room; [`Kind::Refused`] without the right to;
+    /// [`Kind::Interrupted`] after a stop; otherwise as the system says.
+    pub fn make(dir: &Path, bytes: u64, live: &Live) -> Result<Image> {
+        let file = unnamed(dir)?;
+        fill(&file, dir, bytes, live)?;
+        let (device, path) = attach(&file)?;
+        let name = path.file_name().unwrap_or_default();
+        let dio = fs::read_to_string(Path::new("/sys/block").join(name).join("loop/dio"));
+        let is_direct = dio.is_ok_and(|it| it.trim() == "1");
+        Ok(Image { file, device, path, is_direct })
+    }
+
+    /// The loop device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The loop device, opened.
+    pub fn device(&self) -> &File {
+        &self.device
+    }
+
+    /// The file.
+    #[cfg(test)]
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Whether it reads and writes its file past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// Writes back and drops what the page cache holds of the file.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn settle(&self) -> Result<()> {
+        settle(&self.file).map_err(|error| Error::io("cannot be made durable", &self.path, error))
+    }
+}
+
+/// Writes back and drops what the page cache holds of a file or device.
+///
+/// # Errors
+/// As the system says.
+pub fn settle(file: &File) -> io::Result<()> {
+    file.sync_all()?;
+    Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
+}
+
+/// A file without a name; where the file system has no such files, one that loses it at once.
+fn unnamed(dir: &Path) -> Result<File> {
+    let failed = |error: io::Error| Error::io("no image can be made", dir, error);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::open(dir, flags | OFlags::TMPFILE, mode) {
+        Ok(file) => Ok(File::from(file)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            let path = dir.join(format!("pinstripe-lab-image-{}", std::process::id()));
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create_new(true).open(&path);
+            let file = file.map_err(failed)?;
+            fs::remove_file(&path).map_err(failed)?;
+            Ok(file)
+        }
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// Reserves and writes all of it: what is only reserved costs the first write to it more than the second.
+fn fill(file: &File, dir: &Path, bytes: u64, live: &Live) -> Result<()> {
+    let failed = |error: io::Error| Error::io("cannot make an image", dir, error);
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        // Where it cannot be reserved, writing it does the same, and finds out later.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(errno) => return Err(failed(errno.into())),
+    }
+    live.expect(bytes);
+    let zeros = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < bytes {
+        live.check()?;
+        let piece = (bytes - at).min(PIECE_BYTES as u64);
+        file.write_all_at(&zeros[..piece as usize], at).map_err(failed)?;
+        // Written out as it goes: a flood at the end would hold up all others on this disk.
+        if (at / PIECE_BYTES as u64) % 64 == 63 {
+            file.sync_data().map_err(failed)?;
+            let _ = rustix::fs::fadvise(file, 0, NonZeroU64::new(at), Advice::DontNeed);
+        }
+        live.moved(piece);
+        at += piece;
+    }
+    settle(file).map_err(failed)
+}
+
+/// `struct loop_info64` of linux/loop.h.
+#[repr(C)]
+struct LoopInfo {
+    read_only: [u64; 3],
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encryption: [u32; 2],
+    flags: u32,
+    names: [u8; 160],
+    init: [u64; 2],
+}
+
+/// `struct loop_config` of linux/loop.h.
+#[repr(C)]
+struct LoopConfig {
+    file: u32,
+    block_bytes: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
+/// Read-only or not: what somebody said of a loop device stays with it for whoever comes next.
+const BLKROSET: libc::Ioctl = 0x125d;
+/// It lets go of its file when it is closed for the last time.
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+/// It reads and writes past the page cache, where the file can be; otherwise this is ignored.
+const LO_FLAGS_DIRECT_IO: u32 = 16;
+
+/// Puts a free loop device on a file.
+fn attach(file: &File) -> Result<(File, PathBuf)> {
+    let control = Path::new("/dev/loop-control");
+    let failed = |what: &str, place: &Path, error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Error::new(Kind::Refused, "no loop device may be made by this user")
+                .at(place)
+                .advice(super::AS_ROOT)
+        }
+        _ => Error::io(what, place, error).advice("are there loop devices here? See losetup(8)"),
+    };
+    let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path);
+    let asked = open(control).map_err(|it| failed("cannot ask for a device", control, it))?;
+    for _ in 0..ATTEMPTS {
+        // SAFETY: it takes no argument.
+        let number = unsafe { libc::ioctl(asked.as_raw_fd(), LOOP_CTL_GET_FREE) };
+        if number < 0 {
+            let error = io::Error::last_os_error();
+            return Err(failed("has no free loop device", control, error));
+        }
+        let path = PathBuf::from(format!("/dev/loop{number}"));
+        let device = open(&path).map_err(|it| failed("cannot open", &path, it))?;
+        let config = LoopConfig {
+            file: file.as_raw_fd() as u32,
+            block_bytes: 0,
+            info: LoopInfo {
+                read_only: [0; 3],
+                offset: 0,
+                size_limit: 0,
+                number: 0,
+                encryption: [0; 2],
+                flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO,
+                names: [0; 160],
+                init: [0; 2],
+            },
+            reserved: [0; 8],
+        };
+        // SAFETY: the structure is the one that the kernel reads, and lives until it has.
+        let set = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
+        match (set, io::Error::last_os_error()) {
+            (0, _) => {
+                let writable: libc::c_int = 0;
+                // SAFETY: it reads a number. Where it is refused, whoever writes says so.
+                unsafe { libc::ioctl(device.as_raw_fd(), BLKROSET, &raw const writable) };
+                return Ok((device, path));
+            }
+            (_, error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            (_, error) => {
+                let error = failed("cannot be put on an image", &path, error);
+                return Err(error.advice("Linux 5.8 or newer is needed"));
+            }
+        }
+    }
+    Err(Error::new(Kind::Busy, "others take every free loop device").at(control))
+}

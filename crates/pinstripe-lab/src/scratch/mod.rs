@@ -1,0 +1,239 @@
+//! A scratch device: an image behind a loop device, or a device that may be overwritten, which is
+//! formatted and mounted again and again.
+//!
+//! Invariant: whatever the process ends by, no mount, no loop device and no image outlives it; see
+//! [`Image`] and [`Mounted`]. A device of the user's keeps what was on it last, unless it was
+//! [wiped](Scratch::wipe). Never here: what is measured.
+
+mod candidate;
+mod image;
+pub mod kinds;
+mod mount;
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::units::format_size;
+
+use crate::run::Live;
+use crate::safety;
+
+pub use candidate::{Candidate, Maker};
+pub use image::Image;
+pub use mount::{Mounted, may_mount};
+
+/// What to do about a lack of rights.
+const AS_ROOT: &str = "run it as root, or measure a file system that is mounted already: \
+                       'pinstripe lab run fileio --dir DIR'";
+
+/// What is formatted and mounted.
+#[derive(Debug)]
+pub enum Scratch {
+    /// A loop device on a file of its own.
+    Image(Image),
+    /// A device of the user's.
+    Device(PathBuf, File),
+}
+
+/// How long it is waited until nobody has the device any more: requests of io_uring let go of files
+/// a moment after they were closed.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked.
+const PERIOD: Duration = Duration::from_millis(5);
+/// What is overwritten at either end when a device is wiped: there signatures are.
+const END_BYTES: u64 = 1 << 20;
+/// Where btrfs keeps copies of its superblock (`btrfs_sb_offset`), and how long one is.
+const COPIES: [u64; 2] = [64 << 20, 256 << 30];
+const COPY_BYTES: u64 = 4096;
+
+impl Scratch {
+    /// An image in a directory.
+    ///
+    /// # Errors
+    /// Those of [`Image::make`].
+    pub fn image(dir: &Path, bytes: u64, live: &Live) -> Result<Scratch> {
+        Ok(Scratch::Image(Image::make(dir, bytes, live)?))
+    }
+
+    /// A device that its owner has allowed to be overwritten, which is looked at once more.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] where something speaks against it by now.
+    pub fn device(path: &Path) -> Result<Scratch> {
+        let examined = safety::examine(path)?;
+        examined.allow(examined.serial.as_deref())?;
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(|error| Error::io("cannot open", path, error))?;
+        Ok(Scratch::Device(path.to_path_buf(), file))
+    }
+
+    /// The block device.
+    pub fn path(&self) -> &Path {
+        match self {
+            Scratch::Image(image) => image.path(),
+            Scratch::Device(path, _) => path,
+        }
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Scratch::Image(image) => image.device(),
+            Scratch::Device(_, file) => file,
+        }
+    }
+
+    /// Its length.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn bytes(&self) -> Result<u64> {
+        let mut file = self.file();
+        let len = file.seek(SeekFrom::End(0));
+        len.map_err(|error| Error::io("cannot examine", self.path(), error))
+    }
+
+    /// What it is, for people.
+    pub fn about(&self) -> String {
+        let path = self.path().display();
+        let way = match self {
+            Scratch::Device(..) => return format!("on {path}, as a whole"),
+            Scratch::Image(image) if image.is_direct() => {
+                "past the page cache of the file system it is on"
+            }
+            Scratch::Image(_) => {
+                "THROUGH the page cache of the file system it is on, which cannot do without"
+            }
+        };
+        let bytes = self.bytes().map_or("a size unknown".to_owned(), format_size);
+        format!("on an image of {bytes}, all of it written before, by {path}, {way}")
+    }
+
+    /// What makes a candidate on it, without the device.
+    pub fn arguments(&self, candidate: &Candidate) -> Vec<String> {
+        let kind = candidate.kind;
+        let keeping = match self {
+            Scratch::Image(_) => kind.keeping_blocks,
+            Scratch::Device(..) => &[],
+        };
+        let words = kind.quietly.iter().chain(keeping).map(|word| (*word).to_owned());
+        words.chain(candidate.making.iter().cloned()).collect()
+    }
+
+    /// Makes a file system on it, with nothing there before, and says how long the program took.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when somebody uses the device; [`Kind::Io`] with the program's last words;
+    /// [`Kind::Interrupted`] after a stop.
+    pub fn format(&self, maker: &Maker, live: &Live) -> Result<Duration> {
+        // Whoever looks for a free loop device has this one for an instant, even though it is not free
+        // (`bd_prepare_to_claim` in drivers/block/loop.c): that must not end hours of measuring.
+        match self.format_once(maker, live) {
+            Err(error) if error.kind() == Kind::Io => self.format_once(maker, live),
+            other => other,
+        }
+    }
+
+    fn format_once(&self, maker: &Maker, live: &Live) -> Result<Duration> {
+        let Maker { candidate, program } = maker;
+        live.check()?;
+        self.wipe()?;
+        let mut command = Command::new(program);
+        command.args(self.arguments(candidate)).arg(self.path());
+        // In a directory where no word of its arguments can be the name of a file or device.
+        command.current_dir("/proc").env("LC_ALL", "C").env_remove("POSIXLY_CORRECT");
+        let began = Instant::now();
+        let ran = crate::program::run(&mut command, live)?;
+        let took = began.elapsed();
+        if ran.status.success() {
+            return Ok(took);
+        }
+        let mut lines = ran.out.lines().chain(ran.err.lines()).map(str::trim);
+        let last = lines.rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
+        let what = format!("{} failed ({}): {last}", candidate.kind.program, ran.status);
+        let advice = format!("'{candidate}' may ask for what this version does not do");
+        Err(Error::new(Kind::Io, what).at(self.path()).advice(advice))
+    }
+
+    /// Mounts what is on it, with nothing of it in the page cache.
+    ///
+    /// # Errors
+    /// Those of [`Mounted::new`].
+    pub fn mount(&self, candidate: &Candidate) -> Result<Mounted> {
+        self.settle()?;
+        let kind = candidate.kind;
+        let without_discard = match self {
+            Scratch::Image(_) => kind.without_discard,
+            Scratch::Device(..) => &[],
+        };
+        let ours = kind.settled.iter().chain(without_discard).map(|it| (*it).to_owned());
+        let options: Vec<String> = ours.chain(candidate.mounting.iter().cloned()).collect();
+        self.patiently(|| Mounted::new(self.path(), kind.name, &options))
+    }
+
+    /// Unmounts it, and waits until it is.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when somebody else has it by then.
+    pub fn unmount(&self, mounted: Mounted) -> Result<()> {
+        drop(mounted);
+        self.alone().map(drop)
+    }
+
+    /// Makes it carry nothing that is known, unless somebody uses it.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when somebody does; otherwise as the system says.
+    pub fn wipe(&self) -> Result<()> {
+        let (file, len) = (self.alone()?, self.bytes()?);
+        let failed = |error| Error::io("cannot be wiped", self.path(), error);
+        let zeros = vec![0; END_BYTES as usize];
+        let ends = [(0, END_BYTES), (len.saturating_sub(END_BYTES), END_BYTES)];
+        for (at, bytes) in ends.into_iter().chain(COPIES.map(|at| (at, COPY_BYTES))) {
+            let bytes = bytes.min(len.saturating_sub(at));
+            file.write_all_at(&zeros[..bytes as usize], at).map_err(failed)?;
+        }
+        image::settle(&file).map_err(failed)
+    }
+
+    /// Opens it for this process alone.
+    fn alone(&self) -> Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_EXCL);
+        let open = || options.open(self.path());
+        self.patiently(|| open().map_err(|error| Error::io("cannot open", self.path(), error)))
+    }
+
+    /// Does something again as long as somebody else has the device, for some time.
+    fn patiently<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        let began = Instant::now();
+        loop {
+            match act() {
+                Err(error) if error.raw_os_error() != Some(libc::EBUSY) => return Err(error),
+                Err(_) if began.elapsed() >= PATIENCE => {
+                    let error = Error::new(Kind::Busy, "somebody else has it in use by now");
+                    return Err(error.at(self.path()));
+                }
+                Err(_) => std::thread::sleep(PERIOD),
+                done => return done,
+            }
+        }
+    }
+
+    /// Writes back and drops what the page cache holds of it.
+    fn settle(&self) -> Result<()> {
+        let failed = |error| Error::io("cannot be made durable", self.path(), error);
+        image::settle(self.file()).map_err(failed)?;
+        match self {
+            Scratch::Image(image) => image.settle(),
+            Scratch::Device(..) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
