@@ -95,6 +95,23 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nothing_behind() {
     assert!(left.iter().all(|it| !it.file_name().to_string_lossy().starts_with("pinstripe-lab")));
 }
 
+#[test]
+fn what_a_run_that_was_killed_has_left_is_told() {
+    let stand = Stand::new();
+    // No process has this number; another has ours.
+    let (left, kept) = (format!("pinstripe-lab-split-{}", i32::MAX), "pinstripe-lab-split-1");
+    fs::create_dir(stand.path(&left)).unwrap();
+    fs::create_dir(stand.path(kept)).unwrap();
+    let ran = stand.run(&format!("lab run fileio {QUICK} --modes rndrd --runs 1"));
+    assert!(
+        ran.code == 0 && ran.err.contains(&format!("{left} is left from a run")),
+        "{}",
+        ran.err
+    );
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    assert!(stand.path(&left).exists(), "nothing is removed by its name");
+}
+
 /// What fio 3.33 printed, with a note mixed in.
 const FIO: &str = include_str!("../../../pinstripe-lab/tests/data/fio-3.33-json-plus.txt");
 

@@ -37,6 +37,7 @@ use crate::table::Table;
 pub use again::{again, alone, command_line};
 pub use disk::{DiskPlan, Finds, Layout, Mode, Work};
 pub use options::{CaseOption, Form, Values};
+pub use shared::leftovers;
 
 /// An experiment.
 #[derive(Debug)]

@@ -259,6 +259,23 @@ pub fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
     Err(error.advice("name another directory, or measure less: see the sizes in --help"))
 }
 
+/// What the names of our directories begin with. They end with the number of the process.
+const FOLDER: &str = "pinstripe-lab-";
+
+/// Directories in this one that were left by runs which were killed: their process is gone.
+pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
+    let is_left = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let process = name.and_then(|name| name.strip_prefix(FOLDER)?.rsplit_once('-'));
+        let process = process.and_then(|(_, number)| number.parse::<u32>().ok());
+        process.is_some_and(|it| !Path::new("/proc").join(it.to_string()).exists())
+    };
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut left: Vec<PathBuf> = entries.map(|it| it.path()).filter(is_left).collect();
+    left.sort();
+    left
+}
+
 /// A directory of our own below one that was named; removed with all that is in it by [`Folder::remove`].
 #[derive(Debug)]
 pub struct Folder(PathBuf);
@@ -270,7 +287,7 @@ impl Folder {
     /// [`Kind::NoSpace`] where there is not; otherwise as the system says.
     pub fn make(below: &Path, case: &str, bytes: u64) -> Result<Folder> {
         refuse_without_room(below, bytes, "the files")?;
-        let path = below.join(format!("pinstripe-lab-{case}-{}", std::process::id()));
+        let path = below.join(format!("{FOLDER}{case}-{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| Error::io("cannot make", &path, error))?;
         Ok(Folder(path))
     }

@@ -12,6 +12,7 @@ use pinstripe_lab::run::{Effort, Live, Origin, Plan, measure};
 
 use super::watch::Watch;
 use super::{history, state, tell};
+use crate::escape;
 use crate::run::Run;
 use crate::signals;
 use crate::time;
@@ -27,6 +28,10 @@ pub fn carry_out(
     origin: &Origin,
     place: &Path,
 ) -> Result<Results> {
+    for left in plan.places().iter().flat_map(|place| cases::leftovers(place)) {
+        let left = escape::path(&left);
+        run.monitor.note(&format!("{left} is left from a run that was killed: remove it"));
+    }
     let live = Arc::new(Live::new(signals::catch()?));
     let watch = Watch::start(run, &live);
     let mut each = |results: &Results| {
