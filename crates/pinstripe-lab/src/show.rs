@@ -22,7 +22,7 @@ pub use spark::spark;
 pub use tables::{
     change_lines, duration, figure, fingerprint_lines, sentence, table, verdict_lines,
 };
-pub(crate) use tables::{disturbance_lines, latency};
+pub(crate) use tables::{disturbance_lines, disturbances, latency};
 
 /// How results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,28 +11,42 @@ use crate::stats::{self, Finding};
 /// Settings that paper has room for.
 const PAPER_SETTINGS: usize = 12;
 
-/// A paragraph for each group whose variants were compared.
+/// A paragraph for each group whose variants were compared; those with too few runs in one together.
 pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     let advised = advise(results);
+    let advice_of = |panel: &Panel| advised.iter().find(|it| it.question == panel.title);
     let is_choice = |it: &&Panel| it.is_compared && !panel::is_check(it);
-    let compared: Vec<&Panel> = panels.iter().filter(is_choice).collect();
+    let is_told = |it: &&Panel| advice_of(it).is_some() || it.is_judged(results);
+    let compared = panels.iter().filter(is_choice);
+    let (told, few): (Vec<&Panel>, Vec<&Panel>) = compared.partition(is_told);
     html! {
-        @if !compared.is_empty() {
+        @if !told.is_empty() || !few.is_empty() {
             section class="advice" {
                 h2 { "What to set" }
                 dl {
-                    @for (at, panel) in compared.iter().enumerate() {
+                    @for (at, panel) in told.iter().enumerate() {
                         @let class = (at >= PAPER_SETTINGS).then_some("screen");
-                        @if compared.len() > 1 { dt class=[class] { (panel.title) } }
+                        @if told.len() > 1 { dt class=[class] { (panel.title) } }
                         dd class=[class] {
-                            @match advised.iter().find(|it| it.question == panel.title) {
+                            @match advice_of(panel) {
                                 Some(advice) => (of_setting(advice)),
                                 None => (of_panel(results, panel)),
                             }
                         }
                     }
                 }
+                @if !few.is_empty() { (of_few(&few, told.is_empty())) }
             }
+        }
+    }
+}
+
+fn of_few(few: &[&Panel], is_all: bool) -> Markup {
+    let titles: Vec<&str> = few.iter().map(|it| it.title).collect();
+    html! {
+        p {
+            "Too few runs that count" @if !is_all { " for: " (titles.join("; ")) } ". Measure again when the machine is quiet, "
+            "longer with " code { "--time" } ", or with a larger " code { "--runs" } "."
         }
     }
 }
@@ -77,9 +91,7 @@ fn of_panel(results: &Results, panel: &Panel) -> Markup {
         _ if is(Finding::Slower) => html! {
             "Keep " (setting(baseline.variant, panel.members[1].variant)) ": nothing else that was measured is as fast."
         },
-        _ => {
-            html! { "Too few runs that count. Measure longer with " code { "--time" } " or a larger " code { "--runs" } "." }
-        }
+        _ => html! { "Too few runs that count." },
     }
 }
 

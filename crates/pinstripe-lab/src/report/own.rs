@@ -40,10 +40,20 @@ fn rows(table: &Table) -> Vec<Vec<String>> {
     table.shown().split_off(1)
 }
 
+/// Whether a column has numbers that are words to a program: `21 us`, `(75.1)`, `~12`.
+fn has_numbers(shown: &[Vec<String>], at: usize) -> bool {
+    let cells: Vec<&str> =
+        shown.iter().skip(1).map(|row| row[at].as_str()).filter(|it| *it != "-").collect();
+    let is_number =
+        |it: &&str| it.trim_start_matches(['(', '~']).starts_with(|it: char| it.is_ascii_digit());
+    at > 0 && !cells.is_empty() && cells.iter().all(is_number)
+}
+
 fn of_table(table: &Table, most: usize) -> Markup {
     let shown = table.shown();
+    let is_left = |(at, side): (usize, Align)| side == Align::Left && !has_numbers(&shown, at);
     let sides: Vec<Option<&str>> =
-        table.sides().map(|it| (it == Align::Left).then_some("left")).collect();
+        table.sides().enumerate().map(|it| is_left(it).then_some("left")).collect();
     html! {
         div class="wide" {
             table class="own" {

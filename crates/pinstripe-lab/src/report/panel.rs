@@ -8,7 +8,7 @@ use pinstripe::units::format_count;
 use crate::histogram::Histogram;
 use crate::result::{self, Compared, Note, Results, Run, Variant};
 use crate::show::figure;
-use crate::stats::{self, Interval, LEVEL};
+use crate::stats::{self, Finding, Interval, LEVEL};
 
 /// Variants of one group; those that have nobody to be compared with stand in one panel together.
 pub(super) struct Panel<'a> {
@@ -102,6 +102,12 @@ impl Panel<'_> {
             true => format!("{} {}", self.title, member.label),
             false => member.label.to_owned(),
         }
+    }
+
+    /// Whether anything was found of one of them but that there were too few runs.
+    pub(super) fn is_judged(&self, results: &Results) -> bool {
+        let is_found = |it: &&Compared| it.verdict.finding != Finding::TooFewRuns;
+        self.verdicts(results).iter().any(is_found)
     }
 
     /// What was found of each of its variants against the first one.

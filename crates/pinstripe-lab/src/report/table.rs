@@ -106,7 +106,7 @@ fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
         tr class={(if member.is_best { "best" } else { "row" }) (on_paper(at))} {
             th class="name" scope="row" { (name(member)) }
             td data-label="median" { (median(member)) }
-            td class="bar" { (bar(panel, member)) }
+            td class=(if member.value.is_some() { "bar" } else { "bar empty" }) { (bar(panel, member)) }
             td data-label="95 % CI" class="quiet" { (interval.unwrap_or_else(|| "–".to_owned())) }
             td data-label="of best" { (factor(member)) }
             @for ((label, _), text) in COLUMNS[4..].iter().zip(&cells) { td data-label=(label) { (text) } }

@@ -3,7 +3,8 @@
 use maud::{Markup, html};
 
 use super::panel::{self, Member, Panel, level, number, range};
-use crate::result::{Compared, Results};
+use crate::result::{Compared, Results, Run};
+use crate::show::disturbances;
 use crate::stats::{Finding, Interval};
 
 /// More sentences than these are shown smaller.
@@ -59,7 +60,10 @@ pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
 
 /// The block at the top of the page.
 pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
-    let all = sentences(results, panels);
+    let all = match results.variants.iter().any(|it| it.runs.iter().any(Run::is_valid)) {
+        true => sentences(results, panels),
+        false => vec![of_nothing(results)],
+    };
     html! {
         ul class={"verdict" (if all.len() > MANY { " much" } else { "" })} {
             @for (at, sentence) in all.iter().enumerate() {
@@ -79,6 +83,19 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
             }
         }
     }
+}
+
+/// Where no run counts, that is all there is to say, with what disturbed most of them.
+fn of_nothing(results: &Results) -> Sentence {
+    let all: usize = results.variants.iter().map(|it| it.runs.len()).sum();
+    let most = disturbances(results).into_iter().max_by_key(|(_, count)| *count);
+    let text = html! {
+        b { "Nothing can be said" } ": "
+        @if all == 0 { "nothing was measured" } @else { "none of " (all) " runs counts" }
+        @if let Some((what, count)) = most { "; " (count) " times it was such as this: " (what) }
+        ". Measure again when the machine is quiet."
+    };
+    Sentence { light: Light::Grey, about: None, text }
 }
 
 /// How far the runs can be trusted at all.

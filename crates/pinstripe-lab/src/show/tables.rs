@@ -160,23 +160,30 @@ pub fn change_lines(change: &Change) -> Vec<String> {
     lines
 }
 
-/// What disturbed runs, each sort of it once, with the worst of it.
+/// What disturbed runs, each sort of it once: as it was the first time, and how often.
+pub(crate) fn disturbances(results: &Results) -> Vec<(&str, usize)> {
+    let runs = results.variants.iter().flat_map(|variant| &variant.runs);
+    let mut kinds: Vec<(&str, &str, usize)> = Vec::new();
+    for found in runs.flat_map(|run| &run.disturbances) {
+        match kinds.iter_mut().find(|(kind, ..)| *kind == found.kind) {
+            Some((.., count)) => *count += 1,
+            None => kinds.push((&found.kind, &found.what, 1)),
+        }
+    }
+    kinds.into_iter().map(|(_, what, count)| (what, count)).collect()
+}
+
+/// The same as lines, after one that says how many runs it was.
 pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let runs = || results.variants.iter().flat_map(|variant| &variant.runs);
     let disturbed = runs().filter(|run| !run.is_valid()).count();
     if disturbed == 0 {
         return Vec::new();
     }
-    let mut kinds: Vec<(&str, &str, usize)> = Vec::new();
-    for found in runs().flat_map(|run| &run.disturbances) {
-        match kinds.iter_mut().find(|(kind, ..)| *kind == found.kind) {
-            Some((.., count)) => *count += 1,
-            None => kinds.push((&found.kind, &found.what, 1)),
-        }
-    }
     let mut lines =
         vec![format!("{disturbed} of {} runs were disturbed and do not count:", runs().count())];
-    lines.extend(kinds.iter().map(|(_, what, count)| format!("  {count} x such as: {what}")));
+    let kinds = disturbances(results).into_iter();
+    lines.extend(kinds.map(|(what, count)| format!("  {count} x such as: {what}")));
     lines
 }
 

@@ -121,8 +121,9 @@ fn nothing_that_counts_is_said_to_be_nothing() {
     results.judge();
     let text = words(&bare(&results));
     for part in [
-        "too few runs that count: direct",
-        "no run that counts",
+        "Nothing can be said: none of 42 runs counts; 42 times it was such as this: much.",
+        "What to set Too few runs that count. Measure again",
+        "buffered 0 of 7 runs count (41",
         "0 of 42 runs count",
         "Interrupted",
     ] {
@@ -132,6 +133,21 @@ fn nothing_that_counts_is_said_to_be_nothing() {
     none.variants.clear();
     none.judge();
     markup::elements(&page(&[none], None, &[]));
+    // Where some count, each group says how many.
+    results.variants[3..5]
+        .iter_mut()
+        .flat_map(|it| &mut it.runs)
+        .for_each(|run| run.disturbances.clear());
+    results.judge();
+    let text = words(&bare(&results));
+    for part in [
+        "1 MiB writes: too few runs that count: direct, dsync.",
+        "kept buffered: no run that counts.",
+        "No difference: keep what you have.",
+        "Too few runs that count for: 1 MiB writes. Measure again",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
 }
 
 #[test]
