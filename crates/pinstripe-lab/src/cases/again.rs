@@ -13,7 +13,11 @@ const EFFORT: [&str; 4] = ["--runs", "--time", "--warm-up", "--patience"];
 
 /// The words that measure all of it again; none of a case that this program does not know.
 pub fn again(results: &Results) -> Option<Vec<String>> {
-    line(results, find(&results.case).ok()?, &[])
+    let case = find(&results.case).ok()?;
+    // There all file systems stand under one name, whichever option chose them.
+    let all = results.parameters.iter().find(|it| case.name == "fs" && it.name == "file-systems");
+    let own = all.map_or(Vec::new(), |it| of_file_system(case, &it.value));
+    line(results, case, &own)
 }
 
 /// The words that measure one variant alone, with what it cannot be measured without: a check by another
@@ -125,6 +129,7 @@ fn options_of(case: &'static Case, parameter: &Parameter) -> Vec<(&'static str, 
         "device" => return vec![("device", value.clone())],
         // What a case calls by one name and has two options for.
         "what" if case.name == "catalog" => return of_catalog(value),
+        "file-system" if case.name == "fs" => return of_file_system(case, value),
         _ => {}
     }
     let many = name.strip_suffix('y').map_or(format!("{name}s"), |it| format!("{it}ies"));
@@ -150,6 +155,16 @@ fn of_catalog(what: &str) -> Vec<(&'static str, String)> {
     }
 }
 
+/// A name alone, or several and such with options; by either option nothing else beside it.
+fn of_file_system(case: &'static Case, value: &str) -> Vec<(&'static str, String)> {
+    let (plain, with_options, none) = ("file-systems", "candidates", "none".to_owned());
+    let is_plain = |it: &&CaseOption| it.name == plain && it.check(value).is_ok();
+    match case.options.iter().any(|it| is_plain(&it)) {
+        true => vec![(plain, value.to_owned()), (with_options, none)],
+        false => vec![(with_options, value.to_owned()), (plain, none)],
+    }
+}
+
 /// A word as a shell reads it back.
 fn quoted(word: &str) -> String {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./=,:+@%".contains(it);
@@ -162,9 +177,32 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::tests::measured_in;
     use crate::cases::{ALL, Setting};
+    use crate::fingerprint::Fingerprint;
+    use crate::result::tests::results;
     use crate::run::Head;
+
+    /// What a case would measure, without a run; none where it cannot be measured here.
+    fn planned(case: &'static Case, setting: &Setting, given: &[(&str, &str)]) -> Option<Results> {
+        let values = Values::read(case.options, given).unwrap();
+        let plan = (case.plan)(setting, &values).ok()?;
+        let variant = |head: Head| Variant {
+            name: head.name,
+            group: head.group,
+            about: head.about,
+            parameters: head.parameters,
+            metric: head.metric,
+            runs: Vec::new(),
+        };
+        Some(Results {
+            case: case.name.to_owned(),
+            parameters: plan.parameters(),
+            seed: setting.seed,
+            fingerprint: Fingerprint::take(&plan.places()),
+            variants: plan.heads().into_iter().map(variant).collect(),
+            ..results(&[])
+        })
+    }
 
     /// What a case is told by the words of a line.
     fn read(words: &[String]) -> (&'static Case, Setting, Values) {
@@ -231,6 +269,11 @@ mod tests {
             "catalog" => &[("rows", "3700"), ("writers", "1,2")],
             "quick" => &[("total-size", "4M"), ("run-time", "0.01")],
             "dedup" => &[("seen-memory", "1M")],
+            "fs" => &[
+                ("file-systems", "ext4"),
+                ("candidates", "ext4 -b 1024 mount=noatime"),
+                ("modes", "seqwr,rndrd"),
+            ],
             _ => return None,
         })
     }
@@ -242,14 +285,22 @@ mod tests {
         let setting = Setting { dirs: dirs.clone(), device: None, seed: 7 };
         for case in ALL {
             let Some(given) = small(case.name) else { continue };
-            let results = measured_in(case, &setting, given);
-            let (again, all, _) = {
-                let (case, setting, values) = read(&again(&results).unwrap());
-                (case.name, setting, values)
+            let Some(results) = planned(case, &setting, given) else {
+                crate::testing::skipped(
+                    "each_variant_of_each_case",
+                    &format!("no {} here", case.name),
+                );
+                continue;
             };
-            assert_eq!((again, all.seed), (case.name, results.seed));
+            let words = again(&results).unwrap_or_else(|| panic!("{}", case.name));
+            let (by, all, values) = read(&words);
+            let heads = (by.plan)(&all, &values).unwrap().heads();
+            let names = |heads: Vec<Head>| heads.into_iter().map(|it| it.name).collect::<Vec<_>>();
+            let wanted: Vec<String> = results.variants.iter().map(|it| it.name.clone()).collect();
+            assert_eq!((names(heads), all.seed), (wanted, results.seed), "{words:?}");
             for variant in &results.variants {
-                let words = alone(&results, variant).unwrap();
+                let words = alone(&results, variant)
+                    .unwrap_or_else(|| panic!("{}: {}", case.name, variant.name));
                 let (by, setting, values) = read(&words);
                 let heads = (by.plan)(&setting, &values).unwrap().heads();
                 let what = format!("{} {}: {words:?}", case.name, variant.name);
