@@ -178,6 +178,21 @@ fn disks_are_measured_and_what_to_set_is_written_down() {
 }
 
 #[test]
+fn what_tune_could_not_end_well_with_is_refused_before_it_begins() {
+    let stand = stand();
+    for (line, told) in [
+        ("lab tune {} --out {}/nowhere/knobs.toml", "nowhere"),
+        ("lab tune {} --sample {}/nothing", "nothing"),
+        ("lab tune {}/source", "no directory"),
+        ("lab tune", "name directories"),
+    ] {
+        let ran = stand.run(line);
+        assert!(ran.code != 0 && ran.err.contains(told), "{line}: {}", ran.err);
+        assert!(ran.out.is_empty(), "{line}: {}", ran.out);
+    }
+}
+
+#[test]
 fn an_interrupt_of_tune_keeps_results_and_writes_no_knobs() {
     let stand = stand();
     let line = "lab tune {} --total-size 4M --cases stripe,split --out {}/tuned.toml";

@@ -91,13 +91,14 @@ fn share(variant: &Variant, best: &Variant, seed: u64) -> f64 {
 fn evidence(results: &Results, chosen: &Score<'_>, scores: &[Score<'_>]) -> String {
     let runs = results.variants.iter().map(|it| it.values().len()).min().unwrap_or(0);
     let loads = results.groups().join(", ");
-    let of = |it: &Score<'_>| format!("{:.2}, {:.2} bytes", it.share, it.moved);
     let others = scores.iter().filter(|it| it.value != chosen.value);
-    let others: Vec<String> = others.map(|it| format!("{}: {}", it.value, of(it))).collect();
+    let others: String =
+        others.map(|it| format!("; {}: {:.2}, {:.2}", it.value, it.share, it.moved)).collect();
+    let notes: String = results.notes.iter().map(|note| format!("; {note}")).collect();
     format!(
-        "{} of the best in {loads} by {runs} runs or more each, moved by members for each byte; {}",
-        of(chosen),
-        others.join("; ")
+        "{:.2} of the best, members move {:.2} bytes for each{others}; means of {loads}, each of {runs} runs or \
+         more{notes}",
+        chosen.share, chosen.moved
     )
 }
 
@@ -156,8 +157,9 @@ mod tests {
         let values = [("w, auto", 98.0), ("w, 4K", 100.0), ("r, auto", 50.0), ("r, 4K", 49.0)];
         let mut results = results(&values, &[1.0; 4]);
         let advice = &advise(&results)[0];
-        assert!(advice.evidence.contains("of the best in w, r by 6 runs"), "{}", advice.evidence);
-        assert!(advice.evidence.contains("4K: 1.00, 1.00 bytes"), "{}", advice.evidence);
+        let wanted = "1.00 of the best, members move 1.00 bytes for each; 4K: 1.00, 1.00; means of w, r, each of \
+                      6 runs or more";
+        assert_eq!(advice.evidence, wanted);
         results.variants[2].runs.truncate(3);
         assert!(advise(&results).is_empty());
     }

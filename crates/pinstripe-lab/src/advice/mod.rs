@@ -2,7 +2,8 @@
 //!
 //! In each group whose variants differ in one setting, that value is advised which is first in the group's
 //! order among those that nothing shows to be slower than the best: what costs less stands first there. A
-//! difference of less than [`NEGLIGIBLE`] is none worth a setting. Some cases answer one question by several
+//! difference of less than [`NEGLIGIBLE`] is none worth a setting; one of more than [`DOUBTFUL`] counts even where
+//! noise hides it. Some cases answer one question by several
 //! groups or figures; their rules stand beside: [`across`], [`codec`], [`ring`].
 //!
 //! Never here: names of options of other programs, and files.
@@ -18,6 +19,10 @@ use crate::stats::{self, Better, Finding, judge};
 
 /// A share by which something may be slower without being passed over.
 pub const NEGLIGIBLE: f64 = 0.03;
+
+/// A share by which a median may be lower without being passed over where chance could have made that: of noisy
+/// runs chance could have made anything.
+const DOUBTFUL: f64 = 0.10;
 
 /// Runs that must count: of fewer, nothing could be told from chance.
 const RUNS_MIN: usize = 4;
@@ -90,14 +95,15 @@ fn common_setting(variants: &[&Variant]) -> Option<String> {
     (is_alike && variants.len() > 1).then_some(first)
 }
 
-/// Whether a variant is slower than the best, and by more than can be neglected.
+/// Whether a variant is slower than the best by more than can be neglected, and either that is shown or it looks
+/// too large to be chance.
 fn is_slower(variant: &Variant, best: &Variant, better: Better, seed: u64) -> bool {
     if variant.name == best.name {
         return false;
     }
     let verdict = judge(&variant.values(), &best.values(), better, seed);
-    let is_much = verdict.speed.is_none_or(|speed| speed < 1.0 - NEGLIGIBLE);
-    is_much && verdict.finding != Finding::NoDifference
+    let is_below = |share: f64| verdict.speed.is_none_or(|speed| speed < 1.0 - share);
+    is_below(NEGLIGIBLE) && (verdict.finding != Finding::NoDifference || is_below(DOUBTFUL))
 }
 
 /// `1850 MB/s [1802, 1871] of 7 runs; buffered: 1420, dsync: 310`.
@@ -183,6 +189,20 @@ mod tests {
         assert_eq!(advised(&[("1", 50.0), ("4", 100.0), ("16", 101.0)]), ("4".to_owned(), false));
         assert_eq!(advised(&[("1", 99.0), ("4", 100.0)]), ("1".to_owned(), true));
         assert_eq!(advised(&[("1", 120.0), ("4", 100.0), ("16", 90.0)]), ("1".to_owned(), true));
+    }
+
+    #[test]
+    fn what_looks_much_slower_is_passed_over_even_where_noise_hides_it() {
+        let noisy = |share: f64| {
+            let mut made = group(&[("1", 100.0), ("4", 100.0)]);
+            let spread = [40.0, 60.0, share, share, 140.0, 160.0];
+            made.variants[0].runs.iter_mut().zip(spread).for_each(|(run, it)| run.value = it);
+            let verdict =
+                judge(&made.variants[0].values(), &made.variants[1].values(), Better::Higher, 1);
+            assert_eq!(verdict.finding, Finding::NoDifference, "{verdict:?}");
+            advise(&made)[0].value.clone()
+        };
+        assert_eq!((noisy(95.0), noisy(85.0)), ("1".to_owned(), "4".to_owned()));
     }
 
     #[test]

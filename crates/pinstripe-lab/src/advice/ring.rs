@@ -38,13 +38,14 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
     };
     let evidence = format!(
         "{} KiB needed in the worst of {} runs (longest write {:.1} ms) by {} streams of {} bytes a second, \
-         chunks of {}; {}",
+         chunks of {}, in {}; {}",
         chosen.ring_kib,
         chosen.runs,
         chosen.longest_ms,
         option("streams"),
         option("rate"),
         option("chunk"),
+        results.fingerprint.places.first().map_or("?", |it| it.path.as_str()),
         match others.is_empty() {
             true => "nothing else was measured".to_owned(),
             false => others.join(", "),

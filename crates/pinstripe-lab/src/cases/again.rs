@@ -5,7 +5,7 @@
 
 use pinstripe::units::parse_size;
 
-use super::{Case, CaseOption, Form, Values, find, quick, shared};
+use super::{Case, CaseOption, Form, Values, find, quick, shared, stripe};
 use crate::result::{Parameter, Results, Variant};
 
 /// Options of every case that say how long and how often, and are kept as they were typed.
@@ -130,6 +130,9 @@ fn options_of(case: &'static Case, parameter: &Parameter) -> Vec<(&'static str, 
         // What a case calls by one name and has two options for.
         "what" if case.name == "catalog" => return of_catalog(value),
         "file-system" if case.name == "fs" => return of_file_system(case, value),
+        knob if case.name == "stripe" && stripe::is_knob(knob) => {
+            return vec![("knob", format!("{knob}={value}"))];
+        }
         _ => {}
     }
     let many = name.strip_suffix('y').map_or(format!("{name}s"), |it| format!("{it}ies"));
@@ -324,6 +327,18 @@ mod tests {
                 assert!(needs_none || setting.dirs == dirs, "{what}");
             }
         }
+    }
+
+    #[test]
+    fn a_value_of_a_knob_is_measured_alone() {
+        let setting = Setting { seed: 7, ..Setting::default() };
+        let given = [&small("stripe").unwrap()[..3], &[("knob", "chunk=64K,128K")]].concat();
+        let results = planned(find("stripe").unwrap(), &setting, &given).unwrap();
+        let words = alone(&results, &results.variants[1]).unwrap();
+        let (by, setting, values) = read(&words);
+        let heads = (by.plan)(&setting, &values).unwrap().heads();
+        assert_eq!(heads.len(), 1, "{words:?}");
+        assert_eq!(heads[0].parameters, results.variants[1].parameters);
     }
 
     #[test]

@@ -137,13 +137,24 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         Some("dump") => format!("fake:{bytes},seed={},zero=40%,entropy=0.5", setting.seed),
         _ => format!("fake:{bytes},seed={}", setting.seed),
     };
+    let sample = values.text("sample").map(|text| {
+        let failed = |error| Error::io("cannot be read", text, error);
+        std::fs::canonicalize(text).map_err(failed)
+    });
+    let sample = sample.transpose()?;
+    let mut parameters = shared::parameters(OPTIONS, values);
+    if let Some(place) = &sample {
+        // Whoever measures it again may be in another directory.
+        let own = parameters.iter_mut().find(|it| it.name == "sample");
+        own.into_iter().for_each(|it| it.value = place.display().to_string());
+    }
     Ok(Box::new(Split {
-        parameters: shared::parameters(OPTIONS, values),
+        parameters,
         dirs: setting.dirs.clone(),
         folders: Vec::new(),
         ways,
         source: Source::MadeUp(Fake::new(source.parse()?)?),
-        sample: values.text("sample").map(PathBuf::from),
+        sample,
         is_by_codec: values.counts("outputs").len() == 1,
         bytes,
         workers: std::thread::available_parallelism().map_or(1, usize::from),

@@ -34,10 +34,7 @@ fn own_data_is_split_and_codecs_are_judged_by_the_first() {
     let missing = [("size", "2M"), ("sample", "/nowhere")];
     let values = Values::read(OPTIONS, &missing).unwrap();
     let setting = Setting { dirs: vec![dir.path().to_path_buf()], ..Setting::default() };
-    let mut plan = plan(&setting, &values).unwrap();
-    let error = plan.prepare(&Live::new(Default::default())).unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound);
-    plan.clean().unwrap();
+    assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::NotFound);
 }
 
 #[test]

@@ -25,10 +25,10 @@ const MADE: [&str; 4] = ["chunk", "layout", "consistency-policy", "log-size"];
 /// What can be turned, by the names of `array set`, and changes what the loads do.
 const TURNED: [&str; 4] = ["stripe_size", "stripe_cache_size", "rmw_level", "write_deadline"];
 
-/// Reads `NAME=BEFORE,AFTER`: the name, and each value.
+/// Reads `NAME=BEFORE,AFTER`: the name, and each value. One alone is measured without a verdict.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a knob that there is not, fewer than two values, and a value that is none.
+/// [`Kind::Usage`] for a knob that there is not, one without a value, and a value that is none.
 pub fn read(text: &str, base: &Making) -> Result<(String, Vec<Value>)> {
     let (name, values) = text.split_once('=').unwrap_or((text, ""));
     let known = || MADE.into_iter().chain(TURNED).collect::<Vec<_>>().join(", ");
@@ -37,8 +37,8 @@ pub fn read(text: &str, base: &Making) -> Result<(String, Vec<Value>)> {
         return Err(error.advice(format!("one of {}", known())));
     };
     let texts: Vec<&str> = values.split(',').filter(|it| !it.is_empty()).collect();
-    if texts.len() < 2 {
-        let error = Error::new(Kind::Usage, "a knob is measured by two values at least");
+    if texts.is_empty() {
+        let error = Error::new(Kind::Usage, "a knob needs its values");
         return Err(error.advice(format!("--knob {name}=BEFORE,AFTER")));
     }
     let values = texts.into_iter().map(|it| value(name, it, base)).collect::<Result<_>>()?;
@@ -51,6 +51,11 @@ pub fn read(text: &str, base: &Making) -> Result<(String, Vec<Value>)> {
 /// [`Kind::Usage`] for what is no granule.
 pub fn granules(words: &[&str], base: &Making) -> Result<Vec<Value>> {
     words.iter().map(|it| value(TURNED[0], it, base)).collect()
+}
+
+/// Whether there is a knob of exactly this name.
+pub fn is_knob(name: &str) -> bool {
+    MADE.contains(&name) || TURNED.contains(&name)
 }
 
 /// A name that is known, with whichever of `-` and `_` it was typed.

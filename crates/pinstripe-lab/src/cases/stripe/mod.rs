@@ -15,6 +15,7 @@ use pinstripe::pipeline::array::Volume;
 use pinstripe::units::format_size;
 
 use self::knob::Value;
+pub use self::knob::is_knob;
 use self::options::{NAMES, OPTIONS};
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};

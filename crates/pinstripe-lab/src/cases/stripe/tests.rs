@@ -42,7 +42,7 @@ fn too_few_members_and_granules_that_are_none_are_refused() {
         ("granules", "auto,wide"),
         ("granules", "6000"),
         ("knob", "colour=red,blue"),
-        ("knob", "chunk=64K"),
+        ("knob", "chunk"),
         ("knob", "rmw_level=1,9"),
         ("knob", "consistency-policy=log,hope"),
         ("knob", "sync_action=check,idle"),

@@ -2,7 +2,7 @@
 
 mod step;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
@@ -12,6 +12,7 @@ use pinstripe::ops::members;
 use pinstripe_lab::advice::{Advice, advise};
 use pinstripe_lab::knobs::{Knob, knobs, to_toml, undecided};
 use pinstripe_lab::result;
+use rustix::fs::Access;
 
 use self::step::{Case, Step, share, steps, usual_seconds};
 use super::{carry, quick, tell};
@@ -91,6 +92,7 @@ impl Args {
     /// Those of the cases and of the file; [`Kind::Interrupted`] after an interrupt: nothing is written then.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let dirs = self.places(run)?;
+        self.check_files()?;
         let steps = steps(&self.cases, &dirs);
         let budget = Duration::from_secs(self.time.unwrap_or_else(|| usual_seconds(&steps)));
         let began = Instant::now();
@@ -111,6 +113,19 @@ impl Args {
         let advice = agree(&found);
         let cases: Vec<&str> = steps.iter().map(|it| it.case.name()).collect();
         self.conclude(run, &dirs, &knobs(&advice), &undecided(&cases, &advice))
+    }
+
+    /// What would otherwise be found out minutes later: a sample that cannot be read, a file that cannot be
+    /// written.
+    fn check_files(&self) -> Result<()> {
+        if let Some(sample) = &self.sample {
+            rustix::fs::access(sample, Access::READ_OK)
+                .map_err(|errno| Error::io("cannot be read", sample, errno))?;
+        }
+        let folder = self.out.parent().filter(|it| !it.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|errno| Error::io("cannot be written to", folder, errno))
     }
 
     /// Runs one case, and keeps what it found.
@@ -202,6 +217,9 @@ fn agree(found: &[Vec<Advice>]) -> Vec<Advice> {
         let votes = |it: &&&Advice| all.iter().filter(|other| other.value == it.value).count();
         let most = all.iter().map(|it| votes(&it)).max().unwrap_or(0);
         agreed.extend(all.iter().find(|it| votes(it) == most).map(|it| (*it).clone()));
+        if let Some(last) = agreed.last_mut().filter(|_| all.len() > 1) {
+            last.evidence += &format!("; the same in {most} of {} places", all.len());
+        }
     }
     agreed
 }
@@ -227,7 +245,9 @@ mod tests {
         let mut ring = advice("a", "128K");
         ring.setting = "ring".into();
         let found = [&found[..], &[vec![ring]]].concat();
-        let values: Vec<String> = agree(&found).into_iter().map(|it| it.value).collect();
+        let agreed = agree(&found);
+        assert_eq!(agreed[0].evidence, "; the same in 2 of 3 places");
+        let values: Vec<String> = agreed.into_iter().map(|it| it.value).collect();
         assert_eq!(values, ["4", "8", "128K"]);
     }
 }
