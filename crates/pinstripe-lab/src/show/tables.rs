@@ -115,9 +115,22 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
-/// A sentence for each comparison.
+/// A sentence for each comparison; where several have too few runs, one for all of those.
 pub fn verdict_lines(results: &Results) -> Vec<String> {
-    results.verdicts.iter().map(sentence).collect()
+    let has_few = |it: &&Compared| it.verdict.finding == Finding::TooFewRuns;
+    let (few, told): (Vec<&Compared>, Vec<&Compared>) = results.verdicts.iter().partition(has_few);
+    let lines = told.into_iter().map(sentence);
+    match few.len() {
+        0 | 1 => lines.chain(few.into_iter().map(sentence)).collect(),
+        many => {
+            let all = results.verdicts.len();
+            let line = format!(
+                "too few runs that count for {many} of {all} comparisons: more with --runs or --time, \
+                 or on a machine with less to do"
+            );
+            lines.chain([line]).collect()
+        }
+    }
 }
 
 /// `rndrd /b is 12 % faster than rndrd /a (95 %: 8 to 15 %, p = 0.008, 5 and 5 runs)`.

@@ -63,6 +63,16 @@ fn tables_for_spreadsheets_have_plain_figures_below_their_heads() {
 }
 
 #[test]
+fn comparisons_of_too_few_runs_are_told_in_one_line() {
+    let values = &[1.0, 1.1, 1.2, 1.3, 1.4][..];
+    let made = results(&[("a", values), ("b", &values[..1]), ("c", &values[..2]), ("d", values)]);
+    let lines = verdict_lines(&made);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with("no difference between d and a"), "{lines:?}");
+    assert!(lines[1].starts_with("too few runs that count for 2 of 3 comparisons"), "{lines:?}");
+}
+
+#[test]
 fn csv_has_a_line_for_each_run_with_as_many_cells_as_the_head() {
     let text = show(&shown(), Form::Csv);
     let lines: Vec<&str> = text.lines().collect();
