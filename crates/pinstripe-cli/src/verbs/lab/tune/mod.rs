@@ -156,7 +156,10 @@ impl Args {
         open: &[(&str, &str)],
     ) -> Result<Ending> {
         if knobs.is_empty() {
-            let error = Error::new(Kind::Changed, "too few runs counted to set anything by them");
+            let error = Error::new(
+                Kind::Changed,
+                "too few runs counted, or nothing kept up: nothing can be set",
+            );
             return Err(error.advice("measure again when the machine is quiet, or with --time"));
         }
         self.write(dirs, knobs)?;
