@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pinstripe::device::{
     Access, Device, FileDevice, Holder, Policy, holder, holder_besides, signature,
@@ -202,18 +203,32 @@ fn used(found: Result<Option<Holder>>) -> Option<Objection> {
 
 /// Whether somebody has it open for himself alone, whom no table shows: a mount that only others see, a
 /// member of a file system of several devices, a program, another process of ours.
+///
+/// Whoever looks for a free loop device, or at what a new one carries (udev), has it for an instant: that
+/// is nobody who uses it.
 fn taken(path: &Path) -> Option<Objection> {
+    const LOOKS: usize = 5;
+    const BETWEEN: Duration = Duration::from_millis(20);
+    for _ in 1..LOOKS {
+        match taken_now(path) {
+            Some(Objection::InUse(_)) => std::thread::sleep(BETWEEN),
+            other => return other,
+        }
+    }
+    taken_now(path)
+}
+
+fn taken_now(path: &Path) -> Option<Objection> {
     let mut options = fs::OpenOptions::new();
     let alone = options.read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
-    match alone {
-        Ok(_) => {}
+    let locked = match alone {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             let who = "in use by somebody who has opened it for himself alone";
             return Some(Objection::InUse(who.to_owned()));
         }
         Err(error) => return Some(Objection::Unknown(error.to_string())),
-    }
-    let locked = FileDevice::open(path, Access::Read, Policy::Buffered).and_then(|it| it.lock());
+        Ok(_) => FileDevice::open(path, Access::Read, Policy::Buffered).and_then(|it| it.lock()),
+    };
     match locked {
         Ok(()) => None,
         Err(error) if error.kind() == Kind::Busy => {

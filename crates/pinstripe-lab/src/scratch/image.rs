@@ -38,9 +38,11 @@ impl Image {
     /// [`Kind::NoSpace`] where there is no room; [`Kind::Refused`] without the right to;
     /// [`Kind::Interrupted`] after a stop; otherwise as the system says.
     pub fn make(dir: &Path, bytes: u64, live: &Live) -> Result<Image> {
+        // First what costs nothing: much is written before the device is needed.
+        let control = open(Path::new(CONTROL))?;
         let file = unnamed(dir)?;
         fill(&file, dir, bytes, live)?;
-        let (device, path) = attach(&file)?;
+        let (device, path) = attach(&control, &file)?;
         let name = path.file_name().unwrap_or_default();
         let dio = fs::read_to_string(Path::new("/sys/block").join(name).join("loop/dio"));
         let is_direct = dio.is_ok_and(|it| it.trim() == "1");
@@ -162,28 +164,35 @@ const LO_FLAGS_AUTOCLEAR: u32 = 4;
 /// It reads and writes past the page cache, where the file can be; otherwise this is ignored.
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// Puts a free loop device on a file.
-fn attach(file: &File) -> Result<(File, PathBuf)> {
-    let control = Path::new("/dev/loop-control");
-    let failed = |what: &str, place: &Path, error: io::Error| match error.kind() {
+/// Who hands out loop devices.
+const CONTROL: &str = "/dev/loop-control";
+
+fn open(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    file.map_err(|error| failed("cannot open", path, error))
+}
+
+fn failed(what: &str, place: &Path, error: io::Error) -> Error {
+    match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            Error::new(Kind::Refused, "no loop device may be made by this user")
-                .at(place)
-                .advice(super::AS_ROOT)
+            let error = Error::new(Kind::Refused, "no loop device may be made by this user");
+            error.at(place).advice(super::AS_ROOT)
         }
         _ => Error::io(what, place, error).advice("are there loop devices here? See losetup(8)"),
-    };
-    let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path);
-    let asked = open(control).map_err(|it| failed("cannot ask for a device", control, it))?;
+    }
+}
+
+/// Puts a free loop device on a file.
+fn attach(control: &File, file: &File) -> Result<(File, PathBuf)> {
     for _ in 0..ATTEMPTS {
         // SAFETY: it takes no argument.
-        let number = unsafe { libc::ioctl(asked.as_raw_fd(), LOOP_CTL_GET_FREE) };
+        let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
         if number < 0 {
             let error = io::Error::last_os_error();
-            return Err(failed("has no free loop device", control, error));
+            return Err(failed("has no free loop device", Path::new(CONTROL), error));
         }
         let path = PathBuf::from(format!("/dev/loop{number}"));
-        let device = open(&path).map_err(|it| failed("cannot open", &path, it))?;
+        let device = open(&path)?;
         let config = LoopConfig {
             file: file.as_raw_fd() as u32,
             block_bytes: 0,
@@ -210,10 +219,10 @@ fn attach(file: &File) -> Result<(File, PathBuf)> {
             }
             (_, error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             (_, error) => {
-                let error = failed("cannot be put on an image", &path, error);
-                return Err(error.advice("Linux 5.8 or newer is needed"));
+                return Err(Error::io("cannot be put on an image", &path, error)
+                    .advice("Linux 5.8 or newer is needed"));
             }
         }
     }
-    Err(Error::new(Kind::Busy, "others take every free loop device").at(control))
+    Err(Error::new(Kind::Busy, "others take every free loop device").at(CONTROL))
 }

@@ -106,7 +106,7 @@ impl Scratch {
                 "past the page cache of the file system it is on"
             }
             Scratch::Image(_) => {
-                "THROUGH the page cache of the file system it is on, which cannot do without"
+                "through the page cache of the file system it is on, which takes nothing past it"
             }
         };
         let bytes = self.bytes().map_or("a size unknown".to_owned(), format_size);

@@ -32,7 +32,7 @@ enum Ground {
 }
 
 /// What is there for one run. Files are closed before it is unmounted: fields are dropped in this order.
-struct Stage {
+struct Setup {
     area: Area,
     mounted: Mounted,
     figures: BTreeMap<String, f64>,
@@ -48,7 +48,7 @@ pub struct FsPlan {
     makers: Vec<Maker>,
     notes: Vec<String>,
     scratch: Option<Scratch>,
-    stage: Option<Stage>,
+    setup: Option<Setup>,
 }
 
 impl FsPlan {
@@ -78,7 +78,7 @@ impl FsPlan {
         };
         let parameters = shared::parameters(OPTIONS, values).into_iter();
         let parameters = parameters.filter(|it| it.name != "candidates").map(parameter).collect();
-        Ok(FsPlan { parameters, ground, layout, makers, notes, scratch: None, stage: None })
+        Ok(FsPlan { parameters, ground, layout, makers, notes, scratch: None, setup: None })
     }
 
     /// The mode and the candidate of a variant: those of one mode stand together.
@@ -123,7 +123,7 @@ impl FsPlan {
     }
 
     /// Makes, mounts and fills a file system, with nothing of it left in memory.
-    fn set(&self, mode: &Mode, maker: &Maker, live: &Live) -> Result<Stage> {
+    fn set_up(&self, mode: &Mode, maker: &Maker, live: &Live) -> Result<Setup> {
         let Layout { file_bytes, policy, job, .. } = &self.layout;
         let scratch = self.scratch();
         let mut figures = BTreeMap::new();
@@ -151,14 +151,14 @@ impl FsPlan {
             access = Access::Write;
         }
         let area = Area::open(&self.files(&mounted), *file_bytes, access, *policy)?;
-        Ok(Stage { area, mounted, figures, stored_share })
+        Ok(Setup { area, mounted, figures, stored_share })
     }
 
     /// Unmounts what is mounted.
-    fn strike(&mut self) -> Result<()> {
-        match self.stage.take() {
+    fn take_down(&mut self) -> Result<()> {
+        match self.setup.take() {
             None => Ok(()),
-            Some(Stage { area, mounted, .. }) => {
+            Some(Setup { area, mounted, .. }) => {
                 drop(area);
                 self.scratch().unmount(mounted)
             }
@@ -267,25 +267,25 @@ impl Plan for FsPlan {
     }
 
     fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
-        self.strike()?;
+        self.take_down()?;
         let (mode, maker) = self.of(variant);
-        let stage = self.set(mode, maker, live).map_err(|error| named(error, maker))?;
-        self.stage = Some(stage);
+        let setup = self.set_up(mode, maker, live).map_err(|error| named(error, maker))?;
+        self.setup = Some(setup);
         Ok(())
     }
 
     fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
         let (mode, maker) = self.of(variant);
         let (job, policy) = (self.layout.job(mode, number), self.layout.policy);
-        let stage = self.stage.as_ref().expect("ready comes before each run");
+        let setup = self.setup.as_ref().expect("ready comes before each run");
         let before = self.moved();
-        let done = io::run(&job, &stage.area, live).map_err(|error| named(error, maker))?;
+        let done = io::run(&job, &setup.area, live).map_err(|error| named(error, maker))?;
         let moved = self.moved().transfer_since(&before).unwrap_or_default();
-        let mut outcome = shared::outcome(&done, &job, policy, stage.area.is_direct());
+        let mut outcome = shared::outcome(&done, &job, policy, setup.area.is_direct());
         outcome.beside_read_bytes = moved.read_bytes.saturating_sub(outcome.read_bytes);
         outcome.beside_written_bytes = moved.written_bytes.saturating_sub(outcome.written_bytes);
-        outcome.stored_share = stage.stored_share;
-        outcome.figures.extend(stage.figures.clone());
+        outcome.stored_share = setup.stored_share;
+        outcome.figures.extend(setup.figures.clone());
         if outcome.written_bytes > 0 {
             let per_byte = moved.written_bytes as f64 / outcome.written_bytes as f64;
             outcome.figures.insert("disk_bytes_per_byte".to_owned(), per_byte);
@@ -294,16 +294,16 @@ impl Plan for FsPlan {
     }
 
     fn check(&mut self, _: usize, _: &Live) -> Result<()> {
-        self.strike()
+        self.take_down()
     }
 
     fn clean(&mut self) -> Result<()> {
-        let struck = self.strike();
+        let down = self.take_down();
         let wiped = match self.scratch.take() {
             Some(scratch @ Scratch::Device(..)) => scratch.wipe(),
             // The image goes with the last descriptor of its loop device.
             _ => Ok(()),
         };
-        struck.and(wiped)
+        down.and(wiped)
     }
 }

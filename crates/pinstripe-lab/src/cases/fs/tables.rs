@@ -61,7 +61,7 @@ fn costs(results: &Results) -> Table {
         let cells = keys.iter().map(cell);
         rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
     }
-    let note = "Medians of all runs. 'stored' is what files take of the file system once they are full, by \
+    let note = "Medians of all runs. Each file is synced when it has been filled. 'stored' is what files take of the file system once they are full, by \
                 their length: less than 1 where they were compressed.";
     Table::from_rows("What it takes until a file system can be used", note, rows)
 }
