@@ -12,7 +12,7 @@ mod mount;
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -65,11 +65,16 @@ impl Scratch {
     /// # Errors
     /// [`Kind::Refused`] where something speaks against it by now.
     pub fn device(path: &Path) -> Result<Scratch> {
-        let examined = safety::examine(path)?;
+        let failed = |error| Error::io("cannot open", path, error);
+        // By its own name, since links may be put on another device meanwhile, and open from now on: as
+        // long as it is, no other device gets that name.
+        let path = std::fs::canonicalize(path).map_err(failed)?;
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
+        let examined = safety::examine(&path)?;
         examined.allow(examined.serial.as_deref())?;
-        let file = OpenOptions::new().read(true).write(true).open(path);
-        let file = file.map_err(|error| Error::io("cannot open", path, error))?;
-        Ok(Scratch::Device(path.to_path_buf(), file))
+        let scratch = Scratch::Device(path, file);
+        scratch.alone()?;
+        Ok(scratch)
     }
 
     /// The block device.
@@ -200,12 +205,17 @@ impl Scratch {
         image::settle(&file).map_err(failed)
     }
 
-    /// Opens it for this process alone.
+    /// Opens it for this process alone; whoever writes to it does so behind this.
     fn alone(&self) -> Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_EXCL);
-        let open = || options.open(self.path());
-        self.patiently(|| open().map_err(|error| Error::io("cannot open", self.path(), error)))
+        let failed = |error| Error::io("cannot open", self.path(), error);
+        let file = self.patiently(|| options.open(self.path()).map_err(failed))?;
+        let number = |file: &File| file.metadata().map(|it| it.rdev()).map_err(failed);
+        match number(&file)? == number(self.file())? {
+            true => Ok(file),
+            false => Err(Error::new(Kind::Changed, "is another device by now").at(self.path())),
+        }
     }
 
     /// Does something again as long as somebody else has the device, for some time.

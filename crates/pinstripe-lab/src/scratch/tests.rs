@@ -161,3 +161,22 @@ fn a_program_is_ended_when_we_are_to_stop_and_the_device_let_go() {
     drop(scratch);
     assert_detached(dir.path());
 }
+
+#[test]
+fn a_device_is_known_by_its_own_name_and_not_by_a_link_to_it() {
+    let test = "a_device_is_known_by_its_own_name_and_not_by_a_link_to_it";
+    let free = crate::safety::tests::Loop::new(&[]).zip(crate::safety::tests::Loop::new(&[]));
+    let Some((one, other)) = free else { return skipped(test, "no loop device can be made") };
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("disk");
+    std::os::unix::fs::symlink(one.path(), &link).unwrap();
+    let scratch = Scratch::device(&link).unwrap();
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(other.path(), &link).unwrap();
+    assert_eq!(scratch.path(), one.path());
+    scratch.wipe().unwrap();
+    // Should the name be another device's all the same, nothing is written.
+    let held = fs::File::open(one.path()).unwrap();
+    let wrong = Scratch::Device(other.path().to_owned(), held);
+    assert_eq!(wrong.wipe().unwrap_err().kind(), Kind::Changed);
+}

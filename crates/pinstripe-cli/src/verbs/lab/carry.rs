@@ -112,6 +112,11 @@ fn free_name(folder: &Path, stem: &str) -> PathBuf {
     names.into_iter().find(|it| !it.exists()).unwrap_or_else(|| folder.join(stem))
 }
 
+/// A device by its own name: a link may lead to another one between the question and the first write.
+pub fn own_name(device: &Path) -> PathBuf {
+    fs::canonicalize(device).unwrap_or_else(|_| device.to_path_buf())
+}
+
 /// A directory by its whole path.
 ///
 /// # Errors

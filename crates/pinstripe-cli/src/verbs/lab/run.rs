@@ -1,6 +1,6 @@
 //! `pinstripe lab run CASE`: the options of a case are made from its own table of them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, ValueParser};
@@ -186,13 +186,13 @@ impl Args {
         let values = Values::read(self.case.options, &given)?;
         let origin = carry::origin(self.case.name, self.shared.seed);
         let dirs = if self.shared.device.is_some() { Vec::new() } else { self.dirs()? };
-        let device = self.shared.device.clone();
-        let setting = Setting { dirs, device, seed: origin.seed };
+        let device = self.shared.device.as_deref().map(carry::own_name);
+        let setting = Setting { dirs, device: device.clone(), seed: origin.seed };
         let mut plan = (self.case.plan)(&setting, &values)?;
         if self.shared.dry_run {
-            return self.rehearse(run, plan.as_ref());
+            return self.rehearse(run, plan.as_ref(), device.as_deref());
         }
-        if let Some(device) = &self.shared.device {
+        if let Some(device) = &device {
             consent::ask(device, self.shared.serial.as_deref())?;
         }
         let place = match &self.shared.out {
@@ -207,8 +207,8 @@ impl Args {
     }
 
     /// Says what would be done.
-    fn rehearse(&self, run: &Run, plan: &dyn Plan) -> Result<Ending> {
-        if let Some(device) = &self.shared.device {
+    fn rehearse(&self, run: &Run, plan: &dyn Plan, device: Option<&Path>) -> Result<Ending> {
+        if let Some(device) = device {
             consent::look(device)?;
         }
         let intents = plan.intents();
