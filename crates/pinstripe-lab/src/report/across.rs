@@ -11,7 +11,7 @@ use crate::stats::Finding;
 /// Rows and columns of the table, and rows of it that paper has room for.
 const MOST_ROWS: usize = 100;
 const MOST_COLUMNS: usize = 5;
-const PAPER_ROWS: usize = 36;
+const PAPER_ROWS: usize = 28;
 /// What else is told to be other.
 const MOST_DIFFERENCES: usize = 12;
 
@@ -42,6 +42,8 @@ pub(super) fn show(all: &[Results]) -> Markup {
             found: compare(first, results),
         })
         .collect();
+    // Where nothing was measured by both, all is other.
+    let shared: Vec<&Against> = others.iter().filter(|it| !it.found.verdicts.is_empty()).collect();
     html! {
         section class="across" {
             ul class="verdict" { @for other in others.iter().take(MOST_ROWS) { (sentence(first, other)) } }
@@ -50,8 +52,8 @@ pub(super) fn show(all: &[Results]) -> Markup {
                     b { (letter(at)) } ": " (results.case) ", " (utc(results.started_seconds)) ". "
                 }
             }
-            @for other in others.iter().take(MOST_COLUMNS) { (differences(other)) }
-            (table(first, &others))
+            @for other in shared.iter().take(MOST_COLUMNS) { (differences(other)) }
+            (table(first, &shared))
         }
     }
 }
@@ -130,7 +132,7 @@ fn differences(other: &Against) -> Markup {
 }
 
 /// A row for each variant of the first that another one has.
-fn table(first: &Results, others: &[Against]) -> Markup {
+fn table(first: &Results, others: &[&Against]) -> Markup {
     let is_shared = |it: &&Variant| {
         others
             .iter()
@@ -163,7 +165,7 @@ fn table(first: &Results, others: &[Against]) -> Markup {
     }
 }
 
-fn cells(variant: &Variant, others: &[Against]) -> Markup {
+fn cells(variant: &Variant, others: &[&Against]) -> Markup {
     let median = |it: Option<&Variant>| {
         let value = it.and_then(Variant::summary);
         value.map_or("–".to_owned(), |it| number(it.median))
@@ -188,7 +190,7 @@ fn ratio(found: &Compared) -> Markup {
         Finding::TooFewRuns => ("quiet", "too few runs"),
     };
     html! {
-        b { (times(found)) }
+        @if found.verdict.speed.is_some() { b { (times(found)) } }
         @if let Some(interval) = found.verdict.interval { " " span class="quiet" { "(" (range(interval)) ")" } }
         " " span class=(class) { (word) }
     }

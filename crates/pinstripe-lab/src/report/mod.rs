@@ -130,8 +130,12 @@ fn heading(all: &[Results]) -> String {
             false => format!("{} on {}", results.case, places.join(" and ")),
         }
     };
-    let mut names: Vec<String> = all.iter().map(of).collect();
-    names.dedup();
+    let mut names: Vec<String> = Vec::new();
+    for name in all.iter().map(of) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     names.join("; ")
 }
 

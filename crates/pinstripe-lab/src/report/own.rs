@@ -28,7 +28,7 @@ pub(super) fn show(results: &Results) -> Markup {
         @if !tables.is_empty() {
             section class=[(results.variants.len() + all > PAPER_ROWS).then_some("screen").or(Some("detail"))] {
                 h2 { "Tables of the case" }
-                @for part in &parts { (part) }
+                div class="tables" { @for part in &parts { (part) } }
                 @if all > MOST_ROWS { p class="quiet" { (all - MOST_ROWS) " more rows are shown by " code { "pinstripe lab show" } "." } }
             }
         }
@@ -40,12 +40,16 @@ fn rows(table: &Table) -> Vec<Vec<String>> {
     table.shown().split_off(1)
 }
 
-/// Whether a column has numbers that are words to a program: `21 us`, `(75.1)`, `~12`.
+/// Whether a column has numbers that are words to a program: `21 us`, `(75.1)`, `~12`; not what begins with one.
 fn has_numbers(shown: &[Vec<String>], at: usize) -> bool {
+    /// No number with its unit is longer.
+    const MOST: usize = 12;
     let cells: Vec<&str> =
         shown.iter().skip(1).map(|row| row[at].as_str()).filter(|it| *it != "-").collect();
-    let is_number =
-        |it: &&str| it.trim_start_matches(['(', '~']).starts_with(|it: char| it.is_ascii_digit());
+    let is_number = |it: &&str| {
+        let digits = it.trim_start_matches(['(', '~']);
+        it.len() <= MOST && digits.starts_with(|it: char| it.is_ascii_digit())
+    };
     at > 0 && !cells.is_empty() && cells.iter().all(is_number)
 }
 
@@ -56,8 +60,8 @@ fn of_table(table: &Table, most: usize) -> Markup {
         table.sides().enumerate().map(|it| is_left(it).then_some("left")).collect();
     html! {
         div class="wide" {
-            table class="own" {
-                caption { b { (table.title()) } @if !table.note().is_empty() { " " span class="quiet" { (table.note()) } } }
+            p { b { (table.title()) } @if !table.note().is_empty() { " " span class="quiet" { (table.note()) } } }
+            table class="own" aria-label=(table.title()) {
                 @if let Some(head) = shown.first() {
                     thead { tr { @for (name, side) in head.iter().zip(&sides) { th class=[*side] scope="col" { (name) } } } }
                 }

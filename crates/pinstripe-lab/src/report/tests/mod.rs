@@ -268,6 +268,7 @@ fn several_results_are_held_against_the_first_before_each_is_shown() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+    assert!(!text.contains("C of A"), "what nothing was measured of has no column");
     assert!(text.find("B against A").unwrap() < text.find("What to set").unwrap());
 }
 
