@@ -33,7 +33,8 @@ and every test is repeated.",
     tables: super::no_tables,
 };
 
-const TEST_NAMES: &[&str] = &[
+/// The panel, in the order in which it is gone through.
+pub(super) const PANEL: [&str; 12] = [
     "write",
     "rewrite",
     "read",
@@ -52,7 +53,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tests",
         value: "NAME,...",
-        form: Form::SomeOf(TEST_NAMES),
+        form: Form::SomeOf(&PANEL),
         default: Some(
             "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
              fwrite,fread,mixed",
@@ -182,7 +183,7 @@ mod tests {
             let small = [("file-size", "257K"), ("record-size", "8K")];
             let results = measured(&CASE, dir.path(), &[&small[..], &more].concat());
             let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();
-            assert_eq!(names, TEST_NAMES);
+            assert_eq!(names, PANEL);
             for variant in &results.variants {
                 let run = &variant.runs[0];
                 assert_eq!(run.read_bytes + run.written_bytes, 256 << 10, "{}", variant.name);

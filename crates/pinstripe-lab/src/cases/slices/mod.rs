@@ -46,21 +46,16 @@ what each keeps of its rate beside the other. Half is one arm, all is two.",
 };
 
 const SPINDLE: &str = "spindle";
-const TESTS: &[&str] = &[
-    "write",
-    "rewrite",
-    "read",
-    "reread",
-    "random-read",
-    "random-write",
-    "backward",
-    "record-rewrite",
-    "stride",
-    "fwrite",
-    "fread",
-    "mixed",
-    SPINDLE,
-];
+/// The panel of iozone, and one more.
+const TESTS: [&str; iozone::PANEL.len() + 1] = {
+    let mut tests = [SPINDLE; iozone::PANEL.len() + 1];
+    let mut at = 0;
+    while at < iozone::PANEL.len() {
+        tests[at] = iozone::PANEL[at];
+        at += 1;
+    }
+    tests
+};
 /// Every so-many-th record, as iozone does.
 const STRIDE: u64 = 17;
 
@@ -68,7 +63,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tests",
         value: "NAME,...",
-        form: Form::SomeOf(TESTS),
+        form: Form::SomeOf(&TESTS),
         default: Some(
             "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
              fwrite,fread,mixed,spindle",
