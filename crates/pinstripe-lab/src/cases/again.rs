@@ -342,6 +342,21 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_named_and_its_serial_number_is_not() {
+        let setting = Setting { device: Some("/dev/none".into()), ..Setting::default() };
+        let given = [("modes", "rndrd,rndwr"), ("total-size", "1M"), ("block-size", "4K")];
+        let mut results = planned(find("fileio").unwrap(), &setting, &given).unwrap();
+        let typed = "pinstripe lab run fileio --device /dev/none --serial S1 --runs 5";
+        results.command = typed.split(' ').map(str::to_owned).collect();
+        let line = command_line(&again(&results).unwrap());
+        let wanted = "pinstripe lab run fileio --device /dev/none --modes rndrd,rndwr --total-size 1M \
+                      --block-size 4K --runs 5 --seed 0";
+        assert_eq!(line, wanted);
+        let line = command_line(&alone(&results, &results.variants[1]).unwrap());
+        assert_eq!(line, wanted.replace("rndrd,rndwr", "rndwr"));
+    }
+
+    #[test]
     fn words_are_quoted_where_a_shell_would_take_them_apart() {
         assert_eq!(quoted("--dir"), "--dir");
         assert_eq!(quoted("a b"), "'a b'");
