@@ -4,6 +4,7 @@
 //! nobody should be doing anything. A run that others disturbed is marked with what was found and
 //! which [limit](Limits) that is beyond. Never here: dropping a run, or calling it valid all the same.
 
+mod kernel;
 mod reading;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use pinstripe::units::format_size;
 use serde::{Deserialize, Serialize};
 
+pub use kernel::KernelThreads;
 pub use reading::{Pressure, Reading, Transfer};
 
 /// Beyond which of these a run is disturbed.

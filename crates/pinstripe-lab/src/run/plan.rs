@@ -116,6 +116,7 @@ pub struct Outcome {
     pub figures: BTreeMap<String, f64>,
     /// What must be known to read the value.
     pub notes: Vec<Note>,
-    /// Processor time that another program took, and how long it measured, where one was run.
+    /// Processor time that another program took, where one was run, or that the kernel's threads took
+    /// where a run leaves much to them.
     pub other_cpu_s: f64,
 }

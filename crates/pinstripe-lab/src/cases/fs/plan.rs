@@ -12,7 +12,7 @@ use super::super::disk::{Finds, Layout, Mode};
 use super::super::{Setting, Values, fileio, shared};
 use super::{OPTIONS, chosen};
 use crate::fingerprint::number_of;
-use crate::guard::Reading;
+use crate::guard::{KernelThreads, Reading};
 use crate::io::{self, Area, Syncing};
 use crate::result::{Metric, Parameter};
 use crate::run::{Head, Live, Outcome, Plan};
@@ -278,12 +278,15 @@ impl Plan for FsPlan {
         let (mode, maker) = self.of(variant);
         let (job, policy) = (self.layout.job(mode, number), self.layout.policy);
         let setup = self.setup.as_ref().expect("ready comes before each run");
-        let before = self.moved();
+        let root = Path::new("/");
+        let before = (self.moved(), KernelThreads::read(root));
         let done = io::run(&job, &setup.area, live).map_err(|error| named(error, maker))?;
-        let moved = self.moved().transfer_since(&before).unwrap_or_default();
+        let moved = self.moved().transfer_since(&before.0).unwrap_or_default();
         let mut outcome = shared::outcome(&done, &job, policy, setup.area.is_direct());
         outcome.beside_read_bytes = moved.read_bytes.saturating_sub(outcome.read_bytes);
         outcome.beside_written_bytes = moved.written_bytes.saturating_sub(outcome.written_bytes);
+        // Compression, writeback, checksums and the loop device are theirs.
+        outcome.other_cpu_s = KernelThreads::read(root).seconds_since(&before.1);
         outcome.stored_share = setup.stored_share;
         outcome.figures.extend(setup.figures.clone());
         if outcome.written_bytes > 0 {
