@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::device::Policy;
 use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::{format_size, parse_size};
+use pinstripe::units::parse_size;
 
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};
@@ -80,13 +80,19 @@ const OPTIONS: &[CaseOption] = &[
     shared::CACHE,
 ];
 
-/// A window: None leaves it to the kernel.
-type Window = Option<u64>;
+/// A window.
+#[derive(Debug, Clone)]
+struct Window {
+    /// As it was typed.
+    word: String,
+    /// None leaves it to the kernel.
+    bytes: Option<u64>,
+}
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let window = |word: &str| match word {
-        "kernel" => Ok(None),
-        size => parse_size(size).map(Some),
+    let window = |word: &str| -> Result<Window> {
+        let bytes = if word == "kernel" { None } else { Some(parse_size(word)?) };
+        Ok(Window { word: word.to_owned(), bytes })
     };
     let windows: Vec<Window> =
         values.words("windows").into_iter().map(window).collect::<Result<_>>()?;
@@ -103,7 +109,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         folder: None,
         ways: clients
             .iter()
-            .flat_map(|&it| windows.iter().map(move |&window| (it, window)))
+            .flat_map(|&it| windows.iter().map(move |window| (it, window.clone())))
             .collect(),
         file_bytes,
         record_bytes: record_bytes as usize,
@@ -166,7 +172,7 @@ impl Drop for Knob {
 }
 
 impl ReadAhead {
-    fn job(&self, window: Window) -> Job {
+    fn job(&self, window: Option<u64>) -> Job {
         let pattern = Pattern {
             order: Order::Sequential,
             direction: Direction::Read,
@@ -190,12 +196,12 @@ impl Plan for ReadAhead {
 
     fn heads(&self) -> Vec<Head> {
         let head = |(clients, window): &(u64, Window)| {
-            let window = window.map_or("kernel".to_owned(), |it| format_size(it).replace(' ', ""));
+            let window = &window.word;
             let group =
                 if *clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
             Head {
                 name: format!("{window}, {group}"),
-                about: format!("{group}, a window of {window}"),
+                about: format!("{group}, window: {window}"),
                 group,
                 parameters: vec![
                     Parameter::new("window", window),
@@ -237,7 +243,7 @@ impl Plan for ReadAhead {
     }
 
     fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
-        let (_, window) = self.ways[variant];
+        let window = self.ways[variant].1.bytes;
         if let Some(knob) = &self.knob {
             let kib = window.map_or(knob.found.clone(), |it| (it >> 10).to_string());
             knob.set(&kib)?;
@@ -253,9 +259,9 @@ impl Plan for ReadAhead {
     }
 
     fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        let (clients, window) = self.ways[variant];
-        let job = self.job(window);
-        let done = io::run_each(&job, &self.areas[..clients as usize], live)?;
+        let (clients, window) = &self.ways[variant];
+        let job = self.job(window.bytes);
+        let done = io::run_each(&job, &self.areas[..*clients as usize], live)?;
         Ok(shared::outcome(&done, &job, Policy::Buffered, false))
     }
 
