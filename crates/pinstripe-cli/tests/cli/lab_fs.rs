@@ -268,3 +268,28 @@ fn what_makes_no_sense_is_refused() {
     }
     assert_nothing_is_left(&stand);
 }
+
+#[test]
+fn without_the_right_to_it_is_said_what_to_do() {
+    let stand = Stand::new();
+    let program = stand.path("program");
+    fs::copy(env!("CARGO_BIN_EXE_pinstripe"), &program).unwrap();
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(stand.path(""), everybody).unwrap();
+    let mut command = Command::new(program);
+    command.args(["lab", "run", "fs", "--dir", "/", "--out", "r.json"]);
+    command.current_dir(stand.path("")).env_clear().env("HOME", "/");
+    if rustix::process::geteuid().is_root() {
+        // Nobody, as most systems number him.
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+        std::os::unix::process::CommandExt::gid(&mut command, 65534);
+    }
+    let ran = command.output().unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr).into_owned();
+    if err.contains("no file system can be made here") {
+        return skipped("without_the_right_to_it_is_said_what_to_do", &err);
+    }
+    assert_eq!(ran.status.code(), Some(14), "{err}");
+    assert!(err.contains("run it as root") && err.contains("lab run fileio --dir"), "{err}");
+    assert!(!stand.path("r.json").exists());
+}

@@ -21,7 +21,8 @@ pub static CASE: Case = Case {
     help: "\
 Every run makes its file system anew and mounts it, fills it with files unless the mode writes new ones, \
 unmounts and mounts it again, so that no cache holds anything of it, and then does one of fileio's modes: \
-seqwr, seqrewr, seqrd, rndrd, rndwr, rndrw. File systems take turns, and each mode is judged by the first of \
+seqwr, seqrewr, seqrd, rndrd, rndwr, rndrw, with as many requests as there are blocks: of those anywhere \
+every third meets a block again. File systems take turns, and each mode is judged by the first of \
 them. Without a choice of yours they are all whose mkfs is there and that the kernel can mount, with their \
 defaults, and btrfs with compression beside; what is left out is said.
 
