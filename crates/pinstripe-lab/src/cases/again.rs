@@ -189,20 +189,12 @@ mod tests {
     fn planned(case: &'static Case, setting: &Setting, given: &[(&str, &str)]) -> Option<Results> {
         let values = Values::read(case.options, given).unwrap();
         let plan = (case.plan)(setting, &values).ok()?;
-        let variant = |head: Head| Variant {
-            name: head.name,
-            group: head.group,
-            about: head.about,
-            parameters: head.parameters,
-            metric: head.metric,
-            runs: Vec::new(),
-        };
         Some(Results {
             case: case.name.to_owned(),
             parameters: plan.parameters(),
             seed: setting.seed,
             fingerprint: Fingerprint::take(&plan.places()),
-            variants: plan.heads().into_iter().map(variant).collect(),
+            variants: plan.heads().into_iter().map(Variant::from).collect(),
             ..results(&[])
         })
     }

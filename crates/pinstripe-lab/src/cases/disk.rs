@@ -9,7 +9,8 @@ use pinstripe::units::format_size;
 use super::shared::{self, Folder};
 use super::stream::{self, Span};
 use crate::fio::check;
-use crate::io::{self, Area, Direction, Job, Order, Pattern, Syncing};
+use crate::io::{self, Area, Direction, Done, Job, Order, Pattern, Syncing};
+use crate::random;
 use crate::result::{Metric, Note, Parameter};
 use crate::run::{Head, Live, Outcome, Plan};
 
@@ -51,6 +52,34 @@ pub enum Finds {
 }
 
 impl Work {
+    /// In which order bytes are met, and where they go.
+    pub(super) fn course(self) -> (Order, Direction) {
+        match self {
+            Work::Requests(order, direction) => (order, direction),
+            Work::StreamWrite => (Order::Sequential, Direction::Write),
+            Work::StreamRead => (Order::Sequential, Direction::Read),
+        }
+    }
+
+    /// Moves bytes: requests on an area, streams over spans of so many bytes. Also answers whether all went past
+    /// the page cache.
+    pub(super) fn run<'a>(
+        self,
+        job: &Job,
+        (spans, span_bytes): (&[Span], u64),
+        area: impl FnOnce() -> &'a Area,
+        live: &Live,
+    ) -> Result<(Done, bool)> {
+        match self {
+            Work::StreamWrite => Ok((stream::write(job, spans, span_bytes, live)?, false)),
+            Work::StreamRead => Ok((stream::read(job, spans, span_bytes, live)?, false)),
+            Work::Requests(..) => {
+                let area = area();
+                Ok((io::run(job, area, live)?, area.is_direct()))
+            }
+        }
+    }
+
     fn only_writes(self) -> bool {
         matches!(self, Work::Requests(_, Direction::Write) | Work::StreamWrite)
     }
@@ -102,18 +131,14 @@ impl Layout {
     /// What is done in a mode; the number makes chance differ from run to run.
     pub fn job(&self, mode: &Mode, number: u64) -> Job {
         let job = &self.job;
-        let (order, direction) = match mode.work {
-            Work::Requests(order, direction) => (order, direction),
-            Work::StreamWrite => (Order::Sequential, Direction::Write),
-            Work::StreamRead => (Order::Sequential, Direction::Read),
-        };
+        let (order, direction) = mode.work.course();
         let pattern = Pattern { order, direction, ..job.pattern };
         let blocks = self.file_bytes / pattern.block_bytes as u64 * self.files;
         Job {
             pattern,
             requests: mode.is_once.then_some(blocks),
             syncing: if mode.work.writes() { job.syncing } else { Syncing::NEVER },
-            seed: job.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            seed: random::of_run(job.seed, number),
             ..job.clone()
         }
     }
@@ -325,17 +350,13 @@ impl Plan for DiskPlan {
             outcome.notes.push(Note::OtherProgram);
             return Ok(outcome);
         }
-        let bytes = self.layout.file_bytes;
-        let spans = || paths.iter().cloned().map(Span::whole).collect::<Vec<_>>();
-        let (done, is_direct) = match mode.work {
-            Work::StreamWrite => (stream::write(&job, &spans(), bytes, live)?, false),
-            Work::StreamRead => (stream::read(&job, &spans(), bytes, live)?, false),
-            Work::Requests(..) => {
-                let area = self.fresh.as_ref().or(self.spots[place].area.as_ref());
-                let area = area.expect("files were made, or a device opened, before the first run");
-                (io::run(&job, area, live)?, area.is_direct())
-            }
+        let spans: Vec<Span> = paths.into_iter().map(Span::whole).collect();
+        let area = || {
+            let area = self.fresh.as_ref().or(self.spots[place].area.as_ref());
+            area.expect("files were made, or a device opened, before the first run")
         };
+        let spans = (&spans[..], self.layout.file_bytes);
+        let (done, is_direct) = mode.work.run(&job, spans, area, live)?;
         Ok(shared::outcome(&done, &job, policy, is_direct))
     }
 

@@ -15,15 +15,29 @@ use crate::io::{Area, Content, Done, Engine, Job, Pattern, Syncing, Target};
 use crate::result::{Note, Parameter};
 use crate::run::{Live, Outcome};
 
+/// The ways in which bytes go.
+pub const POLICY_NAMES: &[&str] =
+    &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
+
 /// How bytes go to the disk.
 pub const POLICY: CaseOption = CaseOption {
     name: "policy",
     value: "NAME",
-    form: Form::OneOf(&["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"]),
+    form: Form::OneOf(POLICY_NAMES),
     default: Some("buffered"),
     about: "How bytes go: buffered, dsync, sync, direct, direct+dsync or uncached",
     more: "direct goes past the page cache; dsync and sync wait for the disk at each write; uncached \
            goes through the page cache without staying there.",
+};
+
+/// Several of them, which are held against each other.
+pub const POLICIES: CaseOption = CaseOption {
+    name: "policies",
+    value: "NAME,...",
+    form: Form::SomeOf(POLICY_NAMES),
+    default: Some("buffered,dsync,sync,direct,direct+dsync,uncached"),
+    about: "How bytes go: buffered, dsync, sync, direct, direct+dsync, uncached",
+    more: "The first is what others are judged by.",
 };
 
 /// Who carries out requests.

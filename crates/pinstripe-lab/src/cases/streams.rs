@@ -9,6 +9,7 @@ use pinstripe::error::{Error, Kind, Result};
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};
 use crate::io::{self, Area, Direction, Engine, Job, Order, Pattern, Syncing};
+use crate::random;
 use crate::result::{Metric, Parameter, Results};
 use crate::run::{Head, Live, Outcome, Plan};
 use crate::table::Table;
@@ -34,7 +35,6 @@ rate. A stall is a write that took more than 100 ms: what a recorder needs memor
     tables,
 };
 
-const POLICIES: &[&str] = &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
 const ENGINES: &[&str] = &["psync", "uring"];
 const THREADS: &[&str] = &["one", "each"];
 
@@ -71,14 +71,7 @@ const OPTIONS: &[CaseOption] = &[
         about: "One thread for all files in turn (one), or one for each file (each)",
         more: "",
     },
-    CaseOption {
-        name: "policies",
-        value: "NAME,...",
-        form: Form::SomeOf(POLICIES),
-        default: Some("buffered,dsync,sync,direct,direct+dsync,uncached"),
-        about: "How bytes go: buffered, dsync, sync, direct, direct+dsync, uncached",
-        more: "The first is what others are judged by.",
-    },
+    shared::POLICIES,
     CaseOption {
         name: "engines",
         value: "NAME,...",
@@ -117,7 +110,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         let words = values.words(name).into_iter();
         words.filter_map(|word| known.iter().find(|it| **it == word).copied()).collect()
     };
-    let (policies, engines) = (words("policies", POLICIES), words("engines", ENGINES));
+    let (policies, engines) = (words("policies", shared::POLICY_NAMES), words("engines", ENGINES));
     let mut ways = Vec::new();
     for threads in words("threads-by", THREADS) {
         for &policy in &policies {
@@ -183,7 +176,7 @@ impl Streams {
             time: Some(self.time),
             syncing: Syncing::AT_END,
             content: self.content,
-            seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            seed: random::of_run(self.seed, number),
             ..Job::new(pattern)
         }
     }

@@ -133,14 +133,6 @@ pub fn measure(
 }
 
 fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
-    let variant = |head: Head| Variant {
-        name: head.name,
-        group: head.group,
-        about: head.about,
-        parameters: head.parameters,
-        metric: head.metric,
-        runs: Vec::new(),
-    };
     Results {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -153,7 +145,7 @@ fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
         elapsed_s: 0.0,
         is_complete: false,
         fingerprint: Fingerprint::take(&plan.places()),
-        variants: plan.heads().into_iter().map(variant).collect(),
+        variants: plan.heads().into_iter().map(Variant::from).collect(),
         verdicts: Vec::new(),
         notes: plan.notes(),
     }

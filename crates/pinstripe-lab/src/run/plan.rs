@@ -7,7 +7,7 @@ use pinstripe::error::Result;
 
 use super::Live;
 use crate::histogram::Histogram;
-use crate::result::{Metric, Note, Parameter};
+use crate::result::{Metric, Note, Parameter, Variant};
 
 /// What a variant is, before it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,14 @@ pub struct Head {
     pub parameters: Vec<Parameter>,
     /// What its value is.
     pub metric: Metric,
+}
+
+impl From<Head> for Variant {
+    /// Before its first run.
+    fn from(head: Head) -> Self {
+        let Head { name, group, about, parameters, metric } = head;
+        Variant { name, group, about, parameters, metric, runs: Vec::new() }
+    }
 }
 
 /// A case with its options read: what is to be measured, and how that is done once.

@@ -15,6 +15,7 @@ use self::probes::Probe;
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values};
 use crate::io::{self, Area, Content};
+use crate::random;
 use crate::result::Parameter;
 use crate::run::{Head, Live, Outcome, Plan};
 
@@ -136,7 +137,7 @@ impl Plan for QuickPlan {
 
     fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
         let probe = &self.probes[variant];
-        let seed = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let seed = random::of_run(self.seed, number);
         let job = probe.job(seed, self.bytes, self.time);
         let area = self.area.as_ref().expect("it was opened when the run was made ready");
         let done = io::run(&job, area, live)?;

@@ -13,7 +13,7 @@ use pinstripe::device::{Access, Policy};
 use pinstripe::error::{Error, Kind, Result};
 use rustix::fs::FallocateFlags;
 
-use self::options::{CLASSES, OPTIONS, POLICIES, UNDER};
+use self::options::{CLASSES, OPTIONS, UNDER};
 use self::tables::tables;
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};
@@ -135,7 +135,7 @@ fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     }
     let mut ways = Vec::new();
     for under in known("under", UNDER) {
-        for policy in known("policies", POLICIES) {
+        for policy in known("policies", shared::POLICY_NAMES) {
             ways.extend(classes.iter().map(|&class| Way { policy, under, class }));
         }
     }
@@ -362,7 +362,7 @@ impl Plan for RecordProbe {
 
     fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
         let way = self.ways[variant];
-        self.recording.seed = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.recording.seed = crate::random::of_run(self.seed, number);
         if let Some(most) = self.find_most {
             let outcome = self.search(way, most, live)?;
             return Ok(Outcome { notes: self.notes_of(way), ..outcome });

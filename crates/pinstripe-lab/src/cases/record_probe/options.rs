@@ -1,8 +1,7 @@
 //! What the case `record-probe` is told.
 
-use super::{CaseOption, Form};
+use super::{CaseOption, Form, shared};
 
-pub const POLICIES: &[&str] = &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
 pub const UNDER: &[&str] = &["idle", "storm"];
 pub const CLASSES: &[&str] = &["normal", "rt"];
 
@@ -47,14 +46,7 @@ pub const OPTIONS: &[CaseOption] = &[
         about: "Threads that write",
         more: "",
     },
-    CaseOption {
-        name: "policies",
-        value: "NAME,...",
-        form: Form::SomeOf(POLICIES),
-        default: Some("buffered,direct,dsync"),
-        about: "How bytes go: buffered, dsync, sync, direct, direct+dsync, uncached",
-        more: "The first is what others are judged by.",
-    },
+    CaseOption { default: Some("buffered,direct,dsync"), ..shared::POLICIES },
     CaseOption {
         name: "under",
         value: "NAME,...",

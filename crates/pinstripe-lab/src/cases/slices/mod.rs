@@ -17,8 +17,9 @@ use self::ground::Ground;
 use super::disk::{Finds, Work};
 use super::iozone;
 use super::shared;
-use super::{Case, CaseOption, Form, Setting, Values, stream};
-use crate::io::{self, Area, Direction, Job, Order, Pattern, Syncing};
+use super::{Case, CaseOption, Form, Setting, Values};
+use crate::io::{self, Area, Job, Pattern, Syncing};
+use crate::random;
 use crate::result::{Metric, Parameter};
 use crate::run::{Head, Live, Outcome, Plan};
 use crate::stats::Better;
@@ -193,17 +194,13 @@ fn work(test: &str) -> (Work, Finds) {
 
 impl Slices {
     fn job(&self, work: Work, number: u64) -> Job {
-        let (order, direction) = match work {
-            Work::Requests(order, direction) => (order, direction),
-            Work::StreamWrite => (Order::Sequential, Direction::Write),
-            Work::StreamRead => (Order::Sequential, Direction::Read),
-        };
+        let (order, direction) = work.course();
         let pattern = Pattern { order, direction, block_bytes: self.record_bytes };
         Job {
             requests: Some(self.bytes / self.record_bytes as u64),
             time: Some(self.time),
             syncing: if work.writes() { Syncing::AT_END } else { Syncing::NEVER },
-            seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            seed: random::of_run(self.seed, number),
             ..Job::new(pattern)
         }
     }
@@ -317,15 +314,9 @@ impl Plan for Slices {
         }
         let (work, finds) = work(test);
         let (job, bytes) = (self.job(work, number), self.bytes / areas as u64);
-        let spans = || self.ground.spans(Self::name_of(finds), areas);
-        let (done, is_direct) = match work {
-            Work::StreamWrite => (stream::write(&job, &spans(), bytes, live)?, false),
-            Work::StreamRead => (stream::read(&job, &spans(), bytes, live)?, false),
-            Work::Requests(..) => {
-                let area = self.fresh.as_ref().unwrap_or(&self.areas[areas - 1]);
-                (io::run(&job, area, live)?, area.is_direct())
-            }
-        };
+        let spans = self.ground.spans(Self::name_of(finds), areas);
+        let area = || self.fresh.as_ref().unwrap_or(&self.areas[areas - 1]);
+        let (done, is_direct) = work.run(&job, (&spans, bytes), area, live)?;
         Ok(shared::outcome(&done, &job, self.policy, is_direct))
     }
 

@@ -51,7 +51,6 @@ With one number of outputs codecs are judged by the first of them, with several 
     tables,
 };
 
-const POLICIES: &[&str] = &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
 const DATA: &[&str] = &["random", "dump"];
 
 const OPTIONS: &[CaseOption] = &[
@@ -71,14 +70,7 @@ const OPTIONS: &[CaseOption] = &[
         about: "How to compress: auto, raw, lzo, snappy, lz4, zstd or zstd:LEVEL",
         more: "",
     },
-    CaseOption {
-        name: "policies",
-        value: "NAME,...",
-        form: Form::SomeOf(POLICIES),
-        default: Some("direct"),
-        about: "How bytes go: buffered, dsync, sync, direct, direct+dsync, uncached",
-        more: "",
-    },
+    CaseOption { default: Some("direct"), more: "", ..shared::POLICIES },
     CaseOption {
         name: "data",
         value: "NAME",

@@ -20,6 +20,7 @@ use self::options::{NAMES, OPTIONS};
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};
 use crate::arrays::{self, Cost, LOADS, Load, TABLE_BYTES};
+use crate::random;
 use crate::result::{Metric, Parameter, Results};
 use crate::run::{Head, Live, Outcome, Plan};
 use crate::table::Table;
@@ -224,7 +225,7 @@ impl Plan for Stripe {
         let load = LOADS[load];
         let volume = self.volume(turn);
         let count = self.count(load, volume.len()?).max(1);
-        let seed = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let seed = random::of_run(self.seed, number);
         Ok(outcome(&arrays::run(volume, load, count, seed, live)?, load, count))
     }
 
