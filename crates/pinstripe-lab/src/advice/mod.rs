@@ -2,8 +2,9 @@
 //!
 //! In each group whose variants differ in one setting, that value is advised which is first in the group's
 //! order among those that nothing shows to be slower than the best by more than [`NEGLIGIBLE`]: what costs less
-//! stands first there. A median that is lower by more than [`DOUBTFUL`] counts even where noise hides it. Some cases
-//! answer one question by several groups or figures; their rules stand beside: [`across`], [`codec`], [`ring`].
+//! stands first there. They are held against each other round by round, and of few rounds lot against lot. What seems
+//! slower by more than [`DOUBTFUL`] is passed over even where noise hides it. Some cases answer one question by several
+//! groups or figures; their rules stand beside: [`across`], [`codec`], [`ring`].
 //!
 //! Never here: names of options of other programs, and files.
 
@@ -13,7 +14,7 @@ mod ring;
 
 use serde::{Deserialize, Serialize};
 
-use crate::result::{self, Note, Results, Variant};
+use crate::result::{self, Counting, Note, Results, Standing, Standings, Variant};
 use crate::stats::{self, Better, Finding, judge};
 
 /// A share by which something may be slower without being passed over.
@@ -59,28 +60,56 @@ pub fn advise(results: &Results) -> Vec<Advice> {
 }
 
 fn of_group(results: &Results, group: &str) -> Option<Advice> {
-    let variants: Vec<&Variant> =
-        results.variants.iter().filter(|it| it.group == group && is_settled(it)).collect();
+    let of_group = results.variants.iter().filter(|it| it.group == group && is_durable(it));
+    let durable: Vec<&Variant> = of_group.collect();
+    let counting = Counting::of(&durable);
+    let is_known = |it: &&Variant| counting.values(it).len() >= RUNS_MIN;
+    let variants: Vec<&Variant> = durable.into_iter().filter(is_known).collect();
     let setting = common_setting(&variants)?;
-    let better = variants.first()?.metric.better;
-    let best = variants[result::best(&variants)?];
-    let is_good = |variant: &&&Variant| !is_slower(variant, best, better, results.seed);
-    let chosen = variants.iter().find(is_good)?;
-    let first = variants[0];
+    let is_good = match result::standings(&variants, counting, NEGLIGIBLE) {
+        Some(standings) => good_by_rounds(&variants, &standings, counting),
+        None => good_by_lots(&variants, results.seed)?,
+    };
+    let chosen = variants[is_good.iter().position(|it| *it)?];
     Some(Advice {
         question: group.to_owned(),
         setting,
         value: chosen.parameters[0].value.clone(),
-        is_first: chosen.name == first.name,
-        evidence: evidence(chosen, &variants, results.seed),
+        is_first: chosen.name == variants[0].name,
+        evidence: evidence(chosen, &variants, counting, results.seed),
     })
+}
+
+/// Which variants are not passed over, by the rounds that they were run in together.
+fn good_by_rounds(variants: &[&Variant], standings: &Standings, counting: Counting) -> Vec<bool> {
+    let best = variants[standings.best];
+    let looks_good = |variant: &Variant| {
+        let found = counting.paired(variant, best);
+        variant.name == best.name || found.is_some_and(|it| it.speed >= 1.0 - DOUBTFUL)
+    };
+    let is_good = |(variant, standing): (&&Variant, &Standing)| match standing {
+        Standing::AsGood => true,
+        Standing::Slower => false,
+        Standing::Open => looks_good(variant),
+    };
+    variants.iter().zip(&standings.each).map(is_good).collect()
+}
+
+/// The same of few runs: lot against lot.
+fn good_by_lots(variants: &[&Variant], seed: u64) -> Option<Vec<bool>> {
+    let best = variants[result::best(variants)?];
+    let better = best.metric.better;
+    Some(variants.iter().map(|it| !is_slower(it, best, better, seed)).collect())
 }
 
 /// Whether it can be believed: enough runs count, and what was written was waited for.
 fn is_settled(variant: &Variant) -> bool {
-    let notes = variant.notes();
+    is_durable(variant) && variant.values().len() >= RUNS_MIN
+}
+
+fn is_durable(variant: &Variant) -> bool {
     let is_believed = |note: &Note| !matches!(note, Note::AcceptedNotDurable | Note::NotDirect);
-    variant.values().len() >= RUNS_MIN && notes.iter().all(is_believed)
+    variant.notes().iter().all(is_believed)
 }
 
 /// The one setting in which all of two variants or more differ.
@@ -107,17 +136,32 @@ fn is_slower(variant: &Variant, best: &Variant, better: Better, seed: u64) -> bo
     is_seen && is_shown || verdict.speed.is_none_or(|speed| speed < 1.0 - DOUBTFUL)
 }
 
-/// `1850 MB/s [1802, 1871] of 7 runs; buffered: 1420, dsync: 310`.
-fn evidence(chosen: &Variant, variants: &[&Variant], seed: u64) -> String {
+/// `1850 MB/s [1802, 1871] of 7 runs; in the same rounds buffered 0.77, dsync 0.17 times as fast`; of few rounds
+/// `1850 MB/s [1802, 1871] of 4 runs; buffered: 1420, dsync: 310`.
+fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting, seed: u64) -> String {
     let unit = &chosen.metric.unit;
-    let interval = chosen
-        .interval(seed)
-        .map_or(String::new(), |it| format!(" [{}, {}]", figure(it.low), figure(it.high)));
-    let runs = chosen.values().len();
-    let others = variants.iter().filter(|it| it.name != chosen.name);
-    let others: Vec<String> =
-        others.map(|it| format!("{}: {}", it.parameters[0].value, figure(median(it)))).collect();
-    format!("{} {unit}{interval} of {runs} runs; {}", figure(median(chosen)), others.join(", "))
+    let values = counting.values(chosen);
+    let interval = stats::median_interval(&values, seed);
+    let interval =
+        interval.map_or(String::new(), |it| format!(" [{}, {}]", figure(it.low), figure(it.high)));
+    let middle = stats::median(&values).unwrap_or(0.0);
+    let others: Vec<&&Variant> = variants.iter().filter(|it| it.name != chosen.name).collect();
+    let value = |it: &Variant| it.parameters[0].value.clone();
+    let speed = |it: &&&Variant| Some((value(it), counting.paired(it, chosen)?.speed));
+    let speeds: Option<Vec<(String, f64)>> = others.iter().map(speed).collect();
+    let others = match speeds {
+        Some(speeds) => {
+            let all: Vec<String> =
+                speeds.iter().map(|(value, speed)| format!("{value} {speed:.2}")).collect();
+            format!("in the same rounds {} times as fast", all.join(", "))
+        }
+        None => {
+            let others = others.iter().map(|it| format!("{}: {}", value(it), figure(median(it))));
+            others.collect::<Vec<_>>().join(", ")
+        }
+    };
+    let doubt = if counting == Counting::All { "; the machine was not quiet" } else { "" };
+    format!("{} {unit}{interval} of {} runs; {others}{doubt}", figure(middle), values.len())
 }
 
 /// A figure in as many digits as can be told apart.
@@ -148,6 +192,7 @@ fn parameter<'a>(variant: &'a Variant, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::Disturbance;
     use crate::result::Parameter;
     use crate::result::tests::results;
 
@@ -209,8 +254,30 @@ mod tests {
     #[test]
     fn the_evidence_has_all_figures() {
         let advice = &advise(&group(&[("1", 50.0), ("4", 100.0)]))[0];
-        assert!(advice.evidence.contains("of 6 runs; 1: 50"), "{}", advice.evidence);
+        let others = "of 6 runs; in the same rounds 1 0.50 times as fast";
+        assert!(advice.evidence.contains(others), "{}", advice.evidence);
         assert!(advice.evidence.contains("MB/s ["), "{}", advice.evidence);
+    }
+
+    #[test]
+    fn of_four_runs_medians_are_told() {
+        let mut made = group(&[("1", 50.0), ("4", 100.0)]);
+        made.variants.iter_mut().for_each(|it| it.runs.truncate(4));
+        let advice = &advise(&made)[0];
+        assert_eq!(advice.value, "4");
+        assert!(advice.evidence.contains("of 4 runs; 1: 50"), "{}", advice.evidence);
+    }
+
+    #[test]
+    fn a_machine_that_is_never_quiet_is_advised_with_that_word() {
+        let mut made = group(&[("1", 50.0), ("4", 100.0)]);
+        for run in made.variants.iter_mut().flat_map(|it| &mut it.runs) {
+            let (kind, what) = ("steal".to_owned(), "the hypervisor took 3 %".to_owned());
+            run.disturbances.push(Disturbance { kind, what });
+        }
+        let advice = &advise(&made)[0];
+        assert_eq!(advice.value, "4");
+        assert!(advice.evidence.ends_with("; the machine was not quiet"), "{}", advice.evidence);
     }
 
     #[test]

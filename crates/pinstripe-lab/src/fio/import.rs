@@ -125,6 +125,7 @@ fn run(job: &Value, direction: &str, side: &Value) -> Run {
     }
     Run {
         order: 0,
+        round: None,
         at_s: 0.0,
         seconds,
         value: rate / 1e6,

@@ -6,7 +6,7 @@ use super::panel::{self, Member, Panel, level, number, range};
 use crate::advice::{Advice, advise};
 use crate::knobs::{Knob, knobs};
 use crate::result::{Compared, Results, Variant};
-use crate::stats::{self, Finding};
+use crate::stats::Finding;
 
 /// Settings that paper has room for.
 const PAPER_SETTINGS: usize = 12;
@@ -125,8 +125,7 @@ fn use_it(results: &Results, panel: &Panel, compared: &Compared, winner: &Member
 
 /// Whether no difference to the winner was seen, and none is hidden behind a caveat.
 fn is_as_good(member: &Member, winner: &Member, seed: u64) -> bool {
-    let better = winner.variant.metric.better;
-    let verdict = stats::judge(&member.variant.values(), &winner.variant.values(), better, seed);
+    let verdict = member.variant.against(winner.variant, seed);
     verdict.finding == Finding::NoDifference
         && panel::caveat(member.variant, winner.variant).is_none()
 }

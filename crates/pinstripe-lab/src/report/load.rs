@@ -9,7 +9,7 @@ use super::latency::time_label;
 use super::panel::{Member, Panel, number};
 use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, px, round, text, ticks};
 use crate::show::{duration, latency};
-use crate::stats::{Better, Finding, judge, knee};
+use crate::stats::{Better, Finding, knee};
 
 /// Settings that say how much is asked for at once.
 const LOADS: [&str; 4] = ["depth", "rate", "workers", "clients"];
@@ -130,10 +130,8 @@ fn figure(curve: &Curve, seed: u64) -> Markup {
 
 /// The smallest load whose throughput cannot be told from that at the knee.
 fn not_told_apart<'a>(points: &[Point<'a>], knee: usize, seed: u64) -> Option<&'a str> {
-    let values = |it: &Point| it.member.variant.values();
-    let better = points[knee].member.variant.metric.better;
     let is_same = |it: &&Point| {
-        let verdict = judge(&values(&points[knee]), &values(it), better, seed);
+        let verdict = points[knee].member.variant.against(it.member.variant, seed);
         matches!(verdict.finding, Finding::NoDifference | Finding::TooFewRuns)
     };
     points[..knee].iter().find(is_same).map(|it| it.load)

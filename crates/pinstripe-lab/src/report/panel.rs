@@ -89,7 +89,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 fn factor(variant: &Variant, best: &Variant, seed: u64) -> Option<(f64, Option<Interval>)> {
-    let verdict = stats::judge(&variant.values(), &best.values(), variant.metric.better, seed);
+    let verdict = variant.against(best, seed);
     let is_itself = std::ptr::eq(variant, best);
     verdict.speed.map(|speed| (speed, verdict.interval.filter(|_| !is_itself)))
 }

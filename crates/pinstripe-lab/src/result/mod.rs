@@ -8,6 +8,7 @@ mod compare;
 mod file;
 mod history;
 mod page;
+mod standing;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ pub use compare::{Comparison, compare};
 pub use file::{load, load_all, put, save};
 pub use history::{Change, Entry, Series, append, changes, entries, history_of, read_history};
 pub use page::{Thinned, embed};
+pub use standing::{Counting, Standing, Standings, standings};
 
 /// The version of the form that this program writes.
 pub const VERSION: u32 = 1;
@@ -127,6 +129,9 @@ pub struct Variant {
 pub struct Run {
     /// Its place among all runs of all variants, from 0.
     pub order: u64,
+    /// In which round of all variants it was made, from 0; none where there were no rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u64>,
     /// When it began, in seconds since the case began.
     pub at_s: f64,
     /// How long it took.
@@ -344,13 +349,11 @@ impl Results {
             let first = self.variants.iter().position(|it| it.group == candidate.group);
             let Some(first) = first.filter(|first| *first != at) else { continue };
             let baseline = &self.variants[first];
-            let better = candidate.metric.better;
-            let verdict = stats::judge(&candidate.values(), &baseline.values(), better, self.seed);
             verdicts.push(Compared {
                 group: candidate.group.clone(),
                 candidate: candidate.name.clone(),
                 baseline: baseline.name.clone(),
-                verdict,
+                verdict: candidate.against(baseline, self.seed),
             });
         }
         self.verdicts = verdicts;

@@ -11,6 +11,7 @@ use crate::stats::Finding;
 pub(crate) fn results(values: &[(&str, &[f64])]) -> Results {
     let run = |(order, value): (usize, &f64)| Run {
         order: order as u64,
+        round: Some(order as u64),
         at_s: order as f64,
         seconds: 1.0,
         value: *value,

@@ -5,6 +5,7 @@
 //! nothing; a disturbed run is kept and made again, as long as there is time. Never here: printing,
 //! saving, and what a case does.
 
+mod effort;
 mod live;
 mod plan;
 mod sampler;
@@ -15,61 +16,16 @@ use std::time::{Duration, Instant};
 use pinstripe::error::{Kind, Result};
 
 use crate::fingerprint::{Fingerprint, disk_number_of};
-use crate::guard::{Guard, Limits, Own};
+use crate::guard::{Guard, Own};
 use crate::result::{self, FORMAT, Note, Results, Run, VERSION, Variant};
 
+pub use effort::{Effort, Until};
 pub use live::{Live, Stage, Tally};
 pub use plan::{Head, Outcome, Plan};
 use sampler::Sampler;
 
 /// A budget beyond this is none.
 const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
-
-/// How often each variant is run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Effort {
-    /// So many valid runs of each at least, unless the time is over.
-    pub min_runs: usize,
-    /// So many at most.
-    pub max_runs: usize,
-    /// It is enough when the interval of the median is within this share of it, either way.
-    pub precision: f64,
-    /// When this is over, no further run is begun once every variant has been run.
-    pub budget: Duration,
-    /// Runs of each variant that come first and are not kept.
-    pub warm_up: usize,
-    /// How long it is waited before each run until the machine is quiet.
-    pub patience: Duration,
-    /// What is called a disturbance.
-    pub limits: Limits,
-}
-
-impl Default for Effort {
-    fn default() -> Self {
-        Effort {
-            min_runs: 5,
-            max_runs: 20,
-            precision: 0.05,
-            budget: Duration::from_secs(300),
-            warm_up: 1,
-            patience: Duration::from_secs(2),
-            limits: Limits::default(),
-        }
-    }
-}
-
-impl Effort {
-    /// Exactly so many runs of each variant; disturbed ones are made again up to as often.
-    #[must_use]
-    pub fn exactly(self, runs: usize) -> Self {
-        Effort { min_runs: runs, max_runs: runs, ..self }
-    }
-
-    /// Runs of a variant, valid or not, beyond which it is given up.
-    fn most_attempts(&self) -> usize {
-        2 * self.max_runs
-    }
-}
 
 /// What results say of how they came about.
 #[derive(Debug, Clone, Default)]
@@ -183,8 +139,8 @@ impl Course<'_> {
                 self.warmed += 1;
             }
         }
-        for round in 0.. {
-            let mut open = self.open();
+        for round in 0_u64.. {
+            let mut open = self.effort.next_round(&self.results);
             if open.is_empty() {
                 return Ok(());
             }
@@ -198,37 +154,12 @@ impl Course<'_> {
                     return Ok(());
                 }
                 self.announce("measuring", variant);
-                let run = self.run_once(plan, variant)?;
+                let run = Run { round: Some(round), ..self.run_once(plan, variant)? };
                 self.results.variants[variant].runs.push(run);
                 self.publish(each)?;
             }
         }
         Ok(())
-    }
-
-    /// Variants of groups in which one is not known well enough, and that may be run again.
-    fn open(&self) -> Vec<usize> {
-        let variants = &self.results.variants;
-        let is_open = |variant: &Variant| {
-            let valid = variant.values().len();
-            let is_short = valid < self.effort.min_runs
-                || valid < self.effort.max_runs && !self.is_narrow(variant);
-            is_short && variant.runs.len() < self.effort.most_attempts()
-        };
-        let groups: Vec<&str> =
-            variants.iter().filter(|it| is_open(it)).map(|it| it.group.as_str()).collect();
-        let can_run = |at: &usize| {
-            let variant = &variants[*at];
-            groups.contains(&variant.group.as_str())
-                && variant.values().len() < self.effort.max_runs
-                && variant.runs.len() < self.effort.most_attempts()
-        };
-        (0..variants.len()).filter(can_run).collect()
-    }
-
-    fn is_narrow(&self, variant: &Variant) -> bool {
-        let found = variant.summary().zip(variant.interval(self.results.seed));
-        found.is_some_and(|(it, interval)| interval.half_width(it.median) <= self.effort.precision)
     }
 
     fn run_once(&mut self, plan: &mut dyn Plan, variant: usize) -> Result<Run> {
@@ -254,6 +185,7 @@ impl Course<'_> {
         let stored = outcome.read_bytes as f64 * outcome.stored_share.unwrap_or(1.0);
         let run = Run {
             order: self.order,
+            round: None,
             at_s,
             seconds: after.seconds_since(&before.0),
             value: outcome.value,
@@ -293,13 +225,14 @@ impl Course<'_> {
         });
     }
 
-    /// By the runs so far, what others take; no longer than there is time, which is all that is known at first.
+    /// By the runs so far, what those take that are made in any case; no longer than there is time, which is all
+    /// that is known at first, and when it is on what was found whether there will be more.
     fn left(&self, made: usize, missing: usize) -> Option<Duration> {
         let by_budget = self.effort.budget.saturating_sub(self.began.elapsed());
         let by_runs = self.prepared.elapsed().checked_div(made as u32);
         let left = match by_runs.map(|one| one.saturating_mul(missing as u32)) {
-            Some(by_runs) => by_runs.min(by_budget),
-            None => by_budget,
+            Some(by_runs) if missing > 0 => by_runs.min(by_budget),
+            _ => by_budget,
         };
         // Whoever has all the time in the world has not said how long it takes.
         (left < UNLIMITED && !left.is_zero()).then_some(left)

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pinstripe::error::Error;
 
 use super::*;
+use crate::guard::Limits;
 use crate::result::{Metric, Parameter};
 
 /// Variants that give these values in turn, and what was called.
@@ -136,6 +137,50 @@ fn a_group_goes_on_until_all_in_it_are_narrow() {
     assert_eq!(runs[0], runs[1], "compared ones are run as often");
     assert!(runs[0] > 6 && runs[0] < 20, "{runs:?}");
     assert_eq!(runs[2], 3);
+}
+
+/// Runs by variant of a race until it is known what is as good as the best but for 3 %.
+fn raced(groups: &[&'static str], values: impl FnMut(usize, usize) -> f64 + 'static) -> Vec<usize> {
+    let effort = Effort { max_runs: 30, until: Until::Settled(0.03), ..calm() };
+    let results = measured(&mut Made::new(groups, values), effort).unwrap();
+    results.variants.iter().map(|it| it.runs.len()).collect()
+}
+
+#[test]
+fn a_race_ends_when_it_is_known_what_to_choose() {
+    assert_eq!(raced(&["g", "g"], |variant, _| [99.5, 100.0][variant]), [6, 6]);
+    assert_eq!(raced(&["g", "g"], |variant, _| [50.0, 100.0][variant]), [6, 6]);
+    assert_eq!(raced(&["g"], |_, run| run as f64), [6], "nothing to choose from");
+}
+
+#[test]
+fn whoever_is_shown_to_be_slower_leaves_the_race_and_other_groups_end_by_themselves() {
+    // The second is 6 % slower than the third, but in every sixth round.
+    let values = |variant: usize, run: usize| match variant {
+        0 => 50.0,
+        1 if run % 6 == 0 => 103.0,
+        1 => 94.0,
+        _ => 100.0,
+    };
+    let runs = raced(&["g", "g", "g", "h", "h"], values);
+    assert_eq!((runs[0], runs[3], runs[4]), (6, 6, 6), "{runs:?}");
+    assert!(runs[1] > 6 && runs[1] < 30 && runs[1] == runs[2], "{runs:?}");
+}
+
+#[test]
+fn a_race_that_nobody_wins_ends_at_the_most_runs() {
+    let values = |variant: usize, run: usize| 100.0 + 20.0 * ((run * (variant + 1)) as f64).sin();
+    assert_eq!(raced(&["g", "g"], values), [30, 30]);
+}
+
+#[test]
+fn runs_know_their_round() {
+    let mut plan = Made::new(&["g", "g"], |_, _| 5.0);
+    let results = measured(&mut plan, calm().exactly(3)).unwrap();
+    for variant in &results.variants {
+        let rounds: Vec<Option<u64>> = variant.runs.iter().map(|run| run.round).collect();
+        assert_eq!(rounds, [Some(0), Some(1), Some(2)]);
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub fn mann_whitney(one: &[f64], other: &[f64]) -> Option<RankTest> {
 
 /// Twice the rank of each sample among all, in the order of the lots: ties share the mean of their
 /// ranks, which may end in a half.
-fn doubled_ranks(one: &[f64], other: &[f64]) -> Vec<u64> {
+pub(super) fn doubled_ranks(one: &[f64], other: &[f64]) -> Vec<u64> {
     let all: Vec<f64> = one.iter().chain(other).copied().collect();
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by(|a, b| all[*a].total_cmp(&all[*b]));
@@ -91,7 +91,7 @@ fn approximate(ranks: &[u64], n: usize, u: f64) -> f64 {
 
 /// The chance that a standard normal number exceeds `z` >= 0: Abramowitz and Stegun 26.2.17, off by
 /// less than 7.5e-8.
-fn upper_tail(z: f64) -> f64 {
+pub(super) fn upper_tail(z: f64) -> f64 {
     const B: [f64; 5] =
         [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
     let t = 1.0 / (1.0 + 0.231_641_9 * z);

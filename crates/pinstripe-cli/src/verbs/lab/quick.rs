@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use pinstripe::error::Result;
-use pinstripe_lab::advice::{Advice, advise};
+use pinstripe_lab::advice::{Advice, NEGLIGIBLE, advise};
 use pinstripe_lab::report::page;
 use pinstripe_lab::result;
-use pinstripe_lab::run::Effort;
+use pinstripe_lab::run::{Effort, Until};
 use pinstripe_lab::show::Form;
+use pinstripe_lab::stats::FEWEST_PAIRS;
 
 use super::{carry, history, tell};
 use crate::escape;
@@ -18,7 +19,7 @@ use crate::run::{Ending, Run};
 /// The case that it runs.
 const CASE: &str = "quick";
 /// So that all is over in five minutes, with the file that is made first and removed at the end.
-const BUDGET_SECONDS: u64 = 240;
+const BUDGET_SECONDS: u64 = 270;
 
 /// Find out in five minutes what a disk is good at, and what to set
 ///
@@ -78,10 +79,12 @@ pub fn json(advice: &[Advice]) -> serde_json::Value {
     serde_json::to_value(advice).expect("advice is plain text")
 }
 
-/// How often each question is asked, until so many seconds are over.
+/// Until each question is answered, or so many seconds are over.
 pub fn effort(seconds: u64) -> Effort {
     Effort {
-        max_runs: 9,
+        min_runs: FEWEST_PAIRS,
+        max_runs: 60,
+        until: Until::Settled(NEGLIGIBLE),
         budget: Duration::from_secs(seconds),
         patience: Duration::from_millis(500),
         ..Effort::default()

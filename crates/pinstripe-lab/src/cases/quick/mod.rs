@@ -47,7 +47,7 @@ const OPTIONS: &[CaseOption] = &[
         name: "run-time",
         value: "S",
         form: Form::Number,
-        default: Some("1"),
+        default: Some("0.5"),
         about: "Seconds of a run at most",
         more: "",
     },

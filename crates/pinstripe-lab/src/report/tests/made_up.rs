@@ -170,6 +170,7 @@ fn run(wish: &Wish, order: u64, samples: usize, requests: u64, noise: &mut Noise
     let latency = [(wish.kind.to_owned(), service), ("response".to_owned(), response)];
     Run {
         order,
+        round: None,
         at_s: order as f64 * 3.4,
         seconds: 3.0,
         value,

@@ -67,12 +67,12 @@ impl Case {
         let effort = quick::effort(budget.as_secs());
         // Waiting for a quiet moment must not be what the time goes into.
         let patience = effort.patience.min(budget / 300);
-        let effort = Effort { budget, patience, ..effort };
+        let usual = Effort { budget, patience, max_runs: 7, ..Effort::default() };
         match self {
-            Case::Quick => effort,
-            Case::Stripe | Case::Split => Effort { max_runs: 7, ..effort },
+            Case::Quick => Effort { budget, patience, ..effort },
+            Case::Stripe | Case::Split => usual,
             // Nothing gets faster by having been done once, and a run is long.
-            Case::RecordProbe => Effort { max_runs: 7, warm_up: 0, ..effort },
+            Case::RecordProbe => Effort { warm_up: 0, ..usual },
         }
     }
 }

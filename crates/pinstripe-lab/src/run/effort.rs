@@ -1,0 +1,106 @@
+//! How often each variant is run: until the answer is known, or the time is over.
+
+use std::time::Duration;
+
+use crate::guard::Limits;
+use crate::result::{self, Counting, Results, Standing, Variant};
+
+/// What is enough.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Until {
+    /// The interval of the median of every variant of a group is within this share of it, either way.
+    Narrow(f64),
+    /// It is known which variant of a group is the first that is not slower than the best by more than this
+    /// share. Whoever is shown to be slower is not run any more.
+    Settled(f64),
+}
+
+/// How often each variant is run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Effort {
+    /// So many valid runs of each at least, unless the time is over.
+    pub min_runs: usize,
+    /// So many at most.
+    pub max_runs: usize,
+    /// What is enough.
+    pub until: Until,
+    /// When this is over, no further run is begun once every variant has been run.
+    pub budget: Duration,
+    /// Runs of each variant that come first and are not kept.
+    pub warm_up: usize,
+    /// How long it is waited before each run until the machine is quiet.
+    pub patience: Duration,
+    /// What is called a disturbance.
+    pub limits: Limits,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort {
+            min_runs: 5,
+            max_runs: 20,
+            until: Until::Narrow(0.05),
+            budget: Duration::from_secs(300),
+            warm_up: 1,
+            patience: Duration::from_secs(2),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Effort {
+    /// Exactly so many runs of each variant; disturbed ones are made again up to as often.
+    #[must_use]
+    pub fn exactly(self, runs: usize) -> Self {
+        Effort { min_runs: runs, max_runs: runs, ..self }
+    }
+
+    /// Numbers of the variants that are run in the next round; none when it is enough.
+    pub(super) fn next_round(&self, results: &Results) -> Vec<usize> {
+        let variants = &results.variants;
+        let open = results.groups().into_iter().flat_map(|group| {
+            let all = (0..variants.len()).filter(|at| variants[*at].group == group).collect();
+            match self.until {
+                Until::Narrow(share) => self.not_narrow(results, all, share),
+                Until::Settled(share) => self.not_settled(results, all, share),
+            }
+        });
+        let mut open: Vec<usize> = open.filter(|at| self.can_run(&variants[*at])).collect();
+        open.sort_unstable();
+        open
+    }
+
+    /// Not more often than was asked for, and not for ever where every run is disturbed.
+    fn can_run(&self, variant: &Variant) -> bool {
+        variant.values().len() < self.max_runs && variant.runs.len() < 2 * self.max_runs
+    }
+
+    /// The whole group, if one in it is not known well enough and may be run again.
+    fn not_narrow(&self, results: &Results, group: Vec<usize>, share: f64) -> Vec<usize> {
+        let is_narrow = |variant: &Variant| {
+            let found = variant.summary().zip(variant.interval(results.seed));
+            found.is_some_and(|(it, interval)| interval.half_width(it.median) <= share)
+        };
+        let is_open = |at: &usize| {
+            let variant = &results.variants[*at];
+            let is_short = variant.values().len() < self.min_runs || !is_narrow(variant);
+            is_short && self.can_run(variant)
+        };
+        if group.iter().any(is_open) { group } else { Vec::new() }
+    }
+
+    /// Of a group of which it is not known what to choose, all that could be chosen; none when one of them may not be
+    /// run again, as others could not be held against it.
+    fn not_settled(&self, results: &Results, group: Vec<usize>, share: f64) -> Vec<usize> {
+        let variants: Vec<&Variant> = group.iter().map(|at| &results.variants[*at]).collect();
+        let counting = Counting::of(&variants);
+        let standings = result::standings(&variants, counting, share);
+        let Some(standings) = standings else { return group };
+        let in_race =
+            group.into_iter().zip(standings.each).filter(|(_, it)| *it != Standing::Slower);
+        let (in_race, standings): (Vec<usize>, Vec<Standing>) = in_race.unzip();
+        let is_open = standings.first() == Some(&Standing::Open)
+            && in_race.iter().all(|at| self.can_run(&results.variants[*at]));
+        if is_open { in_race } else { Vec::new() }
+    }
+}

@@ -1,0 +1,224 @@
+//! Which of two that took turns is faster: what both meet at the same time, a slow minute of the disk, cancels out.
+//!
+//! The test is that of signed ranks (Wilcoxon 1945) on the logarithms of ratios; the estimate is the median of all
+//! their means by two (Hodges and Lehmann 1963), and its interval the one that belongs to the test (Tukey): it
+//! leaves out what the test would reject.
+
+use super::rank::{doubled_ranks, upper_tail};
+use super::{Better, Finding, Interval, LEVEL, Verdict};
+
+/// Fewer pairs have no interval: even if one side won all of them, chance could have made that.
+pub const FEWEST_PAIRS: usize = 6;
+
+/// How often a difference between pairs may be seen where there is none. It is smaller than that of two lots,
+/// which two tests have to agree on.
+pub const PAIRS_ALPHA: f64 = 0.02;
+
+/// More pairs are not counted out.
+const MOST_EXACT: usize = 60;
+
+/// What pairs say of their first sides against their second ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Paired {
+    /// How many times as fast the first is.
+    pub speed: f64,
+    /// Where that lies, to 95 %.
+    pub interval: Interval,
+    /// The chance of pairs so one-sided where there is no difference.
+    pub p: f64,
+    /// Pairs.
+    pub count: usize,
+}
+
+/// Compares the sides of pairs; none of fewer than [`FEWEST_PAIRS`], and none where a value is not above zero.
+pub fn paired(pairs: &[(f64, f64)], better: Better) -> Option<Paired> {
+    if pairs.len() < FEWEST_PAIRS || pairs.iter().any(|(of, to)| *of <= 0.0 || *to <= 0.0) {
+        return None;
+    }
+    let log = |(of, to): &(f64, f64)| match better {
+        Better::Higher => (of / to).ln(),
+        Better::Lower => (to / of).ln(),
+    };
+    let logs: Vec<f64> = pairs.iter().map(log).collect();
+    let means = walsh_means(&logs);
+    let cut = means_outside(logs.len());
+    let interval = Interval { low: means[cut].exp(), high: means[means.len() - 1 - cut].exp() };
+    let middle = super::median(&means)?;
+    Some(Paired { speed: middle.exp(), interval, p: signed_ranks(&logs), count: pairs.len() })
+}
+
+/// The same as a verdict.
+pub fn judge_pairs(pairs: &[(f64, f64)], better: Better) -> Option<Verdict> {
+    let found = paired(pairs, better)?;
+    let finding = match found.p <= PAIRS_ALPHA {
+        false => Finding::NoDifference,
+        true if found.speed > 1.0 => Finding::Faster,
+        true => Finding::Slower,
+    };
+    Some(Verdict {
+        finding,
+        speed: Some(found.speed),
+        interval: Some(found.interval),
+        p: Some(found.p),
+        runs: (found.count, found.count),
+    })
+}
+
+/// The means of all two of some numbers, each with itself too, in order.
+fn walsh_means(numbers: &[f64]) -> Vec<f64> {
+    let with = |at: usize| numbers[at..].iter().map(move |other| (numbers[at] + other) / 2.0);
+    let mut means: Vec<f64> = (0..numbers.len()).flat_map(with).collect();
+    means.sort_by(f64::total_cmp);
+    means
+}
+
+/// How many of those means lie outside of the interval on either side.
+fn means_outside(count: usize) -> usize {
+    let tail = (1.0 - LEVEL) / 2.0;
+    let n = count as f64;
+    if count > MOST_EXACT {
+        let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
+        return (n * (n + 1.0) / 4.0 - 1.96 * deviation).floor() as usize - 1;
+    }
+    let ranks: Vec<usize> = (1..=count).collect();
+    let all = 2_f64.powi(count as i32);
+    let mut chance = 0.0;
+    let outside = ways(&ranks).into_iter().take_while(|ways| {
+        chance += ways / all;
+        chance <= tail
+    });
+    // As many sums are too small to be chance as means are left out.
+    outside.count().saturating_sub(1)
+}
+
+/// In how many ways some of the ranks have each sum.
+fn ways(ranks: &[usize]) -> Vec<f64> {
+    let mut ways = vec![0.0; ranks.iter().sum::<usize>() + 1];
+    ways[0] = 1.0;
+    for rank in ranks {
+        for sum in (*rank..ways.len()).rev() {
+            ways[sum] += ways[sum - rank];
+        }
+    }
+    ways
+}
+
+/// The chance, either way, of signs so one-sided. Zeros have no sign and are left out; ties share their ranks.
+fn signed_ranks(numbers: &[f64]) -> f64 {
+    let signed: Vec<f64> = numbers.iter().copied().filter(|it| *it != 0.0).collect();
+    let sizes: Vec<f64> = signed.iter().map(|it| it.abs()).collect();
+    let ranks = doubled_ranks(&sizes, &[]);
+    let is_more = |(number, _): &(&f64, &u64)| **number > 0.0;
+    let sum: u64 = signed.iter().zip(&ranks).filter(is_more).map(|(_, rank)| rank).sum();
+    let smaller = sum.min(ranks.iter().sum::<u64>() - sum);
+    if signed.len() > MOST_EXACT {
+        return approximate(&ranks, smaller);
+    }
+    let ranks: Vec<usize> = ranks.iter().map(|it| *it as usize).collect();
+    let below: f64 = ways(&ranks)[..=smaller as usize].iter().sum();
+    (2.0 * below / 2_f64.powi(ranks.len() as i32)).min(1.0)
+}
+
+/// Of many: nearly normal, with the variance of the ranks as they are tied.
+fn approximate(doubled_ranks: &[u64], smaller: u64) -> f64 {
+    let sum = doubled_ranks.iter().sum::<u64>() as f64 / 2.0;
+    let squares: f64 = doubled_ranks.iter().map(|it| (*it as f64 / 2.0).powi(2)).sum();
+    let z = ((sum / 2.0 - smaller as f64 / 2.0) - 0.5).max(0.0) / (squares / 4.0).sqrt();
+    (2.0 * upper_tail(z)).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Noise;
+
+    fn of_logs(logs: &[f64]) -> Vec<(f64, f64)> {
+        logs.iter().map(|it| (it.exp(), 1.0)).collect()
+    }
+
+    fn is_near(found: f64, wanted: f64) {
+        assert!((found - wanted).abs() <= 1e-9, "{found} is not {wanted}");
+    }
+
+    #[test]
+    fn signs_are_counted_out_as_scipy_does() {
+        // scipy.stats.wilcoxon(logs, method='exact').pvalue, and the median of the Walsh means by numpy.
+        let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
+        let found = paired(&of_logs(&logs), Better::Higher).unwrap();
+        is_near(found.p, 0.039_062_5);
+        is_near(found.speed.ln(), 0.028_25);
+        is_near(signed_ranks(&[0.01, 0.02, 0.03, 0.04, 0.05, 0.06]), 0.031_25);
+        let turned = paired(&of_logs(&logs), Better::Lower).unwrap();
+        is_near(turned.speed, 1.0 / found.speed);
+        is_near(turned.interval.low, 1.0 / found.interval.high);
+    }
+
+    #[test]
+    fn the_interval_leaves_out_what_the_test_would_reject() {
+        // Of eight, four means are outside on either side (Conover, table A12: the quantile at 0.025 is 4).
+        let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
+        let found = paired(&of_logs(&logs), Better::Higher).unwrap();
+        let means = walsh_means(&logs);
+        is_near(found.interval.low.ln(), means[3]);
+        is_near(found.interval.high.ln(), means[means.len() - 4]);
+        let at = |shift: f64| signed_ranks(&logs.map(|it| it - shift));
+        assert!(at(found.interval.low.ln() - 1e-6) < 0.05);
+        assert!(at(found.interval.low.ln() + 1e-6) > 0.05);
+        assert!(at(found.interval.high.ln() + 1e-6) < 0.05);
+        assert!(at(found.interval.high.ln() - 1e-6) > 0.05);
+        // Of six all are needed.
+        let six = paired(&of_logs(&logs[..6]), Better::Higher).unwrap().interval;
+        is_near(six.low.ln(), -0.013);
+        is_near(six.high.ln(), 0.052);
+    }
+
+    #[test]
+    fn many_are_judged_nearly_as_if_they_were_counted_out() {
+        let mut noise = Noise(3);
+        let logs: Vec<f64> = (0..60).map(|_| 0.01 + noise.below(1000) as f64 / 5e3 - 0.1).collect();
+        let sizes: Vec<f64> = logs.iter().map(|it| it.abs()).collect();
+        let ranks = doubled_ranks(&sizes, &[]);
+        let lost = logs.iter().zip(&ranks).filter(|(it, _)| **it < 0.0);
+        let lost: u64 = lost.map(|(_, rank)| rank).sum();
+        let smaller = lost.min(ranks.iter().sum::<u64>() - lost);
+        let (exact, nearly) = (signed_ranks(&logs), approximate(&ranks, smaller));
+        assert!((exact - nearly).abs() < 0.003, "{exact} {nearly}");
+        let doubled: Vec<f64> = logs.iter().chain(&logs).copied().collect();
+        let (wide, narrow) = (of_logs(&logs), of_logs(&doubled));
+        let (wide, narrow) = (paired(&wide, Better::Higher), paired(&narrow, Better::Higher));
+        let (wide, narrow) = (wide.unwrap().interval, narrow.unwrap().interval);
+        assert!(wide.low < narrow.low && narrow.high < wide.high, "{wide:?} {narrow:?}");
+    }
+
+    #[test]
+    fn few_pairs_and_values_of_nothing_say_nothing() {
+        assert_eq!(judge_pairs(&[(1.0, 9.0); 5], Better::Higher), None);
+        assert_eq!(judge_pairs(&[(1.0, 0.0); 9], Better::Higher), None);
+        let equal = judge_pairs(&[(5.0, 5.0); 9], Better::Higher).unwrap();
+        assert_eq!((equal.finding, equal.speed), (Finding::NoDifference, Some(1.0)));
+    }
+
+    /// Pairs on a disk that is slow by a third at times, with a noise of 4 % beside; the first side is so fast.
+    fn turns(level: f64, count: usize, noise: &mut Noise) -> Vec<(f64, f64)> {
+        let mut draw = || noise.below(1 << 20) as f64 / (1 << 20) as f64 - 0.5;
+        let mut run =
+            |level: f64| level * (1.0 + 0.04 * (draw() + draw() + draw() + draw()) * 3_f64.sqrt());
+        let slow = |at: usize| if at / 3 % 2 == 0 { 1.0 } else { 0.7 };
+        (0..count).map(|at| (slow(at) * run(level), slow(at) * run(100.0))).collect()
+    }
+
+    #[test]
+    fn what_is_equal_is_seldom_called_different_and_a_tenth_is_found_on_a_disk_that_swings() {
+        let mut noise = Noise(11);
+        let mut count = |level: f64| {
+            let differs = |_: &u64| {
+                let verdict = judge_pairs(&turns(level, 10, &mut noise), Better::Higher);
+                matches!(verdict.unwrap().finding, Finding::Faster | Finding::Slower)
+            };
+            (0..100).filter(differs).count()
+        };
+        let (equal, slower) = (count(100.0), count(90.0));
+        assert!(equal <= 5, "{equal} of 100 equal ones");
+        assert!(slower >= 90, "{slower} of 100 that are a tenth slower");
+    }
+}
