@@ -66,17 +66,27 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
     let is_known = |it: &&Variant| counting.values(it).len() >= RUNS_MIN;
     let variants: Vec<&Variant> = durable.into_iter().filter(is_known).collect();
     let setting = common_setting(&variants)?;
-    let is_good = match result::standings(&variants, counting, NEGLIGIBLE) {
-        Some(standings) => good_by_rounds(&variants, &standings, counting),
+    let standings = result::standings(&variants, counting, NEGLIGIBLE);
+    let is_good = match &standings {
+        Some(standings) => good_by_rounds(&variants, standings, counting),
         None => good_by_lots(&variants, results.seed)?,
     };
-    let chosen = variants[is_good.iter().position(|it| *it)?];
+    let at = is_good.iter().position(|it| *it)?;
+    let chosen = variants[at];
+    let is_close = standings.is_some_and(|it| it.each[at] == Standing::Open);
+    let mut evidence = evidence(chosen, &variants, counting, results.seed);
+    if is_close {
+        evidence += "; too close to tell in that time";
+    }
+    if counting == Counting::All {
+        evidence += "; the machine was not quiet";
+    }
     Some(Advice {
         question: group.to_owned(),
         setting,
         value: chosen.parameters[0].value.clone(),
         is_first: chosen.name == variants[0].name,
-        evidence: evidence(chosen, &variants, counting, results.seed),
+        evidence,
     })
 }
 
@@ -160,8 +170,7 @@ fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting, seed: u
             others.collect::<Vec<_>>().join(", ")
         }
     };
-    let doubt = if counting == Counting::All { "; the machine was not quiet" } else { "" };
-    format!("{} {unit}{interval} of {} runs; {others}{doubt}", figure(middle), values.len())
+    format!("{} {unit}{interval} of {} runs; {others}", figure(middle), values.len())
 }
 
 /// A figure in as many digits as can be told apart.
@@ -266,6 +275,18 @@ mod tests {
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "4");
         assert!(advice.evidence.contains("of 4 runs; 1: 50"), "{}", advice.evidence);
+    }
+
+    #[test]
+    fn what_is_too_close_to_tell_is_told() {
+        let swings = |level: f64| (0..6).map(move |n| level * (1.0 + 0.1 * f64::from(n % 2)));
+        let mut made = group(&[("1", 100.0), ("4", 100.0)]);
+        let values = swings(100.0).chain(swings(102.0).map(|it| 210.0 - it));
+        let runs = made.variants.iter_mut().flat_map(|it| &mut it.runs);
+        runs.zip(values).for_each(|(run, value)| run.value = value);
+        let advice = &advise(&made)[0];
+        assert_eq!(advice.value, "1");
+        assert!(advice.evidence.ends_with("too close to tell in that time"), "{advice:?}");
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn whoever_is_shown_to_be_slower_leaves_the_race_and_other_groups_end_by_themsel
     // The second is 6 % slower than the third, but in every sixth round.
     let values = |variant: usize, run: usize| match variant {
         0 => 50.0,
-        1 if run % 6 == 0 => 103.0,
+        1 if run.is_multiple_of(6) => 103.0,
         1 => 94.0,
         _ => 100.0,
     };

@@ -203,7 +203,7 @@ mod tests {
         let mut draw = || noise.below(1 << 20) as f64 / (1 << 20) as f64 - 0.5;
         let mut run =
             |level: f64| level * (1.0 + 0.04 * (draw() + draw() + draw() + draw()) * 3_f64.sqrt());
-        let slow = |at: usize| if at / 3 % 2 == 0 { 1.0 } else { 0.7 };
+        let slow = |at: usize| if (at / 3).is_multiple_of(2) { 1.0 } else { 0.7 };
         (0..count).map(|at| (slow(at) * run(level), slow(at) * run(100.0))).collect()
     }
 
