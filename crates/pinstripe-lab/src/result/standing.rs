@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 
 use super::{Run, Variant};
-use crate::stats::{self, FEWEST_PAIRS, Paired, Verdict};
+use crate::stats::{self, Paired, Verdict};
 
 /// With so many pairs, it is they that are judged; fewer would have to be won by one side nearly all.
 const PAIRS_TO_JUDGE: usize = 8;
@@ -105,13 +105,11 @@ pub fn standings(variants: &[&Variant], counting: Counting, negligible: f64) -> 
     Some(Standings { best, each: (0..variants.len()).map(stands).collect() })
 }
 
-/// The fastest by the rounds that each shares with the one that was run most often; of equal ones the first.
+/// The fastest by the rounds that each shares with the one that was run most often; of equal ones the first. None while
+/// these are too few for a pair to say anything.
 fn leader(variants: &[&Variant], counting: Counting) -> Option<usize> {
     let most = variants.iter().map(|it| counting.values(it).len()).max()?;
     let measure = variants.iter().find(|it| counting.values(it).len() == most)?;
-    if most < FEWEST_PAIRS {
-        return None;
-    }
     let speeds: Option<Vec<f64>> =
         variants.iter().map(|it| Some(counting.paired(it, measure)?.speed)).collect();
     let faster = |a: &(usize, f64), b: &(usize, f64)| match a.1.total_cmp(&b.1) {
