@@ -140,6 +140,7 @@ mod tests {
             setting: "policy".into(),
             value: "direct".into(),
             is_first: false,
+            is_decided: true,
             evidence: "1850 MB/s of 5 runs; buffered 1420".into(),
         };
         let advice = [advice];

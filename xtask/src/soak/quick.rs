@@ -1,5 +1,6 @@
-//! Whether `lab quick` says the same again: of ten rounds on a quiet machine nine have the same advice, or one
-//! by which as little is lost as the advice itself neglects.
+//! Whether `lab quick` says the same again: in nine of ten rounds nothing is said that the other rounds contradict. What
+//! is as good but for what the advice itself neglects is no contradiction, nor is "too close to tell"; how often the very
+//! same setting was advised is printed beside.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,11 +25,20 @@ struct Wish {
     time: Option<String>,
 }
 
+/// What one round said to one question.
+#[derive(Debug, Clone)]
+struct Said {
+    setting: String,
+    value: String,
+    /// Whether it was not too close to tell.
+    is_decided: bool,
+}
+
 /// What one round said.
 #[derive(Debug, Default, Clone)]
 struct Round {
-    /// By question: the setting and its value.
-    advice: BTreeMap<String, (String, String)>,
+    /// By question.
+    advice: BTreeMap<String, Said>,
     /// By variant: the median of the runs that count, and its unit.
     medians: BTreeMap<String, f64>,
 }
@@ -106,7 +116,11 @@ fn said(events: impl Iterator<Item = Value>) -> Round {
             }
             Some("summary") => {
                 for it in event["advice"].as_array().into_iter().flatten() {
-                    let said = (text(&it["setting"]), text(&it["value"]));
+                    let said = Said {
+                        setting: text(&it["setting"]),
+                        value: text(&it["value"]),
+                        is_decided: it["is_decided"].as_bool().unwrap_or(true),
+                    };
                     round.advice.insert(text(&it["question"]), said);
                 }
             }
@@ -116,41 +130,57 @@ fn said(events: impl Iterator<Item = Value>) -> Round {
     round
 }
 
-/// Prints, question by question, what was said how often; whether nine of ten rounds said all of it.
+/// Prints, question by question, what was said how often; whether nine of ten rounds said nothing that others
+/// contradict.
 fn judge(rounds: &[Round]) -> bool {
     let mut questions: Vec<&String> = rounds.iter().flat_map(|it| it.advice.keys()).collect();
     questions.sort();
     questions.dedup();
-    let mut agrees = vec![!questions.is_empty(); rounds.len()];
+    let mut same = vec![!questions.is_empty(); rounds.len()];
+    let mut holds = same.clone();
     for question in questions {
-        let said = |round: &Round| round.advice.get(question).map(|it| it.1.clone());
-        let all: Vec<String> = rounds.iter().filter_map(said).collect();
-        let count = |value: &String| all.iter().filter(|it| *it == value).count();
-        let Some(usual) = all.iter().max_by_key(|it| count(it)) else { continue };
-        let alike: Vec<bool> = rounds.iter().map(|it| is_alike(it, question, usual)).collect();
-        agrees.iter_mut().zip(&alike).for_each(|(all, one)| *all &= one);
-        let good = alike.iter().filter(|it| **it).count();
-        println!(
-            "{question}: {usual} in {} of {} rounds, as good in {} more; each round: {}",
-            count(usual),
-            rounds.len(),
-            good - count(usual),
-            rounds
-                .iter()
-                .map(|it| said(it).unwrap_or("-".to_owned()))
-                .collect::<Vec<_>>()
-                .join(" ")
-        );
+        let all: Vec<Option<&Said>> = rounds.iter().map(|it| it.advice.get(question)).collect();
+        let Some(usual) = usual(all.iter().flatten().copied()) else { continue };
+        let shown = all.iter().flatten().copied().filter(|it| it.is_decided);
+        let usually_shown = self::usual(shown).unwrap_or(usual);
+        for (at, round) in rounds.iter().enumerate() {
+            same[at] &= is_alike(round, question, usual);
+            let is_open = all[at].is_some_and(|it| !it.is_decided);
+            holds[at] &= is_open || is_alike(round, question, usually_shown);
+        }
+        let count = all.iter().flatten().filter(|it| it.value == usual).count();
+        let each: Vec<String> = all.iter().map(|it| text(*it)).collect();
+        println!("{question}: {usual} in {count} of {}; each: {}", rounds.len(), each.join(" "));
     }
-    let good = agrees.iter().filter(|it| **it).count();
-    println!("the same advice in {good} of {} rounds", rounds.len());
+    let count = |of: &[bool]| of.iter().filter(|it| **it).count();
+    let (same, good) = (count(&same), count(&holds));
+    println!(
+        "(V): too close to tell. The same advice, or as good, in {same} of {} rounds;",
+        rounds.len()
+    );
+    println!("nothing that other rounds contradict in {good}");
     rounds.len() - good <= rounds.len() / OF
 }
 
-/// Whether a round says what is usual, or something whose figure of that round is as good as that of what is
-/// usual, but for what is neglected. A question that it has no answer to is not alike.
+/// What is said most often.
+fn usual<'a>(said: impl Iterator<Item = &'a Said>) -> Option<&'a str> {
+    let mut counts = BTreeMap::new();
+    said.for_each(|it| *counts.entry(it.value.as_str()).or_insert(0) += 1);
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(value, _)| value)
+}
+
+fn text(said: Option<&Said>) -> String {
+    match said {
+        Some(Said { value, is_decided: true, .. }) => value.clone(),
+        Some(Said { value, .. }) => format!("({value})"),
+        None => "-".to_owned(),
+    }
+}
+
+/// Whether a round says this, or something whose figure of that round is as good as that of this, but for what is
+/// neglected. A question that it has no answer to is not alike.
 fn is_alike(round: &Round, question: &str, usual: &str) -> bool {
-    let Some((setting, value)) = round.advice.get(question) else { return false };
+    let Some(Said { setting, value, .. }) = round.advice.get(question) else { return false };
     let median = |value: &str| round.medians.get(&format!("{question}: {setting} {value}"));
     let near = |(own, others): (&f64, &f64)| (own / others - 1.0).abs() <= NEGLIGIBLE;
     value == usual || median(value).zip(median(usual)).is_some_and(near)
@@ -164,9 +194,13 @@ mod tests {
 
     /// A round that advises a depth, with figures of depths 1, 2 and 4.
     fn round(advised: &str, figures: [f64; 3]) -> Round {
+        told(advised, true, figures)
+    }
+
+    fn told(advised: &str, is_decided: bool, figures: [f64; 3]) -> Round {
         let variant = |(depth, value): (&str, f64)| json!({"event": "lab_variant", "variant": format!("read: depth {depth}"), "value": value});
         let variants = ["1", "2", "4"].into_iter().zip(figures).map(variant);
-        let advice = json!([{"question": "read", "setting": "depth", "value": advised}]);
+        let advice = json!([{"question": "read", "setting": "depth", "value": advised, "is_decided": is_decided}]);
         let summary = json!({"event": "summary", "advice": advice});
         said(variants.chain([summary, json!({"event": "lab_run"})]))
     }
@@ -183,6 +217,8 @@ mod tests {
         };
         assert!(ten(usual(), usual()) && ten(as_good(), as_good()) && ten(as_good(), other()));
         assert!(!ten(other(), other()));
+        let open = || told("1", false, [100.0, 90.0, 80.0]);
+        assert!(ten(open(), open()) && ten(open(), other()), "what is open contradicts nothing");
         assert!(!ten(Round::default(), other()), "no answer is not the same");
         assert!(!judge(&[Round::default(), Round::default()]), "nothing was said");
     }

@@ -6,7 +6,7 @@
 //! the others that are, the one whose members move the fewest bytes is taken.
 
 use super::{Advice, NEGLIGIBLE, figure_of, is_settled, is_slower, median, parameter};
-use crate::result::{self, Results, Variant};
+use crate::result::{self, Counting, Results, Variant};
 use crate::stats::Better;
 
 /// The question.
@@ -50,6 +50,7 @@ pub(super) fn advise(results: &Results) -> Option<Advice> {
         setting: setting.to_owned(),
         value: chosen.value.to_owned(),
         is_first: chosen.value == first.value,
+        is_decided: true,
         evidence: evidence(results, chosen, &scores),
     })
 }
@@ -67,7 +68,7 @@ fn score<'a>(results: &Results, setting: &str, value: &'a str) -> Option<Score<'
     for group in results.groups() {
         let variants: Vec<&Variant> =
             results.variants.iter().filter(|it| it.group == group).collect();
-        let best = variants[result::best(&variants)?];
+        let best = variants[result::best(&variants, Counting::Quiet)?];
         let of_value = variants.iter().find(|it| parameter(it, setting) == Some(value))?;
         shares.push(share(of_value, best, results.seed));
         moved.push(MOVED.iter().filter_map(|name| figure_of(of_value, name)).sum::<f64>());
@@ -79,7 +80,7 @@ fn score<'a>(results: &Results, setting: &str, value: &'a str) -> Option<Score<'
 
 fn share(variant: &Variant, best: &Variant, seed: u64) -> f64 {
     let better = best.metric.better;
-    if !is_slower(variant, best, better, seed) {
+    if !is_slower(variant, best, Counting::Quiet, seed) {
         return 1.0;
     }
     match better {

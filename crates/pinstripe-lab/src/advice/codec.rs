@@ -5,7 +5,7 @@
 //! little but for [`NEGLIGIBLE`], the fastest.
 
 use super::{Advice, NEGLIGIBLE, figure, figure_of, is_settled, is_slower, median, parameter};
-use crate::result::{Results, Variant};
+use crate::result::{Counting, Results, Variant};
 
 /// The question.
 pub const QUESTION: &str = "split by codec";
@@ -27,7 +27,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
         .collect();
     let codec = |variant: &Variant| parameter(variant, "codec").unwrap_or_default().to_owned();
     let (raw, _) = *known.iter().find(|(it, _)| codec(it) == RAW).filter(|_| known.len() > 1)?;
-    let keeps_up = |it: &&(&Variant, f64)| !is_slower(it.0, raw, raw.metric.better, results.seed);
+    let keeps_up = |it: &&(&Variant, f64)| !is_slower(it.0, raw, Counting::Quiet, results.seed);
     let least = known.iter().filter(keeps_up).map(|it| it.1).reduce(f64::min)?;
     let (chosen, written) = known
         .iter()
@@ -46,6 +46,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
         setting: "codec".to_owned(),
         value: codec(chosen),
         is_first: codec(chosen) == codec(known[0].0),
+        is_decided: true,
         evidence: format!(
             "{} {}, {written:.2} bytes written for each, of {} runs on '{data}'; {}",
             figure(median(chosen)),

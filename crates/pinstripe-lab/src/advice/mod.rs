@@ -15,7 +15,7 @@ mod ring;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{self, Counting, Note, Results, Standing, Standings, Variant};
-use crate::stats::{self, Better, Finding, judge};
+use crate::stats::{self, Finding, judge};
 
 /// A share by which something may be slower without being passed over.
 pub const NEGLIGIBLE: f64 = 0.03;
@@ -42,6 +42,8 @@ pub struct Advice {
     pub value: String,
     /// Whether that is the variant by which the group was judged.
     pub is_first: bool,
+    /// Whether that is shown. If not, others may be as good or better, and it is what costs less.
+    pub is_decided: bool,
     /// The figures, for people.
     pub evidence: String,
 }
@@ -69,7 +71,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
     let standings = result::standings(&variants, counting, NEGLIGIBLE);
     let is_good = match &standings {
         Some(standings) => good_by_rounds(&variants, standings, counting),
-        None => good_by_lots(&variants, results.seed)?,
+        None => good_by_lots(&variants, counting, results.seed)?,
     };
     let at = is_good.iter().position(|it| *it)?;
     let chosen = variants[at];
@@ -86,6 +88,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
         setting,
         value: chosen.parameters[0].value.clone(),
         is_first: chosen.name == variants[0].name,
+        is_decided: !is_close,
         evidence,
     })
 }
@@ -106,10 +109,9 @@ fn good_by_rounds(variants: &[&Variant], standings: &Standings, counting: Counti
 }
 
 /// The same of few runs: lot against lot.
-fn good_by_lots(variants: &[&Variant], seed: u64) -> Option<Vec<bool>> {
-    let best = variants[result::best(variants)?];
-    let better = best.metric.better;
-    Some(variants.iter().map(|it| !is_slower(it, best, better, seed)).collect())
+fn good_by_lots(variants: &[&Variant], counting: Counting, seed: u64) -> Option<Vec<bool>> {
+    let best = variants[result::best(variants, counting)?];
+    Some(variants.iter().map(|it| !is_slower(it, best, counting, seed)).collect())
 }
 
 /// Whether it can be believed: enough runs count, and what was written was waited for.
@@ -136,11 +138,12 @@ fn common_setting(variants: &[&Variant]) -> Option<String> {
 /// Whether a variant is shown to be slower than the best by more than can be neglected, the whole interval of it,
 /// or looks so much slower that it had better not be chance. Of the median alone nothing is asked: settings that
 /// are a little apart would be advised by turns.
-fn is_slower(variant: &Variant, best: &Variant, better: Better, seed: u64) -> bool {
+fn is_slower(variant: &Variant, best: &Variant, counting: Counting, seed: u64) -> bool {
     if variant.name == best.name {
         return false;
     }
-    let verdict = judge(&variant.values(), &best.values(), better, seed);
+    let (values, of_best) = (counting.values(variant), counting.values(best));
+    let verdict = judge(&values, &of_best, best.metric.better, seed);
     let is_seen = verdict.finding != Finding::NoDifference;
     let is_shown = verdict.interval.is_none_or(|it| it.high < 1.0 - NEGLIGIBLE);
     is_seen && is_shown || verdict.speed.is_none_or(|speed| speed < 1.0 - DOUBTFUL)
@@ -166,6 +169,7 @@ fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting, seed: u
             format!("in the same rounds {} times as fast", all.join(", "))
         }
         None => {
+            let median = |it: &Variant| stats::median(&counting.values(it)).unwrap_or(0.0);
             let others = others.iter().map(|it| format!("{}: {}", value(it), figure(median(it))));
             others.collect::<Vec<_>>().join(", ")
         }
@@ -202,8 +206,9 @@ fn parameter<'a>(variant: &'a Variant, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
     use crate::guard::Disturbance;
-    use crate::result::Parameter;
     use crate::result::tests::results;
+    use crate::result::{Parameter, Run};
+    use crate::stats::Better;
 
     /// Six runs about each level, durable; by name of the variant, which is `VALUE` or `VALUE, VALUE` of
     /// parameters of these names.
@@ -279,14 +284,19 @@ mod tests {
 
     #[test]
     fn what_is_too_close_to_tell_is_told() {
-        let swings = |level: f64| (0..6).map(move |n| level * (1.0 + 0.1 * f64::from(n % 2)));
+        let swings = |level: f64| (0..12).map(move |n| level * (1.0 + 0.1 * f64::from(n % 2)));
         let mut made = group(&[("1", 100.0), ("4", 100.0)]);
+        for variant in &mut made.variants {
+            let later = |run: &Run| Run { round: run.round.map(|it| it + 6), ..run.clone() };
+            variant.runs.extend(variant.runs.iter().map(later).collect::<Vec<_>>());
+        }
         let values = swings(100.0).chain(swings(102.0).map(|it| 210.0 - it));
         let runs = made.variants.iter_mut().flat_map(|it| &mut it.runs);
         runs.zip(values).for_each(|(run, value)| run.value = value);
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "1");
         assert!(advice.evidence.ends_with("too close to tell in that time"), "{advice:?}");
+        assert!(!advice.is_decided && advise(&group(&[("1", 50.0), ("4", 100.0)]))[0].is_decided);
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
         setting: setting.to_owned(),
         value,
         is_first,
+        is_decided: true,
         evidence: evidence.clone(),
     };
     let is_first = chosen.policy == needs[0].policy;

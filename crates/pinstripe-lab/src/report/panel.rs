@@ -6,7 +6,7 @@ use std::time::Duration;
 use pinstripe::units::format_count;
 
 use crate::histogram::Histogram;
-use crate::result::{self, Compared, Note, Results, Run, Variant};
+use crate::result::{self, Compared, Counting, Note, Results, Run, Variant};
 use crate::show::figure;
 use crate::stats::{self, Finding, Interval, LEVEL};
 
@@ -58,7 +58,7 @@ pub(super) fn panels(results: &Results) -> Vec<Panel<'_>> {
 }
 
 fn panel<'a>(title: &'a str, is_compared: bool, variants: &[&'a Variant], seed: u64) -> Panel<'a> {
-    let best = if is_compared { result::best(variants) } else { None };
+    let best = if is_compared { result::best(variants, Counting::Quiet) } else { None };
     let member = |(kind, variant): (usize, &&'a Variant)| Member {
         variant,
         label: if is_compared { label(variant) } else { &variant.name },

@@ -301,8 +301,8 @@ impl Variant {
 }
 
 /// Which of some variants has the best median; of equal ones the first.
-pub fn best(variants: &[&Variant]) -> Option<usize> {
-    let median = |at: usize| Some((at, variants[at].summary()?.median));
+pub fn best(variants: &[&Variant], counting: Counting) -> Option<usize> {
+    let median = |at: usize| Some((at, stats::median(&counting.values(variants[at]))?));
     let known = (0..variants.len()).filter_map(median);
     let best = known.max_by(|(a, this), (b, that)| {
         let by_value = match variants[*a].metric.better {

@@ -5,7 +5,11 @@
 use std::cmp::Ordering;
 
 use super::{Run, Variant};
-use crate::stats::{self, Paired, Verdict};
+use crate::stats::{self, LEVEL, Paired, Verdict};
+
+/// How surely it must be known that one of a race is slower, or as good. It is looked again and again, and each
+/// look is a chance to be deceived: more surely than a figure that is looked at once.
+const RACE_LEVEL: f64 = 0.99;
 
 /// With so many pairs, it is they that are judged; fewer would have to be won by one side nearly all.
 const PAIRS_TO_JUDGE: usize = 8;
@@ -68,7 +72,12 @@ impl Counting {
 
     /// One variant against another, round by round.
     pub fn paired(self, one: &Variant, other: &Variant) -> Option<Paired> {
-        stats::paired(&self.pairs(one, other), one.metric.better)
+        stats::paired(&self.pairs(one, other), one.metric.better, LEVEL)
+    }
+
+    /// The same as surely as a race wants it.
+    fn raced(self, one: &Variant, other: &Variant) -> Option<Paired> {
+        stats::paired(&self.pairs(one, other), one.metric.better, RACE_LEVEL)
     }
 }
 
@@ -90,7 +99,7 @@ pub fn standings(variants: &[&Variant], counting: Counting, negligible: f64) -> 
     let best = leader(variants, counting)?;
     let edge = 1.0 - negligible;
     let against =
-        |one: usize, other: usize| Some(counting.paired(variants[one], variants[other])?.interval);
+        |one: usize, other: usize| Some(counting.raced(variants[one], variants[other])?.interval);
     let is_slower = |at: usize| Some(at != best && against(at, best)?.high < edge);
     let is_slower: Vec<bool> = (0..variants.len()).map(is_slower).collect::<Option<_>>()?;
     let is_shown = |one: usize, other: usize| against(one, other).is_some_and(|it| it.low > edge);
@@ -111,7 +120,7 @@ fn leader(variants: &[&Variant], counting: Counting) -> Option<usize> {
     let most = variants.iter().map(|it| counting.values(it).len()).max()?;
     let measure = variants.iter().find(|it| counting.values(it).len() == most)?;
     let speeds: Option<Vec<f64>> =
-        variants.iter().map(|it| Some(counting.paired(it, measure)?.speed)).collect();
+        variants.iter().map(|it| Some(counting.raced(it, measure)?.speed)).collect();
     let faster = |a: &(usize, f64), b: &(usize, f64)| match a.1.total_cmp(&b.1) {
         Ordering::Equal => b.0.cmp(&a.0),
         other => other,
@@ -159,15 +168,15 @@ mod tests {
         use Standing::{AsGood, Open, Slower};
         let made = raced(&[80.0, 99.7, 97.0, 100.0], 12);
         assert_eq!(stands(&made), Some(vec![Slower, AsGood, Open, AsGood]));
-        let far = raced(&[60.0, 80.0, 100.0], 6);
+        let far = raced(&[60.0, 80.0, 100.0], 8);
         assert_eq!(stands(&far), Some(vec![Slower, Slower, AsGood]));
-        assert_eq!(stands(&raced(&[80.0, 100.0], 5)), None, "five rounds show nothing");
+        assert_eq!(stands(&raced(&[80.0, 100.0], 7)), None, "seven rounds show nothing");
     }
 
     #[test]
     fn a_leader_by_a_hair_is_not_known_to_be_as_good() {
-        let mut made = raced(&[100.0, 100.0], 6);
-        let swing = [1.2, 0.8, 1.3, 0.9, 1.25, 0.85];
+        let mut made = raced(&[100.0, 100.0], 8);
+        let swing = [1.2, 0.8, 1.3, 0.9, 1.25, 0.85, 1.1, 0.95];
         made.variants[0].runs.iter_mut().zip(swing).for_each(|(run, it)| run.value *= it);
         assert_eq!(stands(&made), Some(vec![Standing::Open, Standing::Open]));
     }
@@ -177,13 +186,13 @@ mod tests {
         let mut made = raced(&[80.0, 95.0, 100.0], 12);
         // It ran while the disk was fast, and would look as good by its median.
         made.variants[0].runs.retain(|run| run.value > 70.0);
-        made.variants[0].runs.truncate(6);
+        assert_eq!(made.variants[0].runs.len(), 8);
         assert_eq!(stands(&made), Some(vec![Standing::Slower, Standing::Slower, Standing::AsGood]));
     }
 
     #[test]
     fn what_is_disturbed_now_and_then_does_not_count_and_what_always_is_does() {
-        let mut made = raced(&[80.0, 100.0], 12);
+        let mut made = raced(&[80.0, 100.0], 16);
         let disturb = |made: &mut Results, every: usize| {
             let runs = made.variants[1].runs.iter_mut().step_by(every);
             runs.for_each(|run| {
@@ -194,7 +203,7 @@ mod tests {
         disturb(&mut made, 4);
         made.variants[1].runs[0].value = 1.0;
         assert_eq!(Counting::of(&made.variants.iter().collect::<Vec<_>>()), Counting::Quiet);
-        assert_eq!(Counting::Quiet.values(&made.variants[1]).len(), 9);
+        assert_eq!(Counting::Quiet.values(&made.variants[1]).len(), 12);
         assert_eq!(stands(&made), Some(vec![Standing::Slower, Standing::AsGood]));
         disturb(&mut made, 1);
         assert_eq!(Counting::of(&made.variants.iter().collect::<Vec<_>>()), Counting::All);

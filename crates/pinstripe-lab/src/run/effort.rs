@@ -70,8 +70,17 @@ impl Effort {
         open
     }
 
+    /// The round before which it is asked again whether it is enough. A race is looked at the more seldom the longer
+    /// it goes on: what a single round more could change is chance.
+    pub(super) fn next_look(&self, round: u64) -> u64 {
+        match self.until {
+            Until::Narrow(_) => round + 1,
+            Until::Settled(_) => round + (round / 4).max(1),
+        }
+    }
+
     /// Not more often than was asked for, and not for ever where every run is disturbed.
-    fn can_run(&self, variant: &Variant) -> bool {
+    pub(super) fn can_run(&self, variant: &Variant) -> bool {
         variant.values().len() < self.max_runs && variant.runs.len() < 2 * self.max_runs
     }
 

@@ -1,8 +1,8 @@
 //! A plan carried out: variants in interleaved order, again and again, each run under the guard, until
 //! the answer is narrow enough or the time is over.
 //!
-//! Invariants: what was measured so far is handed out after every run, so that an interrupt loses
-//! nothing; a disturbed run is kept and made again, as long as there is time. Never here: printing,
+//! Invariants: what was measured so far is handed out after every run, or every second where runs are
+//! shorter, and in any case at the end, so that an interrupt loses nothing; a disturbed run is kept and made again, as long as there is time. Never here: printing,
 //! saving, and what a case does.
 
 mod effort;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use pinstripe::error::{Kind, Result};
 
 use crate::fingerprint::{Fingerprint, disk_number_of};
-use crate::guard::{Guard, Own};
+use crate::guard::{Disturbance, Guard, Own};
 use crate::result::{self, FORMAT, Note, Results, Run, VERSION, Variant};
 
 pub use effort::{Effort, Until};
@@ -24,6 +24,10 @@ pub use live::{Live, Stage, Tally};
 pub use plan::{Head, Outcome, Plan};
 use sampler::Sampler;
 
+/// So long it is believed that a machine that was quiet still is.
+const LOOK_HOLDS: Duration = Duration::from_secs(2);
+/// Judging and saving is not done more often: it would take longer than the runs.
+const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// A budget beyond this is none.
 const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 
@@ -40,7 +44,8 @@ pub struct Origin {
     pub seed: u64,
 }
 
-/// Carries out a plan. `each` gets the results so far after every run, and once more at the end.
+/// Carries out a plan. `each` gets the results so far after every run, of runs that are shorter every second, and
+/// once more at the end, whatever that is.
 ///
 /// An interrupt (see [`Live`]) is no error: the results say that they are not complete.
 ///
@@ -69,6 +74,8 @@ pub fn measure(
         prepared: Instant::now(),
         warmed: 0,
         order: 0,
+        quiet_at: None,
+        published: None,
         results: begin(plan, origin),
     };
     live.enter(Stage { label: "preparing".to_owned(), ..Stage::default() });
@@ -78,14 +85,14 @@ pub fn measure(
     });
     // Whatever happened, nothing is left behind; the first error is the one that is told.
     let cleaned = plan.clean();
-    let was_stopped = match measured {
-        Err(error) if error.kind() == Kind::Interrupted => true,
-        other => other.map(|()| live.is_stopped())?,
+    let (found, was_stopped) = match measured {
+        Err(error) if error.kind() == Kind::Interrupted => (cleaned, true),
+        other => (other.and(cleaned), live.is_stopped()),
     };
-    cleaned?;
-    course.results.is_complete = !was_stopped;
-    course.publish(each)?;
-    Ok(course.results)
+    course.results.is_complete = found.is_ok() && !was_stopped;
+    let is_worth_keeping = found.is_ok() || course.order > 0;
+    let published = if is_worth_keeping { course.publish(each) } else { Ok(()) };
+    found.and(published).map(|()| course.results)
 }
 
 fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
@@ -119,6 +126,9 @@ struct Course<'a> {
     /// Runs so far that are not kept.
     warmed: usize,
     order: u64,
+    /// When the machine was seen to be quiet.
+    quiet_at: Option<Instant>,
+    published: Option<Instant>,
     results: Results,
 }
 
@@ -139,16 +149,20 @@ impl Course<'_> {
                 self.warmed += 1;
             }
         }
+        let (mut open, mut look) = (Vec::new(), 0);
         for round in 0_u64.. {
-            let mut open = self.effort.next_round(&self.results);
+            if round == look {
+                open = self.effort.next_round(&self.results);
+                look = self.effort.next_look(round);
+            }
+            open.retain(|at| self.effort.can_run(&self.results.variants[*at]));
             if open.is_empty() {
                 return Ok(());
             }
             // There and back (ABBA), so that a drift over time favours nobody.
-            if round % 2 == 1 {
-                open.reverse();
-            }
-            for variant in open {
+            let in_turn =
+                |at: usize| if round % 2 == 1 { open[open.len() - 1 - at] } else { open[at] };
+            for variant in (0..open.len()).map(in_turn) {
                 self.live.check()?;
                 if round > 0 && self.began.elapsed() >= self.effort.budget {
                     return Ok(());
@@ -156,7 +170,9 @@ impl Course<'_> {
                 self.announce("measuring", variant);
                 let run = Run { round: Some(round), ..self.run_once(plan, variant)? };
                 self.results.variants[variant].runs.push(run);
-                self.publish(each)?;
+                if self.published.is_none_or(|it| it.elapsed() >= PUBLISH_EVERY) {
+                    self.publish(each)?;
+                }
             }
         }
         Ok(())
@@ -164,11 +180,8 @@ impl Course<'_> {
 
     fn run_once(&mut self, plan: &mut dyn Plan, variant: usize) -> Result<Run> {
         plan.ready(variant, self.live)?;
+        let mut disturbances = if plan.is_exact() { Vec::new() } else { self.look(variant) };
         let guard = &self.guards[variant];
-        let mut disturbances = match plan.is_exact() {
-            true => Vec::new(),
-            false => guard.wait_for_quiet(self.effort.patience),
-        };
         let at_s = self.began.elapsed().as_secs_f64();
         let before = (guard.read(), cpu_seconds());
         let sampler = Sampler::start(guard, self.live);
@@ -238,10 +251,22 @@ impl Course<'_> {
         (left < UNLIMITED && !left.is_zero()).then_some(left)
     }
 
+    /// What is not quiet, when it was waited; whether it is, is not asked before each of many short runs.
+    fn look(&mut self, variant: usize) -> Vec<Disturbance> {
+        if self.quiet_at.is_some_and(|it| it.elapsed() < LOOK_HOLDS) {
+            return Vec::new();
+        }
+        let found = self.guards[variant].wait_for_quiet(self.effort.patience);
+        self.quiet_at = found.is_empty().then(Instant::now);
+        found
+    }
+
     fn publish(&mut self, each: &mut dyn FnMut(&Results) -> Result<()>) -> Result<()> {
         self.results.elapsed_s = self.began.elapsed().as_secs_f64();
         self.results.judge();
-        each(&self.results)
+        each(&self.results)?;
+        self.published = Some(Instant::now());
+        Ok(())
     }
 }
 

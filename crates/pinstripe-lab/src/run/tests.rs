@@ -17,7 +17,8 @@ struct Made {
     counts: Vec<usize>,
     calls: Mutex<Vec<String>>,
     stop_after: Option<(usize, Arc<AtomicBool>)>,
-    fails: bool,
+    /// Runs after which the next one fails.
+    fails_after: Option<usize>,
 }
 
 impl Made {
@@ -28,7 +29,7 @@ impl Made {
             counts: vec![0; groups.len()],
             calls: Mutex::default(),
             stop_after: None,
-            fails: false,
+            fails_after: None,
         }
     }
 
@@ -76,7 +77,7 @@ impl Plan for Made {
 
     fn run(&mut self, variant: usize, number: u64, _: &Live) -> Result<Outcome> {
         self.call(&if number == u64::MAX { format!("w{variant}") } else { variant.to_string() });
-        if self.fails {
+        if self.fails_after == Some(self.counts.iter().sum()) {
             return Err(Error::new(Kind::NoSpace, "full"));
         }
         self.counts[variant] += 1;
@@ -148,23 +149,23 @@ fn raced(groups: &[&'static str], values: impl FnMut(usize, usize) -> f64 + 'sta
 
 #[test]
 fn a_race_ends_when_it_is_known_what_to_choose() {
-    assert_eq!(raced(&["g", "g"], |variant, _| [99.5, 100.0][variant]), [6, 6]);
-    assert_eq!(raced(&["g", "g"], |variant, _| [50.0, 100.0][variant]), [6, 6]);
-    assert_eq!(raced(&["g"], |_, run| run as f64), [6], "nothing to choose from");
+    assert_eq!(raced(&["g", "g"], |variant, _| [99.5, 100.0][variant]), [8, 8]);
+    assert_eq!(raced(&["g", "g"], |variant, _| [50.0, 100.0][variant]), [8, 8]);
+    assert_eq!(raced(&["g"], |_, run| run as f64), [8], "nothing to choose from");
 }
 
 #[test]
 fn whoever_is_shown_to_be_slower_leaves_the_race_and_other_groups_end_by_themselves() {
-    // The second is 6 % slower than the third, but in every sixth round.
+    // The second is 6 % slower than the third, but in every tenth round.
     let values = |variant: usize, run: usize| match variant {
         0 => 50.0,
-        1 if run.is_multiple_of(6) => 103.0,
+        1 if run % 10 == 5 => 103.0,
         1 => 94.0,
         _ => 100.0,
     };
     let runs = raced(&["g", "g", "g", "h", "h"], values);
-    assert_eq!((runs[0], runs[3], runs[4]), (6, 6, 6), "{runs:?}");
-    assert!(runs[1] > 6 && runs[1] < 30 && runs[1] == runs[2], "{runs:?}");
+    assert_eq!((runs[0], runs[3], runs[4]), (8, 8, 8), "{runs:?}");
+    assert!(runs[1] > 8 && runs[1] < 30 && runs[1] == runs[2], "{runs:?}");
 }
 
 #[test]
@@ -223,16 +224,44 @@ fn an_interrupt_keeps_what_was_measured_and_cleans_up() {
 }
 
 #[test]
+fn looks_at_a_race_grow_rarer() {
+    let race = Effort { until: Until::Settled(0.03), ..calm() };
+    let looks = |effort: Effort| {
+        std::iter::successors(Some(5), move |round| Some(effort.next_look(*round))).take(8)
+    };
+    assert_eq!(looks(race).collect::<Vec<_>>(), [5, 6, 7, 8, 10, 12, 15, 18]);
+    assert_eq!(looks(calm()).collect::<Vec<_>>(), [5, 6, 7, 8, 9, 10, 11, 12]);
+}
+
+#[test]
+fn an_error_after_some_runs_hands_out_what_they_found() {
+    let mut plan = Made::new(&["g"], |_, _| 1.0);
+    plan.fails_after = Some(3);
+    let live = Arc::new(Live::new(Arc::default()));
+    let mut last = None;
+    let mut each = |results: &Results| {
+        last = Some((results.is_complete, results.variants[0].runs.len()));
+        Ok(())
+    };
+    let found = measure(&mut plan, &calm(), &Origin::default(), &live, &mut each);
+    assert_eq!(found.unwrap_err().kind(), Kind::NoSpace);
+    assert_eq!(last, Some((false, 3)));
+}
+
+#[test]
 fn an_error_cleans_up_and_is_told() {
     let mut plan = Made::new(&["g"], |_, _| 1.0);
-    plan.fails = true;
+    plan.fails_after = Some(0);
     assert_eq!(measured(&mut plan, calm()).unwrap_err().kind(), Kind::NoSpace);
     assert_eq!(plan.calls(), "prepare 0 clean");
 }
 
 #[test]
-fn results_are_handed_out_after_every_run_and_the_stage_says_what_goes_on() {
-    let mut plan = Made::new(&["g", "g"], |variant, _| variant as f64 + 1.0);
+fn results_are_handed_out_as_they_come_and_the_stage_says_what_goes_on() {
+    let mut plan = Made::new(&["g", "g"], |variant, _| {
+        std::thread::sleep(Duration::from_millis(600));
+        variant as f64 + 1.0
+    });
     let live = Arc::new(Live::new(Arc::default()));
     let mut seen = Vec::new();
     let mut each = |results: &Results| {
@@ -241,7 +270,8 @@ fn results_are_handed_out_after_every_run_and_the_stage_says_what_goes_on() {
     };
     let results =
         measure(&mut plan, &calm().exactly(2), &Origin::default(), &live, &mut each).unwrap();
-    assert_eq!(seen, [1, 2, 3, 4, 4]);
+    assert_eq!((seen[0], seen[seen.len() - 1]), (1, 4));
+    assert!(seen.len() > 2, "runs of more than a second are told meanwhile: {seen:?}");
     assert_eq!(results.verdicts.len(), 1);
     let stage = live.stage();
     assert_eq!((stage.label.as_str(), stage.runs, stage.runs_at_least), ("measuring", 3, 4));

@@ -14,7 +14,7 @@ mod verdict;
 pub use bootstrap::{Interval, LEVEL, median_interval, ratio_interval};
 pub use change::{MIN_SIDE, change_points, divergence};
 pub use knee::knee;
-pub use pairs::{FEWEST_PAIRS, PAIRS_ALPHA, Paired, judge_pairs, paired};
+pub use pairs::{PAIRS_ALPHA, Paired, judge_pairs, paired};
 pub use rank::{RankTest, mann_whitney};
 pub use summary::{Summary, median, quantile};
 pub use verdict::{ALPHA, Better, Finding, Verdict, judge};

@@ -7,9 +7,6 @@
 use super::rank::{doubled_ranks, upper_tail};
 use super::{Better, Finding, Interval, LEVEL, Verdict};
 
-/// Fewer pairs have no interval: even if one side won all of them, chance could have made that.
-pub const FEWEST_PAIRS: usize = 6;
-
 /// How often a difference between pairs may be seen where there is none. It is smaller than that of two lots,
 /// which two tests have to agree on.
 pub const PAIRS_ALPHA: f64 = 0.02;
@@ -22,7 +19,7 @@ const MOST_EXACT: usize = 60;
 pub struct Paired {
     /// How many times as fast the first is.
     pub speed: f64,
-    /// Where that lies, to 95 %.
+    /// Where that lies, as surely as was asked for.
     pub interval: Interval,
     /// The chance of pairs so one-sided where there is no difference.
     pub p: f64,
@@ -30,9 +27,12 @@ pub struct Paired {
     pub count: usize,
 }
 
-/// Compares the sides of pairs; none of fewer than [`FEWEST_PAIRS`], and none where a value is not above zero.
-pub fn paired(pairs: &[(f64, f64)], better: Better) -> Option<Paired> {
-    if pairs.len() < FEWEST_PAIRS || pairs.iter().any(|(of, to)| *of <= 0.0 || *to <= 0.0) {
+/// Compares the sides of pairs, with an interval of this `level`. None where a value is not above zero, and none of
+/// so few pairs that chance could have made it even if one side won all of them: of fewer than 6 at a level of 95 %,
+/// of fewer than 8 at 99 %.
+pub fn paired(pairs: &[(f64, f64)], better: Better, level: f64) -> Option<Paired> {
+    let cut = means_outside(pairs.len(), level)?;
+    if pairs.iter().any(|(of, to)| *of <= 0.0 || *to <= 0.0) {
         return None;
     }
     let log = |(of, to): &(f64, f64)| match better {
@@ -41,7 +41,6 @@ pub fn paired(pairs: &[(f64, f64)], better: Better) -> Option<Paired> {
     };
     let logs: Vec<f64> = pairs.iter().map(log).collect();
     let means = walsh_means(&logs);
-    let cut = means_outside(logs.len());
     let interval = Interval { low: means[cut].exp(), high: means[means.len() - 1 - cut].exp() };
     let middle = super::median(&means)?;
     Some(Paired { speed: middle.exp(), interval, p: signed_ranks(&logs), count: pairs.len() })
@@ -49,7 +48,7 @@ pub fn paired(pairs: &[(f64, f64)], better: Better) -> Option<Paired> {
 
 /// The same as a verdict.
 pub fn judge_pairs(pairs: &[(f64, f64)], better: Better) -> Option<Verdict> {
-    let found = paired(pairs, better)?;
+    let found = paired(pairs, better, LEVEL)?;
     let finding = match found.p <= PAIRS_ALPHA {
         false => Finding::NoDifference,
         true if found.speed > 1.0 => Finding::Faster,
@@ -72,13 +71,13 @@ fn walsh_means(numbers: &[f64]) -> Vec<f64> {
     means
 }
 
-/// How many of those means lie outside of the interval on either side.
-fn means_outside(count: usize) -> usize {
-    let tail = (1.0 - LEVEL) / 2.0;
+/// How many of those means lie outside of the interval on either side; none where there is no such interval.
+fn means_outside(count: usize, level: f64) -> Option<usize> {
+    let tail = (1.0 - level) / 2.0;
     let n = count as f64;
     if count > MOST_EXACT {
         let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
-        return (n * (n + 1.0) / 4.0 - 1.96 * deviation).floor() as usize - 1;
+        return Some((n * (n + 1.0) / 4.0 - normal_beyond(tail) * deviation).floor() as usize - 1);
     }
     let ranks: Vec<usize> = (1..=count).collect();
     let all = 2_f64.powi(count as i32);
@@ -88,7 +87,16 @@ fn means_outside(count: usize) -> usize {
         chance <= tail
     });
     // As many sums are too small to be chance as means are left out.
-    outside.count().saturating_sub(1)
+    outside.count().checked_sub(1)
+}
+
+/// Beyond which so much of the normal distribution lies on one side.
+fn normal_beyond(tail: f64) -> f64 {
+    let halve = |(low, high): (f64, f64), _| {
+        let middle = (low + high) / 2.0;
+        if upper_tail(middle) > tail { (middle, high) } else { (low, middle) }
+    };
+    (0..40).fold((0.0, 10.0), halve).0
 }
 
 /// In how many ways some of the ranks have each sum.
@@ -144,11 +152,11 @@ mod tests {
     fn signs_are_counted_out_as_scipy_does() {
         // scipy.stats.wilcoxon(logs, method='exact').pvalue, and the median of the Walsh means by numpy.
         let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
-        let found = paired(&of_logs(&logs), Better::Higher).unwrap();
+        let found = paired(&of_logs(&logs), Better::Higher, LEVEL).unwrap();
         is_near(found.p, 0.039_062_5);
         is_near(found.speed.ln(), 0.028_25);
         is_near(signed_ranks(&[0.01, 0.02, 0.03, 0.04, 0.05, 0.06]), 0.031_25);
-        let turned = paired(&of_logs(&logs), Better::Lower).unwrap();
+        let turned = paired(&of_logs(&logs), Better::Lower, LEVEL).unwrap();
         is_near(turned.speed, 1.0 / found.speed);
         is_near(turned.interval.low, 1.0 / found.interval.high);
     }
@@ -157,7 +165,7 @@ mod tests {
     fn the_interval_leaves_out_what_the_test_would_reject() {
         // Of eight, four means are outside on either side (Conover, table A12: the quantile at 0.025 is 4).
         let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
-        let found = paired(&of_logs(&logs), Better::Higher).unwrap();
+        let found = paired(&of_logs(&logs), Better::Higher, LEVEL).unwrap();
         let means = walsh_means(&logs);
         is_near(found.interval.low.ln(), means[3]);
         is_near(found.interval.high.ln(), means[means.len() - 4]);
@@ -167,7 +175,7 @@ mod tests {
         assert!(at(found.interval.high.ln() + 1e-6) < 0.05);
         assert!(at(found.interval.high.ln() - 1e-6) > 0.05);
         // Of six all are needed.
-        let six = paired(&of_logs(&logs[..6]), Better::Higher).unwrap().interval;
+        let six = paired(&of_logs(&logs[..6]), Better::Higher, LEVEL).unwrap().interval;
         is_near(six.low.ln(), -0.013);
         is_near(six.high.ln(), 0.052);
     }
@@ -185,9 +193,29 @@ mod tests {
         assert!((exact - nearly).abs() < 0.003, "{exact} {nearly}");
         let doubled: Vec<f64> = logs.iter().chain(&logs).copied().collect();
         let (wide, narrow) = (of_logs(&logs), of_logs(&doubled));
-        let (wide, narrow) = (paired(&wide, Better::Higher), paired(&narrow, Better::Higher));
+        let (wide, narrow) =
+            (paired(&wide, Better::Higher, LEVEL), paired(&narrow, Better::Higher, LEVEL));
         let (wide, narrow) = (wide.unwrap().interval, narrow.unwrap().interval);
         assert!(wide.low < narrow.low && narrow.high < wide.high, "{wide:?} {narrow:?}");
+    }
+
+    #[test]
+    fn surer_intervals_are_wider_and_take_more_pairs() {
+        let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
+        let (sure, surer) = (0.95, 0.99);
+        assert_eq!(paired(&of_logs(&logs[..5]), Better::Higher, sure), None);
+        assert_eq!(paired(&of_logs(&logs[..7]), Better::Higher, surer), None);
+        // Of eight all are needed: 2 / 2^8 is below 0.01, 4 / 2^8 is not.
+        let all = paired(&of_logs(&logs), Better::Higher, surer).unwrap();
+        is_near(all.interval.low.ln(), -0.013);
+        is_near(all.interval.high.ln(), 0.061);
+        // scipy.stats.norm.isf
+        assert!((normal_beyond(0.025) - 1.959_964).abs() < 1e-5);
+        assert!((normal_beyond(0.005) - 2.575_829).abs() < 1e-5);
+        let many = of_logs(&logs.repeat(10));
+        let of_many = |level: f64| paired(&many, Better::Higher, level).unwrap().interval;
+        assert!(of_many(surer).low < of_many(sure).low);
+        assert!(of_many(surer).high > of_many(sure).high);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::run::Run;
 use crate::signals;
 use crate::time;
 
-/// Measures a plan with a live line, and saves what was found after every run.
+/// Measures a plan with a live line, and saves what was found as it comes.
 ///
 /// # Errors
 /// Those of the plan and of saving. An interrupt is none: the results say that they are not complete.
@@ -34,9 +34,11 @@ pub fn carry_out(
     }
     let live = Arc::new(Live::new(signals::catch()?));
     let watch = Watch::start(run, &live);
+    let mut told = 0;
     let mut each = |results: &Results| {
         result::save(results, place)?;
-        tell_last(run, results)
+        told = tell_new(run, results, told)?;
+        Ok(())
     };
     let results = measure(plan, effort, origin, &live, &mut each)?;
     drop(watch);
@@ -136,13 +138,13 @@ fn new_seed() -> u64 {
     (seconds as u64 ^ u64::from(nanos)) % 1_000_000
 }
 
-/// An event for the run that was made last.
-fn tell_last(run: &Run, results: &Results) -> Result<()> {
+/// An event for each run from that number on; the number of the next.
+fn tell_new(run: &Run, results: &Results, from: u64) -> Result<u64> {
     let runs = results.variants.iter().flat_map(|it| it.runs.iter().map(move |run| (it, run)));
-    let last = runs.max_by_key(|(_, run)| run.order);
-    let is_end = results.is_complete;
-    match last.filter(|_| !is_end) {
-        Some((variant, last)) => run.screen.event(&tell::of_run(variant, last)),
-        None => Ok(()),
+    let mut new: Vec<_> = runs.filter(|(_, run)| run.order >= from).collect();
+    new.sort_by_key(|(_, run)| run.order);
+    for (variant, it) in &new {
+        run.screen.event(&tell::of_run(variant, it))?;
     }
+    Ok(new.last().map_or(from, |(_, run)| run.order + 1))
 }

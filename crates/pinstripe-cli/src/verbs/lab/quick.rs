@@ -10,7 +10,6 @@ use pinstripe_lab::report::page;
 use pinstripe_lab::result;
 use pinstripe_lab::run::{Effort, Until};
 use pinstripe_lab::show::Form;
-use pinstripe_lab::stats::FEWEST_PAIRS;
 
 use super::{carry, history, tell};
 use crate::escape;
@@ -79,11 +78,16 @@ pub fn json(advice: &[Advice]) -> serde_json::Value {
     serde_json::to_value(advice).expect("advice is plain text")
 }
 
+/// Rounds before which a race cannot end.
+const ROUNDS_AT_LEAST: usize = 8;
+/// Rounds after which it is left open.
+const ROUNDS_AT_MOST: usize = 150;
+
 /// Until each question is answered, or so many seconds are over.
 pub fn effort(seconds: u64) -> Effort {
     Effort {
-        min_runs: FEWEST_PAIRS,
-        max_runs: 60,
+        min_runs: ROUNDS_AT_LEAST,
+        max_runs: ROUNDS_AT_MOST,
         until: Until::Settled(NEGLIGIBLE),
         budget: Duration::from_secs(seconds),
         patience: Duration::from_millis(500),

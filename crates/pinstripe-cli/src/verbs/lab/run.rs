@@ -64,7 +64,8 @@ struct Shared {
 
     /// Seconds to wait before each run until the machine is quiet
     ///
-    /// A run that begins beside others' work, or is disturbed by it, is marked and made again.
+    /// A run that begins beside others' work, or is disturbed by it, is marked and made again. Before runs that are
+    /// shorter it is looked every two seconds.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     patience: Duration,
 
@@ -77,7 +78,8 @@ struct Shared {
     /// Save the results here
     ///
     /// Without this option they are saved in pinstripe/lab/results below XDG_STATE_HOME, or below
-    /// ~/.local/state. They are saved after every run, so that an interrupt loses nothing.
+    /// ~/.local/state. They are saved after every run, of short runs every second, and at the
+    /// end, so that an interrupt loses nothing.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
@@ -172,7 +174,7 @@ impl FromArgMatches for Args {
 }
 
 impl Args {
-    /// Runs the case, saves what it found after every run, and shows it at the end.
+    /// Runs the case, saves what it finds as it comes, and shows it at the end.
     ///
     /// # Errors
     /// Those of the case; [`Kind::Interrupted`] after an interrupt, with the results kept and shown.

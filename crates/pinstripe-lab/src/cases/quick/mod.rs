@@ -47,7 +47,7 @@ const OPTIONS: &[CaseOption] = &[
         name: "run-time",
         value: "S",
         form: Form::Number,
-        default: Some("0.5"),
+        default: Some("0.3"),
         about: "Seconds of a run at most",
         more: "",
     },

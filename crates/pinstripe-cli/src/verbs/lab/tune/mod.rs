@@ -238,6 +238,7 @@ mod tests {
             setting: "depth".into(),
             value: value.into(),
             is_first: false,
+            is_decided: true,
             evidence: String::new(),
         };
         let found = [
