@@ -75,10 +75,10 @@ pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcom
     outcome.snapshots = snapshots.len() as u64;
     let index = Index::load(store, monitor)?;
     let bad = stripe_sets(store, options, monitor, &mut outcome)?;
-    let lost = lost_chunks(&index, &bad)?;
-    outcome.lost_chunks = lost.len() as u64;
     let packs = PackReader::new(store, monitor);
-    let chunks = ChunkReader::new(&packs, &index);
+    let mut chunks = ChunkReader::new(&packs, &index);
+    let lost = lost_chunks(&index, &mut chunks, &bad)?;
+    outcome.lost_chunks = lost.len() as u64;
     let mut trees = Trees::new(chunks, &index, lost);
     for snapshot in &snapshots {
         trees.check(snapshot, monitor, &mut outcome);

@@ -10,8 +10,8 @@ use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, Room};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
-use crate::store::index::{self, Index, indexed_sets};
-use crate::store::packs::{PackReader, RecordPlace};
+use crate::store::index::{self, Index, Place, indexed_sets};
+use crate::store::packs::{ChunkReader, PackReader, RecordPlace};
 use crate::store::{Store, deletion};
 use crate::stripe::{SetReader, Verification};
 
@@ -236,8 +236,15 @@ fn tally(
     lost
 }
 
-/// The chunks in what is lost that stand nowhere else.
-pub(super) fn lost_chunks(index: &Index<'_>, bad: &[BadPack]) -> Result<HashSet<ChunkId>> {
+/// The chunks in what is lost that can be read from no place.
+///
+/// A strip that does not match its checksum may still have whole records in it, which a restore
+/// believes by their own checksums: what stands in a lost range is lost only if reading it fails.
+pub(super) fn lost_chunks(
+    index: &Index<'_>,
+    chunks: &mut ChunkReader<'_>,
+    bad: &[BadPack],
+) -> Result<HashSet<ChunkId>> {
     let packs = index.packs();
     let numbered = bad.iter().filter_map(|pack| Some((packs.find(&pack.set)?, &pack.lost)));
     let bad: HashMap<u32, &Vec<Range<u64>>> = numbered.collect();
@@ -245,22 +252,41 @@ pub(super) fn lost_chunks(index: &Index<'_>, bad: &[BadPack]) -> Result<HashSet<
     if bad.is_empty() {
         return Ok(lost);
     }
-    let is_lost = |RecordPlace { pack, offset, bytes }| {
+    let is_doubtful = |RecordPlace { pack, offset, bytes }| {
         let range = offset..offset + u64::from(bytes);
         bad.get(&pack).is_some_and(|ranges| ranges.iter().any(|lost| overlaps(lost, &range)))
     };
-    let in_bad = index.over_rows(|rows| {
-        let mut in_bad = Vec::new();
+    let mut doubtful = index.over_rows(|rows| {
+        let mut doubtful = Vec::new();
         rows.for_each(&mut |_, id, place| {
-            if is_lost(place.record) {
-                in_bad.push(*id);
+            if is_doubtful(place.record) {
+                doubtful.push((place.record, *id));
             }
             Ok(())
         })?;
-        Ok(in_bad)
+        Ok(doubtful)
     })?;
-    for id in in_bad {
-        if index.places(&id)?.iter().all(|place| is_lost(place.record)) {
+    // Record by record: each is read and decoded once.
+    doubtful.sort_unstable();
+    let mut gone = HashSet::new();
+    let mut is_readable = |id: &ChunkId, place: &Place| {
+        if !is_doubtful(place.record) {
+            return true;
+        }
+        if gone.contains(&place.record) {
+            return false;
+        }
+        chunks
+            .read_at(id, place)
+            .map_err(|error| {
+                if error.kind() == Kind::TooManyLosses {
+                    gone.insert(place.record);
+                }
+            })
+            .is_ok()
+    };
+    for (_, id) in doubtful {
+        if !index.places(&id)?.iter().any(|place| is_readable(&id, place)) {
             lost.insert(id);
         }
     }
