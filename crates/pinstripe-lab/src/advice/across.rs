@@ -5,7 +5,7 @@
 //! there is without setting anything, stays if its score is as good as the best but for [`NEGLIGIBLE`]; of
 //! the others that are, the one whose members move the fewest bytes is taken.
 
-use super::{Advice, NEGLIGIBLE, figure_of, is_settled, is_slower, median, parameter};
+use super::{Advice, NEGLIGIBLE, figure_of, is_settled, is_slower, median, parameter, unrest};
 use crate::result::{self, Counting, Results, Variant};
 use crate::stats::Better;
 
@@ -26,18 +26,19 @@ struct Score<'a> {
 /// What to set; nothing where a variant has too few runs that count.
 pub(super) fn advise(results: &Results) -> Option<Advice> {
     let setting = setting(results)?;
+    let counting = Counting::of(&results.variants.iter().collect::<Vec<_>>());
     let mut values: Vec<&str> = Vec::new();
     for variant in &results.variants {
         let value = parameter(variant, setting)?;
-        if !is_settled(variant) {
+        if !is_settled(variant, counting) {
             return None;
         }
         if !values.contains(&value) {
             values.push(value);
         }
     }
-    let scores: Vec<Score<'_>> =
-        values.iter().map(|value| score(results, setting, value)).collect::<Option<_>>()?;
+    let scores = values.iter().map(|value| score(results, setting, value, counting));
+    let scores: Vec<Score<'_>> = scores.collect::<Option<_>>()?;
     let best = scores.iter().map(|it| it.share).fold(0.0, f64::max);
     let is_good = |it: &&Score<'_>| it.share >= best * (1.0 - NEGLIGIBLE);
     let first = scores.first().filter(|_| scores.len() > 1)?;
@@ -51,7 +52,7 @@ pub(super) fn advise(results: &Results) -> Option<Advice> {
         value: chosen.value.to_owned(),
         is_first: chosen.value == first.value,
         is_decided: true,
-        evidence: evidence(results, chosen, &scores),
+        evidence: evidence(results, chosen, &scores, counting),
     })
 }
 
@@ -63,34 +64,45 @@ fn setting(results: &Results) -> Option<&str> {
     }
 }
 
-fn score<'a>(results: &Results, setting: &str, value: &'a str) -> Option<Score<'a>> {
+fn score<'a>(
+    results: &Results,
+    setting: &str,
+    value: &'a str,
+    counting: Counting,
+) -> Option<Score<'a>> {
     let (mut shares, mut moved) = (Vec::new(), Vec::new());
     for group in results.groups() {
         let variants: Vec<&Variant> =
             results.variants.iter().filter(|it| it.group == group).collect();
-        let best = variants[result::best(&variants, Counting::Quiet)?];
+        let best = variants[result::best(&variants, counting)?];
         let of_value = variants.iter().find(|it| parameter(it, setting) == Some(value))?;
-        shares.push(share(of_value, best, results.seed));
-        moved.push(MOVED.iter().filter_map(|name| figure_of(of_value, name)).sum::<f64>());
+        shares.push(share(of_value, best, counting, results.seed));
+        let of_each = MOVED.iter().filter_map(|name| figure_of(of_value, name, counting));
+        moved.push(of_each.sum::<f64>());
     }
     let loads = shares.len() as f64;
     let logs: f64 = shares.iter().map(|it: &f64| it.max(1e-9).ln()).sum();
     Some(Score { value, share: (logs / loads).exp(), moved: moved.iter().sum::<f64>() / loads })
 }
 
-fn share(variant: &Variant, best: &Variant, seed: u64) -> f64 {
-    let better = best.metric.better;
-    if !is_slower(variant, best, Counting::Quiet, seed) {
+fn share(variant: &Variant, best: &Variant, counting: Counting, seed: u64) -> f64 {
+    if !is_slower(variant, best, counting, seed) {
         return 1.0;
     }
-    match better {
-        Better::Higher => median(variant) / median(best),
-        Better::Lower => median(best) / median(variant),
+    let (own, of_best) = (median(variant, counting), median(best, counting));
+    match best.metric.better {
+        Better::Higher => own / of_best,
+        Better::Lower => of_best / own,
     }
 }
 
-fn evidence(results: &Results, chosen: &Score<'_>, scores: &[Score<'_>]) -> String {
-    let runs = results.variants.iter().map(|it| it.values().len()).min().unwrap_or(0);
+fn evidence(
+    results: &Results,
+    chosen: &Score<'_>,
+    scores: &[Score<'_>],
+    counting: Counting,
+) -> String {
+    let runs = results.variants.iter().map(|it| counting.runs(it).count()).min().unwrap_or(0);
     let loads = results.groups().join(", ");
     let others = scores.iter().filter(|it| it.value != chosen.value);
     let others: String =
@@ -98,15 +110,17 @@ fn evidence(results: &Results, chosen: &Score<'_>, scores: &[Score<'_>]) -> Stri
     let notes: String = results.notes.iter().map(|note| format!("; {note}")).collect();
     format!(
         "{:.2} of the best, members move {:.2} bytes for each{others}; means of {loads}, each of {runs} runs or \
-         more{notes}",
-        chosen.share, chosen.moved
+         more{notes}{}",
+        chosen.share,
+        chosen.moved,
+        unrest(counting)
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::advise;
-    use super::super::tests::made;
+    use super::super::tests::{disturb, made};
     use super::*;
 
     /// Values of two loads, with bytes moved.
@@ -161,6 +175,9 @@ mod tests {
         let wanted = "1.00 of the best, members move 1.00 bytes for each; 4K: 1.00, 1.00; means of w, r, each of \
                       6 runs or more";
         assert_eq!(advice.evidence, wanted);
+        let mut disturbed = results.clone();
+        disturb(&mut disturbed);
+        assert_eq!(advise(&disturbed)[0].evidence, format!("{wanted}; the machine was not quiet"));
         results.variants[2].runs.truncate(3);
         assert!(advise(&results).is_empty());
     }

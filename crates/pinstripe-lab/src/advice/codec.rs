@@ -4,7 +4,9 @@
 //! than [`NEGLIGIBLE`] - raw is one of them - that one is advised which writes least; of those that write as
 //! little but for [`NEGLIGIBLE`], the fastest.
 
-use super::{Advice, NEGLIGIBLE, figure, figure_of, is_settled, is_slower, median, parameter};
+use super::{
+    Advice, NEGLIGIBLE, figure, figure_of, is_settled, is_slower, median, parameter, unrest,
+};
 use crate::result::{Counting, Results, Variant};
 
 /// The question.
@@ -20,23 +22,26 @@ pub(super) fn advise(results: &Results) -> Option<Advice> {
 }
 
 fn of_group(results: &Results, group: &str) -> Option<Advice> {
-    let all = results.variants.iter().filter(|it| it.group == group);
+    let all: Vec<&Variant> = results.variants.iter().filter(|it| it.group == group).collect();
+    let counting = Counting::of(&all);
+    let rate = |variant: &Variant| median(variant, counting);
     let known: Vec<(&Variant, f64)> = all
-        .filter(|it| is_settled(it))
-        .filter_map(|it| Some((it, figure_of(it, WRITTEN)?)))
+        .into_iter()
+        .filter(|it| is_settled(it, counting))
+        .filter_map(|it| Some((it, figure_of(it, WRITTEN, counting)?)))
         .collect();
     let codec = |variant: &Variant| parameter(variant, "codec").unwrap_or_default().to_owned();
     let (raw, _) = *known.iter().find(|(it, _)| codec(it) == RAW).filter(|_| known.len() > 1)?;
-    let keeps_up = |it: &&(&Variant, f64)| !is_slower(it.0, raw, Counting::Quiet, results.seed);
+    let keeps_up = |it: &&(&Variant, f64)| !is_slower(it.0, raw, counting, results.seed);
     let least = known.iter().filter(keeps_up).map(|it| it.1).reduce(f64::min)?;
     let (chosen, written) = known
         .iter()
         .filter(keeps_up)
         .filter(|it| it.1 <= least * (1.0 + NEGLIGIBLE))
-        .max_by(|a, b| median(a.0).total_cmp(&median(b.0)))?;
+        .max_by(|a, b| rate(a.0).total_cmp(&rate(b.0)))?;
     let others = known.iter().filter(|(it, _)| it.name != chosen.name);
     let others: Vec<String> = others
-        .map(|(it, written)| format!("{}: {}, {written:.2}", codec(it), figure(median(it))))
+        .map(|(it, written)| format!("{}: {}, {written:.2}", codec(it), figure(rate(it))))
         .collect();
     let data = results.parameters.iter().filter(|it| matches!(&*it.name, "data" | "sample"));
     let mut data = data.filter(|it| it.value != "none");
@@ -48,11 +53,12 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
         is_first: codec(chosen) == codec(known[0].0),
         is_decided: true,
         evidence: format!(
-            "{} {}, {written:.2} bytes written for each, of {} runs on '{data}'; {}",
-            figure(median(chosen)),
+            "{} {}, {written:.2} bytes written for each, of {} runs on '{data}'; {}{}",
+            figure(rate(chosen)),
             chosen.metric.unit,
-            chosen.values().len(),
-            others.join("; ")
+            counting.runs(chosen).count(),
+            others.join("; "),
+            unrest(counting)
         ),
     })
 }
@@ -60,7 +66,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
 #[cfg(test)]
 mod tests {
     use super::super::advise;
-    use super::super::tests::made;
+    use super::super::tests::{disturb, made};
     use super::*;
     use crate::result::Parameter;
 
@@ -90,6 +96,18 @@ mod tests {
         assert_eq!(advised(&[raw, ("lz4", 90.0, 0.6), ("zstd:1", 80.0, 0.4)]), "raw");
         // As small but for next to nothing: the faster one.
         assert_eq!(advised(&[raw, ("lz4", 120.0, 0.41), ("zstd:1", 105.0, 0.4)]), "lz4");
+    }
+
+    #[test]
+    fn a_machine_that_is_never_quiet_is_advised_with_that_word() {
+        let mut made = results(&[("raw", 100.0, 1.0), ("lz4", 120.0, 0.6)]);
+        disturb(&mut made);
+        let advice = &advise(&made)[0];
+        assert_eq!(advice.value, "lz4");
+        assert!(
+            advice.evidence.ends_with("raw: 100, 1.00; the machine was not quiet"),
+            "{advice:?}"
+        );
     }
 
     #[test]

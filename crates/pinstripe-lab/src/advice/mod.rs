@@ -65,8 +65,8 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
     let of_group = results.variants.iter().filter(|it| it.group == group && is_durable(it));
     let durable: Vec<&Variant> = of_group.collect();
     let counting = Counting::of(&durable);
-    let is_known = |it: &&Variant| counting.values(it).len() >= RUNS_MIN;
-    let variants: Vec<&Variant> = durable.into_iter().filter(is_known).collect();
+    let variants: Vec<&Variant> =
+        durable.into_iter().filter(|it| is_settled(it, counting)).collect();
     let setting = common_setting(&variants)?;
     let standings = result::standings(&variants, counting, NEGLIGIBLE);
     let is_good = match &standings {
@@ -80,9 +80,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
     if is_close {
         evidence += "; too close to tell in that time";
     }
-    if counting == Counting::All {
-        evidence += "; the machine was not quiet";
-    }
+    evidence += unrest(counting);
     Some(Advice {
         question: group.to_owned(),
         setting,
@@ -115,8 +113,16 @@ fn good_by_lots(variants: &[&Variant], counting: Counting, seed: u64) -> Option<
 }
 
 /// Whether it can be believed: enough runs count, and what was written was waited for.
-fn is_settled(variant: &Variant) -> bool {
-    is_durable(variant) && variant.values().len() >= RUNS_MIN
+fn is_settled(variant: &Variant, counting: Counting) -> bool {
+    is_durable(variant) && counting.runs(variant).count() >= RUNS_MIN
+}
+
+/// The end of what speaks for it, where runs count that others disturbed.
+fn unrest(counting: Counting) -> &'static str {
+    match counting {
+        Counting::Quiet => "",
+        Counting::All => "; the machine was not quiet",
+    }
 }
 
 fn is_durable(variant: &Variant) -> bool {
@@ -157,7 +163,7 @@ fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting, seed: u
     let interval = stats::median_interval(&values, seed);
     let interval =
         interval.map_or(String::new(), |it| format!(" [{}, {}]", figure(it.low), figure(it.high)));
-    let middle = stats::median(&values).unwrap_or(0.0);
+    let middle = median(chosen, counting);
     let others: Vec<&&Variant> = variants.iter().filter(|it| it.name != chosen.name).collect();
     let value = |it: &Variant| it.parameters[0].value.clone();
     let speed = |it: &&&Variant| Some((value(it), counting.paired(it, chosen)?.speed));
@@ -169,8 +175,10 @@ fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting, seed: u
             format!("in the same rounds {} times as fast", all.join(", "))
         }
         None => {
-            let median = |it: &Variant| stats::median(&counting.values(it)).unwrap_or(0.0);
-            let others = others.iter().map(|it| format!("{}: {}", value(it), figure(median(it))));
+            let others = others.iter().map(|it| {
+                let median = median(it, counting);
+                format!("{}: {}", value(it), figure(median))
+            });
             others.collect::<Vec<_>>().join(", ")
         }
     };
@@ -186,14 +194,22 @@ fn figure(value: f64) -> String {
 }
 
 /// The median of the runs that count; 0 of none.
-fn median(variant: &Variant) -> f64 {
-    variant.summary().map_or(0.0, |it| it.median)
+fn median(variant: &Variant, counting: Counting) -> f64 {
+    stats::median(&counting.values(variant)).unwrap_or(0.0)
 }
 
-/// The median of a further figure over the runs that count.
-fn figure_of(variant: &Variant, name: &str) -> Option<f64> {
-    let runs = variant.runs.iter().filter(|it| it.is_valid());
-    stats::median(&runs.filter_map(|it| it.figures.get(name).copied()).collect::<Vec<_>>())
+/// The values of a further figure of the runs that count.
+fn figures_of<'a>(
+    variant: &'a Variant,
+    name: &'a str,
+    counting: Counting,
+) -> impl Iterator<Item = f64> + 'a {
+    counting.runs(variant).filter_map(move |it| it.figures.get(name).copied())
+}
+
+/// Their median.
+fn figure_of(variant: &Variant, name: &str, counting: Counting) -> Option<f64> {
+    stats::median(&figures_of(variant, name, counting).collect::<Vec<_>>())
 }
 
 /// What a parameter of a variant is.
@@ -236,6 +252,14 @@ mod tests {
             variant.runs.iter_mut().for_each(|it| it.notes.clear());
         }
         made
+    }
+
+    /// As on a machine that is never quiet.
+    pub fn disturb(results: &mut Results) {
+        for run in results.variants.iter_mut().flat_map(|it| &mut it.runs) {
+            let (kind, what) = ("steal".to_owned(), "the hypervisor took 3 %".to_owned());
+            run.disturbances.push(Disturbance { kind, what });
+        }
     }
 
     fn advised(values: &[(&str, f64)]) -> (String, bool) {
@@ -302,10 +326,7 @@ mod tests {
     #[test]
     fn a_machine_that_is_never_quiet_is_advised_with_that_word() {
         let mut made = group(&[("1", 50.0), ("4", 100.0)]);
-        for run in made.variants.iter_mut().flat_map(|it| &mut it.runs) {
-            let (kind, what) = ("steal".to_owned(), "the hypervisor took 3 %".to_owned());
-            run.disturbances.push(Disturbance { kind, what });
-        }
+        disturb(&mut made);
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "4");
         assert!(advice.evidence.ends_with("; the machine was not quiet"), "{}", advice.evidence);

@@ -4,8 +4,8 @@
 //! need of all runs is the smallest, and a ring of that size. Of equal ones the first is taken. Not the median:
 //! a recording is spoilt by its worst moment.
 
-use super::{Advice, is_settled, parameter};
-use crate::result::{Results, Variant};
+use super::{Advice, figures_of, is_settled, parameter, unrest};
+use crate::result::{Counting, Results, Variant};
 
 /// The question.
 pub const QUESTION: &str = "record beside a storm";
@@ -23,9 +23,12 @@ struct Need<'a> {
 pub(super) fn advise(results: &Results) -> Vec<Advice> {
     let is_asked = |it: &&Variant| {
         let class = parameter(it, "io-class").unwrap_or("normal");
-        parameter(it, "under") == Some("storm") && class == "normal" && is_settled(it)
+        parameter(it, "under") == Some("storm") && class == "normal"
     };
-    let needs: Vec<Need<'_>> = results.variants.iter().filter(is_asked).filter_map(need).collect();
+    let asked: Vec<&Variant> = results.variants.iter().filter(is_asked).collect();
+    let counting = Counting::of(&asked);
+    let settled = asked.into_iter().filter(|it| is_settled(it, counting));
+    let needs: Vec<Need<'_>> = settled.filter_map(|it| need(it, counting)).collect();
     let sound = needs.iter().filter(|it| it.overruns == 0.0);
     let Some(chosen) = sound.min_by(|a, b| a.ring_kib.total_cmp(&b.ring_kib)) else {
         return Vec::new();
@@ -38,7 +41,7 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
     };
     let evidence = format!(
         "{} KiB needed in the worst of {} runs (longest write {:.1} ms) by {} streams of {} bytes a second, \
-         chunks of {}, in {}; {}",
+         chunks of {}, in {}; {}{}",
         chosen.ring_kib,
         chosen.runs,
         chosen.longest_ms,
@@ -50,6 +53,7 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
             true => "nothing else was measured".to_owned(),
             false => others.join(", "),
         },
+        unrest(counting),
     );
     let advice = |setting: &str, value: String, is_first: bool| Advice {
         question: QUESTION.to_owned(),
@@ -66,17 +70,14 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
     ]
 }
 
-fn need(variant: &Variant) -> Option<Need<'_>> {
-    let worst = |name: &str| {
-        let runs = variant.runs.iter().filter(|it| it.is_valid());
-        runs.filter_map(|it| it.figures.get(name).copied()).reduce(f64::max)
-    };
+fn need(variant: &Variant, counting: Counting) -> Option<Need<'_>> {
+    let worst = |name: &str| figures_of(variant, name, counting).reduce(f64::max);
     Some(Need {
         policy: parameter(variant, "policy")?,
         ring_kib: worst("ring_needed_kib")?,
         longest_ms: worst("longest_write_ms")?,
         overruns: worst("overruns")?,
-        runs: variant.values().len(),
+        runs: counting.runs(variant).count(),
     })
 }
 

@@ -55,9 +55,14 @@ impl Counting {
         self == Counting::All || run.is_valid()
     }
 
-    /// Values of the runs that count.
+    /// The runs that count.
+    pub fn runs(self, variant: &Variant) -> impl Iterator<Item = &Run> {
+        variant.runs.iter().filter(move |run| self.counts(run))
+    }
+
+    /// Their values.
     pub fn values(self, variant: &Variant) -> Vec<f64> {
-        variant.runs.iter().filter(|run| self.counts(run)).map(|run| run.value).collect()
+        self.runs(variant).map(|run| run.value).collect()
     }
 
     /// Values of two variants, round by round.
@@ -66,8 +71,7 @@ impl Counting {
             let round = run.round?;
             other.runs.iter().find(|it| it.round == Some(round) && self.counts(it))
         };
-        let runs = one.runs.iter().filter(|run| self.counts(run));
-        runs.filter_map(|run| Some((run.value, in_round(run)?.value))).collect()
+        self.runs(one).filter_map(|run| Some((run.value, in_round(run)?.value))).collect()
     }
 
     /// One variant against another, round by round.

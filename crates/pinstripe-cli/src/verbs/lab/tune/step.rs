@@ -36,6 +36,8 @@ fn members(places: usize) -> usize {
 
 /// Codecs that are tried; raw, by which they are judged, stands first.
 const CODECS: &str = "raw,lz4,snappy,zstd:-5,zstd:1,auto";
+/// Seconds of a run of `quick`, where there is time: many short rounds tell more than a few long ones.
+const QUICK_SECONDS: f64 = 0.3;
 /// Seconds of a recording, where there is time.
 const RECORD_SECONDS: f64 = 4.0;
 /// A recording takes no more than this share of what all of them may: so many fit in.
@@ -100,7 +102,7 @@ impl Step {
         match self.case {
             Case::Quick => {
                 let usual = self.case.usual_seconds() as f64;
-                let seconds = (budget.as_secs_f64() / usual).clamp(0.02, 1.0);
+                let seconds = QUICK_SECONDS * (budget.as_secs_f64() / usual).clamp(0.1, 1.0);
                 vec![("total-size", bytes.to_string()), ("run-time", format!("{seconds:.2}"))]
             }
             Case::Stripe => vec![
