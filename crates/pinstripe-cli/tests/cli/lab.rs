@@ -257,8 +257,10 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     let stand = Stand::new();
-    let none = stand.run("lab report");
-    assert!(none.code == 11 && none.err.contains("nothing was measured yet"), "{}", none.err);
+    for line in ["lab report", "lab show"] {
+        let none = stand.run(line);
+        assert!(none.code == 11 && none.err.contains("nothing was measured yet"), "{}", none.err);
+    }
     let case = format!("lab run fileio {QUICK} --modes rndrd,rndwr --runs 2 --seed 7");
     assert_eq!(stand.run(&case).code, 0);
     assert_eq!(stand.run(&format!("{case} --out r.json")).code, 0);
@@ -266,6 +268,7 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     let made = stand.run("lab report");
     assert_eq!((made.code, made.err.as_str()), (0, ""));
     assert!(made.out.contains("pinstripe/lab/results/fileio-") && made.out.contains(".html"));
+    assert!(stand.run("lab show").out.starts_with("lab fileio\n"));
     // A named one, and then one made of the page.
     assert!(stand.run("lab report r.json --title <mine>").out.contains("the page is r.html"));
     let page = fs::read_to_string(stand.path("r.html")).unwrap();

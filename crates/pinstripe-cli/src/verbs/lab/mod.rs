@@ -16,6 +16,7 @@ mod watch;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe_lab::fio;
@@ -85,6 +86,26 @@ impl Args {
 /// Without a home.
 fn state() -> Result<PathBuf> {
     Ok(place::state()?.join("lab"))
+}
+
+/// The file of results that was saved last.
+///
+/// # Errors
+/// [`Kind::NotFound`] when nothing was measured yet.
+fn last() -> Result<PathBuf> {
+    let folder = state()?.join("results");
+    let saved = |entry: fs::DirEntry| -> Option<(SystemTime, PathBuf)> {
+        let path = entry.path();
+        let is_results = path.extension().is_some_and(|it| it == "json");
+        is_results.then(|| Some((entry.metadata().ok()?.modified().ok()?, path)))?
+    };
+    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+    let last = entries.filter_map(saved).max();
+    last.map(|(_, path)| path).ok_or_else(|| {
+        Error::new(Kind::NotFound, "nothing was measured yet")
+            .at(folder)
+            .advice("measure with 'pinstripe lab run'")
+    })
 }
 
 /// Reads how results are shown.

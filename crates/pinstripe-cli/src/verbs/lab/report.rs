@@ -1,15 +1,14 @@
 //! `pinstripe lab report`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe_lab::report::page;
 use pinstripe_lab::result::{self, Results};
 
-use super::{history, load_all, state, tell};
+use super::{history, last, load_all, tell};
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -56,7 +55,7 @@ impl Args {
     /// the page would be put in place of what it is made of.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let files = match self.files.as_slice() {
-            [] => vec![last(&state()?.join("results"))?],
+            [] => vec![last()?],
             files => files.to_vec(),
         };
         let mut all: Vec<Results> = Vec::new();
@@ -99,20 +98,4 @@ impl Args {
             false => Ok(out),
         }
     }
-}
-
-/// The results that were saved last.
-fn last(folder: &Path) -> Result<PathBuf> {
-    let saved = |entry: fs::DirEntry| -> Option<(SystemTime, PathBuf)> {
-        let path = entry.path();
-        let is_results = path.extension().is_some_and(|it| it == "json");
-        is_results.then(|| Some((entry.metadata().ok()?.modified().ok()?, path)))?
-    };
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let last = entries.filter_map(saved).max();
-    last.map(|(_, path)| path).ok_or_else(|| {
-        Error::new(Kind::NotFound, "nothing was measured yet")
-            .at(folder)
-            .advice("measure with 'pinstripe lab run'")
-    })
 }

@@ -8,7 +8,7 @@ use pinstripe_lab::cases::{again, alone, command_line};
 use pinstripe_lab::result::{self, Results};
 use pinstripe_lab::show::Form;
 
-use super::{form, tell};
+use super::{form, last, tell};
 use crate::escape;
 use crate::run::{Ending, Run};
 
@@ -16,12 +16,13 @@ use crate::run::{Ending, Run};
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
+  pinstripe lab show
   pinstripe lab show results.json
   pinstripe lab show results.json --form csv > runs.csv")]
 pub struct Args {
-    /// A file of results
+    /// A file of results, or a page that holds them [default: what was measured last]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    file: PathBuf,
+    file: Option<PathBuf>,
 
     /// How: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
@@ -32,9 +33,11 @@ impl Args {
     /// Prints them.
     ///
     /// # Errors
-    /// Those of [`result::load`], and of standard output.
+    /// Those of [`result::load`], and of standard output; [`Kind::NotFound`](pinstripe::error::Kind::NotFound) when
+    /// nothing was measured yet.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let results = result::load(&self.file)?;
+        let file = self.file.as_ref().map_or_else(last, |file| Ok(file.clone()))?;
+        let results = result::load(&file)?;
         tell::results(run, &results, self.form)?;
         if self.form == Form::Text {
             tell_again(run, &results)?;
