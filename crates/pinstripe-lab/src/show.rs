@@ -19,10 +19,10 @@ use crate::table::Table;
 
 pub use csv::csv;
 pub use spark::spark;
+pub(crate) use tables::{chance, disturbance_lines, disturbances, latency};
 pub use tables::{
     change_lines, duration, figure, fingerprint_lines, sentence, table, verdict_lines,
 };
-pub(crate) use tables::{disturbance_lines, disturbances, latency};
 
 /// How results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use super::panel::{self, Member, Panel, level, number, range};
 use crate::advice::{Advice, advise};
 use crate::knobs::{Knob, knobs};
 use crate::result::{Compared, Results, Variant};
+use crate::show::chance;
 use crate::stats::Finding;
 
 /// Settings that paper has room for.
@@ -101,10 +102,7 @@ fn use_it(results: &Results, panel: &Panel, compared: &Compared, winner: &Member
     let value = |member: &Member| member.value.map_or("-".to_owned(), number);
     let verdict = &compared.verdict;
     let (these, those) = verdict.runs;
-    let chance = verdict.p.map(|p| match p {
-        0.001.. => format!(", p = {p:.3}"),
-        _ => ", p < 0.001".to_owned(),
-    });
+    let chance = verdict.p.map(|p| format!(", {}", chance(p)));
     let interval = verdict.interval.map(|it| format!(", {} CI {}", level(), range(it)));
     let as_good: Vec<&str> = panel
         .members

@@ -20,8 +20,10 @@ pub struct Stage {
     pub runs: u64,
     /// How many there will be at least.
     pub runs_at_least: u64,
-    /// How long it still takes, as far as one can tell.
+    /// How long it still takes, as far as one can tell: at least, where that is not all.
     pub left: Option<Duration>,
+    /// How long at most, where what will be found decides.
+    pub left_at_most: Option<Duration>,
 }
 
 /// What is counted.
@@ -169,8 +171,8 @@ impl Live {
     /// What goes on, and how long it still takes now.
     pub fn stage(&self) -> Stage {
         let (stage, entered) = lock(&self.stage).clone();
-        let left = stage.left.map(|left| left.saturating_sub(entered.elapsed()));
-        Stage { left, ..stage }
+        let now = |left: Option<Duration>| left.map(|it| it.saturating_sub(entered.elapsed()));
+        Stage { left: now(stage.left), left_at_most: now(stage.left_at_most), ..stage }
     }
 }
 

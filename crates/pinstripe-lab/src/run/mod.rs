@@ -139,9 +139,10 @@ impl Course<'_> {
         each: &mut dyn FnMut(&Results) -> Result<()>,
     ) -> Result<()> {
         self.prepared = Instant::now();
+        let all: Vec<usize> = (0..self.results.variants.len()).collect();
         for _ in 0..self.effort.warm_up {
-            for variant in 0..self.results.variants.len() {
-                self.announce("warming up", variant);
+            for &variant in &all {
+                self.announce("warming up", variant, &all);
                 self.live.check()?;
                 plan.ready(variant, self.live)?;
                 plan.run(variant, u64::MAX, self.live)?;
@@ -167,7 +168,7 @@ impl Course<'_> {
                 if round > 0 && self.began.elapsed() >= self.effort.budget {
                     return Ok(());
                 }
-                self.announce("measuring", variant);
+                self.announce("measuring", variant, &open);
                 let run = Run { round: Some(round), ..self.run_once(plan, variant)? };
                 self.results.variants[variant].runs.push(run);
                 if self.published.is_none_or(|it| it.elapsed() >= PUBLISH_EVERY) {
@@ -219,28 +220,30 @@ impl Course<'_> {
         Ok(run)
     }
 
-    /// Says what comes next, and how long it all still takes as far as one can tell.
-    fn announce(&self, label: &str, variant: usize) {
+    /// Says what comes next, and how long it all still takes as far as one can tell, when these variants go on.
+    fn announce(&self, label: &str, variant: usize, open: &[usize]) {
         let (effort, variants) = (self.effort, &self.results.variants);
         let cold = (effort.warm_up * variants.len()).saturating_sub(self.warmed);
         let made: usize = variants.iter().map(|it| it.runs.len()).sum();
-        let missing: usize =
-            variants.iter().map(|it| effort.min_runs.saturating_sub(it.values().len())).sum();
+        let missing = |at: &usize| effort.min_runs.saturating_sub(variants[*at].values().len());
+        let missing: usize = open.iter().map(missing).sum();
         let next = &variants[variant];
         let unit = &next.metric.unit;
+        let (left, left_at_most) = self.left(self.warmed + made, cold + missing);
         self.live.enter(Stage {
             label: label.to_owned(),
             variant: next.name.clone(),
             unit: if unit.ends_with("/s") { unit.clone() } else { String::new() },
             runs: (self.warmed + made) as u64,
             runs_at_least: (self.warmed + cold + made + missing) as u64,
-            left: self.left(self.warmed + made, cold + missing),
+            left,
+            left_at_most,
         });
     }
 
-    /// By the runs so far, what those take that are made in any case; no longer than there is time, which is all
-    /// that is known at first, and when it is on what was found whether there will be more.
-    fn left(&self, made: usize, missing: usize) -> Option<Duration> {
+    /// By the runs so far, how long those take that are made in any case; no longer than there is time, which is all
+    /// that is known at first. And how long at most, where it depends on what is found whether more are made.
+    fn left(&self, made: usize, missing: usize) -> (Option<Duration>, Option<Duration>) {
         let by_budget = self.effort.budget.saturating_sub(self.began.elapsed());
         let by_runs = self.prepared.elapsed().checked_div(made as u32);
         let left = match by_runs.map(|one| one.saturating_mul(missing as u32)) {
@@ -248,7 +251,9 @@ impl Course<'_> {
             _ => by_budget,
         };
         // Whoever has all the time in the world has not said how long it takes.
-        (left < UNLIMITED && !left.is_zero()).then_some(left)
+        let known = |left: Duration| (left < UNLIMITED && !left.is_zero()).then_some(left);
+        let is_open = self.effort.max_runs > self.effort.min_runs;
+        (known(left), known(by_budget).filter(|most| is_open && *most > left))
     }
 
     /// What is not quiet, when it was waited; whether it is, is not asked before each of many short runs.

@@ -139,7 +139,7 @@ pub fn sentence(compared: &Compared) -> String {
     let percent = |speed: f64| format!("{:.1}", (speed - 1.0) * 100.0);
     let doubt = verdict.interval.zip(verdict.p).map(|(interval, p)| {
         let (low, high) = (percent(interval.low), percent(interval.high));
-        format!("95 %: {low} to {high} %, p = {p:.2}, ")
+        format!("95 %: {low} to {high} %, {}, ", chance(p))
     });
     let (these, those) = verdict.runs;
     let basis = format!("({}{these} and {those} runs)", doubt.unwrap_or_default());
@@ -153,6 +153,14 @@ pub fn sentence(compared: &Compared) -> String {
         Finding::TooFewRuns => {
             format!("too few runs that count to compare {candidate} with {baseline} {basis}")
         }
+    }
+}
+
+/// `p = 0.008`: how often chance alone makes such a difference.
+pub fn chance(p: f64) -> String {
+    match p {
+        0.001.. => format!("p = {p:.3}"),
+        _ => "p < 0.001".to_owned(),
     }
 }
 

@@ -109,7 +109,7 @@ fn stage(live: &Live) -> Stage {
     Stage { left: stage.left.or_else(|| live.left()), ..stage }
 }
 
-/// `measuring rndrd  run 4 of 30 or more  812.3 MB/s  1 min 20 s left`.
+/// `measuring rndrd  run 4 of 30 or more  812.3 MB/s  1 min 20 s to 4 min left`.
 fn line(stage: &Stage, rate: &str) -> String {
     let mut line = stage.label.clone();
     if !stage.variant.is_empty() {
@@ -122,7 +122,8 @@ fn line(stage: &Stage, rate: &str) -> String {
         line += &format!("  {rate}");
     }
     if let Some(left) = stage.left {
-        line += &format!("  {} left", time::rough_span(left));
+        let most = stage.left_at_most.map(|it| format!(" to {}", time::rough_span(it)));
+        line += &format!("  {}{} left", time::rough_span(left), most.unwrap_or_default());
     }
     line
 }
@@ -137,7 +138,8 @@ fn report(screen: &Screen, live: &Live, elapsed: Duration) {
         .with("variant", stage.variant)
         .with("runs", stage.runs)
         .with("runs_at_least", stage.runs_at_least)
-        .with_some("left_seconds", stage.left.map(|left| left.as_secs_f64()));
+        .with_some("left_seconds", stage.left.map(|left| left.as_secs_f64()))
+        .with_some("left_seconds_at_most", stage.left_at_most.map(|left| left.as_secs_f64()));
     // A reader that went away is noticed at the end.
     let _ = screen.event(&event);
     screen.flush();
@@ -161,5 +163,7 @@ mod tests {
         };
         let whole = "measuring seqrd  run 4 of 30 or more  9.0 MB/s  1 min 20 s left";
         assert_eq!(line(&stage, "9.0 MB/s"), whole);
+        stage.left_at_most = Some(Duration::from_secs(240));
+        assert!(line(&stage, "").ends_with("1 min 20 s to 4 min 0 s left"), "{}", line(&stage, ""));
     }
 }
