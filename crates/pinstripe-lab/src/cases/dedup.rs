@@ -43,7 +43,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tree",
         value: "DIR",
-        form: Form::Text,
+        form: Form::Path,
         default: None,
         about: "The tree [default: each --dir]",
         more: "",

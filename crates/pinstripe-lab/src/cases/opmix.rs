@@ -40,7 +40,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "loadfile",
         value: "FILE",
-        form: Form::Text,
+        form: Form::Path,
         default: None,
         about: "What is done [default: a short load that is made up]",
         more: "",

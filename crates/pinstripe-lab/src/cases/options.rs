@@ -43,6 +43,8 @@ pub enum Form {
     Counts,
     /// Sizes with commas between them.
     Sizes,
+    /// A file or a directory, kept as an absolute path: whoever measures again may be in another directory.
+    Path,
     /// Whatever the case reads itself.
     Text,
 }
@@ -58,7 +60,7 @@ impl CaseOption {
             Err(error.advice(wanted))
         };
         match self.form {
-            Form::Flag | Form::Text => Ok(()),
+            Form::Flag | Form::Path | Form::Text => Ok(()),
             Form::Size => parse_size(text).map(drop),
             Form::Count => match text.parse::<u64>() {
                 Ok(1..) => Ok(()),
@@ -101,7 +103,11 @@ impl Values {
             let value = found.map(|(_, value)| *value).or(option.default);
             if let Some(value) = value {
                 option.check(value)?;
-                values.insert(option.name, value.to_owned());
+                let kept = match option.form {
+                    Form::Path => absolute(value)?,
+                    _ => value.to_owned(),
+                };
+                values.insert(option.name, kept);
             }
         }
         match given.iter().find(|(name, _)| !options.iter().any(|option| option.name == *name)) {
@@ -112,7 +118,7 @@ impl Values {
         }
     }
 
-    /// The value as it was typed, where there is one.
+    /// The value as it was typed (a path absolute), where there is one.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -162,6 +168,14 @@ impl Values {
     }
 }
 
+/// The path from the root on, links as they are; as it is where that would be no UTF-8.
+fn absolute(text: &str) -> Result<String> {
+    let path = std::path::absolute(text);
+    let refuse = |error| Error::new(Kind::Usage, format!("'{text}' is no path from here: {error}"));
+    let path = path.map_err(refuse)?;
+    Ok(path.into_os_string().into_string().unwrap_or_else(|_| text.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,8 +192,19 @@ mod tests {
         option("engine", Form::OneOf(&["x", "y"]), Some("x")),
         option("depths", Form::Counts, Some("0,4")),
         option("steps", Form::Sizes, Some("4K,1M")),
+        option("tree", Form::Path, None),
         option("fast", Form::Flag, None),
     ];
+
+    #[test]
+    fn a_path_means_the_same_from_another_directory() {
+        let here = std::env::current_dir().unwrap();
+        for (typed, kept) in [("a/b", here.join("a/b")), ("/a/b", "/a/b".into())] {
+            let values = Values::read(OPTIONS, &[("tree", typed)]).unwrap();
+            assert_eq!(values.text("tree"), kept.to_str(), "{typed}");
+        }
+        assert!(Values::read(OPTIONS, &[("tree", "")]).is_err());
+    }
 
     #[test]
     fn defaults_give_way_to_what_was_given_last() {

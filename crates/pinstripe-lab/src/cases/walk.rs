@@ -42,7 +42,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tree",
         value: "DIR",
-        form: Form::Text,
+        form: Form::Path,
         default: None,
         about: "The tree [default: one that is made in --dir]",
         more: "It must stay as it is meanwhile: whoever sees another number of entries ends the case.",

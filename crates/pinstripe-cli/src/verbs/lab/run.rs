@@ -128,6 +128,10 @@ fn of_case(case: &'static Case) -> Command {
 
 fn of_option(option: &'static CaseOption) -> Arg {
     let arg = Arg::new(option.name).long(option.name).help(option.about);
+    let arg = match option.form {
+        ValueForm::Path => arg.value_hint(ValueHint::AnyPath),
+        _ => arg,
+    };
     let arg = match option.more {
         "" => arg,
         more => arg.long_help(format!("{}\n\n{more}", option.about)),

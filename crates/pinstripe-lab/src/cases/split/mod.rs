@@ -82,7 +82,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "sample",
         value: "PATH",
-        form: Form::Text,
+        form: Form::Path,
         default: None,
         about: "Split a sample of this file, or of all files below this directory, instead of --data",
         more: "Pieces of 1 MiB, spread evenly over all of it.",
@@ -134,14 +134,8 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         std::fs::canonicalize(text).map_err(failed)
     });
     let sample = sample.transpose()?;
-    let mut parameters = shared::parameters(OPTIONS, values);
-    if let Some(place) = &sample {
-        // Whoever measures it again may be in another directory.
-        let own = parameters.iter_mut().find(|it| it.name == "sample");
-        own.into_iter().for_each(|it| it.value = place.display().to_string());
-    }
     Ok(Box::new(Split {
-        parameters,
+        parameters: shared::parameters(OPTIONS, values),
         dirs: setting.dirs.clone(),
         folders: Vec::new(),
         ways,
