@@ -8,7 +8,7 @@ use std::path::Path;
 use pinstripe::units::format_size;
 use serde::{Deserialize, Serialize};
 
-/// The machine as it is now; what the system does not tell is "unknown".
+/// The machine on which something was measured; what the system does not tell is "unknown".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
@@ -22,6 +22,17 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// A machine of which nobody told anything, as in results of another program.
+    pub fn unknown() -> Machine {
+        let unknown = || "unknown".to_owned();
+        Machine { processor: unknown(), cores: 0, memory_bytes: 0, kernel: unknown() }
+    }
+
+    /// Whether anybody told what it is.
+    pub fn is_known(&self) -> bool {
+        *self != Machine::unknown()
+    }
+
     /// Asks the system.
     pub fn probe() -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -41,6 +52,9 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_known() {
+            return f.write_str("Measured on a machine of which nothing was told.");
+        }
         let Machine { processor, cores, memory_bytes, kernel } = self;
         let memory = format_size(*memory_bytes);
         write!(f, "Measured on {processor}, {cores} cores, {memory} of memory, Linux {kernel}.")

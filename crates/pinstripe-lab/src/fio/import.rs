@@ -54,12 +54,7 @@ fn empty() -> Results {
         is_complete: true,
         fingerprint: Fingerprint {
             host: None,
-            machine: Machine {
-                processor: "unknown".to_owned(),
-                cores: 0,
-                memory_bytes: 0,
-                kernel: "unknown".to_owned(),
-            },
+            machine: Machine::unknown(),
             governor: None,
             page_cache: BTreeMap::new(),
             places: Vec::new(),

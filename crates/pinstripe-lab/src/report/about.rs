@@ -22,11 +22,14 @@ pub(super) fn notes(results: &Results) -> Markup {
 pub(super) fn fingerprint(results: &Results) -> Markup {
     let print = &results.fingerprint;
     let machine = &print.machine;
-    let mut lines = vec![
-        ("processor".to_owned(), format!("{}, {} threads", machine.processor, machine.cores)),
-        ("memory".to_owned(), format_size(machine.memory_bytes)),
-        ("kernel".to_owned(), format!("Linux {}", machine.kernel)),
-    ];
+    let mut lines = match machine.is_known() {
+        true => vec![
+            ("processor".to_owned(), format!("{}, {} threads", machine.processor, machine.cores)),
+            ("memory".to_owned(), format_size(machine.memory_bytes)),
+            ("kernel".to_owned(), format!("Linux {}", machine.kernel)),
+        ],
+        false => vec![("machine".to_owned(), "nothing was told of it".to_owned())],
+    };
     lines.extend(print.governor.clone().map(|it| ("governor".to_owned(), it)));
     lines.extend(print.host.clone().map(|it| ("host".to_owned(), it)));
     let cache: Vec<String> =

@@ -24,11 +24,10 @@ pub fn table(results: &Results) -> Table {
     ];
     let parameters: Vec<String> =
         results.parameters.iter().map(|it| format!("{} {}", it.name, it.value)).collect();
-    let note = format!(
-        "Medians of runs that count; 'runs' are those of all. {}; seed {}.",
-        parameters.join(", "),
-        results.seed
-    );
+    let settings = [parameters.join(", "), format!("seed {}", results.seed)];
+    let settings: Vec<String> = settings.into_iter().filter(|it| !it.is_empty()).collect();
+    let note =
+        format!("Medians of runs that count; 'runs' are those of all. {}.", settings.join("; "),);
     let mut table = Table::new(&format!("lab {}", results.case), note, &columns);
     for variant in &results.variants {
         table.row(row(results, variant));
