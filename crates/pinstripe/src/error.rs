@@ -41,6 +41,9 @@ pub enum Kind {
     Locked,
     /// No key slot opens with the password or key file that was given.
     WrongKey,
+    /// A store that is not encrypted where an encrypted one is expected, or that has both a sealed
+    /// key ring and keys in the clear.
+    NotEncrypted,
     /// Another process has to finish or acknowledge something first.
     Busy,
     /// Ended early because its caller asked for it.
@@ -48,7 +51,7 @@ pub enum Kind {
 }
 
 /// Every kind with its name.
-const KINDS: [(Kind, &str); 15] = [
+const KINDS: [(Kind, &str); 16] = [
     (Kind::Io, "io"),
     (Kind::NoSpace, "no_space"),
     (Kind::NotFound, "not_found"),
@@ -62,6 +65,7 @@ const KINDS: [(Kind, &str); 15] = [
     (Kind::Changed, "changed"),
     (Kind::Locked, "locked"),
     (Kind::WrongKey, "wrong_key"),
+    (Kind::NotEncrypted, "not_encrypted"),
     (Kind::Busy, "busy"),
     (Kind::Interrupted, "interrupted"),
 ];

@@ -9,6 +9,7 @@
 pub mod checkpoints;
 mod claim;
 pub mod deletion;
+mod downgrade;
 pub mod forgotten;
 pub mod index;
 mod keyring;

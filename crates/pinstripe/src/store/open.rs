@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Seat, Store, judge_key_object, keys_name, read_small};
+use super::{Seat, Store, downgrade, judge_key_object, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::fault::{FaultMember, Plan};
 use crate::format::keys::Keys;
@@ -28,6 +28,8 @@ pub struct OpenOptions {
     pub steps: Option<Arc<dyn Steps>>,
     /// Who opens it; `None` is this process.
     pub process: Option<Process>,
+    /// Opens a store as it calls itself although something speaks of another encryption.
+    pub accept_plain: bool,
 }
 
 impl OpenOptions {
@@ -66,7 +68,8 @@ impl Store {
     /// # Errors
     /// [`Kind::NotFound`] when `any` is no member, [`Kind::TooManyLosses`] when more members are
     /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places,
-    /// [`Kind::Unsupported`] when a newer version wrote it.
+    /// [`Kind::Unsupported`] when a newer version wrote it, [`Kind::NotEncrypted`] when it has
+    /// both sealed keys and keys in the clear.
     pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
         Self::open_with(any, OpenOptions { faults: faults.clone(), ..OpenOptions::default() })
     }
@@ -83,6 +86,10 @@ impl Store {
         })?;
         let search = Search::run(&any)?;
         let (seats, moved) = search.seats(&options);
+        if !options.accept_plain {
+            let looked: Vec<_> = search.looked.iter().map(|(place, _)| &**place).collect();
+            downgrade::refuse(&search.newest.config, &looked)?;
+        }
         let Search { newest: Label { config, table, .. }, own_old, .. } = search;
         let (keys, opener) = match config.encryption {
             Encryption::None => (Some(read_keys(&seats, &config)?), Opener::clear()),

@@ -384,30 +384,104 @@ fn of_two_removals_at_once_one_is_first_and_the_last_slot_stays() {
     assert_whole(&site.store());
 }
 
+/// Changes the labels of these members as an attacker could, who has right checksums to give.
+fn change_labels(site: &Site, members: &[usize], change: impl Fn(&mut Label)) {
+    for &member in members {
+        let path = site.members[member].join(ExtentName::Label.path());
+        let mut label = Label::decode(&fs::read(&path).unwrap()).unwrap();
+        change(&mut label);
+        fs::write(&path, label.encode()).unwrap();
+    }
+}
+
+/// Puts keys in the clear on these members, where a store without encryption has them.
+fn put_plain_keys(site: &Site, members: &[usize]) {
+    let store = Label::decode(&fs::read(site.members[0].join(ExtentName::Label.path())).unwrap());
+    let store = store.unwrap().config.store;
+    let keys = pinstripe::format::keys::Keys::generate(store).unwrap().encode();
+    for &member in members {
+        fs::write(site.members[member].join("keys").join(store.to_string()), &keys).unwrap();
+    }
+}
+
+fn remove_sealed_keys(site: &Site, members: &[usize]) {
+    for &member in members {
+        for file in fs::read_dir(site.members[member].join("keys")).unwrap() {
+            let file = file.unwrap().path();
+            let bytes = fs::read(&file).unwrap();
+            if pinstripe::format::keys::Keys::decode(&bytes).is_err() {
+                fs::remove_file(file).unwrap();
+            }
+        }
+    }
+}
+
+/// Opens the store through a member, as it is or as its label says.
+fn open_through(site: &Site, member: usize, accept_plain: bool) -> Result<Store> {
+    let steps: Option<Arc<dyn Steps>> = Some(Arc::new(NoWait));
+    let options = OpenOptions { steps, accept_plain, ..OpenOptions::default() };
+    Store::open_with(&site.members[member], options)
+}
+
 /// Whoever can write to the members must not be able to make the next backup readable.
 #[test]
 fn a_label_that_turns_encryption_off_opens_nothing() {
     let site = Site::new(2, 1);
     small_tree(&site.source(), 1);
     site.save();
-    let change = |change: &dyn Fn(&mut Label)| {
-        for member in &site.members {
-            let path = member.join(ExtentName::Label.path());
-            let mut label = Label::decode(&fs::read(&path).unwrap()).unwrap();
-            change(&mut label);
-            fs::write(&path, label.encode()).unwrap();
-        }
-    };
     let image = site.image();
-    change(&|label| label.config.padding = Padding::Padme);
+    change_labels(&site, &[0, 1], |label| label.config.padding = Padding::Padme);
     assert_eq!(kind(open(&site, &credential())), Kind::Corrupt);
     site.put_image(&image);
-    change(&|label| label.config.encryption = Encryption::None);
-    let options = || OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
-    assert!(
-        Store::open_with(&site.members[0], options()).is_err(),
-        "there are no keys in the clear"
-    );
+    // The label alone; then with keys in the clear where they belong, so that it could open.
+    change_labels(&site, &[0, 1], |label| label.config.encryption = Encryption::None);
+    assert_eq!(kind(open_through(&site, 0, false)), Kind::NotEncrypted);
+    put_plain_keys(&site, &[0, 1]);
+    for member in 0..2 {
+        let error = open_through(&site, member, false).err().unwrap();
+        assert_eq!(error.kind(), Kind::NotEncrypted, "{error}");
+        assert!(error.advice_text().unwrap().contains("--i-know-it-is-plain"), "{error:?}");
+    }
+    assert!(!open_through(&site, 0, true).unwrap().is_locked(), "what was asked for");
+    // A single slot on a single member is enough to tell.
+    remove_sealed_keys(&site, &[0]);
+    assert_eq!(kind(open_through(&site, 0, false)), Kind::NotEncrypted);
+}
+
+/// One hostile member of any number, named first or not: the others say what the store is.
+#[test]
+fn one_member_cannot_turn_encryption_off() {
+    for (members, parity) in [(2, 1), (4, 1), (4, 2)] {
+        let site = Site::new(members, parity);
+        small_tree(&site.source(), 1);
+        let (snapshot, tree) = (site.save(), look(&site.source()));
+        change_labels(&site, &[0], |label| label.config.encryption = Encryption::None);
+        put_plain_keys(&site, &[0]);
+        remove_sealed_keys(&site, &[0]);
+        let error = open_through(&site, 0, false).err().unwrap();
+        assert_eq!(error.kind(), Kind::NotEncrypted, "{members} members: {error}");
+        for honest in 1..members {
+            let mut store = open_through(&site, honest, false).unwrap();
+            assert!(store.is_locked(), "{members} members, through {honest}");
+            store.unlock(&credential()).unwrap();
+            site.assert_restores(&store, &snapshot, &tree);
+        }
+    }
+}
+
+/// Keys in the clear beside a ring: strays on as few members as may be wrong, refused on more.
+#[test]
+fn a_store_with_sealed_keys_and_keys_in_the_clear_is_refused() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    put_plain_keys(&site, &[1]);
+    assert!(open(&site, &credential()).is_ok(), "one member cannot shut the others");
+    put_plain_keys(&site, &[1, 2]);
+    for member in 0..3 {
+        assert_eq!(kind(open_through(&site, member, false)), Kind::NotEncrypted);
+    }
+    assert!(open_through(&site, 0, true).unwrap().is_locked(), "it is what its label says");
 }
 
 #[test]

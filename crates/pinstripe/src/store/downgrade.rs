@@ -1,0 +1,91 @@
+//! Stores that have both sealed keys and keys in the clear: what an attacker leaves who makes the
+//! next backup readable, or a copy of one store laid over another.
+//!
+//! Invariants: a store whose labels say that it seals nothing is refused as soon as one member
+//! speaks of encryption. An encrypted one is refused when keys in the clear stand on more members
+//! than parity lets be wrong; on fewer they are strays, which open nothing.
+//!
+//! Never here: what a host remembers of a store (its callers know that).
+
+use std::path::{Path, PathBuf};
+
+use super::{keys_name, read_member, read_small};
+use crate::error::{Error, Kind, Result};
+use crate::format::key_ring::{KeyRing, KeySlot};
+use crate::format::keys::Keys;
+use crate::format::label::{Encryption, StoreConfig};
+use crate::format::removed_slot::RemovedSlot;
+use crate::member::directory::DirectoryMember;
+use crate::member::{ExtentName, Member, Room};
+
+/// Refuses a store with both kinds of keys; `looked` is where its members may be.
+///
+/// # Errors
+/// [`Kind::NotEncrypted`].
+pub(super) fn refuse(config: &StoreConfig, looked: &[&Path]) -> Result<()> {
+    if config.encryption == Encryption::None {
+        return match looked.iter().find_map(|place| sealing(config, place)) {
+            None => Ok(()),
+            Some(evidence) => Err(both(
+                "the label says that this store is not encrypted, but here is what only an \
+                 encrypted one has",
+                evidence,
+            )),
+        };
+    }
+    let plain = looked.iter().filter_map(|place| keys_in_the_clear(config, place));
+    let plain: Vec<_> = plain.collect();
+    match plain.first() {
+        Some(first) if plain.len() > usize::from(config.parity) => {
+            Err(both("keys in the clear stand in an encrypted store", first.clone())
+                .expected("a sealed key ring alone", format!("both, on {} members", plain.len())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn both(what: &str, place: PathBuf) -> Error {
+    Error::new(Kind::NotEncrypted, what).at(place).advice(
+        "the members were changed by something else than pinstripe: compare them with a copy, and \
+         open the store through a member that is as it was; --i-know-it-is-plain opens it as its \
+         label says",
+    )
+}
+
+/// What a place has that only an encrypted store has: a label that says so, a ring, a slot.
+fn sealing(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
+    let labelled = read_member(place).ok();
+    if let Some((_, label)) = &labelled
+        && label.config.store == config.store
+        && label.config.encryption != Encryption::None
+    {
+        return Some(place.join(ExtentName::Label.path()));
+    }
+    let member = match labelled {
+        Some((member, label)) if label.config.store == config.store => member,
+        // The directory of another store says nothing about this one.
+        Some(_) => return None,
+        None => DirectoryMember::open(place).ok()?,
+    };
+    let names = member.list(Room::Keys).unwrap_or_default().into_iter();
+    let mut names = names.map(|(id, _)| ExtentName::In(Room::Keys, id));
+    let name = names.find(|&name| {
+        read_small(&member, name).is_ok_and(|bytes| sealed_owner(&bytes) == Some(config.store))
+    })?;
+    Some(place.join(name.path()))
+}
+
+/// The store of a key object that only encrypted stores have.
+fn sealed_owner(bytes: &[u8]) -> Option<crate::id::StoreId> {
+    let ring = KeyRing::decode(bytes).map(|ring| ring.store);
+    let slot = || KeySlot::decode(bytes).map(|slot| slot.store);
+    let removed = || RemovedSlot::decode(bytes).map(|removed| removed.store);
+    ring.or_else(|_| slot()).or_else(|_| removed()).ok()
+}
+
+/// Where the keys of a store stand in the clear, if they do.
+fn keys_in_the_clear(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
+    let (name, member) = (keys_name(config), DirectoryMember::open(place).ok()?);
+    let keys = Keys::decode(&read_small(&member, name).ok()?).ok()?;
+    (keys.store == config.store).then(|| place.join(name.path()))
+}
