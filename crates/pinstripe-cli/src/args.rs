@@ -62,12 +62,23 @@ pub struct Cli {
 pub struct Common {
     /// Any one member directory of the store, or a name from the config file
     ///
-    /// All other members are found from one. A word without a slash is a name when the config file
-    /// has it. Without this option the environment variable PINSTRIPE_STORE is asked, then
-    /// 'default-store' in the config file; without these, the store is
-    /// $XDG_DATA_HOME/pinstripe/store, or ~/.local/share/pinstripe/store.
+    /// All other members are found from one. Given several times, each is tried until one opens
+    /// the store; where none does, the members that this host remembers of it are. A word without
+    /// a slash is a name when the config file has it. Without this option the environment variable
+    /// PINSTRIPE_STORE is asked, a list with ':' between members, then 'default-store' in the
+    /// config file; without these, the store is $XDG_DATA_HOME/pinstripe/store, or
+    /// ~/.local/share/pinstripe/store.
     #[arg(long, global = true, value_name = "DIR|NAME", value_hint = clap::ValueHint::DirPath)]
-    pub store: Option<PathBuf>,
+    pub store: Vec<PathBuf>,
+
+    /// Open a store that is not encrypted where an encrypted one is expected
+    ///
+    /// A host refuses (exit code 19) a store that is not encrypted when a password or key file is
+    /// at hand for it, when it has opened this store encrypted before, or another encrypted one in
+    /// the same place: whoever can write to the members could have put it there to read the next
+    /// backup. That this was meant is remembered.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub i_know_it_is_plain: bool,
 
     /// The config file
     ///

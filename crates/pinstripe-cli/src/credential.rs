@@ -4,7 +4,6 @@
 //! Invariants: a secret is never an argument, never printed and never in an event; a key file is
 //! durable before anything is sealed that only it opens.
 
-use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::os::unix::ffi::OsStrExt;
@@ -21,10 +20,15 @@ use pinstripe::store::Store;
 
 use crate::escape;
 use crate::place;
+use crate::remembered::Proof;
 use crate::run::Run;
 
 /// The environment variable that holds the password.
 const VARIABLE: &str = "PINSTRIPE_PASSWORD";
+/// Those that say where it is, as the options of these names do.
+const FILE_VARIABLE: &str = "PINSTRIPE_PASSWORD_FILE";
+const COMMAND_VARIABLE: &str = "PINSTRIPE_PASSWORD_COMMAND";
+const KEY_FILE_VARIABLE: &str = "PINSTRIPE_KEY_FILE";
 /// More is no password and no key file.
 const FILE_MAX_BYTES: u64 = 64 << 10;
 /// How often a prompt asks.
@@ -47,8 +51,9 @@ pub struct KeyArgs {
     /// Open the store with this key file
     ///
     /// A file with a random key, as 'pinstripe init' and 'pinstripe key add' make them. Without
-    /// any of these options the variable PINSTRIPE_PASSWORD is asked, then the user's own key
-    /// file of the store, $XDG_CONFIG_HOME/pinstripe/keys/STORE or ~/.config/pinstripe/keys/STORE,
+    /// any of these options the variables PINSTRIPE_PASSWORD, PINSTRIPE_PASSWORD_FILE,
+    /// PINSTRIPE_PASSWORD_COMMAND and PINSTRIPE_KEY_FILE are asked, then the user's own key file of
+    /// the store, $XDG_CONFIG_HOME/pinstripe/keys/STORE or ~/.config/pinstripe/keys/STORE,
     /// then whoever sits at the terminal.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
@@ -65,13 +70,23 @@ impl KeyArgs {
     /// # Errors
     /// As [`of_options`](Self::of_options).
     pub fn read(&self) -> Result<Option<Credential>> {
-        match (self.of_options()?, env::var_os(VARIABLE)) {
-            (Some(given), _) => Ok(Some(given)),
-            (None, Some(value)) if !value.is_empty() => {
-                Credential::password(value.as_bytes()).map(Some)
-            }
-            (None, _) => Ok(None),
+        if let Some(given) = self.of_options()? {
+            return Ok(Some(given));
         }
+        match place::set(VARIABLE) {
+            Some(value) => Credential::password(value.as_bytes()).map(Some),
+            None => Self::of_variables().of_options(),
+        }
+    }
+
+    /// What the environment names; the first one counts.
+    fn of_variables() -> Self {
+        let password_file = place::set(FILE_VARIABLE).map(PathBuf::from);
+        let command = place::set(COMMAND_VARIABLE).and_then(|it| it.into_string().ok());
+        let password_command = command.filter(|_| password_file.is_none());
+        let key_file = place::set(KEY_FILE_VARIABLE).map(PathBuf::from);
+        let is_first = password_file.is_none() && password_command.is_none();
+        KeyArgs { password_file, password_command, key_file: key_file.filter(|_| is_first) }
     }
 
     /// What the options give.
@@ -101,29 +116,36 @@ impl KeyArgs {
     }
 }
 
+/// The variable with a password or key file that is set, if one is.
+pub fn variable_at_hand() -> Option<&'static str> {
+    let variables = [VARIABLE, FILE_VARIABLE, COMMAND_VARIABLE, KEY_FILE_VARIABLE];
+    variables.into_iter().find(|variable| place::set(variable).is_some())
+}
+
 /// Opens a store's secrets; `must` says whether the verb can do nothing without them.
 ///
 /// # Errors
 /// [`Kind::Locked`] when they are needed and nobody gives a password, [`Kind::WrongKey`] when none
-/// fits, [`Kind::Usage`] for options that a store without encryption has no use for.
+/// fits.
 pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
+    if store.config.encryption == Encryption::None {
+        // A key that is at hand was judged when the store was opened.
+        return Ok(None);
+    }
+    let used = unlock_sealed(run, store, must)?;
+    if !store.is_locked() {
+        run.remember(store, Proof::Sure);
+    }
+    Ok(used)
+}
+
+fn unlock_sealed(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
     let places: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
     let written = run.config()?.key_of(&places);
     let given = match run.common.key.read()? {
-        None if store.config.encryption != Encryption::None => written.of_options()?,
+        None => written.of_options()?,
         given => given,
     };
-    if store.config.encryption == Encryption::None {
-        if run.common.key.is_given() || written.is_given() {
-            return Err(Error::new(Kind::Usage, "this store is not encrypted")
-                .at(&store.seats[0].place)
-                .advice(
-                    "leave the password or key file out; if the store should be encrypted, \
-                         somebody has put another one in its place",
-                ));
-        }
-        return Ok(None);
-    }
     let own = || -> Result<Option<Credential>> {
         match own_key_file(store.config.store) {
             Some(file) if file.exists() => key_file(&file).map(Some),

@@ -34,6 +34,8 @@ pub const LOCKED: u8 = 16;
 pub const WRONG_KEY: u8 = 17;
 /// Another process has to finish something first.
 pub const BUSY: u8 = 18;
+/// Not encrypted, where an encrypted store is expected.
+pub const NOT_ENCRYPTED: u8 = 19;
 /// Ended early by an interrupt, with what it had done kept: what a shell reports for SIGINT.
 pub const INTERRUPTED: u8 = 130;
 /// The reader of standard output went away: what a shell reports for a death by SIGPIPE.
@@ -55,6 +57,7 @@ Exit codes:
    16  the store is sealed, and no password or key file was given
    17  wrong password or key file
    18  another process has to finish first; try again later
+   19  the store is not encrypted, and an encrypted one is expected here
   130  interrupted (143: terminated); run it again to go on
   141  the reader of standard output went away";
 
@@ -70,6 +73,7 @@ pub fn of_error(kind: Kind) -> u8 {
         Kind::Locked => LOCKED,
         Kind::WrongKey => WRONG_KEY,
         Kind::Busy => BUSY,
+        Kind::NotEncrypted => NOT_ENCRYPTED,
         Kind::Interrupted => signals::exit_code(),
         _ => FAILED,
     }
@@ -98,6 +102,7 @@ mod tests {
             UNSUPPORTED,
             REFUSED,
             TOO_MANY_LOSSES,
+            NOT_ENCRYPTED,
             INTERRUPTED,
             BROKEN_PIPE,
         ] {

@@ -2,7 +2,8 @@
 //! default place.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use pinstripe::catalog::FILE_NAME;
@@ -11,8 +12,9 @@ use pinstripe::id::StoreId;
 
 use crate::args::Common;
 use crate::config::{Config, StoreEntry};
+use crate::remembered::Memory;
 
-/// The environment variable that names a member.
+/// The environment variable that names members.
 const VARIABLE: &str = "PINSTRIPE_STORE";
 
 /// The store that the user named: on the command line, for this one use of it (`preferred`, a
@@ -24,22 +26,61 @@ pub fn named(
     common: &Common,
     preferred: Option<&str>,
     config: &Config,
+    memory: &Memory,
 ) -> Result<Option<StoreEntry>> {
-    if let Some(given) = &common.store {
-        return resolved(given, config).map(Some);
+    if !common.store.is_empty() {
+        return resolved(&common.store, config).map(Some);
     }
     if let Some(name) = preferred {
         return config.store(name).cloned().map(Some);
     }
     if let Some(given) = set(VARIABLE) {
-        return resolved(Path::new(&given), config).map(Some);
+        let is_one = |whole: &Path| {
+            let name = whole.to_str().unwrap_or_default();
+            whole.exists() || config.stores.contains_key(name) || memory.at(whole).is_some()
+        };
+        return resolved(&list(&given, is_one), config).map(Some);
     }
     config.default_store.as_deref().map(|name| config.store(name).cloned()).transpose()
 }
 
+/// The places in a list as `PATH` is one: `:` stands between two, `\:` is a colon in a path, and the
+/// one in `://` is no separator either. A text that is a place as a whole (`is_one`) is not divided.
+fn list(text: &OsStr, is_one: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    if is_one(Path::new(text)) {
+        return vec![PathBuf::from(text)];
+    }
+    let mut places = vec![Vec::new()];
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        let place = places.last_mut().expect("there is always one");
+        match byte {
+            b'\\' if rest.first() == Some(&b':') => {
+                place.push(b':');
+                rest = &rest[1..];
+            }
+            b':' if !rest.starts_with(b"//") => places.push(Vec::new()),
+            _ => place.push(byte),
+        }
+    }
+    places.retain(|place| !place.is_empty());
+    places.into_iter().map(|place| PathBuf::from(OsString::from_vec(place))).collect()
+}
+
+/// What the given words name together: one store, by some of its members.
+fn resolved(given: &[PathBuf], config: &Config) -> Result<StoreEntry> {
+    let mut whole = StoreEntry::default();
+    for word in given {
+        let StoreEntry { members, .. } = resolved_one(word, config)?;
+        whole.members.extend(members);
+    }
+    Ok(whole)
+}
+
 /// A word without a slash is a name where the config file has it; anything else is a directory. A
 /// word that is neither was meant to be a name, if the config file has any.
-fn resolved(given: &Path, config: &Config) -> Result<StoreEntry> {
+fn resolved_one(given: &Path, config: &Config) -> Result<StoreEntry> {
     let name = given.to_str().filter(|text| !text.contains('/'));
     match name {
         Some(name)
@@ -47,7 +88,7 @@ fn resolved(given: &Path, config: &Config) -> Result<StoreEntry> {
         {
             config.store(name).cloned()
         }
-        _ => Ok(StoreEntry { member: given.to_owned(), ..StoreEntry::default() }),
+        _ => Ok(StoreEntry { members: vec![given.to_owned()], ..StoreEntry::default() }),
     }
 }
 
@@ -93,16 +134,16 @@ pub fn state() -> Result<PathBuf> {
     Ok(state.join("pinstripe"))
 }
 
-/// The store to read: the named one, or the default one where it exists.
+/// Where the store to read may be: the named places, or the default one where a store is or was.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is neither.
-pub fn existing(common: &Common, config: &Config) -> Result<PathBuf> {
-    if let Some(named) = named(common, None, config)? {
-        return Ok(named.member);
+pub fn existing(common: &Common, config: &Config, memory: &Memory) -> Result<Vec<PathBuf>> {
+    if let Some(named) = named(common, None, config, memory)? {
+        return Ok(named.members);
     }
     let place = default_place()?;
-    if !is_store(&place) {
+    if !is_store(&place) && memory.at(&place).is_none() {
         return Err(Error::new(
             Kind::NotFound,
             "no store was named, and there is no default one yet",
@@ -113,7 +154,7 @@ pub fn existing(common: &Common, config: &Config) -> Result<PathBuf> {
              'pinstripe init --member DIR', or 'pinstripe backup PATH' for the default one",
         ));
     }
-    Ok(place)
+    Ok(vec![place])
 }
 
 /// Whether something was begun here that only the library can judge.
@@ -134,4 +175,25 @@ fn absolute(name: &str) -> Option<PathBuf> {
 /// An environment variable that is not empty.
 pub fn set(name: &str) -> Option<std::ffi::OsString> {
     env::var_os(name).filter(|value| value != OsStr::new(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_divided_as_path_is() {
+        let divided = |text: &str| -> Vec<String> {
+            let places = list(OsStr::new(text), |whole| whole == Path::new("/odd:name"));
+            places.iter().map(|place| place.to_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(divided("/a"), ["/a"]);
+        assert_eq!(divided("/a:/b:c"), ["/a", "/b", "c"]);
+        assert_eq!(divided(":/a::/b:"), ["/a", "/b"], "an empty one is no place");
+        assert_eq!(divided("/odd:name"), ["/odd:name"], "what is one place is not divided");
+        assert_eq!(divided(r"/other\:name:/b"), ["/other:name", "/b"]);
+        assert_eq!(divided(r"/back\slash"), [r"/back\slash"]);
+        assert_eq!(divided("s3://bucket/a:/b"), ["s3://bucket/a", "/b"]);
+        assert!(divided(":").is_empty());
+    }
 }

@@ -1,8 +1,8 @@
 //! One run of one verb: its options, its ledger, its screen; and how it ends.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinstripe::error::{Error, Kind, Result};
@@ -16,8 +16,10 @@ use crate::config::{Config, StoreEntry};
 use crate::credential;
 use crate::event::Event;
 use crate::exit;
+use crate::opening;
 use crate::place;
 use crate::progress::{Gauge, Ticker};
+use crate::remembered::{Memory, Proof};
 use crate::screen::{Reporter, Screen};
 use crate::system;
 
@@ -31,6 +33,7 @@ pub struct Run {
     pub monitor: Arc<Monitor>,
     began: Instant,
     config: OnceLock<Config>,
+    memory: OnceLock<Mutex<Memory>>,
 }
 
 /// How a verb that came to its end leaves things.
@@ -54,7 +57,8 @@ impl Run {
     pub fn new(common: Common) -> Self {
         let screen = Arc::new(Screen::new(&common));
         let monitor = Arc::new(Monitor::new(Box::new(Reporter(Arc::clone(&screen)))));
-        Run { common, screen, monitor, began: Instant::now(), config: OnceLock::new() }
+        let (config, memory) = (OnceLock::new(), OnceLock::new());
+        Run { common, screen, monitor, began: Instant::now(), config, memory }
     }
 
     /// What the config file says; nothing where there is none.
@@ -75,7 +79,23 @@ impl Run {
     /// # Errors
     /// Those of [`Config::load`] and [`place::named`].
     pub fn named_store(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
-        place::named(&self.common, preferred, self.config()?)
+        place::named(&self.common, preferred, self.config()?, &self.memory())
+    }
+
+    /// What this host remembers of stores; read when it is first asked for.
+    pub fn memory(&self) -> MutexGuard<'_, Memory> {
+        let memory = self.memory.get_or_init(|| Mutex::new(Memory::load(&self.monitor)));
+        memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a store as it is now: after it was unlocked or made, or its members changed.
+    pub fn remember(&self, store: &Store, proof: Proof) {
+        self.memory().keep(store, &[], proof, &self.monitor, |_| {});
+    }
+
+    /// Where the store that was named may be, or the default one.
+    fn places(&self) -> Result<Vec<PathBuf>> {
+        place::existing(&self.common, self.config()?, &self.memory())
     }
 
     /// Opens the store that was named, or the default one.
@@ -83,15 +103,15 @@ impl Run {
     /// # Errors
     /// Those of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no default.
     pub fn open_store(&self) -> Result<Store> {
-        self.open(&place::existing(&self.common, self.config()?)?)
+        self.open(&self.places()?)
     }
 
-    /// Opens the store at a place, and its secrets.
+    /// Opens the store at one of these places, and its secrets.
     ///
     /// # Errors
-    /// Those of [`Store::open`] and of [`credential::unlock`].
-    pub fn open(&self, any_member: &Path) -> Result<Store> {
-        let mut store = self.open_at(any_member)?;
+    /// Those of [`opening::open`] and of [`credential::unlock`].
+    pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
+        let mut store = self.open_at(places)?;
         credential::unlock(self, &mut store, true)?;
         Ok(store)
     }
@@ -112,7 +132,7 @@ impl Run {
     /// # Errors
     /// As [`open_store`](Self::open_store).
     pub fn open_locked(&self) -> Result<Store> {
-        self.open_at(&place::existing(&self.common, self.config()?)?)
+        self.open_at(&self.places()?)
     }
 
     /// Opens the store and its secrets; also returns what opened them, if they were sealed.
@@ -125,8 +145,8 @@ impl Run {
         Ok((store, used))
     }
 
-    fn open_at(&self, any_member: &Path) -> Result<Store> {
-        let store = Store::open(any_member, &self.common.fault_plan())?;
+    fn open_at(&self, places: &[PathBuf]) -> Result<Store> {
+        let store = opening::open(self, places)?;
         for (number, old) in &store.moved {
             self.monitor.note(&format!(
                 "member {number} is at {}, not at {} any more; 'pinstripe repair' takes note of it",

@@ -157,6 +157,13 @@ impl Error {
         self
     }
 
+    /// Says what to do next in place of what was said: for callers that know more.
+    #[must_use]
+    pub fn advice_instead(mut self, advice: impl Into<String>) -> Self {
+        self.0.advice = Some(advice.into());
+        self
+    }
+
     /// What sort of failure this is.
     pub fn kind(&self) -> Kind {
         self.0.kind

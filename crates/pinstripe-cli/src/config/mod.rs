@@ -52,8 +52,9 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct StoreEntry {
-    /// Any one member.
-    pub member: PathBuf,
+    /// Any one member, or several: each is tried until one opens the store.
+    #[serde(rename = "member", serialize_with = "one_or_many")]
+    pub members: Vec<PathBuf>,
     /// A file whose first line is the password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
@@ -172,9 +173,11 @@ impl Config {
     /// What opens a store of which a member lies in one of these places.
     pub fn key_of(&self, places: &[&Path]) -> KeyArgs {
         let is_it = |entry: &&StoreEntry| {
-            let real = std::fs::canonicalize(&entry.member);
-            places.iter().any(|&place| place == entry.member)
-                || real.is_ok_and(|real| places.contains(&&*real))
+            entry.members.iter().any(|member| {
+                let real = std::fs::canonicalize(member);
+                places.iter().any(|&place| place == member)
+                    || real.is_ok_and(|real| places.contains(&&*real))
+            })
         };
         let entry = self.stores.values().find(is_it).cloned().unwrap_or_default();
         KeyArgs {
@@ -215,6 +218,14 @@ fn usual_place() -> Option<PathBuf> {
     Some(place::config_dir()?.join("pinstripe/config.toml"))
 }
 
+/// A list of one as what is in it: as most people write it.
+fn one_or_many<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+    match paths {
+        [one] => one.serialize(to),
+        many => many.serialize(to),
+    }
+}
+
 fn each<T>(
     tables: Vec<(String, Table<'_>)>,
     read: fn(Table<'_>) -> Result<T>,
@@ -224,7 +235,7 @@ fn each<T>(
 
 fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
     let entry = StoreEntry {
-        member: table.path("member")?.unwrap_or_default(),
+        members: table.path_or_paths("member")?,
         password_file: table.path("password-file")?,
         password_command: table.string("password-command")?,
         key_file: table.path("key-file")?,
@@ -235,8 +246,8 @@ fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
         let what = "one of password-file, password-command and key-file is enough";
         return Err(table.error("password-file", what));
     }
-    if entry.member.as_os_str().is_empty() {
-        let what = "a store needs its 'member': the directory of any one member";
+    if entry.members.is_empty() {
+        let what = "a store needs its 'member': the directory of any one member, or a list of them";
         return Err(table.error("member", what));
     }
     table.finish()?;

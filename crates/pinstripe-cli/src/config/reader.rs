@@ -50,7 +50,9 @@ impl<'a> Table<'a> {
     }
 
     fn value(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
 
@@ -124,6 +126,16 @@ impl<'a> Table<'a> {
         let texts = self.strings(key)?;
         let at = self.place(key);
         texts.iter().map(|text| self.absolute(key, text, at)).collect()
+    }
+
+    /// One such path, or a list of them that is not empty; none when it is not there.
+    pub fn path_or_paths(&mut self, key: &'static str) -> Result<Vec<PathBuf>> {
+        match self.value(key).map(|value| (value, value.get_ref())) {
+            None => Ok(Vec::new()),
+            Some((_, DeValue::String(_))) => Ok(self.path(key)?.into_iter().collect()),
+            Some((_, DeValue::Array(items))) if !items.is_empty() => self.paths(key),
+            Some((value, _)) => self.wrong(key, "a string or a list of strings", value),
+        }
     }
 
     fn absolute(&self, key: &str, text: &str, at: usize) -> Result<PathBuf> {

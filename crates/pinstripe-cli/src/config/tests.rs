@@ -18,7 +18,8 @@ fn the_documented_example_says_what_it_says() {
     let (example, _) = rest.split_once("```").unwrap();
     let config = parse(example).unwrap();
     assert_eq!(config.default_store.as_deref(), Some("home"));
-    assert_eq!(config.stores["home"].member, Path::new("/mnt/a/store"));
+    assert_eq!(config.stores["home"].members[0], Path::new("/mnt/a/store"));
+    assert!(config.stores["home"].members.len() > 1);
     let work = &config.backups["documents"];
     assert_eq!(work.paths[0], Path::new("/home/me/Documents"));
     assert!(work.exclude_caches && !config.retention.is_empty());
@@ -48,7 +49,9 @@ fn what_is_unknown_is_refused_with_its_line_and_the_nearest_key() {
 #[test]
 fn wrong_types_are_refused_with_their_line() {
     let cases = [
-        ("[store.a]\nmember = 5", "c.toml:2", "a string that is not empty", "a number"),
+        ("[store.a]\nmember = 5", "c.toml:2", "a string or a list of strings", "a number"),
+        ("[store.a]\nmember = []", "c.toml:2", "a string or a list of strings", "a list"),
+        ("[store.a]\nmember = ['/a', 5]", "c.toml:2", "a list of strings", "a number"),
         ("[store.a]\nmember = ''", "c.toml:2", "a string that is not empty", "an empty string"),
         ("[backup.a]\npaths = '/x'", "c.toml:2", "a list of strings", "a string"),
         ("[backup.a]\npaths = ['/x',\n 7]", "c.toml:3", "a list of strings", "a number"),
@@ -94,7 +97,7 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn names_that_are_not_there_bring_the_nearest() {
     let config = parse("[store.home]\nmember='~/s'\n[backup.docs]\npaths=['~']").unwrap();
-    assert_eq!(config.stores["home"].member, Path::new("/home/me/s"));
+    assert_eq!(config.stores["home"].members, [Path::new("/home/me/s")]);
     assert_eq!(config.backups["docs"].paths, [Path::new("/home/me")]);
     let advice = |error: Error| error.advice_text().unwrap().to_owned();
     assert_eq!(advice(config.store("hmoe").unwrap_err()), "the nearest name is 'home'");

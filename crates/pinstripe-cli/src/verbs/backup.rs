@@ -218,13 +218,13 @@ impl Args {
     /// The store to back up into; without one named, the default one, which is made if need be.
     fn store(&self, run: &Run, named: &BackupEntry, paths: &[PathBuf]) -> Result<Store> {
         if let Some(named) = run.named_store(named.store.as_deref())? {
-            return run.open(&named.member);
+            return run.open(&named.members);
         }
         if self.dry_run {
             return run.open_store();
         }
         let place = place::default_place()?;
-        if !place::is_store(&place) {
+        if !place::is_store(&place) && run.memory().at(&place).is_none() {
             // A backup that cannot begin should not leave a store behind.
             for path in paths {
                 std::fs::symlink_metadata(path)
@@ -243,7 +243,7 @@ impl Args {
                 run.monitor.note(&keep_a_copy(&file));
             }
         }
-        run.open(&place)
+        run.open(&[place])
     }
 }
 

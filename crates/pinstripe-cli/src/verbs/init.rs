@@ -17,6 +17,7 @@ use crate::args::{Size, one_line, size};
 use crate::credential::{ask_new, keep_a_copy, take_back};
 use crate::escape;
 use crate::event::Event;
+use crate::opening;
 use crate::run::{Ending, Run};
 
 /// Make a store over one or more member directories
@@ -104,7 +105,7 @@ impl Args {
     /// Those of [`init::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let instead = "name the directories of the new store with --member";
-        refuse_option(run.common.store.is_some(), "--store", instead)?;
+        refuse_option(!run.common.store.is_empty(), "--store", instead)?;
         let instead = "it works on the members of a store that exists";
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
         let (slot, made) = self.slot(run)?;
@@ -126,6 +127,7 @@ impl Args {
         })
         .inspect_err(|_| take_back(made.as_deref()))?;
         self.say(run, &config);
+        opening::made(run, &self.members);
         if let Some(file) = &made {
             run.screen.say(&keep_a_copy(file));
         }

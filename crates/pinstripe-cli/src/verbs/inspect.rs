@@ -35,7 +35,7 @@ impl Args {
     /// # Errors
     /// When one is no output of a split.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(run.common.store.is_some(), "--store", "name outputs of a split")?;
+        refuse_option(!run.common.store.is_empty(), "--store", "name outputs of a split")?;
         for path in &self.outputs {
             self.one(run, path)?;
         }

@@ -12,6 +12,7 @@ use super::counted;
 use crate::escape;
 use crate::event::Event;
 use crate::progress::Gauge;
+use crate::remembered::Proof;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -101,6 +102,7 @@ impl Args {
 fn add(run: &Run, place: &Path, same_disk: bool) -> Result<Ending> {
     let mut store = run.open_locked()?;
     let added = member::add(&mut store, place, same_disk, &run.monitor)?;
+    run.remember(&store, Proof::Label);
     let parity = store.config.parity;
     run.screen.say(&format!("member {} is {}", added.member, escape::path(place)));
     run.screen.say(&format!(
@@ -119,6 +121,7 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
     let ticker = run.ticker(GAUGE);
     let removed = member::remove(&mut store, number, &limits, &run.monitor)?;
     drop(ticker);
+    run.remember(&store, Proof::Label);
     say_moved(run, &removed.moved, "moved");
     let left = counted(removed.members as u64, "member");
     run.screen.say(&format!("member {number} is none any more; {left} remain"));
@@ -131,6 +134,7 @@ fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<En
     let ticker = run.ticker(GAUGE);
     let replaced = member::replace(&mut store, number, place, same_disk, &limits, &run.monitor)?;
     drop(ticker);
+    run.remember(&store, Proof::Label);
     say_moved(run, &replaced.moved, "moved");
     if replaced.rebuilt_extents > 0 {
         run.screen.say(&format!(

@@ -13,6 +13,7 @@ use crate::escape;
 use crate::event::Event;
 use crate::exit;
 use crate::progress::Gauge;
+use crate::remembered::Proof;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -71,6 +72,7 @@ impl Args {
         let ticker = run.ticker(GAUGE);
         let outcome = repair::run(&mut store, &options, &run.monitor)?;
         drop(ticker);
+        run.remember(&store, Proof::Label);
         say(run, &outcome);
         if let Some((number, place)) = replace.filter(|_| run.count(Counter::Losses) == 0) {
             let place = escape::path(&place);

@@ -128,7 +128,7 @@ impl Args {
     /// # Errors
     /// Those of [`split::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(run.common.store.is_some(), "--store", "split writes files of its own")?;
+        refuse_option(!run.common.store.is_empty(), "--store", "split writes files of its own")?;
         let faults = run.common.fault_plan();
         let options = split::Options {
             outputs: self.outputs.clone(),

@@ -132,9 +132,9 @@ fn the_default_store_has_a_key_file_of_its_own() {
 fn a_store_without_encryption_takes_no_key() {
     let stand = Stand::with_store();
     fs::write(stand.path("pw"), "x\n").unwrap();
-    assert_eq!(stand.tell("snapshots --store m0 --password-file pw").code, 2);
+    assert_eq!(stand.tell("snapshots --store m0 --password-file pw").code, 19);
     assert_eq!(stand.tell("key list --store m0").code, 2);
-    assert_eq!(run_with(&stand, "PINSTRIPE_PASSWORD", "x", "snapshots --store m0"), Some(0));
+    assert_eq!(run_with(&stand, "PINSTRIPE_PASSWORD", "x", "snapshots --store m0"), Some(19));
     stand.assert("no-key");
 }
 

@@ -18,6 +18,7 @@ mod lab;
 mod lab_fs;
 mod member;
 mod places;
+mod remembered;
 mod scrub;
 mod search;
 mod split;

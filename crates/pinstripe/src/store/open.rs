@@ -80,9 +80,8 @@ impl Store {
     /// As [`open`](Self::open).
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = std::fs::canonicalize(any).map_err(|error| {
-            Error::io("there is no store here", any, error).advice(
-                "name a member directory of a store, or make one: pinstripe init --member DIR",
-            )
+            Error::io("there is no store here", any, error)
+                .advice("is its disk mounted? name a member directory of a store")
         })?;
         let search = Search::run(&any)?;
         let (seats, moved) = search.seats(&options);
@@ -190,9 +189,12 @@ pub fn read_member(place: &Path) -> Result<(DirectoryMember, Label)> {
 fn read_label(member: &DirectoryMember) -> Result<Label> {
     let place = member.place();
     let bytes = read_small(member, ExtentName::Label).map_err(|error| match error.kind() {
-        Kind::NotFound => Error::new(Kind::NotFound, "this directory is no member of a store")
-            .at(place)
-            .advice("name a member directory, or make a store: pinstripe init --member DIR"),
+        Kind::NotFound => {
+            Error::new(Kind::NotFound, "this directory is no member of a store").at(place).advice(
+                "is its disk mounted? a member that is lost for good: \
+                 pinstripe member replace N --to DIR",
+            )
+        }
         _ => error,
     })?;
     Label::decode(&bytes).map_err(|error| {

@@ -286,8 +286,7 @@ impl Site {
         process: Option<Process>,
     ) -> Result<Store> {
         let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
-        let options =
-            OpenOptions { faults, steps: Some(steps), process, ..OpenOptions::default() };
+        let options = OpenOptions { faults, steps: Some(steps), process, ..OpenOptions::default() };
         let mut store = Store::open_with(&self.members[member], options)?;
         store.unlock(&credential())?;
         Ok(store)

@@ -184,7 +184,7 @@ impl Args {
     /// Those of the case; [`Kind::Interrupted`] after an interrupt, with the results kept and shown.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let common = &run.common;
-        refuse_option(common.store.is_some(), "--store", "a case measures directories: --dir")?;
+        refuse_option(!common.store.is_empty(), "--store", "a case measures directories: --dir")?;
         refuse_option(common.threads.is_some(), "--threads", "a case has --workers")?;
         refuse_option(!common.faults.is_empty(), "--fault", "a case measures what is there")?;
         let given: Vec<(&str, &str)> =

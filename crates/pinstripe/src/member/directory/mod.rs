@@ -114,8 +114,10 @@ impl DirectoryMember {
 
     fn open_with(path: &Path, steps: Option<Arc<dyn Steps>>) -> Result<Self> {
         let tree = Tree::open(path, steps).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::io("no such directory", path, error)
-                .advice("is the disk mounted? `pinstripe init` makes a new member"),
+            io::ErrorKind::NotFound => Error::io("no such directory", path, error).advice(
+                "is its disk mounted? a member that is lost for good: \
+                     pinstripe member replace N --to DIR",
+            ),
             io::ErrorKind::NotADirectory => {
                 Error::new(Kind::Usage, "a member must be a directory").at(path)
             }

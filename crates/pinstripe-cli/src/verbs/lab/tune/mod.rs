@@ -182,9 +182,9 @@ impl Args {
 
     /// The directories that were named, or the members of the store.
     fn places(&self, run: &Run) -> Result<Vec<PathBuf>> {
-        let dirs = match (&self.dirs[..], &run.common.store) {
-            ([], Some(_)) => members_of_store(run)?,
-            ([], None) => {
+        let dirs = match (&self.dirs[..], &run.common.store[..]) {
+            ([], [_, ..]) => members_of_store(run)?,
+            ([], []) => {
                 return Err(Error::new(Kind::Usage, "name directories, or a store with --store"));
             }
             (dirs, _) => dirs.to_vec(),

@@ -1,0 +1,249 @@
+//! Finding the store that was named: by any of the places that name it, else by the places where
+//! this host remembers its members; and refusing what was put in the place of an encrypted one.
+//!
+//! Invariants: a remembered place is believed only when the store there has the remembered id; a
+//! store that is not encrypted is never opened where an encrypted one is expected, unless the user
+//! says so; what did not open is named, with the member that it is.
+
+use std::path::{Path, PathBuf};
+
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::format::label::Encryption;
+use pinstripe::store::{OpenOptions, Seat, Store};
+
+use crate::credential;
+use crate::escape;
+use crate::remembered::{self, Memory, Proof, Remembered};
+use crate::run::Run;
+
+/// A place that did not open the store.
+struct Failed {
+    place: PathBuf,
+    error: Error,
+}
+
+/// Opens the store that these places name.
+///
+/// # Errors
+/// Those of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
+/// [`Kind::WrongMember`] when the places are of different stores.
+pub fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
+    let mut memory = run.memory();
+    let expected = expected(&memory, named)?;
+    let mut failed: Vec<Failed> = Vec::new();
+    let mut other = None;
+    let mut found = None;
+    let mut fail = |place: &Path, error| failed.push(Failed { place: place.to_owned(), error });
+    for place in named {
+        match open_one(run, &memory, place) {
+            Ok(store) if is_it(&store, expected.as_ref()) => {
+                found = Some((place.clone(), store));
+                break;
+            }
+            Ok(store) => {
+                fail(place, another(&store, expected.as_ref()));
+                other.get_or_insert((place.clone(), store));
+            }
+            Err(error) => fail(place, error),
+        }
+    }
+    if let (None, None, Some(expected)) = (&found, &other, &expected) {
+        for place in expected.members.iter().map(|it| it.place.path()) {
+            if named.iter().any(|named| remembered::absolute(named) == place) {
+                continue;
+            }
+            match open_one(run, &memory, &place) {
+                Ok(store) if is_it(&store, Some(expected)) => {
+                    found = Some((place, store));
+                    break;
+                }
+                Ok(store) => fail(&place, another(&store, Some(expected))),
+                Err(error) => fail(&place, error),
+            }
+        }
+    }
+    if found.is_none()
+        && let Some((place, store)) = other
+    {
+        // What was put there on purpose is used, but not in silence.
+        failed.retain(|it| it.place != place);
+        let known = expected.as_ref().map_or("another one", Remembered::short);
+        run.monitor.note(&format!(
+            "store {} is at {}; this host knew store {known} there",
+            store.config.store.short(),
+            escape::path(&place)
+        ));
+        found = Some((place, store));
+    }
+    let Some((place, store)) = found else {
+        return Err(worst(failed, expected.as_ref()));
+    };
+    warn(run, &store, failed);
+    keep(run, &mut memory, &store, named, &place);
+    Ok(store)
+}
+
+/// The store that was at the named places.
+fn expected(memory: &Memory, named: &[PathBuf]) -> Result<Option<Remembered>> {
+    let mut known = named.iter().filter_map(|place| Some((place, memory.at(place)?)));
+    let Some((first, expected)) = known.next() else { return Ok(None) };
+    match known.find(|(_, other)| other.id != expected.id) {
+        None => Ok(Some(expected.clone())),
+        Some((place, other)) => {
+            let what = format!(
+                "the named places are of different stores: {} was of store {}",
+                escape::path(first),
+                expected.short()
+            );
+            Err(Error::new(Kind::WrongMember, what)
+                .at(place)
+                .expected(expected.short(), other.short())
+                .advice("name members of one store"))
+        }
+    }
+}
+
+fn is_it(store: &Store, expected: Option<&Remembered>) -> bool {
+    expected.is_none_or(|expected| expected.id == store.config.store.to_string())
+}
+
+fn another(store: &Store, expected: Option<&Remembered>) -> Error {
+    Error::new(Kind::WrongMember, "this is a member of another store")
+        .expected(expected.map_or("another", Remembered::short), store.config.store.short())
+}
+
+/// Opens the store through one place, if it is what may be there.
+fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
+    let accept_plain = run.common.i_know_it_is_plain;
+    let faults = run.common.fault_plan();
+    let options = OpenOptions { faults, accept_plain, ..OpenOptions::default() };
+    let store = Store::open_with(place, options)?;
+    if store.config.encryption == Encryption::None && !accept_plain {
+        refuse_plain(run, memory, &store, place)?;
+    }
+    Ok(store)
+}
+
+/// Refuses a store that is not encrypted where an encrypted one is expected.
+fn refuse_plain(run: &Run, memory: &Memory, store: &Store, place: &Path) -> Result<()> {
+    let (id, known) = (store.config.store, memory.of(store.config.store));
+    let seats: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
+    let is_accepted = known.is_some_and(|known| known.accepted_plain);
+    let was_here = seats.iter().chain([&place]).find_map(|&place| {
+        memory.at(place).filter(|other| other.encrypted && other.id != id.to_string())
+    });
+    let why = if run.common.key.is_given() {
+        "a password or key file was given for it".to_owned()
+    } else if run.config()?.key_of(&seats).is_given() {
+        "the config file names a password or key file for it".to_owned()
+    } else if let Some(other) = was_here {
+        format!("this host knows the encrypted store {} in its place", other.short())
+    } else if is_accepted {
+        return Ok(());
+    } else if known.is_some_and(|known| known.encrypted) {
+        "this host has opened it encrypted".to_owned()
+    } else if let Some(variable) = credential::variable_at_hand() {
+        format!("{variable} is set")
+    } else if let Some(file) = credential::own_key_file(id).filter(|file| file.exists()) {
+        format!("there is a key file for it, {}", escape::path(&file))
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Kind::NotEncrypted, format!("this store is not encrypted, but {why}"))
+        .at(place)
+        .advice(
+            "it may have been put in the place of an encrypted one, to read the next backup: attach \
+             the disk of the encrypted store; if this one is meant to be readable without a key, \
+             say so once with --i-know-it-is-plain",
+        ))
+}
+
+/// The error that says most of why nothing opened.
+fn worst(failed: Vec<Failed>, expected: Option<&Remembered>) -> Error {
+    const TELLING: [Kind; 4] =
+        [Kind::NotEncrypted, Kind::Unsupported, Kind::TooManyLosses, Kind::WrongMember];
+    let rank = |it: &&Failed| {
+        TELLING.iter().position(|kind| *kind == it.error.kind()).unwrap_or(TELLING.len())
+    };
+    let Some(worst) = failed.iter().min_by_key(rank) else {
+        return Error::new(Kind::Usage, "no place was named")
+            .advice("name a member directory of the store with --store DIR");
+    };
+    let error = worst.error.duplicate();
+    if rank(&worst) < TELLING.len() && error.advice_text().is_some() {
+        return error;
+    }
+    let error = error.at(&worst.place);
+    match expected {
+        None if error.kind() == Kind::NotFound => error.advice_instead(
+            "name a member directory of a store, or make one: pinstripe init --member DIR",
+        ),
+        None => error,
+        Some(expected) => {
+            let places: Vec<_> = expected
+                .members
+                .iter()
+                .map(|it| format!("member {} at {}", it.member, escape::path(&it.place.path())))
+                .collect();
+            error.advice_instead(format!(
+                "this host knows store {} here, and none of its members opens it now: attach their \
+                 disks ({})",
+                expected.short(),
+                places.join(", ")
+            ))
+        }
+    }
+}
+
+/// Names the places that did not open the store, and the members that they are.
+fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
+    for Failed { place, error } in failed {
+        let forms = remembered::forms(&place);
+        let is_it = |seat: &Seat| seat.row.is_some() && forms.contains(&seat.place);
+        let number = store.seats.iter().position(is_it);
+        let advice = match number {
+            Some(number) if store.seats[number].member.is_none() => format!(
+                "the store was opened through another member; this is member {number}: attach its \
+                 disk, or put a new member in its place: pinstripe member replace {number} --to DIR"
+            ),
+            Some(number) => format!(
+                "the store was opened through another member; this is member {number}, and \
+                 'pinstripe repair' mends its label"
+            ),
+            None => "the store was opened through another member; name its members: pinstripe \
+                     members"
+                .to_owned(),
+        };
+        run.monitor.warning(&place, error.advice_instead(advice));
+    }
+}
+
+/// Remembers a store that was just made over these members.
+pub fn made(run: &Run, members: &[PathBuf]) {
+    // Whatever is wrong with it is told when it is opened to be used.
+    let Ok(store) = Store::open_with(&members[0], OpenOptions::default()) else { return };
+    let is_plain = store.config.encryption == Encryption::None;
+    let accepted = is_plain && run.common.i_know_it_is_plain;
+    let proof = if is_plain && !accepted { Proof::Label } else { Proof::Sure };
+    let mut memory = run.memory();
+    let is_taken = |place: &&PathBuf| memory.at(place).is_some_and(|known| known.encrypted);
+    if proof == Proof::Label
+        && let Some(place) = members.iter().find(is_taken)
+    {
+        run.monitor.note(&format!(
+            "this host knows an encrypted store at {}: the first verb that opens the new one \
+             needs --i-know-it-is-plain",
+            escape::path(place)
+        ));
+    }
+    memory.keep(&store, &members[..1], proof, &run.monitor, |it| it.accepted_plain |= accepted);
+}
+
+/// Remembers the store, as far as it is known without a key.
+fn keep(run: &Run, memory: &mut Memory, store: &Store, named: &[PathBuf], place: &Path) {
+    let is_plain = store.config.encryption == Encryption::None;
+    let accepted = is_plain && run.common.i_know_it_is_plain;
+    let proof = if accepted { Proof::Sure } else { Proof::Label };
+    let names: Vec<_> = named.iter().filter(|name| *name == place).cloned().collect();
+    memory.keep(store, &names, proof, &run.monitor, |known| known.accepted_plain |= accepted);
+}

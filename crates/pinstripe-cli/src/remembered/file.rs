@@ -1,0 +1,93 @@
+//! The files: read with care, written whole.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use pinstripe::error::Error;
+use pinstripe::monitor::Monitor;
+use serde::{Deserialize, Serialize};
+
+use super::{Remembered, file_name, is_id};
+
+/// More is no file of ours.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+/// Changes when an older version could misread what a file says.
+const VERSION: u32 = 1;
+
+/// A file, as it stands.
+#[derive(Serialize, Deserialize)]
+struct Whole {
+    version: u32,
+    #[serde(flatten)]
+    store: Remembered,
+}
+
+/// Reads what is remembered of every store.
+pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<Remembered> {
+    let Ok(listed) = fs::read_dir(dir) else { return Vec::new() };
+    let mut stores = Vec::new();
+    for entry in listed.flatten() {
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".json")) else { continue };
+        if !is_id(id) {
+            continue;
+        }
+        let path = entry.path();
+        match read(&path) {
+            Ok(store) => stores.push(Remembered { id: id.to_owned(), ..store }),
+            // Replaced or removed by another process since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let what = format!(
+                    "what this host remembers of store {} cannot be read, and is begun anew",
+                    &id[..8]
+                );
+                monitor.warning(&path, Error::io(what, &path, error));
+                // Out of the way, so that it is said once; if that fails, it is said again.
+                let _ = fs::rename(&path, dir.join(format!("{id}.damaged")));
+            }
+        }
+    }
+    // The order of a directory is chance.
+    stores.sort_by(|a, b| a.id.cmp(&b.id));
+    stores
+}
+
+fn read(path: &Path) -> io::Result<Remembered> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    if bytes.len() as u64 > FILE_MAX_BYTES {
+        return Err(wrong("it is too long".to_owned()));
+    }
+    let whole: Whole = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+    if whole.version != VERSION {
+        return Err(wrong(format!("its version is {}, not {VERSION}", whole.version)));
+    }
+    Ok(whole.store)
+}
+
+/// Replaces what is remembered of one store, durably.
+pub fn write(dir: &Path, store: &Remembered) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let mut text = serde_json::to_vec_pretty(&Whole { version: VERSION, store: store.clone() })?;
+    text.push(b'\n');
+    let temporary = dir.join(format!(".{}.{}", store.id, std::process::id()));
+    // One that a dead process of the same number left.
+    let _ = fs::remove_file(&temporary);
+    let written = put(&temporary, &text)
+        .and_then(|()| fs::rename(&temporary, dir.join(file_name(&store.id))))
+        .and_then(|()| File::open(dir)?.sync_all());
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn put(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    out.write_all(text)?;
+    out.sync_all()
+}
