@@ -13,15 +13,18 @@ use std::process::{Command, Stdio};
 
 use clap::ValueHint;
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::label::Encryption;
 use pinstripe::id::StoreId;
 use pinstripe::seal::{Credential, locked};
-use pinstripe::store::Store;
+use pinstripe::store::{Store, UnlockLimits};
+use pinstripe::units::KIB;
 
 use crate::escape;
 use crate::place;
-use crate::remembered::Proof;
+use crate::remembered::Remembered;
 use crate::run::Run;
+use crate::system;
 
 /// The environment variable that holds the password.
 const VARIABLE: &str = "PINSTRIPE_PASSWORD";
@@ -57,6 +60,14 @@ pub struct KeyArgs {
     /// then whoever sits at the terminal.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
+
+    /// Try this key slot alone: its label, or the beginning of its id
+    ///
+    /// A password is tried on slots until what they cost together is too much, the cheapest first
+    /// and the one that opened the store before ahead of all. A slot that is named is tried
+    /// whatever it costs, as long as there is memory for it.
+    #[arg(long, global = true, value_name = "SLOT", hide_short_help = true)]
+    pub key_slot: Option<String>,
 }
 
 impl KeyArgs {
@@ -86,7 +97,8 @@ impl KeyArgs {
         let password_command = command.filter(|_| password_file.is_none());
         let key_file = place::set(KEY_FILE_VARIABLE).map(PathBuf::from);
         let is_first = password_file.is_none() && password_command.is_none();
-        KeyArgs { password_file, password_command, key_file: key_file.filter(|_| is_first) }
+        let key_file = key_file.filter(|_| is_first);
+        KeyArgs { password_file, password_command, key_file, key_slot: None }
     }
 
     /// What the options give.
@@ -132,14 +144,17 @@ pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credent
         // A key that is at hand was judged when the store was opened.
         return Ok(None);
     }
-    let used = unlock_sealed(run, store, must)?;
-    if !store.is_locked() {
-        run.remember(store, Proof::Sure);
-    }
-    Ok(used)
+    let Some((used, slot)) = unlock_sealed(run, store, must)? else { return Ok(None) };
+    run.remember_opened(store, slot);
+    Ok(Some(used))
 }
 
-fn unlock_sealed(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
+/// Returns what opened the store, and the slot.
+fn unlock_sealed(
+    run: &Run,
+    store: &mut Store,
+    must: bool,
+) -> Result<Option<(Credential, [u8; 16])>> {
     let places: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
     let written = run.config()?.key_of(&places);
     let given = match run.common.key.read()? {
@@ -157,8 +172,8 @@ fn unlock_sealed(run: &Run, store: &mut Store, must: bool) -> Result<Option<Cred
         None => own()?,
     };
     if let Some(credential) = credential {
-        tell(run, store.unlock(&credential)?);
-        return Ok(Some(credential));
+        let slot = try_slots(run, store, &credential)?;
+        return Ok(Some((credential, slot)));
     }
     if !is_terminal() {
         if must {
@@ -177,11 +192,8 @@ fn unlock_sealed(run: &Run, store: &mut Store, must: bool) -> Result<Option<Cred
             return if must { Err(locked()) } else { Ok(None) };
         }
         let credential = Credential::password(answer)?;
-        match store.unlock(&credential) {
-            Ok(damaged) => {
-                tell(run, damaged);
-                return Ok(Some(credential));
-            }
+        match try_slots(run, store, &credential) {
+            Ok(slot) => return Ok(Some((credential, slot))),
             Err(error) if error.kind() == Kind::WrongKey && tries < TRIES => {
                 run.screen.complain("pinstripe: no key slot opens with this password");
             }
@@ -191,12 +203,22 @@ fn unlock_sealed(run: &Run, store: &mut Store, must: bool) -> Result<Option<Cred
     Err(locked())
 }
 
-fn tell(run: &Run, damaged: Vec<Error>) {
-    for error in damaged {
+/// Tries the slots, the one that opened the store before first.
+fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u8; 16]> {
+    let known = run.memory().of(store.config.store).and_then(Remembered::slot);
+    let least = u64::from(KdfCosts::DEFAULT.memory_kib) * KIB;
+    let limits = UnlockLimits {
+        memory_bytes: system::free_memory_bytes().unwrap_or(u64::MAX).max(least),
+        known,
+        only: run.common.key.key_slot.clone(),
+        ..UnlockLimits::default()
+    };
+    let opened = store.unlock_within(credential, &limits, &mut |error| {
         let place = error.place().map(Path::to_path_buf).unwrap_or_default();
         let advice = "make another: pinstripe key add; remove this one: pinstripe key remove";
         run.monitor.warning(place, error.advice(advice));
-    }
+    })?;
+    Ok(opened.expect("an encrypted store is opened by a slot").slot)
 }
 
 /// Asks for a new password twice.

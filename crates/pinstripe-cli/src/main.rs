@@ -11,6 +11,7 @@ mod knobs;
 mod lists;
 mod message;
 mod named;
+mod older;
 mod opening;
 mod place;
 mod progress;

@@ -11,8 +11,9 @@ mod file;
 use std::path::{Path, PathBuf};
 
 use pinstripe::format::label::Encryption;
-use pinstripe::id::{StoreId, hex};
+use pinstripe::id::{ChunkId, SnapshotId, StoreId, hex};
 use pinstripe::monitor::Monitor;
+use pinstripe::ops::seen::SeenSnapshot;
 use pinstripe::store::Store;
 use serde::{Deserialize, Serialize};
 
@@ -34,11 +35,57 @@ pub struct Remembered {
     pub named: Vec<Place>,
     /// Where its members were.
     pub members: Vec<MemberPlace>,
+    /// The key slot that opened it last, as hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<String>,
+    /// The highest generation of its table of members that was seen.
+    #[serde(default)]
+    pub table_generation: u64,
+    /// The newest snapshot that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<Newest>,
+    /// Since when the store is known to be older than what was seen of it, until it is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub older_since_seconds: Option<i64>,
     /// When it was opened last, seconds since 1970, to a day.
     pub opened_seconds: i64,
     /// The store, as the file's name has it.
     #[serde(skip)]
     pub id: String,
+}
+
+/// The newest snapshot that was seen, as a file has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Newest {
+    snapshot: String,
+    created_seconds: i64,
+    created_nanos: u32,
+    group: String,
+    has_parent: bool,
+}
+
+impl Newest {
+    /// What is written of a snapshot.
+    pub fn of(seen: &SeenSnapshot) -> Self {
+        Newest {
+            snapshot: seen.id.to_string(),
+            created_seconds: seen.created.0,
+            created_nanos: seen.created.1,
+            group: hex(&seen.group),
+            has_parent: seen.has_parent,
+        }
+    }
+
+    /// What was written; `None` when that makes no sense.
+    pub fn seen(&self) -> Option<SeenSnapshot> {
+        Some(SeenSnapshot {
+            id: SnapshotId::from_hex(&self.snapshot)?,
+            created: (self.created_seconds, self.created_nanos),
+            // Both are 32 bytes.
+            group: ChunkId::from_hex(&self.group)?.0,
+            has_parent: self.has_parent,
+        })
+    }
 }
 
 /// A member and where it was.
@@ -85,6 +132,12 @@ impl Remembered {
         self.named.iter().any(|name| name.path() == path) || self.member_at(path).is_some()
     }
 
+    /// The key slot that opened it last.
+    pub fn slot(&self) -> Option<[u8; 16]> {
+        // Its id is written as that of a snapshot is.
+        self.slot.as_deref().and_then(SnapshotId::from_hex).map(|id| id.0)
+    }
+
     /// The number of the member that was there.
     pub fn member_at(&self, path: &Path) -> Option<usize> {
         self.members.iter().find(|it| it.place.path() == path).map(|it| it.member)
@@ -106,6 +159,9 @@ impl Remembered {
             self.named.insert(0, Place::of(name));
         }
         self.named.truncate(NAMES_MAX);
+        if self.older_since_seconds.is_none() {
+            self.table_generation = self.table_generation.max(store.table.generation);
+        }
     }
 
     fn leave(&mut self, path: &Path) -> bool {

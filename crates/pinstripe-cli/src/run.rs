@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinstripe::error::{Error, Kind, Result};
+use pinstripe::id::hex;
 use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::Credential;
@@ -19,7 +20,7 @@ use crate::exit;
 use crate::opening;
 use crate::place;
 use crate::progress::{Gauge, Ticker};
-use crate::remembered::{Memory, Proof};
+use crate::remembered::{Memory, Proof, Remembered};
 use crate::screen::{Reporter, Screen};
 use crate::system;
 
@@ -91,6 +92,12 @@ impl Run {
     /// Remembers a store as it is now: after it was unlocked or made, or its members changed.
     pub fn remember(&self, store: &Store, proof: Proof) {
         self.memory().keep(store, &[], proof, &self.monitor, |_| {});
+    }
+
+    /// Remembers a store that a key slot opened.
+    pub fn remember_opened(&self, store: &Store, slot: [u8; 16]) {
+        let change = |known: &mut Remembered| known.slot = Some(hex(&slot));
+        self.memory().keep(store, &[], Proof::Sure, &self.monitor, change);
     }
 
     /// Where the store that was named may be, or the default one.

@@ -1,7 +1,9 @@
 //! What the command asks of the system before it begins.
 
 use std::num::NonZero;
+use std::path::Path;
 
+use pinstripe::units::KIB;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Takes as many open files as are allowed: a restore keeps hundreds open at once, and the usual
@@ -28,6 +30,30 @@ pub fn be_patient() {
 /// How far it steps back at the processors.
 const NICE: i32 = 19;
 
+/// Memory that this process may still take, as far as the system tells: what is free on the machine
+/// and within the limits of its control group and its address space, whichever is least.
+pub fn free_memory_bytes() -> Option<u64> {
+    let number = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|it| available(&it));
+    let group = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
+        // Of version 2 there is one line, `0::/path`.
+        let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
+        let dir = Path::new("/sys/fs/cgroup").join(path);
+        Some(number(&dir.join("memory.max"))?.saturating_sub(number(&dir.join("memory.current"))?))
+    });
+    let space = getrlimit(Resource::As).current.and_then(|limit| {
+        let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+        let used: u64 = pages.split(' ').next()?.parse().ok()?;
+        Some(limit.saturating_sub(used * rustix::param::page_size() as u64))
+    });
+    [machine, group, space].into_iter().flatten().min()
+}
+
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * KIB)
+}
+
 /// The machine's name, as snapshots keep it.
 pub fn host_name() -> Vec<u8> {
     rustix::system::uname().nodename().to_bytes().to_vec()
@@ -42,4 +68,17 @@ pub fn owner() -> (u32, u32) {
 /// Processors that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_free_is_read_as_the_kernel_writes_it() {
+        let text = "MemTotal:       16316412 kB\nMemFree:  1 kB\nMemAvailable:   12345 kB\n";
+        assert_eq!(available(text), Some(12_345 * 1024));
+        assert_eq!(available("MemFree:  1 kB\n"), None);
+        assert!(free_memory_bytes().is_none_or(|free| free > 0));
+    }
 }

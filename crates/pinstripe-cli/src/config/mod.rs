@@ -184,6 +184,7 @@ impl Config {
             password_file: entry.password_file,
             password_command: entry.password_command,
             key_file: entry.key_file,
+            key_slot: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! `pinstripe check`: is everything there that the snapshots need?
 
 use pinstripe::error::Result;
+use pinstripe::member::ExtentName;
 use pinstripe::monitor::Counter;
 use pinstripe::ops::{check, members};
 use pinstripe::store::Store;
@@ -9,6 +10,7 @@ use pinstripe::units::format_size;
 use super::counted;
 use crate::event::Event;
 use crate::exit;
+use crate::older;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
@@ -27,6 +29,15 @@ pub struct Args {
     /// Read every byte on every member and decode every record
     #[arg(long)]
     read_data: bool,
+
+    /// Take the store as it is for the newest state of it, although this host has seen a later one
+    ///
+    /// A host remembers the newest snapshot and the table of members that it has seen. When the
+    /// store lacks that snapshot, and neither this host has forgotten it nor later snapshots show
+    /// that it was removed in order, the store was put back to an earlier state: a loss (exit code
+    /// 3), until the snapshot is back or this option is given.
+    #[arg(long)]
+    accept_older: bool,
 }
 
 const GAUGE: Gauge = Gauge {
@@ -42,6 +53,7 @@ impl Args {
     /// Those of [`check::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_keyless()?;
+        self.compare(run, &store)?;
         if self.read_data {
             let states = members::run(&store)?;
             run.monitor.expect(states.iter().map(|state| state.stored_bytes).sum(), 0);
@@ -54,6 +66,20 @@ impl Args {
         let facts = Event::default().with_fields(&outcome).with("read_data", self.read_data);
         let code = if outcome.repairable > 0 { exit::REPAIRABLE } else { exit::DONE };
         Ok(Ending { code, facts })
+    }
+
+    /// Holds the store against what this host has seen of it.
+    fn compare(&self, run: &Run, store: &Store) -> Result<()> {
+        if self.accept_older {
+            older::accept(run, store)?;
+        }
+        let found = older::find(run, store)?;
+        let place = ExtentName::Label.path();
+        found.older.into_iter().for_each(|error| run.monitor.loss(&place, error));
+        if let Some(error) = found.unclear {
+            run.monitor.warning(&place, error);
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use pinstripe::units::{format_count, format_size};
 
 use super::counted;
 use crate::event::Event;
+use crate::older;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
@@ -69,6 +70,7 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
+        older::warn(run, &store)?;
         if let Some(name) = &self.fence {
             let session = gc::fence(&store, name)?;
             let (id, work) = (session.id.short(), session.work.name());

@@ -214,6 +214,7 @@ impl New {
             password_file: self.new_password_file.clone(),
             password_command: self.new_password_command.clone(),
             key_file: self.new_key_file.clone(),
+            key_slot: None,
         }
     }
 }

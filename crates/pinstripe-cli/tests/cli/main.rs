@@ -17,6 +17,7 @@ mod knobs;
 mod lab;
 mod lab_fs;
 mod member;
+mod older;
 mod places;
 mod remembered;
 mod scrub;

@@ -301,3 +301,31 @@ fn one_member_that_turned_plain_is_passed_over() {
     let listed = stand.run("snapshots --store m0 --store m1 --key-file key --json");
     assert_eq!(listed.events_of("snapshot").len(), 2, "{}", listed.err);
 }
+
+/// The slot that opened the store is tried first the next time, and one can be named.
+#[test]
+fn the_slot_that_opened_the_store_is_remembered_and_one_can_be_named() {
+    let stand = Stand::new();
+    stand.make_tree();
+    for (file, text) in [("pw", "open sesame\n"), ("other", "open rice\n")] {
+        fs::write(stand.path(file), text).unwrap();
+    }
+    assert_eq!(stand.run("init --member m0 --password-file pw --kdf-memory 64K -q").code, 0);
+    let add = "key add --store m0 --password-file pw --new-password-file other --label second \
+               --kdf-memory 64K --json";
+    let added = stand.run(add).summary()["slot"].as_str().unwrap().to_owned();
+    let remembered = || {
+        let file = fs::read_dir(memory(&stand)).unwrap().next().unwrap().unwrap().path();
+        fs::read_to_string(file).unwrap().contains(&added)
+    };
+    assert!(!remembered());
+    assert_eq!(stand.run("snapshots --store m0 --password-file other").code, 0);
+    assert!(remembered());
+    let named = |slot: &str, file: &str| {
+        stand.run(&format!("snapshots --store m0 --password-file {file} --key-slot {slot}")).code
+    };
+    assert_eq!(named("second", "other"), 0);
+    assert_eq!(named(&added[..8], "other"), 0);
+    assert_eq!(named("second", "pw"), 17, "the other slot is not tried");
+    assert_eq!(named("third", "other"), 17);
+}

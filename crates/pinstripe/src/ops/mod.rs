@@ -27,6 +27,7 @@ pub mod preview;
 pub mod repair;
 pub mod restore;
 pub mod scrub;
+pub mod seen;
 pub mod select;
 pub mod snapshots;
 pub mod split;

@@ -85,7 +85,8 @@ impl Credential {
         Some(text)
     }
 
-    fn fits(&self, way: SlotWay) -> bool {
+    /// Whether it could open a slot of this way.
+    pub fn fits(&self, way: SlotWay) -> bool {
         matches!(
             (self, way),
             (Credential::Password(_), SlotWay::Password(_))

@@ -6,10 +6,12 @@
 //! current ring and its slots stand on every present member.
 
 mod room;
+mod unlock;
 
 use std::collections::BTreeMap;
 
 pub use room::{KeyRoom, judge_key_object};
+pub use unlock::{COST_DEFAULT_KIB, Opened, UnlockLimits};
 
 use super::{Store, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
@@ -18,7 +20,7 @@ use crate::format::keys::{GENERATIONS_MAX, Keys};
 use crate::format::label::Encryption;
 use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Member, Room};
-use crate::seal::{Credential, NewSlot, Opener, RootKey, locked, unwrap};
+use crate::seal::{NewSlot, Opener, RootKey, locked};
 
 /// How a store was unlocked; kept to add slots and to rotate.
 pub(super) struct Unlocked {
@@ -99,62 +101,6 @@ impl Store {
         let room = self.key_room()?;
         let damaged: Vec<_> = room.damaged.iter().map(|(name, _)| *name).collect();
         Ok(room.wanted().into_iter().map(|(name, _)| name).chain(damaged).collect())
-    }
-
-    /// Opens an encrypted store's secrets; of a store that is not encrypted they are open already.
-    /// Returns what is wrong with slots that could not be tried.
-    ///
-    /// # Errors
-    /// [`Kind::WrongKey`] when no slot opens with the credential; it does not tell which slots
-    /// there are. [`Kind::Corrupt`] when neither a slot nor a ring is sound.
-    pub fn unlock(&mut self, credential: &Credential) -> Result<Vec<Error>> {
-        if self.config.encryption == Encryption::None {
-            return Ok(Vec::new());
-        }
-        let room = self.key_room()?;
-        let Some((ring, slots)) = room.current() else {
-            let what = "no key ring with a slot that opens it is sound on any member";
-            let wrong = match room.damaged.first() {
-                Some((name, error)) => {
-                    Error::new(Kind::Corrupt, format!("{what}: {}", error.what())).at(name.path())
-                }
-                None => Error::new(Kind::Corrupt, what),
-            };
-            return Err(wrong.advice(
-                "attach the members that are absent, or put back a copy of what lies in a member's \
-                 keys/; without the keys nothing can be read",
-            ));
-        };
-        let mut unsound: Vec<Error> = Vec::new();
-        for slot in slots {
-            match unwrap(slot, credential) {
-                Ok(Some(root)) => {
-                    let keys = root.open(ring, &self.config)?;
-                    self.opener = Opener::new(&keys);
-                    self.keys = Some(keys.clone());
-                    let generation = ring.generation;
-                    self.unlocked = Some(Unlocked { keys, root, generation });
-                    unsound.extend(room.damaged.into_iter().map(|(_, error)| error));
-                    return Ok(unsound);
-                }
-                Ok(None) => {}
-                Err(error) if error.kind() == Kind::Corrupt => unsound.push(error),
-                Err(error) => return Err(error),
-            }
-        }
-        let mut wrong = Error::new(
-            Kind::WrongKey,
-            "no key slot opens with the password or key file that was given",
-        );
-        if let Some((name, error)) = room.damaged.first() {
-            wrong = wrong.advice(format!(
-                "a key slot or ring is damaged on all members ({}: {}): it may have been the one; \
-                 try another password or key file",
-                name.path(),
-                error.what()
-            ));
-        }
-        Err(wrong.advice("try another; which slots there are: pinstripe key list"))
     }
 
     /// Puts the current ring and its slots on every present member that lacks them, so that what

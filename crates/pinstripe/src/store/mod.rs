@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use claim::Claim;
-pub use keyring::{KeyRoom, judge_key_object};
+pub use keyring::{COST_DEFAULT_KIB, KeyRoom, Opened, UnlockLimits, judge_key_object};
 use objects::Reach;
 pub use open::{OpenOptions, read_member};
 

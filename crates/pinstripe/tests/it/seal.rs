@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::fault::PowerCut;
-use pinstripe::format::key_ring::KdfCosts;
+use pinstripe::format::key_ring::{KdfCosts, KeySlot, SlotWay};
 use pinstripe::format::label::{Chunker, Encryption, Label, Padding};
+use pinstripe::id::hex;
 use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops;
 use pinstripe::seal::{Credential, NewSlot, padded_bytes};
-use pinstripe::store::{OpenOptions, Store, index};
+use pinstripe::store::{OpenOptions, Store, UnlockLimits, index};
 
 use crate::look::look;
 use crate::support::{
@@ -482,6 +483,91 @@ fn a_store_with_sealed_keys_and_keys_in_the_clear_is_refused() {
         assert_eq!(kind(open_through(&site, member, false)), Kind::NotEncrypted);
     }
     assert!(open_through(&site, 0, true).unwrap().is_locked(), "it is what its label says");
+}
+
+/// Puts slots of these costs on members as an attacker could, who reads which ring they must name.
+fn forge_slots(site: &Site, members: &[usize], count: usize, costs: KdfCosts) {
+    let store = site.locked_store();
+    let room = store.key_room().unwrap();
+    let honest = (*room.current().unwrap().1[0]).clone();
+    for number in 0..count {
+        let forged = KeySlot {
+            id: pinstripe::id::random().unwrap(),
+            created_seconds: 0,
+            way: SlotWay::Password(costs),
+            label: "password".to_owned(),
+            commitment: [number as u8; 32],
+            ..honest.clone()
+        };
+        for &member in members {
+            let keys = site.members[member].join("keys");
+            fs::write(keys.join(hex(&forged.id)), forged.encode()).unwrap();
+        }
+    }
+}
+
+/// Fifty slots of 4 GiB and a hundred passes each: an opening took hours and all memory.
+#[test]
+fn forged_slots_do_not_decide_how_long_an_opening_takes() {
+    let bomb = KdfCosts { memory_kib: 4 << 20, passes: 100, lanes: 4 };
+    for members in [&[2][..], &[0, 1, 2, 3]] {
+        let site = Site::new(4, 1);
+        let honest = NewSlot { costs: KdfCosts::DEFAULT, ..slot(password("honest"), "password") };
+        let added = ops::key::add(&site.store(), &honest).unwrap().slot;
+        forge_slots(&site, members, 50, bomb);
+        let mut told = Vec::new();
+        let mut opened = |limits: &UnlockLimits, with: &Credential| {
+            told.clear();
+            let mut store = site.locked_store();
+            let opened = store.unlock_within(with, limits, &mut |error| told.push(error));
+            (opened.map(|it| it.unwrap()), told.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let (right, told) = opened(&UnlockLimits::default(), &password("honest"));
+        let right = right.unwrap();
+        assert_eq!((hex(&right.slot), right.tries), (added.clone(), 1));
+        // They are named, and not one by one for ever.
+        assert_eq!(told.len(), 9, "{told:?}");
+        assert!(told[0].contains("keys/") && told[0].contains("not tried"), "{told:?}");
+        assert!(told[8].contains("42 more"), "{told:?}");
+        // A password that opens none is refused as soon, and what was left out is said.
+        let error = opened(&UnlockLimits::default(), &password("wrong")).0.unwrap_err();
+        assert_eq!(error.kind(), Kind::WrongKey);
+        assert!(error.advice_text().unwrap().contains("50 key slots were not tried"), "{error:?}");
+        let (file, told) = opened(&UnlockLimits::default(), &credential());
+        assert_eq!((file.unwrap().tries, told.len()), (1, 0), "a key file costs nothing to try");
+        // More than the machine has is not asked for, also of a slot that is named.
+        let named = UnlockLimits { only: Some("password".into()), ..UnlockLimits::default() };
+        let small = UnlockLimits { memory_bytes: 64 << 20, ..named };
+        let (right, told) = opened(&small, &password("honest"));
+        assert_eq!((right.unwrap().tries, told.len()), (1, 9));
+        assert!(told[0].contains("4.0 GiB of memory, and 64.0"), "{told:?}");
+    }
+}
+
+/// Cheap ones, more than all tries together may cost: what is known or stands everywhere is first.
+#[test]
+fn an_honest_slot_is_tried_before_forged_ones() {
+    let cheaper = KdfCosts { memory_kib: 64, passes: 1, lanes: 1 };
+    let costs = KdfCosts { memory_kib: 128, ..cheaper };
+    let site = Site::new(3, 1);
+    let honest = NewSlot { costs, ..slot(password("honest"), "mine") };
+    let added = ops::key::add(&site.store(), &honest).unwrap().slot;
+    let tries = |limits: &UnlockLimits| {
+        let opened = site.locked_store().unlock_within(&password("honest"), limits, &mut drop);
+        opened.map(|it| it.unwrap().tries).map_err(|error| error.kind())
+    };
+    let limits = UnlockLimits { cost_kib: 640, ..UnlockLimits::default() };
+    forge_slots(&site, &[1], 10, cheaper);
+    assert_eq!(tries(&limits), Ok(1), "one member's slots come after those of all");
+    forge_slots(&site, &[0, 1, 2], 10, cheaper);
+    assert_eq!(tries(&UnlockLimits::default()), Ok(11), "the cheapest first");
+    assert_eq!(tries(&limits), Err(Kind::WrongKey), "bounded together");
+    let id = pinstripe::id::SnapshotId::from_hex(&added).unwrap().0;
+    assert_eq!(tries(&UnlockLimits { known: Some(id), ..limits.clone() }), Ok(1));
+    for name in [&added[..8], "mine"] {
+        let only = UnlockLimits { only: Some(name.to_owned()), cost_kib: 1, ..limits.clone() };
+        assert_eq!(tries(&only), Ok(1));
+    }
 }
 
 #[test]

@@ -1,0 +1,147 @@
+//! Whether a store is older than what this host has seen of it, and what is remembered of that.
+//!
+//! Invariant: once a store was found to be older, that is said again until the snapshot is back or
+//! a user accepts it; nothing that is seen meanwhile takes its place.
+
+use pinstripe::clock;
+use pinstripe::error::{Error, Kind, Result};
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::ops::seen::{self, SeenSnapshot, Standing};
+use pinstripe::ops::snapshots::{self, Known};
+use pinstripe::store::Store;
+
+use crate::remembered::{Newest, Proof, Remembered};
+use crate::run::Run;
+use crate::time;
+
+/// What there is to say of a store.
+#[derive(Default)]
+pub struct Found {
+    /// It is older than what was seen.
+    pub older: Vec<Error>,
+    /// It may be: without the key nobody can tell.
+    pub unclear: Option<Error>,
+}
+
+/// Compares the store with what this host has seen of it, and remembers when it is older.
+///
+/// # Errors
+/// Those of reading its snapshots.
+pub fn find(run: &Run, store: &Store) -> Result<Found> {
+    let Some(known) = run.memory().of(store.config.store).cloned() else {
+        return Ok(Found::default());
+    };
+    let mut found = Found::default();
+    let seen = known.newest.as_ref().and_then(Newest::seen);
+    match (seen::compare(store, seen.as_ref())?, seen) {
+        (Standing::Older(newest), Some(seen)) => found.older.push(gone(&seen, newest.as_ref())),
+        // What was found before stays true until the snapshot is back.
+        (Standing::Removed, Some(seen)) if known.older_since_seconds.is_some() => {
+            let newest = SeenSnapshot::newest(&snapshots::all(store, &Default::default())?);
+            found.older.push(gone(&seen, newest.as_ref()));
+        }
+        (Standing::Unknown, Some(seen)) => found.unclear = Some(gone(&seen, None)),
+        _ => {}
+    }
+    let table = &store.table;
+    if table.generation < known.table_generation {
+        let error =
+            Error::new(Kind::Changed, "the table of members is older than this host has seen")
+                .expected(
+                    format!("generation {} or a later one", known.table_generation),
+                    table.generation,
+                );
+        found.older.push(error.advice(ADVICE));
+    }
+    let is_older = !found.older.is_empty();
+    if found.unclear.is_none() && is_older != known.older_since_seconds.is_some() {
+        let since = is_older.then(|| clock::now().0);
+        keep(run, store, |known| known.older_since_seconds = since);
+    }
+    Ok(found)
+}
+
+const ADVICE: &str = "the store, or the members that are there, were put back to an earlier state, or \
+                      another host removed it: attach the members that are absent; if this is as it \
+                      should be: pinstripe check --accept-older";
+
+fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
+    let at = |seen: &SeenSnapshot| format!("{} of {}", seen.id.short(), time::date(seen.created.0));
+    let what = format!(
+        "the store is older than this host has seen it: snapshot {} is not there, and this host did \
+         not forget it",
+        at(seen)
+    );
+    let error = Error::new(Kind::Changed, what).advice(ADVICE);
+    match newest {
+        Some(newest) => error.expected(at(seen), format!("{} as the newest", at(newest))),
+        None => error,
+    }
+}
+
+/// Says it as a warning, for verbs that go on all the same.
+///
+/// # Errors
+/// As [`find`].
+pub fn warn(run: &Run, store: &Store) -> Result<()> {
+    let place = &store.seats.iter().find(|seat| seat.member.is_some()).map(|seat| &seat.place);
+    let found = find(run, store)?;
+    for error in found.older.into_iter().chain(found.unclear) {
+        match place {
+            Some(place) => run.monitor.warning(place, error),
+            None => run.monitor.warning("", error),
+        }
+    }
+    Ok(())
+}
+
+/// Remembers the newest of all snapshots: they were just listed, or this host has forgotten some.
+pub fn keep_newest(run: &Run, store: &Store, known: &[Known]) {
+    let newest = SeenSnapshot::newest(known).map(|seen| Newest::of(&seen));
+    keep(run, store, |known| {
+        if known.older_since_seconds.is_none() {
+            known.newest = newest;
+        }
+    });
+}
+
+/// Reads all snapshots and remembers the newest: after this host has forgotten some, or deleted
+/// what it had forgotten.
+pub fn look_again(run: &Run, store: &Store) {
+    // What is damaged was told already; what cannot be read now is looked at the next time.
+    if let Ok(known) = snapshots::all(store, &Default::default()) {
+        keep_newest(run, store, &known);
+    }
+}
+
+/// Remembers a snapshot that this host has just made.
+pub fn keep_made(run: &Run, store: &Store, made: &Snapshot) {
+    let made = SeenSnapshot::of(made);
+    keep(run, store, |known| {
+        let seen = known.newest.as_ref().and_then(Newest::seen);
+        let is_newer = seen.is_none_or(|seen| seen.created <= made.created);
+        if known.older_since_seconds.is_none() && is_newer {
+            known.newest = Some(Newest::of(&made));
+        }
+    });
+}
+
+/// Takes the store as it is for what was seen of it.
+///
+/// # Errors
+/// Those of reading its snapshots; [`Kind::Locked`] without the key.
+pub fn accept(run: &Run, store: &Store) -> Result<()> {
+    store.keys()?;
+    let newest = SeenSnapshot::newest(&snapshots::all(store, &Default::default())?);
+    keep(run, store, |known| {
+        known.newest = newest.map(|seen| Newest::of(&seen));
+        known.older_since_seconds = None;
+        known.table_generation = store.table.generation;
+    });
+    run.screen.say("this host takes the store as it is for the newest state of it");
+    Ok(())
+}
+
+fn keep(run: &Run, store: &Store, change: impl FnOnce(&mut Remembered)) {
+    run.memory().keep(store, &[], Proof::Label, &run.monitor, change);
+}

@@ -1,0 +1,152 @@
+//! What a host has seen of a store, held against what stands: a member, or a whole store, that was
+//! put back to an earlier state looks sound in itself, and only who saw it later can tell.
+//!
+//! Never here: where a host keeps what it has seen (its callers know that).
+
+use crate::error::Result;
+use crate::format::snapshot::Snapshot;
+use crate::id::SnapshotId;
+use crate::member::Room;
+use crate::monitor::Monitor;
+use crate::store::Store;
+use crate::store::snapshots::{Known, load_all};
+
+/// Names what backups of the same host and sources have in common.
+const GROUP_CONTEXT: &str = "pinstripe 2026 group of a snapshot that a host has seen";
+
+/// The newest snapshot that a host has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeenSnapshot {
+    /// The snapshot.
+    pub id: SnapshotId,
+    /// When it was made: seconds since 1970 and nanoseconds.
+    pub created: (i64, u32),
+    /// Host and sources, without telling them.
+    pub group: [u8; 32],
+    /// Whether it had a parent.
+    pub has_parent: bool,
+}
+
+impl SeenSnapshot {
+    /// What is to be kept of a snapshot.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(GROUP_CONTEXT);
+        for part in std::iter::once(&snapshot.host).chain(&snapshot.sources) {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        SeenSnapshot {
+            id: snapshot.id,
+            created: (snapshot.created_seconds, snapshot.created_nanos),
+            group: *hasher.finalize().as_bytes(),
+            has_parent: snapshot.parent.is_some(),
+        }
+    }
+
+    /// The newest that is not forgotten.
+    pub fn newest(known: &[Known]) -> Option<Self> {
+        let wanted = known.iter().filter(|it| !it.is_forgotten).map(|it| Self::of(&it.snapshot));
+        wanted.max_by_key(|seen| (seen.created, seen.id))
+    }
+}
+
+/// How a store stands to what was seen of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// The snapshot is there, or none was seen yet.
+    There,
+    /// It is gone, and later snapshots show that it was there when they were made.
+    Removed,
+    /// It is gone, and nothing tells why; the newest that is there instead.
+    Older(Option<SeenSnapshot>),
+    /// It is gone, and without the key nothing more can be said.
+    Unknown,
+}
+
+/// Whether the newest snapshot that was seen is still there, and if not, whether it was removed in
+/// order. Reads snapshots only when it is gone.
+///
+/// # Errors
+/// Those of listing and reading snapshots.
+pub fn compare(store: &Store, seen: Option<&SeenSnapshot>) -> Result<Standing> {
+    let Some(seen) = seen else { return Ok(Standing::There) };
+    if store.list(Room::Snapshots)?.contains_key(&seen.id.0) {
+        return Ok(Standing::There);
+    }
+    if store.is_locked() {
+        return Ok(Standing::Unknown);
+    }
+    // What is damaged is told by the verb that reads snapshots for their own sake.
+    Ok(judge(seen, &load_all(store, &Monitor::default())?))
+}
+
+/// Whether the snapshots that are there tell that one was removed after they were made.
+fn judge(seen: &SeenSnapshot, known: &[Known]) -> Standing {
+    let is_child = |it: &Known| it.snapshot.parent == Some(seen.id);
+    if known.iter().any(is_child) {
+        return Standing::Removed;
+    }
+    let later = known.iter().filter(|it| {
+        let it = SeenSnapshot::of(&it.snapshot);
+        it.group == seen.group && it.created > seen.created
+    });
+    // The first one after it took the newest of the same sources for its parent.
+    let first = later.min_by_key(|it| (it.snapshot.created_seconds, it.snapshot.created_nanos));
+    let is_removed = first.is_some_and(|first| match first.snapshot.parent {
+        // The parent went too, so that snapshots between the two may have.
+        Some(parent) => known.iter().all(|it| it.snapshot.id != parent),
+        // Streams have none.
+        None => !seen.has_parent,
+    });
+    if is_removed { Standing::Removed } else { Standing::Older(SeenSnapshot::newest(known)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::snapshot::TreeRoot;
+    use crate::id::{ChunkId, StoreId};
+
+    /// A snapshot of these sources with a parent, both by their times; time 0 is no parent.
+    fn known(source: &str, time: u8, parent: u8) -> Known {
+        let snapshot = Snapshot {
+            store: StoreId([1; 16]),
+            id: SnapshotId([time; 16]),
+            created_seconds: time.into(),
+            created_nanos: 0,
+            host: b"host".to_vec(),
+            program: String::new(),
+            sources: vec![source.as_bytes().to_vec()],
+            parent: (parent > 0).then_some(SnapshotId([parent; 16])),
+            root: TreeRoot { id: ChunkId([0; 32]), height: 0, entries: 0 },
+            counts: Vec::new(),
+            tags: Vec::new(),
+        };
+        Known { snapshot, is_forgotten: false }
+    }
+
+    #[test]
+    fn what_was_removed_in_order_is_told_from_what_never_was() {
+        let seen = SeenSnapshot::of(&known("/a", 5, 4).snapshot);
+        let judged = |there: &[(&str, u8, u8)]| {
+            let there: Vec<_> =
+                there.iter().map(|&(it, time, parent)| known(it, time, parent)).collect();
+            judge(&seen, &there)
+        };
+        let older = |newest: (&str, u8, u8)| {
+            Standing::Older(Some(SeenSnapshot::of(&known(newest.0, newest.1, newest.2).snapshot)))
+        };
+        // Put back to an earlier state, to an empty store, and backed up into since.
+        assert_eq!(judged(&[("/a", 3, 0), ("/a", 4, 3)]), older(("/a", 4, 3)));
+        assert_eq!(judged(&[]), Standing::Older(None));
+        assert_eq!(judged(&[("/a", 4, 3), ("/a", 6, 4)]), older(("/a", 6, 4)));
+        assert_eq!(judged(&[("/a", 4, 3), ("/a", 6, 4), ("/a", 7, 6)]), older(("/a", 7, 6)));
+        assert_eq!(judged(&[("/a", 6, 0)]), older(("/a", 6, 0)), "begun anew");
+        // Other sources say nothing about these.
+        assert_eq!(judged(&[("/a", 4, 3), ("/b", 9, 8)]), older(("/b", 9, 8)));
+        // Removed by its rules: its child is there, or those between went too.
+        assert_eq!(judged(&[("/a", 6, 5)]), Standing::Removed);
+        assert_eq!(judged(&[("/a", 4, 3), ("/a", 9, 8)]), Standing::Removed);
+        let stream = SeenSnapshot::of(&known("/s", 5, 0).snapshot);
+        assert_eq!(judge(&stream, &[known("/s", 6, 0)]), Standing::Removed);
+    }
+}
