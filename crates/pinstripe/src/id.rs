@@ -114,6 +114,16 @@ pub fn find_by_name<'a, T, I: fmt::Display>(
     }
 }
 
+/// Where the names of new things come from: the system's randomness, unless a test says otherwise,
+/// which then has the same names each time.
+pub trait Names: Send + Sync {
+    /// Fills in the bytes of one name.
+    ///
+    /// # Errors
+    /// When there are none to be had.
+    fn fill(&self, bytes: &mut [u8]) -> Result<()>;
+}
+
 /// Fresh random bytes from the operating system.
 ///
 /// # Errors

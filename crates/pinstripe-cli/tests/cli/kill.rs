@@ -206,3 +206,49 @@ fn a_killed_backup_is_gone_on_with() {
     assert_same_tree(&stand.path("src"), &stand.path("out"));
     assert_eq!(stand.run("check --read-data --store m0 -q").code, 0);
 }
+
+/// How many extents of index runs a member has.
+fn runs_on(stand: &Stand, member: &str) -> usize {
+    fs::read_dir(stand.path(member).join("index")).unwrap().count()
+}
+
+/// While it seals a merge of index runs: one member has its part then, and the others wait.
+/// Whether that part is the one with the run's head is chance, so it is done again and again.
+#[test]
+fn a_killed_merge_of_index_runs_costs_nothing() {
+    const KILLS: usize = 12;
+    let stand = Stand::with_store();
+    for file in 0..4 {
+        fs::write(stand.path(&format!("src/{file}")), noise(file, 20_000)).unwrap();
+        assert_eq!(stand.run("backup src --store m0 -q").code, 0);
+    }
+    // A pack of each backup lacks an extent, within parity.
+    let mut thin = 0;
+    for directory in fs::read_dir(stand.path("m3/packs")).unwrap() {
+        for extent in fs::read_dir(directory.unwrap().path()).unwrap() {
+            fs::remove_file(extent.unwrap().path()).unwrap();
+            thin += 1;
+        }
+    }
+    assert!(thin >= 4, "{thin}");
+    let stuck = "backup src --store m0 -q --fault op=seal,room=index,member=1,delay=3600s";
+    for kill in 0..KILLS {
+        let before = runs_on(&stand, "m0");
+        let mut child =
+            (stand.command(stuck).stdout(Stdio::null()).stderr(Stdio::null())).spawn().unwrap();
+        while runs_on(&stand, "m0") == before {
+            assert!(child.try_wait().unwrap().is_none(), "kill {kill}: it merged nothing");
+        }
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().code(), None);
+        assert_nothing_lost(&stand);
+    }
+    assert_eq!((runs_on(&stand, "m0"), runs_on(&stand, "m1")), (4 + KILLS, 4));
+    assert_eq!(stand.run("backup src --store m0 -q").code, 0);
+    assert_nothing_lost(&stand);
+    assert_eq!(stand.run("restore latest:{}/src --to out --store m0 -q").code, 0);
+    assert_same_tree(&stand.path("src"), &stand.path("out"));
+    assert_eq!(stand.run("repair --store m0 -q").code, 0);
+    assert_eq!(stand.run("check --read-data --store m0 -q").code, 0);
+    assert_eq!(runs_on(&stand, "m0"), runs_on(&stand, "m1"));
+}

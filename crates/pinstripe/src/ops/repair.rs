@@ -157,8 +157,7 @@ fn stripe_sets(
         let there = index::standing_sets(store, room)?;
         // A short index run may be read from fewer: it is tried, and made anew when it is not.
         let is_readable = |(set, members): &(&SetId, &Vec<usize>)| {
-            let name = ExtentName::In(room, set.0);
-            room == Room::Index || index::has_enough(store, name, members)
+            room == Room::Index || !index::is_leftover(store, **set, members)
         };
         let mut sets: BTreeSet<SetId> =
             there.iter().filter(is_readable).map(|(set, _)| *set).collect();

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::RecordHead;
 use crate::format::stripe_set::SetKind;
-use crate::id::{SetId, random};
+use crate::id::SetId;
 use crate::member::ExtentName;
 use crate::store::index::{SealedPack, index_record};
 use crate::stripe::SetWriter;
@@ -125,7 +125,7 @@ struct OpenPack {
 
 impl OpenPack {
     fn begin(publisher: &Publisher<'_>) -> Result<Self> {
-        let set = SetId(random()?);
+        let set = SetId(publisher.store.new_name()?);
         publisher.index.expect_own(set);
         let crew = publisher.fleet.begin(ExtentName::pack(set))?;
         let store = publisher.store.config.store;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use crate::dedup::Claims;
 use crate::error::{Error, Kind, Result};
-use crate::id::{SetId, random};
+use crate::id::SetId;
 use crate::member::ExtentName;
 use crate::monitor::{Counter, Monitor};
 use crate::seal::Sealer;
@@ -112,7 +112,7 @@ impl<'a> Publisher<'a> {
         // What a run speaks of is relied on, and must have all of its extents.
         self.store.confirm_takers()?;
         self.count_races(packs)?;
-        let set = SetId(random()?);
+        let set = SetId(self.store.new_name()?);
         let name = ExtentName::index(set);
         let crew = self.fleet.begin(name)?;
         let mut sink = self.fleet.sink(name, &crew);

@@ -9,7 +9,6 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::{self, Snapshot};
-use crate::id::random;
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 
@@ -22,8 +21,8 @@ pub const MARK: &str = "incomplete";
 ///
 /// # Errors
 /// When the system has no randomness.
-pub fn new_name() -> Result<ExtentName> {
-    Ok(ExtentName::In(Room::Checkpoints, random()?))
+pub fn new_name(store: &Store) -> Result<ExtentName> {
+    Ok(ExtentName::In(Room::Checkpoints, store.new_name()?))
 }
 
 /// All checkpoints with their names, newest first: the latest begun, and of one backup the

@@ -13,7 +13,7 @@ use super::sessions::{self, name_of};
 use super::{Reach, Store, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::format::session::{Session, Work};
-use crate::id::{SessionId, random};
+use crate::id::SessionId;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
 
@@ -35,9 +35,9 @@ impl Store {
     pub fn claim(&self) -> Result<Claim> {
         let session = Session {
             store: self.config.store,
-            id: SessionId(random()?),
+            id: SessionId(self.new_name()?),
             work: Work::Rebalance,
-            commit: random()?,
+            commit: self.new_name()?,
             parents: Vec::new(),
             process: self.process(),
         };

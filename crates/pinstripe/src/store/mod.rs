@@ -122,6 +122,17 @@ impl Store {
         self.seats.iter().map(|seat| seat.member.clone()).collect()
     }
 
+    /// A name for something new.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub fn new_name<const N: usize>(&self) -> Result<[u8; N]> {
+        let Some(names) = &self.options.names else { return crate::id::random() };
+        let mut name = [0; N];
+        names.fill(&mut name)?;
+        Ok(name)
+    }
+
     /// Who opened it, as its sessions say.
     pub fn process(&self) -> Process {
         self.options.process.unwrap_or_else(crate::process::own)

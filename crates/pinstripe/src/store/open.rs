@@ -15,6 +15,7 @@ use crate::format::keys::Keys;
 use crate::format::label::{Encryption, Label, MemberRow, MemberTable, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{HEADER_BYTES, Header};
+use crate::id::Names;
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember, Steps};
 use crate::seal::Opener;
@@ -30,6 +31,9 @@ pub struct OpenOptions {
     pub process: Option<Process>,
     /// Opens a store as it calls itself although something speaks of another encryption.
     pub accept_plain: bool,
+    /// What new sets, sessions and snapshots are called; `None` is what the system's randomness
+    /// says. Never what secrets are made of.
+    pub names: Option<Arc<dyn Names>>,
 }
 
 impl OpenOptions {

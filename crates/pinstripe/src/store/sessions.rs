@@ -8,7 +8,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::format::gc::{GcObject, Step};
 use crate::format::session::{Process, Session, Work};
-use crate::id::{CondemnationId, SessionId, SnapshotId, random};
+use crate::id::{CondemnationId, SessionId, SnapshotId};
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
 
@@ -41,7 +41,7 @@ pub fn begin<'a>(
 ) -> Result<OpenSession<'a>> {
     let session = Session {
         store: store.config.store,
-        id: SessionId(random()?),
+        id: SessionId(store.new_name()?),
         work,
         commit,
         parents,

@@ -16,7 +16,6 @@ use std::path::Path;
 use super::{Claim, Seat, Store, read_member, read_small, replace_small};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{Label, MemberRow, MemberState, MemberTable};
-use crate::id::random;
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember};
 
@@ -193,7 +192,7 @@ impl Store {
         })?;
         table.rows.push(MemberRow {
             number: number as u16,
-            id: random()?,
+            id: self.new_name()?,
             state: MemberState::Active,
             place: place.as_os_str().as_bytes().to_vec(),
         });

@@ -7,6 +7,7 @@ mod census;
 mod chunks;
 mod content;
 mod crash;
+mod cut_off;
 mod daily;
 mod damage;
 mod device;

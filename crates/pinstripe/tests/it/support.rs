@@ -88,6 +88,7 @@ pub struct Seen {
     pub place: PathBuf,
     pub kind: Kind,
     pub text: String,
+    pub advice: String,
 }
 
 /// Counts and problems of one run.
@@ -105,6 +106,7 @@ impl Observer for Watcher {
             place: problem.place.clone(),
             kind: problem.error.kind(),
             text: problem.error.to_string(),
+            advice: problem.error.advice_text().unwrap_or_default().to_owned(),
         });
     }
 

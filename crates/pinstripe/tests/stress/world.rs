@@ -233,12 +233,8 @@ impl World {
             "" => pinstripe::fault::Plan::default(),
             faults => faults.parse().unwrap(),
         };
-        let options = OpenOptions {
-            faults,
-            steps: Some(who.steps.clone()),
-            process: who.process,
-            ..OpenOptions::default()
-        };
+        let (steps, process) = (Some(who.steps.clone()), who.process);
+        let options = OpenOptions { faults, steps, process, ..OpenOptions::default() };
         let through = *members.first().expect("one is here");
         let mut store = Store::open_with(&self.site.members[through], options)?;
         self.unlock(&mut store)?;

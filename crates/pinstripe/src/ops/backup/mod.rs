@@ -18,7 +18,7 @@ use writer::Writer;
 use crate::clock;
 use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::id::{ChunkId, SnapshotId, random};
+use crate::id::{ChunkId, SnapshotId};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline;
 use crate::pipeline::backup::{Comparison, Input, Previous, Reach, Wanted};
@@ -120,7 +120,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     prepare(store, monitor);
     let exclude = exclude_members(store, options.exclude.clone(), &sources, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;
-    let id = SnapshotId(random()?);
+    let id = SnapshotId(store.new_name()?);
     let find = || Ancestry::find(store, &options.host, &sources, monitor);
     let (Writer { session, mut answers, index }, earlier) =
         Writer::begin_after(store, id, monitor, find)?;

@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Metadata, Time};
 use crate::format::snapshot::Snapshot;
-use crate::id::{SnapshotId, random};
+use crate::id::SnapshotId;
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline;
 use crate::pipeline::backup::Input;
@@ -50,7 +50,7 @@ pub fn run_stream(
     }
     prepare(store, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;
-    let id = SnapshotId(random()?);
+    let id = SnapshotId(store.new_name()?);
     let Writer { session, mut answers, index } = Writer::begin(store, id, monitor)?;
     let losses_mark = index.losses_mark();
     let plan = pipeline::backup::Plan {

@@ -53,8 +53,8 @@ pub(super) fn stripe_sets(
         let sets: Vec<_> = sets.into_iter().collect();
         let results = each(options.limits.workers, &sets, |(set, members)| {
             let leftover = room == Room::Packs
-                && !index::has_enough(store, ExtentName::pack(*set), members)
-                && !indexed.contains(set);
+                && !indexed.contains(set)
+                && index::is_leftover(store, *set, members);
             if leftover {
                 return Ok(None);
             }

@@ -27,6 +27,14 @@ use crate::store::packs::{ChunkReader, PackReader, missing_chunk};
 /// Content chunks looked up together: 8 MiB of ids.
 const BATCH_IDS: usize = 256 << 10;
 
+/// Trees that are marked as far as they can be read.
+pub(super) struct Hopes {
+    /// Of forgotten snapshots that can be brought back: what they lack is counted.
+    pub spared: Vec<Root>,
+    /// Of backups that were cut off, which lack something by nature.
+    pub begun: Vec<Root>,
+}
+
 /// A tree, and whose it is, for messages.
 #[derive(Debug, Clone)]
 pub(super) struct Root {
@@ -59,6 +67,8 @@ pub(super) struct Marked {
     pub needed: Bits,
     /// Content chunks that no pack has which can be read.
     pub missing: u64,
+    /// What spared hopes lack beside that: content chunks, and trees that cannot be followed.
+    pub lacking: u64,
 }
 
 /// Marks what `roots` need, and then what `hopes` need as far as they can be read.
@@ -70,7 +80,7 @@ pub(super) fn mark(
     index: &Index<'_>,
     rows: &Rows<'_>,
     roots: &[Root],
-    hopes: &[Root],
+    hopes: &Hopes,
     threads: usize,
     monitor: &Monitor,
 ) -> Result<Marked> {
@@ -91,11 +101,13 @@ pub(super) fn mark(
     };
     each(threads, roots, walk)?;
     let missing = shared.missing.load(Ordering::Relaxed);
-    for hope in hopes {
-        // Nobody needs it, somebody could have used it.
-        let _ = walk(hope);
+    let unread = hopes.spared.iter().filter(|hope| walk(hope).is_err()).count() as u64;
+    let lacking = shared.missing.load(Ordering::Relaxed) - missing + unread;
+    for begun in &hopes.begun {
+        // Nothing needs it; the next backup may go on with it.
+        let _ = walk(begun);
     }
-    Ok(Marked { needed: shared.needed, missing })
+    Ok(Marked { needed: shared.needed, missing, lacking })
 }
 
 struct Shared<'r> {

@@ -27,7 +27,7 @@ use crate::clock;
 use crate::error::{Error, Kind, Result};
 use crate::format::gc::{Lists, Step, reaping_name};
 use crate::format::session::{Session, Work};
-use crate::id::{CondemnationId, SessionId, SetId, random};
+use crate::id::{CondemnationId, SessionId, SetId};
 use crate::monitor::Monitor;
 use crate::pipeline::backup::repack;
 use crate::pipeline::limits::Limits;
@@ -113,7 +113,7 @@ fn collect(store: &Store, options: &Options, pick: &Pick, monitor: &Monitor) -> 
         return Ok(survey.outcome(store));
     }
     store.sweep(monitor);
-    let case = CondemnationId(random()?);
+    let case = CondemnationId(store.new_name()?);
     let session = sessions::begin(store, Work::Collect, reaping_name(case), Vec::new())?;
     let gc = Collector { store, options, monitor, session: &session, case };
     let earlier = settle::inherit(&gc)?;
@@ -227,7 +227,8 @@ impl Collector<'_> {
         // holds.
         let is_same = seen.roots.is_subset(&survey.seen.roots) && others.is_subset(&survey.others);
         if !is_same {
-            rescued.extend(self.needed_now(survey, &seen, &pick.spared(&seen), &others)?);
+            let hopes = mark::Hopes { spared: pick.spared(&seen), begun: Vec::new() };
+            rescued.extend(self.needed_now(survey, &seen, &hopes, &others)?);
         }
         Ok(decide::remaining(&survey.lists, &rescued, &seen.roots))
     }
@@ -236,7 +237,7 @@ impl Collector<'_> {
         &self,
         survey: &Survey<'_>,
         seen: &Seen,
-        hopes: &[mark::Root],
+        hopes: &mark::Hopes,
         others: &HashSet<SetId>,
     ) -> Result<HashSet<SetId>> {
         let (trees, threads) = (seen.trees()?, self.options.limits.workers);

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::mark::Hopes;
 use super::roots::{self, Seen};
 use super::{Options, Outcome, mark, usage};
 use crate::error::Result;
@@ -12,7 +13,7 @@ use crate::monitor::Monitor;
 use crate::pipeline::backup::Leaving;
 use crate::store::Store;
 use crate::store::deletion::decide;
-use crate::store::index::{Index, Pack, standing_sets};
+use crate::store::index::{self, Index, Pack, standing_sets};
 
 /// Which packs go.
 pub(super) enum Pick {
@@ -23,7 +24,8 @@ pub(super) enum Pick {
 }
 
 impl Pick {
-    /// Trees of forgotten snapshots that stay as they are.
+    /// Trees of forgotten snapshots that stay as they are: until a gc takes them, they can be
+    /// brought back.
     pub fn spared(&self, seen: &Seen) -> Vec<mark::Root> {
         match self {
             Pick::Waste(_) => Vec::new(),
@@ -57,8 +59,7 @@ impl<'a> Survey<'a> {
         let seen = Seen::read(store, own)?;
         let others = seen.cases.lost_to_others(None);
         let trees = seen.trees()?;
-        let mut hopes = roots::interrupted(store, monitor);
-        hopes.extend(pick.spared(&seen));
+        let hopes = Hopes { spared: pick.spared(&seen), begun: roots::interrupted(store, monitor) };
         // After the roots: what a snapshot needs was in the index before it.
         let index = Index::load(store, monitor)?;
         let threads = options.limits.workers;
@@ -69,7 +70,7 @@ impl<'a> Survey<'a> {
             let width = usize::from(pack.data) + usize::from(pack.parity);
             pack.extents() < width && takers.is_some_and(|takers| takers < width)
         };
-        let (plan, leaving, moved_bytes, missing) = index.over_rows(|rows| {
+        let (plan, leaving, moved_bytes, missing, lacking) = index.over_rows(|rows| {
             let marked = mark::mark(store, &index, rows, &trees, &hopes, threads, monitor)?;
             let usages = usage::count(rows, &marked.needed, &others, &is_short)?;
             let mut plan = match pick {
@@ -79,10 +80,11 @@ impl<'a> Survey<'a> {
             plan.repack.truncate(PACKS_MAX / 2);
             let leaving = usage::leaving(rows, &marked.needed, &plan.repack)?;
             let moved_bytes = usages.live_bytes(&plan.repack);
-            Ok((plan, leaving, moved_bytes, marked.missing))
+            Ok((plan, leaving, moved_bytes, marked.missing, marked.lacking))
         })?;
         let mut packs: Vec<SetId> = plan.dead.iter().chain(&plan.repack).copied().collect();
-        if missing == 0 && store.absent().next().is_none() {
+        // What is not known anywhere may be what a snapshot lacks.
+        if missing == 0 && lacking == 0 && store.absent().next().is_none() {
             let is_picked = |set: &SetId| match pick {
                 Pick::Waste(_) => true,
                 Pick::These(sets) => sets.contains(set),
@@ -115,13 +117,17 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Sets on too few members to be packs that count, and that the index does not know: left by
-/// backups that were cut off while they sealed them.
+/// Sets that the index does not know and that have too few extents to be read: left by backups
+/// that were cut off while they sealed them.
 fn leftovers(store: &Store, index: &Index<'_>) -> Result<Vec<SetId>> {
     let unreadable: HashSet<SetId> = index.unreadable().into_iter().collect();
     let packs = index.packs();
     let is_unknown = |set: &SetId| packs.find(set).is_none() && !unreadable.contains(set);
-    Ok(standing_sets(store, Room::Packs)?.into_keys().filter(is_unknown).collect())
+    let sets = standing_sets(store, Room::Packs)?.into_iter();
+    let is_leftover = |(set, members): &(SetId, Vec<usize>)| {
+        is_unknown(set) && index::is_leftover(store, *set, members)
+    };
+    Ok(sets.filter(is_leftover).map(|(set, _)| set).collect())
 }
 
 /// Bytes that some packs take on the members that are there.

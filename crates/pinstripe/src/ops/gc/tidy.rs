@@ -70,7 +70,9 @@ fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
         }
         index.refresh_packs()?;
     }
-    if gc.store.absent().next().is_none() && index.has_unreadable_runs()? {
+    // A run that another writer is sealing looks like one that was cut off.
+    let is_quiet = gc.others_at_work()?.is_empty();
+    if is_quiet && gc.store.absent().next().is_none() && index.has_unreadable_runs()? {
         // What a member that was away brought back of runs that were merged meanwhile, say.
         index.mend()?;
     }

@@ -129,7 +129,10 @@ fn refuse_stuck(store: &Store, stuck: &[ExtentName]) -> Result<()> {
 fn cannot_be_laid_anew(stuck: &[ExtentName]) -> Error {
     Error::new(Kind::Refused, format!("{} stripe sets cannot be laid anew", stuck.len()))
         .at(stuck[0].path())
-        .advice("run 'pinstripe check', then 'pinstripe repair', and try again")
+        .advice(
+            "run 'pinstripe check', then 'pinstripe repair', and try again; what only forgotten \
+             snapshots need goes with 'pinstripe gc'",
+        )
 }
 
 /// Lays sets anew over the members that remain, and deletes the old ones.

@@ -3,7 +3,6 @@
 use super::sets::Item;
 use crate::error::{Error, Kind, Result};
 use crate::format::scrub::{ScrubState, Share};
-use crate::id::random;
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 use crate::store::Store;
@@ -98,7 +97,7 @@ impl<'a> Progress<'a> {
         let mut state = self.state.clone();
         replaced.iter().filter_map(|(_, old)| old.as_ref()).for_each(|old| state.merge(old));
         state.generation += 1;
-        let name = ExtentName::In(Room::Scrub, random()?);
+        let name = ExtentName::In(Room::Scrub, store.new_name()?);
         let (bytes, mut written, mut failed) = (state.encode(), 0, None);
         for (_, member) in store.present() {
             match member.put(name, &bytes) {

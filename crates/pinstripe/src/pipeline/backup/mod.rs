@@ -165,7 +165,7 @@ pub fn run(
         let object = sealer.snapshot(&snapshot)?;
         match reach {
             Reach::Whole => fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?,
-            Reach::Part => fleet.put(checkpoints::new_name()?, object),
+            Reach::Part => fleet.put(checkpoints::new_name(store)?, object),
         }
         fleet.barrier()?;
         // Only now is what they name in another object too.
@@ -201,7 +201,10 @@ fn ingest<'scope, 'env>(
     let (abort, call) = (shared.abort, shared.seal_call);
     let (busy, mut checkpoint) = (AtomicBool::new(false), None);
     let object = |root| {
-        Ok((checkpoints::new_name()?, shared.sealer.snapshot(&describe(root, Reach::Part))?))
+        Ok((
+            checkpoints::new_name(plan.store)?,
+            shared.sealer.snapshot(&describe(root, Reach::Part))?,
+        ))
     };
     let (root, reach) = std::thread::scope(|stages| {
         let (jobs, job_queue) = bounded(limits.jobs_queued);

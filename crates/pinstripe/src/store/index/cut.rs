@@ -2,11 +2,13 @@
 //! come and go.
 
 use crate::format::stripe_set::{Geometry, HEADER_BYTES, Header};
+use crate::id::SetId;
 use crate::member::ExtentName;
 use crate::store::Store;
+use crate::stripe::SetReader;
 
 /// How a stripe set is cut, as the first sound header says among those of its extents on
-/// `members`; `None` when none is sound.
+/// `members`, or else the first sound trailer; `None` when none is sound.
 pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option<Geometry> {
     let header = |number: &usize| {
         let member = store.seats.get(*number)?.member.as_ref()?;
@@ -16,7 +18,12 @@ pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option
         let is_it = matches!(name, ExtentName::In(_, id) if id == header.set.0);
         (is_it && header.store == store.config.store).then_some(header)
     };
-    members.iter().find_map(header).map(|header| header.geometry)
+    let found = members.iter().find_map(header).map(|header| header.geometry);
+    found.or_else(|| {
+        let ExtentName::In(_, id) = name else { return None };
+        let reader = SetReader::open(&store.members(), name, store.config.store, SetId(id)).ok()?;
+        Some(reader.geometry())
+    })
 }
 
 /// Whether a stripe set has as many extents as it takes to read it, `members` being those that
@@ -26,4 +33,15 @@ pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
     members.len() == store.seats.len()
         || geometry_of(store, name, members)
             .map_or(!members.is_empty(), |geometry| members.len() >= geometry.data())
+}
+
+/// Whether a pack that no index run speaks of is what a backup left that was cut off while it sealed
+/// it: its extents on `members` are too few to read it. One that says nowhere how it is cut cannot
+/// be read either; it is a leftover unless every member has an extent of it, which hints at damage.
+pub fn is_leftover(store: &Store, set: SetId, members: &[usize]) -> bool {
+    let all = store.seats.iter().filter(|seat| seat.row.is_some()).count();
+    match geometry_of(store, ExtentName::pack(set), members) {
+        Some(geometry) => members.len() < geometry.data(),
+        None => members.len() < all,
+    }
 }

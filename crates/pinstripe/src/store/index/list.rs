@@ -23,6 +23,7 @@ pub struct Pack {
     extents: AtomicU8,
     used: AtomicBool,
     condemned: AtomicBool,
+    reliable: AtomicBool,
 }
 
 impl Pack {
@@ -35,6 +36,7 @@ impl Pack {
             extents: AtomicU8::new(0),
             used: AtomicBool::new(false),
             condemned: AtomicBool::new(false),
+            reliable: AtomicBool::new(true),
         };
         pack.set_extents(extents);
         pack
@@ -63,17 +65,28 @@ impl Pack {
         self.condemned.store(condemned, Ordering::SeqCst);
     }
 
+    /// Whether a writer may refer to what is in it: an index run speaks of it, or it has all of
+    /// its extents. One that is merely readable may stem from a backup that was cut off, and has
+    /// less parity than a new snapshot was promised.
+    pub fn is_reliable(&self) -> bool {
+        self.reliable.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_reliable(&self, reliable: bool) {
+        self.reliable.store(reliable, Ordering::Relaxed);
+    }
+
     /// Whether this process has relied on a chunk in it.
     pub fn is_used(&self) -> bool {
         self.used.load(Ordering::SeqCst)
     }
 
-    /// Marks the pack as relied upon; `false` when it may not be, because it is condemned or
-    /// cannot be read. Whoever condemns marks first and then asks what is used, so one of the two
+    /// Marks the pack as relied upon; `false` when it may not be, because it is condemned, cannot
+    /// be read or is not [reliable](Self::is_reliable). Whoever condemns marks first and then asks what is used, so one of the two
     /// sees the other.
     #[must_use]
     pub fn rely(&self) -> bool {
-        if self.is_condemned() || !self.is_readable() {
+        if self.is_condemned() || !self.is_readable() || !self.is_reliable() {
             return false;
         }
         self.used.store(true, Ordering::SeqCst);

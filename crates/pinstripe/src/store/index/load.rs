@@ -2,26 +2,26 @@
 //!
 //! Invariants: a view is made from the one before and takes its place only when that is still
 //! there; runs are listed until two lists agree, so that a run is never missed because another
-//! writer merged it away while they were listed; a pack in no run is asked itself, and only when
-//! all of its extents are there, because it may stem from a backup that was cut off in sealing it.
+//! writer merged it away while they were listed; a run on fewer members than reading it takes is
+//! no run, even when its head can be read; a run that lacks an extent makes no other redundant. A
+//! pack in no run is asked itself when it can be read; a writer relies on it only when all of its
+//! extents are there, because it may stem from a backup that was cut off in sealing it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Kind, Result};
 use crate::format::index_run::RunPack;
-use crate::format::pack_index::PackIndex;
 use crate::id::SetId;
 use crate::member::{ExtentName, Room, SharedMember};
-use crate::seal::Opener;
 use crate::store::{Store, deletion};
 use crate::stripe::SetReader;
 
+use super::ask::loose;
 use super::cut::has_enough;
-use super::list::{Pack, Packs};
-use super::loose::Loose;
-use super::rebuild::pack_from_records;
-use super::run::{self, Opened};
+use super::list::Pack;
+use super::redundant::{drop_redundant, keep_runs, set_reliable};
+use super::run::{self, Opened, Run};
 use super::{Extents, Index, SealedPack, View, part};
 
 /// Lists of runs that are read until two agree.
@@ -55,13 +55,30 @@ enum AnyRun {
     Indexes(Vec<SealedPack>),
 }
 
-fn open_set(store: &Store, name: ExtentName, set: SetId) -> Result<SetReader> {
+impl AnyRun {
+    fn packs(&self) -> Vec<RunPack> {
+        match self {
+            AnyRun::Pages(opened) => opened.packs.clone(),
+            AnyRun::Indexes(packs) => packs.iter().map(SealedPack::run_pack).collect(),
+        }
+    }
+}
+
+pub(super) fn open_set(store: &Store, name: ExtentName, set: SetId) -> Result<SetReader> {
     SetReader::open(&store.members(), name, store.config.store, set)
 }
 
-fn open_run(store: &Store, set: SetId) -> Result<AnyRun> {
+/// Opens a run of which so many extents are there. With fewer than reading takes it is none,
+/// whatever of it can be read: the head of a small run stands in one strip, and is no sign that
+/// the strips with its pages were ever written.
+fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     let name = ExtentName::index(set);
     let reader = open_set(store, name, set)?;
+    let needed = reader.geometry().data();
+    if extents < needed {
+        let error = Error::new(Kind::TooManyLosses, "too few extents of this index run are there");
+        return Err(error.at(name.path()).expected(format!("{needed} or more"), extents));
+    }
     if reader.index().start > 0 {
         return run::open(reader, set, store.opener())
             .map(|run| AnyRun::Pages(run.into()))
@@ -87,48 +104,11 @@ fn open_run(store: &Store, set: SetId) -> Result<AnyRun> {
 /// # Errors
 /// When a member that is present cannot be listed.
 pub fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)>> {
-    let runs = sets_in(store, Room::Index)?.into_keys();
-    let spoken_of = |set| {
-        let packs = open_run(store, set).map(|run| match run {
-            AnyRun::Pages(opened) => opened.packs,
-            AnyRun::Indexes(packs) => packs.iter().map(SealedPack::run_pack).collect(),
-        });
-        (set, packs)
+    let runs = sets_in(store, Room::Index)?.into_iter();
+    let spoken_of = |(set, members): (SetId, Vec<usize>)| {
+        (set, open_run(store, set, members.len()).map(|run| run.packs()))
     };
     Ok(runs.map(spoken_of).collect())
-}
-
-/// Reads the index that a pack carries at its own end.
-///
-/// # Errors
-/// When the set cannot be read or its index is not sound.
-pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
-    let name = ExtentName::pack(set);
-    own_index(&open_set(store, name, set)?, set, store.opener()).map(|pack| pack.index)
-}
-
-fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPack> {
-    let place = ExtentName::pack(set).path();
-    let parsed = part::read(reader, reader.index(), |b| part::parse_index_record(b, opener));
-    let (index, _) = parsed.map_err(|error| error.at(&place))?;
-    if index.set != set {
-        return Err(
-            Error::corrupt("a pack's index speaks of another pack", place).expected(set, index.set)
-        );
-    }
-    Ok(SealedPack { index, geometry: reader.geometry() })
-}
-
-/// What a pack says of itself, from its records when its index cannot be read.
-///
-/// # Errors
-/// When neither can be read; the error is that of the index.
-pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
-    let reader = open_set(store, ExtentName::pack(set), set)?;
-    own_index(&reader, set, store.opener()).or_else(|error| match error.kind() {
-        Kind::Unsupported | Kind::Locked => Err(error),
-        _ => pack_from_records(store, set).map(|(pack, _)| pack).map_err(|_| error),
-    })
 }
 
 impl Index<'_> {
@@ -152,13 +132,14 @@ impl Index<'_> {
         let bad = self.marks(|marks| marks.bad.clone());
         keep_runs(&mut view, |set| !bad.contains(set));
         let mut known = self.known_runs(&view);
+        let mut runs = Extents::new();
         for _ in 0..LISTS_MAX {
-            let there = sets_in(self.store, Room::Index)?;
-            if there.keys().eq(&known) {
+            runs = sets_in(self.store, Room::Index)?;
+            if runs.keys().eq(&known) {
                 break;
             }
-            self.take_runs(&mut view, &there, all, &mut troubles)?;
-            known = there.into_keys().collect();
+            self.take_runs(&mut view, &runs, all, &mut troubles)?;
+            known = runs.keys().copied().collect();
         }
         // After the runs: a pack that one of them speaks of was there before it.
         if all {
@@ -166,12 +147,15 @@ impl Index<'_> {
             for (_, pack) in view.packs.iter() {
                 pack.set_extents(extents.get(&pack.set).map_or(0, Vec::len));
             }
+            view.loose.retain(|loose| loose.is_as_asked(&extents));
             self.take_packs(&mut view, &extents, &mut troubles);
         }
         self.learn_reaped(&view)?;
         let is_reaped = |set: &SetId| self.marks(|marks| marks.reaped.contains(set));
         view.loose.retain(|loose| loose.run.is_some() || !loose.sets.iter().all(is_reaped));
-        drop_redundant(&mut view);
+        let extents_of = |run: &Run| runs.get(&run.set).map_or(0, Vec::len);
+        drop_redundant(&mut view, |run| self.lacks_extents(run, extents_of(run)));
+        set_reliable(&view);
         for Trouble { name, set, error } in troubles {
             if self.marks(|marks| marks.bad.insert(set)) {
                 self.monitor.warning(name.path(), error);
@@ -196,7 +180,7 @@ impl Index<'_> {
     fn known_runs(&self, view: &View) -> BTreeSet<SetId> {
         let mut known: BTreeSet<SetId> = view.runs.iter().map(|run| run.set).collect();
         known.extend(view.loose.iter().filter_map(|loose| loose.run));
-        known.extend(view.redundant.iter());
+        known.extend(view.redundant.keys());
         self.marks(|marks| known.extend(&marks.bad));
         known
     }
@@ -204,8 +188,8 @@ impl Index<'_> {
     /// Opens runs that are new, and forgets those that are gone or were found to be bad.
     ///
     /// One that too few members have is passed over until the next time: another writer puts it
-    /// or removes it, member by member, or it was merged away while a member was absent. What it
-    /// would say its packs say themselves.
+    /// or removes it, member by member, or was cut off in that, or it was merged away while a member
+    /// was absent. What it would say its packs say themselves.
     fn take_runs(
         &self,
         view: &mut View,
@@ -217,7 +201,7 @@ impl Index<'_> {
         let known = self.known_runs(view);
         let (mut pages, mut indexes) = (Vec::new(), Vec::new());
         for (&set, members) in there.iter().filter(|(set, _)| !known.contains(set)) {
-            match open_run(self.store, set) {
+            match open_run(self.store, set, members.len()) {
                 Ok(AnyRun::Pages(opened)) => pages.push(*opened),
                 Ok(AnyRun::Indexes(packs)) => indexes.push((set, packs)),
                 Err(error) if error.kind() == Kind::NotFound => {}
@@ -253,7 +237,7 @@ impl Index<'_> {
 
     /// Gives numbers to packs that have none. Unless `all` packs are listed anyway, each is asked
     /// for its extents.
-    fn take_numbers(&self, view: &mut View, packs: &[RunPack], all: bool) {
+    pub(super) fn take_numbers(&self, view: &mut View, packs: &[RunPack], all: bool) {
         let condemned = self.marks(|marks| marks.condemned.clone());
         let is_new = |pack: &&RunPack| !pack.is_lost && view.packs.find(&pack.set).is_none();
         let number = |pack: &RunPack| {
@@ -276,112 +260,11 @@ impl Index<'_> {
     pub(super) fn extents_of(&self, name: ExtentName) -> usize {
         self.holders_of(name).len()
     }
-
-    /// Asks packs that no part speaks of for their own index.
-    fn take_packs(&self, view: &mut View, extents: &Extents, troubles: &mut Vec<Trouble>) {
-        let numbers = view.runs.iter().flat_map(|run| run.numbers());
-        let mut covered: HashSet<SetId> =
-            numbers.filter_map(|number| view.packs.get(number)).map(|pack| pack.set).collect();
-        covered.extend(view.loose.iter().flat_map(|loose| &loose.sets));
-        self.marks(|marks| covered.extend(marks.own.iter().chain(&marks.bad)));
-        let mut asked = Vec::new();
-        for (set, members) in extents.iter().filter(|(set, _)| !covered.contains(set)) {
-            match self.ask_if_whole(*set, members.len()) {
-                Ok(Some(pack)) => asked.push(pack),
-                Ok(None) => {}
-                Err(error) if error.kind() == Kind::NotFound => {}
-                Err(error) => {
-                    let name = ExtentName::pack(*set);
-                    troubles.push(Trouble { name, set: *set, error });
-                }
-            }
-        }
-        if !asked.is_empty() {
-            let packs: Vec<RunPack> = asked.iter().map(SealedPack::run_pack).collect();
-            self.take_numbers(view, &packs, true);
-            for pack in &packs {
-                let number = view.packs.find(&pack.set);
-                if let Some(known) = number.and_then(|number| view.packs.get(number)) {
-                    known.set_extents(extents.get(&pack.set).map_or(0, Vec::len));
-                }
-            }
-            match loose(&view.packs, &asked, None) {
-                Ok(loose) => view.loose.push(Arc::new(loose)),
-                Err(error) => {
-                    let set = asked[0].index.set;
-                    let name = ExtentName::pack(set);
-                    troubles.push(Trouble { name, set, error });
-                }
-            }
-        }
-    }
-
-    /// What a pack says of itself, unless an extent of it is missing on a member that is there.
-    fn ask_if_whole(&self, set: SetId, extents: usize) -> Result<Option<SealedPack>> {
-        // A set on every member that the store ever had cannot need more.
-        if extents < self.store.seats.len() {
-            let reader = open_set(self.store, ExtentName::pack(set), set);
-            // Sets over fewer members than there are now are whole with fewer extents, and those
-            // that were laid over more, one of which left too early, with no fewer than they had.
-            let needed = reader.map_or(self.store.present().count(), |reader| {
-                reader.geometry().members().saturating_sub(self.store.absent().count())
-            });
-            if extents < needed {
-                return Ok(None);
-            }
-        }
-        ask_pack(self.store, set).map(Some)
-    }
-}
-
-/// Forgets runs that are not to be kept.
-fn keep_runs(view: &mut View, keep: impl Fn(&SetId) -> bool) {
-    let before = view.runs.len();
-    view.runs.retain(|run| keep(&run.set));
-    // What was redundant beside a run that is gone may be needed now.
-    let is_same = view.runs.len() == before;
-    let redundant = view.redundant.iter().filter(|set| is_same && keep(set));
-    view.redundant = Arc::new(redundant.copied().collect());
 }
 
 /// A run or pack that cannot be read.
-struct Trouble {
-    name: ExtentName,
-    set: SetId,
-    error: Error,
-}
-
-fn loose(list: &Packs, packs: &[SealedPack], run: Option<SetId>) -> Result<Loose> {
-    let mut rows = Vec::with_capacity(packs.iter().map(SealedPack::chunks).sum());
-    for pack in packs {
-        let number = list.find(&pack.index.set).expect("every pack was given a number");
-        pack.rows(number, &mut rows)?;
-    }
-    Ok(Loose::new(rows, packs.iter().map(|pack| pack.index.set).collect(), run))
-}
-
-/// Leaves out runs and loose parts of whose packs larger runs speak as well.
-fn drop_redundant(view: &mut View) {
-    let mut redundant = BTreeSet::clone(&view.redundant);
-    view.runs.sort_by_key(|run| (std::cmp::Reverse(run.rows), run.set));
-    let mut covered = vec![false; view.packs.len()];
-    view.runs.retain(|run| {
-        let mut adds = run.has_lost();
-        for number in run.numbers() {
-            adds |= !std::mem::replace(&mut covered[number as usize], true);
-        }
-        if !adds {
-            redundant.insert(run.set);
-        }
-        adds
-    });
-    view.loose.retain(|loose| {
-        let numbers = loose.sets.iter().filter_map(|set| view.packs.find(set));
-        let adds = numbers.into_iter().any(|number| !covered[number as usize]);
-        if !adds {
-            redundant.extend(loose.run);
-        }
-        adds
-    });
-    view.redundant = Arc::new(redundant);
+pub(super) struct Trouble {
+    pub(super) name: ExtentName,
+    pub(super) set: SetId,
+    pub(super) error: Error,
 }

@@ -3,6 +3,8 @@
 use crate::format::index_run::Row;
 use crate::id::{ChunkId, SetId};
 
+use super::Extents;
+
 /// Some packs' rows, sorted by id; 52 bytes each.
 pub(super) struct Loose {
     /// Numbers in the index's list.
@@ -11,12 +13,22 @@ pub(super) struct Loose {
     pub(super) sets: Vec<SetId>,
     /// The run of the first format that these came from.
     pub(super) run: Option<SetId>,
+    /// How many extents each pack had when it was asked, if that was fewer than all: then these
+    /// packs are read and not relied upon, and asked again when one has gained or lost an extent.
+    pub(super) partial: Option<Vec<usize>>,
 }
 
 impl Loose {
     pub(super) fn new(mut rows: Vec<Row>, sets: Vec<SetId>, run: Option<SetId>) -> Self {
         rows.sort_unstable_by_key(|row| (row.id, row.pack));
-        Loose { rows: rows.into(), sets, run }
+        Loose { rows: rows.into(), sets, run, partial: None }
+    }
+
+    /// Whether its packs have as many extents as when they were asked, so far as that matters.
+    pub(super) fn is_as_asked(&self, extents: &Extents) -> bool {
+        let Some(partial) = &self.partial else { return true };
+        let now = self.sets.iter().map(|set| extents.get(set).map_or(0, Vec::len));
+        now.eq(partial.iter().copied())
     }
 
     pub(super) fn len(&self) -> usize {

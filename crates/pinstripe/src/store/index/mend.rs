@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Kind, Result};
 use crate::format::index_run::RunPack;
-use crate::id::{SetId, random};
+use crate::id::SetId;
 use crate::store::{Store, deletion};
 
 use super::Index;
@@ -60,7 +60,7 @@ impl Index<'_> {
         if !bad.is_empty() {
             // What the bad ones said of packs that are gone is forgotten with them: whoever relies
             // on an earlier snapshot shall look closely once.
-            merge.remember.push(SetId(random()?));
+            merge.remember.push(SetId(self.store.new_name()?));
         }
         let mut written = 0;
         if !merge.is_empty() {

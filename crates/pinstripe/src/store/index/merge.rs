@@ -67,22 +67,16 @@ fn choose(rows: &[u64]) -> Vec<usize> {
 
 impl Index<'_> {
     /// What a snapshot that relies on it needs in a run: packs that none speaks of, and runs that
-    /// a member lacks its part of. Without one, these packs would count no more as soon as another
-    /// member loses its part. Brings runs of the first format into this one, too.
+    /// a member lacks its part of. Without one, no writer would rely on these packs any more as soon
+    /// as a member loses its part of them. Brings runs of the first format into this one, too. Packs
+    /// that lack an extent already are left to repair.
     pub fn plan_loose(&self) -> Option<Merge> {
         let view = self.view();
         let thin = view.runs.iter().filter(|run| self.is_thin(run));
         let runs: Vec<_> = thin.map(Arc::clone).collect();
-        let loose = view.loose.clone();
+        let loose = whole(&view.loose);
         let merge = Merge { loose, runs, ..Merge::default() };
         (!merge.is_empty()).then_some(merge)
-    }
-
-    /// Whether a member that is present lacks its part of a run, or none is left for a part of it.
-    pub(super) fn is_thin(&self, run: &Run) -> bool {
-        let (present, absent) = (self.store.present().count(), self.store.absent().count());
-        let reachable = if absent == 0 { run.members() } else { run.members().min(present) };
-        self.extents_of(ExtentName::index(run.set)) < reachable
     }
 
     /// Runs that are to be merged now, if there are any.
@@ -115,7 +109,7 @@ impl Index<'_> {
     /// All parts, to be merged into one run: forgets all packs that are gone.
     pub fn plan_full_merge(&self) -> Option<Merge> {
         let view = self.view();
-        let (loose, runs) = (view.loose.clone(), view.runs.clone());
+        let (loose, runs) = (whole(&view.loose), view.runs.clone());
         let merge = Merge { loose, runs, ..Merge::default() };
         (!merge.is_empty()).then_some(merge)
     }
@@ -211,15 +205,6 @@ impl Index<'_> {
         (numbers, packs)
     }
 
-    /// Removes runs of whose packs other runs speak as well.
-    ///
-    /// # Errors
-    /// Those of the members.
-    pub fn remove_redundant(&self) -> Result<()> {
-        let redundant = Arc::clone(&self.view().redundant);
-        self.remove_runs(redundant.iter().copied())
-    }
-
     pub(super) fn remove_runs(&self, sets: impl Iterator<Item = SetId>) -> Result<()> {
         let mut removed = false;
         for set in sets {
@@ -233,6 +218,11 @@ impl Index<'_> {
             false => Ok(()),
         }
     }
+}
+
+/// Loose parts whose packs have all of their extents.
+fn whole(loose: &[Arc<Loose>]) -> Vec<Arc<Loose>> {
+    loose.iter().filter(|loose| loose.partial.is_none()).map(Arc::clone).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@
 //!
 //! Invariants:
 //! - a row counts only while its pack has the extents that reading takes; a writer relies on it
-//!   only while the pack is not condemned either;
+//!   only while the pack is not condemned, and has all of its extents or is in a run;
+//! - a run that lacks an extent takes the place of no other: the other stays until all that it
+//!   says stands in runs that lack none;
 //! - all of this is derived: a run that is lost is made again from the packs, a pack's own index
 //!   from its records;
 //! - whoever asks sees one [`View`], which never changes; refreshing makes another one. No lock is
@@ -16,6 +18,7 @@
 //!
 //! Never here: threads, and the decision to delete a pack.
 
+mod ask;
 mod cut;
 mod find;
 mod list;
@@ -25,6 +28,7 @@ mod mend;
 mod merge;
 mod part;
 mod rebuild;
+mod redundant;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -34,10 +38,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-pub use cut::{geometry_of, has_enough};
+pub use ask::read_pack_index;
+pub use cut::{geometry_of, has_enough, is_leftover};
 pub use find::{Place, Rows};
 pub use list::{Pack, Packs};
-pub use load::{read_pack_index, sets_in, sets_spoken_of, standing_sets};
+pub use load::{sets_in, sets_spoken_of, standing_sets};
 pub use mend::{Mended, indexed_sets};
 pub use merge::Merge;
 pub use part::index_record;
@@ -60,8 +65,9 @@ struct View {
     packs: Packs,
     runs: Vec<Arc<Run>>,
     loose: Vec<Arc<Loose>>,
-    /// Runs all of whose packs other runs speak of.
-    redundant: Arc<BTreeSet<SetId>>,
+    /// Runs all of whose packs other runs speak of, each of which has all of its extents; with the
+    /// numbers of those packs.
+    redundant: Arc<BTreeMap<SetId, Box<[u32]>>>,
     /// Packs that were stored and are gone, as far as runs tell.
     lost: Arc<BTreeSet<SetId>>,
 }
@@ -226,13 +232,14 @@ impl<'a> Index<'a> {
         self.marks(|marks| marks.bad.iter().copied().collect())
     }
 
-    /// Packs that were stored and are gone, or have too few extents; those that deletion removed
-    /// are not among them.
+    /// Packs that were stored and are gone, have too few extents, or are in no run and lack one, so
+    /// that no writer relies on them; those that deletion removed are not among them.
     pub fn lost_packs(&self) -> Vec<SetId> {
         let view = self.view();
-        let unreadable =
-            view.packs.iter().filter(|(_, pack)| !pack.is_readable()).map(|(_, pack)| pack.set);
-        let mut lost: BTreeSet<SetId> = view.lost.iter().copied().chain(unreadable).collect();
+        let is_in_doubt = |pack: &Pack| !pack.is_readable() || !pack.is_reliable();
+        let in_doubt =
+            view.packs.iter().filter(|(_, pack)| is_in_doubt(pack)).map(|(_, pack)| pack.set);
+        let mut lost: BTreeSet<SetId> = view.lost.iter().copied().chain(in_doubt).collect();
         self.marks(|marks| lost.retain(|set| !marks.reaped.contains(set)));
         lost.into_iter().collect()
     }
@@ -249,10 +256,11 @@ impl<'a> Index<'a> {
         self.lost_packs().iter().fold(0, |sum, set| sum ^ first(set))
     }
 
-    /// Whether there were packs at loading that no run spoke of: leavings of a backup that was
-    /// cut off, packs of one that is running, or of a run that was lost.
+    /// Whether there were whole packs at loading that no run spoke of: leavings of a backup that
+    /// was cut off, packs of one that is running, or of a run that was lost. Those that lack an
+    /// extent are in [`losses_mark`](Self::losses_mark).
     pub fn has_loose(&self) -> bool {
-        !self.view().loose.is_empty()
+        self.view().loose.iter().any(|loose| loose.partial.is_none())
     }
 
     /// Number of rows, those of other packs of the same chunk included.

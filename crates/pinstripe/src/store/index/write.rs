@@ -12,7 +12,7 @@ use crate::format::index_run::{
 use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
 use crate::format::stripe_set::{Geometry, SetKind};
-use crate::id::{ChunkId, SetId, random};
+use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, ExtentWriter, Replace};
 use crate::seal::Sealer;
 use crate::store::Store;
@@ -288,7 +288,7 @@ pub fn write_run<T>(
     store: &Store,
     lay: impl FnOnce(SetId, &mut dyn StripSink) -> Result<T>,
 ) -> Result<(SetId, T)> {
-    let set = SetId(random()?);
+    let set = SetId(store.new_name()?);
     let name = ExtentName::index(set);
     let mut spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
     let mut writers = Vec::new();

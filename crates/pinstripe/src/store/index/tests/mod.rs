@@ -16,6 +16,7 @@ use crate::ops::init;
 use crate::seal::Sealer;
 use crate::stripe::{SetWriter, StripSink};
 
+mod cut_off;
 mod damage;
 
 /// A store that seals nothing.

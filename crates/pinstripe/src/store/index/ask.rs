@@ -1,0 +1,145 @@
+//! Asking packs that no run speaks of what they hold.
+//!
+//! A pack that can be read is asked, so that the loss of a run costs no reader anything. Whether a
+//! writer may rely on it is another question: not while it lacks an extent, because it may stem
+//! from a backup that was cut off while it sealed it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::index_run::RunPack;
+use crate::format::pack_index::PackIndex;
+use crate::id::SetId;
+use crate::member::ExtentName;
+use crate::seal::Opener;
+use crate::store::Store;
+use crate::stripe::SetReader;
+
+use super::list::Packs;
+use super::load::{Trouble, open_set};
+use super::loose::Loose;
+use super::rebuild::pack_from_records;
+use super::{Extents, Index, SealedPack, View, part};
+
+/// Reads the index that a pack carries at its own end.
+///
+/// # Errors
+/// When the set cannot be read or its index is not sound.
+pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
+    let name = ExtentName::pack(set);
+    own_index(&open_set(store, name, set)?, set, store.opener()).map(|pack| pack.index)
+}
+
+fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPack> {
+    let place = ExtentName::pack(set).path();
+    let parsed = part::read(reader, reader.index(), |b| part::parse_index_record(b, opener));
+    let (index, _) = parsed.map_err(|error| error.at(&place))?;
+    if index.set != set {
+        return Err(
+            Error::corrupt("a pack's index speaks of another pack", place).expected(set, index.set)
+        );
+    }
+    Ok(SealedPack { index, geometry: reader.geometry() })
+}
+
+/// What a pack says of itself, from its records when its index cannot be read.
+///
+/// # Errors
+/// When neither can be read; the error is that of the index.
+pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
+    let reader = open_set(store, ExtentName::pack(set), set)?;
+    own_index(&reader, set, store.opener()).or_else(|error| match error.kind() {
+        Kind::Unsupported | Kind::Locked => Err(error),
+        _ => pack_from_records(store, set).map(|(pack, _)| pack).map_err(|_| error),
+    })
+}
+
+impl Index<'_> {
+    /// Asks packs that no part speaks of for their own index.
+    pub(super) fn take_packs(
+        &self,
+        view: &mut View,
+        extents: &Extents,
+        troubles: &mut Vec<Trouble>,
+    ) {
+        let numbers = view.runs.iter().flat_map(|run| run.numbers());
+        let mut covered: HashSet<SetId> =
+            numbers.filter_map(|number| view.packs.get(number)).map(|pack| pack.set).collect();
+        covered.extend(view.loose.iter().flat_map(|loose| &loose.sets));
+        self.marks(|marks| covered.extend(marks.own.iter().chain(&marks.bad)));
+        let (mut whole, mut partial) = (Vec::new(), Vec::new());
+        for (set, members) in extents.iter().filter(|(set, _)| !covered.contains(set)) {
+            match self.ask_if_readable(*set, members.len()) {
+                Ok(Some((pack, true))) => whole.push(pack),
+                Ok(Some((pack, false))) => partial.push(pack),
+                Ok(None) => {}
+                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) => {
+                    let name = ExtentName::pack(*set);
+                    troubles.push(Trouble { name, set: *set, error });
+                }
+            }
+        }
+        for (asked, is_whole) in [(whole, true), (partial, false)] {
+            if asked.is_empty() {
+                continue;
+            }
+            let packs: Vec<RunPack> = asked.iter().map(SealedPack::run_pack).collect();
+            self.take_numbers(view, &packs, true);
+            let count = |set: &SetId| extents.get(set).map_or(0, Vec::len);
+            for pack in &packs {
+                let number = view.packs.find(&pack.set);
+                if let Some(known) = number.and_then(|number| view.packs.get(number)) {
+                    known.set_extents(count(&pack.set));
+                }
+            }
+            match loose(&view.packs, &asked, None) {
+                Ok(mut loose) => {
+                    let counts = || loose.sets.iter().map(count).collect();
+                    loose.partial = (!is_whole).then(counts);
+                    view.loose.push(Arc::new(loose));
+                }
+                Err(error) => {
+                    let set = asked[0].index.set;
+                    let name = ExtentName::pack(set);
+                    troubles.push(Trouble { name, set, error });
+                }
+            }
+        }
+    }
+
+    /// What a pack says of itself, if it has the extents that reading takes; and whether none is
+    /// missing on a member that is there.
+    fn ask_if_readable(&self, set: SetId, extents: usize) -> Result<Option<(SealedPack, bool)>> {
+        let mut is_whole = true;
+        // A set on every member that the store ever had cannot need more.
+        if extents < self.store.seats.len() {
+            let reader = open_set(self.store, ExtentName::pack(set), set);
+            // Sets over fewer members than there are now are whole with fewer extents, and those
+            // that were laid over more, one of which left too early, with no fewer than they had.
+            let (readable, whole) = match reader {
+                Ok(reader) => {
+                    let geometry = reader.geometry();
+                    let absent = self.store.absent().count();
+                    (geometry.data(), geometry.members().saturating_sub(absent))
+                }
+                Err(_) => (self.store.present().count(), self.store.present().count()),
+            };
+            if extents < readable {
+                return Ok(None);
+            }
+            is_whole = extents >= whole;
+        }
+        ask_pack(self.store, set).map(|pack| Some((pack, is_whole)))
+    }
+}
+
+pub(super) fn loose(list: &Packs, packs: &[SealedPack], run: Option<SetId>) -> Result<Loose> {
+    let mut rows = Vec::with_capacity(packs.iter().map(SealedPack::chunks).sum());
+    for pack in packs {
+        let number = list.find(&pack.index.set).expect("every pack was given a number");
+        pack.rows(number, &mut rows)?;
+    }
+    Ok(Loose::new(rows, packs.iter().map(|pack| pack.index.set).collect(), run))
+}

@@ -1,0 +1,105 @@
+//! Which runs say nothing that others do not say: they are not asked, and removed in time.
+//!
+//! Invariant: a run that lacks an extent takes the place of no other one. It may be what a writer
+//! left that died while it sealed it, and then another loss, or the next look, makes it none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::id::SetId;
+use crate::member::ExtentName;
+
+use super::run::Run;
+use super::{Index, View};
+
+impl Index<'_> {
+    /// Whether a member that is present lacks its part of a run, or none is left for a part of it.
+    pub(super) fn is_thin(&self, run: &Run) -> bool {
+        self.lacks_extents(run, self.extents_of(ExtentName::index(run.set)))
+    }
+
+    /// The same for a run of which so many extents are there.
+    pub(super) fn lacks_extents(&self, run: &Run, extents: usize) -> bool {
+        let (present, absent) = (self.store.present().count(), self.store.absent().count());
+        let reachable = if absent == 0 { run.members() } else { run.members().min(present) };
+        extents < reachable
+    }
+
+    /// Removes runs of whose packs other runs speak as well, which have all of their extents now.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub fn remove_redundant(&self) -> Result<()> {
+        let view = self.view();
+        if view.redundant.is_empty() {
+            return Ok(());
+        }
+        let mut covered = vec![false; view.packs.len()];
+        for run in view.runs.iter().filter(|run| !self.is_thin(run)) {
+            run.numbers().for_each(|number| covered[number as usize] = true);
+        }
+        let is_said = |(_, numbers): &(&SetId, &Box<[u32]>)| {
+            numbers.iter().all(|&number| covered[number as usize])
+        };
+        self.remove_runs(view.redundant.iter().filter(is_said).map(|(set, _)| *set))
+    }
+}
+
+/// Forgets runs that are not to be kept.
+pub(super) fn keep_runs(view: &mut View, keep: impl Fn(&SetId) -> bool) {
+    let before = view.runs.len();
+    view.runs.retain(|run| keep(&run.set));
+    // What was redundant beside a run that is gone may be needed now.
+    let is_same = view.runs.len() == before;
+    let mut redundant = std::mem::take(Arc::make_mut(&mut view.redundant));
+    redundant.retain(|set, _| is_same && keep(set));
+    view.redundant = Arc::new(redundant);
+}
+
+/// Leaves out runs and loose parts of whose packs larger runs speak as well, which lack nothing: one
+/// that is `thin` may be what a writer left that died while it sealed it.
+pub(super) fn drop_redundant(view: &mut View, thin: impl Fn(&Run) -> bool) {
+    let mut redundant = BTreeMap::clone(&view.redundant);
+    let thin: BTreeSet<SetId> =
+        view.runs.iter().filter(|run| thin(run)).map(|run| run.set).collect();
+    let order = |run: &Arc<Run>| (thin.contains(&run.set), std::cmp::Reverse(run.rows), run.set);
+    view.runs.sort_by_key(order);
+    let mut covered = vec![false; view.packs.len()];
+    view.runs.retain(|run| {
+        let mut adds = run.has_lost();
+        for number in run.numbers() {
+            let is_covered = &mut covered[number as usize];
+            adds |= !*is_covered;
+            *is_covered |= !thin.contains(&run.set);
+        }
+        if !adds {
+            redundant.insert(run.set, run.numbers().collect());
+        }
+        adds
+    });
+    view.loose.retain(|loose| {
+        let numbers = loose.sets.iter().filter_map(|set| view.packs.find(set));
+        let numbers: Box<[u32]> = numbers.collect();
+        let adds = numbers.iter().any(|&number| !covered[number as usize]);
+        if !adds {
+            redundant.extend(loose.run.map(|run| (run, numbers)));
+        }
+        adds
+    });
+    view.redundant = Arc::new(redundant);
+}
+
+/// Marks the packs that a writer may rely on: all but those that lack an extent and are in no run.
+pub(super) fn set_reliable(view: &View) {
+    let mark = |number: u32, reliable: bool| {
+        if let Some(pack) = view.packs.get(number) {
+            pack.set_reliable(reliable);
+        }
+    };
+    for loose in &view.loose {
+        let numbers = loose.sets.iter().filter_map(|set| view.packs.find(set));
+        numbers.for_each(|number| mark(number, loose.partial.is_none()));
+    }
+    view.runs.iter().flat_map(|run| run.numbers()).for_each(|number| mark(number, true));
+}

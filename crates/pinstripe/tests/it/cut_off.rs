@@ -1,0 +1,261 @@
+//! Writers that die while they seal something, and packs that lack an extent beside that: what can
+//! be read stays readable, whatever becomes of the index.
+//!
+//! Names are chosen, so that the strip with the head of an index run is on the member that seals
+//! it first. That is what it takes for a half-sealed run to look like a good one.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use pinstripe::format::record::RecordKind;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::id::{Names, SetId};
+use pinstripe::member::{ExtentName, Room, Step, Steps};
+use pinstripe::ops::{forget, gc, member};
+use pinstripe::store::index::{Index, read_pack_index};
+use pinstripe::store::{OpenOptions, Store};
+use pinstripe::stripe::geometry::Permutation;
+
+use crate::gc::{forget_one, options};
+use crate::look::{Tree, look};
+use crate::support::{
+    Ledger, NoWait, Site, assert_whole, backup, check, credential, limits, noise, repair,
+};
+
+/// Names that all begin alike, so that all sets have the same first row.
+struct Chosen {
+    first: u64,
+    next: AtomicU64,
+}
+
+impl Names for Chosen {
+    fn fill(&self, bytes: &mut [u8]) -> pinstripe::error::Result<()> {
+        let number = self.next.fetch_add(1, Ordering::SeqCst);
+        let name = [self.first.to_le_bytes(), number.to_le_bytes()].concat();
+        bytes.copy_from_slice(&name[..bytes.len()]);
+        Ok(())
+    }
+}
+
+/// Sets over three members have their last data strip on the first of them.
+fn heads_on_the_first_member() -> Arc<Chosen> {
+    let is_so = |first: &u64| {
+        let mut set = SetId([0; 16]);
+        set.0[..8].copy_from_slice(&first.to_le_bytes());
+        Permutation::new(set, 0, 3).slot(1) == 0
+    };
+    let first = (0..).find(is_so).expect("one of three has it");
+    Arc::new(Chosen { first, next: AtomicU64::new(0) })
+}
+
+/// The process dies when so many extents of index runs have their names.
+struct DiesInSealing(AtomicI64);
+
+impl Steps for DiesInSealing {
+    fn take(
+        &self,
+        step: &Step<'_>,
+        act: &mut dyn FnMut() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        if self.0.load(Ordering::SeqCst) <= 0 {
+            return Err(std::io::Error::other("dead"));
+        }
+        NoWait.take(step, act)?;
+        if let Step::Rename { to, .. } = step
+            && to.components().any(|part| part.as_os_str() == Room::Index.dir())
+        {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
+/// A store over three members with four snapshots, each of one file more.
+struct Bench {
+    site: Site,
+    saved: Vec<(Snapshot, Tree)>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let site = Site::new(3, 1);
+        let save = |number: u64| {
+            fs::write(site.source().join(format!("f{number}")), noise(number, 20_000)).unwrap();
+            (site.save(), look(&site.source()))
+        };
+        let saved = (0..4).map(save).collect();
+        Bench { site, saved }
+    }
+
+    /// A pack of content, not of trees.
+    fn content_pack(&self) -> SetId {
+        let store = self.site.store();
+        let is_content = |set: &SetId| {
+            let index = read_pack_index(&store, *set).unwrap();
+            index.records.iter().all(|record| record.kind == RecordKind::Data)
+        };
+        let mut packs = store.list(Room::Packs).unwrap().into_keys().map(SetId);
+        packs.find(is_content).expect("small files are in packs of their own")
+    }
+
+    fn extent(&self, member: usize, name: ExtentName) -> PathBuf {
+        self.site.members[member].join(name.path())
+    }
+
+    /// As when a member failed during a backup: within parity, and no rule of the store is broken.
+    fn thin_out(&self) -> SetId {
+        let set = self.content_pack();
+        fs::remove_file(self.extent(0, ExtentName::pack(set))).unwrap();
+        set
+    }
+
+    fn drop_runs(&self) {
+        for member in &self.site.members {
+            for run in fs::read_dir(member.join(Room::Index.dir())).unwrap() {
+                fs::remove_file(run.unwrap().path()).unwrap();
+            }
+        }
+    }
+
+    fn assert_all_restore(&self) {
+        for (snapshot, tree) in &self.saved {
+            self.site.assert_restores(&self.site.store(), snapshot, tree);
+        }
+    }
+
+    #[track_caller]
+    fn assert_no_losses(&self) -> Ledger {
+        let ledger = Ledger::new();
+        let outcome = check(&self.site.store(), true, &ledger);
+        ledger.assert_no_losses();
+        assert_eq!((outcome.lost, outcome.lost_chunks, outcome.hurt_paths), (0, 0, 0));
+        ledger
+    }
+}
+
+/// A backup merges four runs, dies when one member has its part of the new one, and the next
+/// backup ends well.
+#[test]
+fn a_merge_that_dies_in_sealing_costs_no_run() {
+    let bench = Bench::new();
+    bench.thin_out();
+    let own = pinstripe::process::own();
+    let dead = pinstripe::format::session::Process { started_ticks: own.started_ticks + 1, ..own };
+    let options = OpenOptions {
+        steps: Some(Arc::new(DiesInSealing(AtomicI64::new(1)))),
+        process: Some(dead),
+        names: Some(heads_on_the_first_member()),
+        ..OpenOptions::default()
+    };
+    let mut store = Store::open_with(&bench.site.members[0], options).unwrap();
+    store.unlock(&credential()).unwrap();
+    let before = bench.site.store().list(Room::Index).unwrap();
+    // Nothing is new: what it writes into the index is the merge.
+    backup(&store, &bench.site.source(), &Ledger::new()).unwrap_err();
+    drop(store);
+    let after = bench.site.store().list(Room::Index).unwrap();
+    let cut: Vec<_> = after.iter().filter(|(run, _)| !before.contains_key(*run)).collect();
+    assert!(matches!(&cut[..], [(_, members)] if members[..] == [0]), "{cut:?}");
+    bench.assert_no_losses();
+    backup(&bench.site.store(), &bench.site.source(), &Ledger::new()).unwrap();
+    bench.assert_no_losses();
+    bench.assert_all_restore();
+    repair(&mut bench.site.store(), &Ledger::new());
+    assert_whole(&bench.site.store());
+}
+
+#[test]
+fn packs_are_read_though_every_run_is_gone_and_one_lacks_an_extent() {
+    let bench = Bench::new();
+    let thin = bench.thin_out();
+    bench.drop_runs();
+    let ledger = bench.assert_no_losses();
+    let place = bench.extent(0, ExtentName::pack(thin));
+    let told = ledger.warnings().into_iter().find(|seen| seen.place == place).unwrap();
+    assert!(told.advice.contains("run 'pinstripe repair'"), "{told:?}");
+    bench.assert_all_restore();
+    // What only it has is not relied upon: the next backup stores it again.
+    let (store, other) = (bench.site.store(), Ledger::new());
+    let index = Index::load(&store, &other.monitor).unwrap();
+    let record = &read_pack_index(&store, thin).unwrap().records[0];
+    assert!(!index.rely_on(&record.chunks[0].id).unwrap());
+    backup(&store, &bench.site.source(), &Ledger::new()).unwrap();
+    let index = Index::load(&store, &other.monitor).unwrap();
+    assert!(index.rely_on(&record.chunks[0].id).unwrap());
+    repair(&mut bench.site.store(), &Ledger::new());
+    assert_whole(&bench.site.store());
+    bench.assert_all_restore();
+}
+
+/// What forgotten snapshots need is moved when a member leaves, for they can be brought back.
+#[test]
+fn a_forgotten_snapshot_comes_back_though_a_member_left_and_every_run_was_gone() {
+    let bench = Bench::new();
+    bench.thin_out();
+    bench.drop_runs();
+    bench.saved.iter().for_each(|(snapshot, _)| forget_one(&bench.site.store(), snapshot));
+    let store = &mut bench.site.store();
+    member::remove(store, 2, &limits(), &Ledger::new().monitor).unwrap();
+    repair(&mut bench.site.store(), &Ledger::new());
+    for (snapshot, _) in &bench.saved {
+        let name = snapshot.id.to_string();
+        forget::undelete(&bench.site.store(), &name, &Ledger::new().monitor).unwrap();
+    }
+    bench.assert_no_losses();
+    bench.assert_all_restore();
+}
+
+/// Nothing says whether what a forgotten snapshot lacks is what nothing knows.
+#[test]
+fn what_a_forgotten_snapshot_may_lack_is_not_deleted_when_a_member_leaves() {
+    let bench = Bench::new();
+    let set = bench.content_pack();
+    let name = ExtentName::pack(set);
+    bench.drop_runs();
+    let aside = |member: usize| bench.site.path(&format!("aside-{member}"));
+    (0..2).for_each(|member| fs::rename(bench.extent(member, name), aside(member)).unwrap());
+    bench.saved.iter().for_each(|(snapshot, _)| forget_one(&bench.site.store(), snapshot));
+    let store = &mut bench.site.store();
+    let error = member::remove(store, 2, &limits(), &Ledger::new().monitor).unwrap_err();
+    assert!(error.advice_text().unwrap().contains("pinstripe gc"), "{error:?}");
+    // It turns up again.
+    (0..2).for_each(|member| fs::rename(aside(member), bench.extent(member, name)).unwrap());
+    for (snapshot, _) in &bench.saved {
+        let name = snapshot.id.to_string();
+        forget::undelete(&bench.site.store(), &name, &Ledger::new().monitor).unwrap();
+    }
+    bench.assert_all_restore();
+}
+
+/// One extent of a pack is there, and that is damaged: nothing says any more how it was cut.
+#[test]
+fn what_a_dead_backup_left_of_a_pack_is_no_loss_when_it_is_damaged() {
+    let bench = Bench::new();
+    let name = ExtentName::In(Room::Packs, [7; 16]);
+    let path = bench.extent(1, name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, b"something else").unwrap();
+    let ledger = bench.assert_no_losses();
+    let told = ledger.warnings();
+    assert!(matches!(&told[..], [seen] if seen.text.contains("left over")), "{told:?}");
+    let ledger = Ledger::new();
+    let repaired = repair(&mut bench.site.store(), &ledger);
+    ledger.assert_no_losses();
+    assert_eq!((repaired.lost_extents, path.exists()), (0, true));
+    let scrub = pinstripe::ops::scrub::Options {
+        budget: "100%".parse().unwrap(),
+        rate: None,
+        save_bytes: 20_000,
+        limits: limits(),
+    };
+    let store = bench.site.store();
+    let scrubbed = pinstripe::ops::scrub::run(&store, &scrub, &ledger.monitor, &|_| {}).unwrap();
+    ledger.assert_no_losses();
+    assert_eq!(scrubbed.lost, 0);
+    gc::run(&bench.site.store(), &options(), &ledger.monitor).unwrap();
+    assert!(!path.exists());
+    assert_whole(&bench.site.store());
+    bench.assert_all_restore();
+}
