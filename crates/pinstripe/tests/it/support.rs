@@ -245,6 +245,12 @@ impl Site {
         fs::canonicalize(self.dir.path()).unwrap().join(name)
     }
 
+    /// Lets everything stay where it is; says where.
+    pub fn keep(&mut self) -> PathBuf {
+        self.dir.disable_cleanup(true);
+        self.dir.path().to_path_buf()
+    }
+
     /// The tree that is backed up.
     pub fn source(&self) -> PathBuf {
         self.path("source")

@@ -4,7 +4,7 @@ use crate::operation::{End, Operation, Story};
 use crate::world::World;
 
 fn play(members: usize, parity: u8, operations: Vec<Operation>) {
-    World::play(&Story { members, parity, operations });
+    World::play(&Story { members, parity, operations }, true);
 }
 
 /// Packs of a backup that was killed before its index run were relied on by the next backup, and

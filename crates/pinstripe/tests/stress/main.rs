@@ -4,7 +4,8 @@
 //! `PINSTRIPE_STRESS_SEEDS=FROM..TO` chooses other seeds (`cargo xtask soak` does). The list of
 //! operations follows from the seed alone; ids and the order of threads do not, so a failure that
 //! hangs on them may take several runs of its seed.
-//! With `PINSTRIPE_STRESS_TELL` set, each operation is told before it begins.
+//! With `PINSTRIPE_STRESS_TELL` set, each operation is told before it begins. The directory of a seed
+//! that fails stays, with its story and a trace of names; it is replayed before it is shortened.
 
 mod deletion;
 mod driver;
@@ -15,6 +16,7 @@ mod members;
 mod operation;
 mod process;
 mod source;
+mod trace;
 mod world;
 mod writing;
 

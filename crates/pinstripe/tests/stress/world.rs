@@ -9,6 +9,7 @@
 //! members, keys.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pinstripe::error::{Error, Kind};
 use pinstripe::format::label::MemberState;
@@ -23,6 +24,7 @@ use crate::operation::{End, Operation, Story};
 use crate::process::Who;
 use crate::source;
 use crate::support::{Ledger, Site, remove_tree, repair, restore};
+use crate::trace::Trace;
 
 /// Operations between two looks at everything.
 const JUDGED_EVERY: usize = 6;
@@ -93,6 +95,9 @@ pub struct World {
     /// Whether something was cut off since the last repair, or leaves what repair cannot mend:
     /// check may then find leftovers, which no parity protects and no snapshot needs.
     pub untidy: bool,
+    /// Whether it was so when a repair ended, and no gc has ended since with all members: repair
+    /// leaves what a writer left that died, and damage to that is no harm.
+    pub leftovers: bool,
     /// Whether any file was damaged, ever.
     pub damaged: bool,
     /// Whether a member left: sets that lacked a slot then may have no place for it, until gc lays
@@ -103,17 +108,23 @@ pub struct World {
     pub keys: Vec<Key>,
     /// Key files made so far.
     pub made_keys: u64,
+    trace: Arc<Trace>,
+    /// The story, if the directory is to stay when it fails.
+    keep: Option<String>,
 }
 
 impl World {
-    /// Plays a story to its end; panics where a promise is broken.
-    pub fn play(story: &Story) {
+    /// Plays a story to its end; panics where a promise is broken. With `keep`, the directory of
+    /// one that fails stays, with the story and a trace of what every process did to names.
+    pub fn play(story: &Story, keep: bool) {
         let tell = std::env::var_os("PINSTRIPE_STRESS_TELL").is_some();
-        let mut world = World::new(story.members, story.parity);
+        let mut world = World::plain(story.members, story.parity);
+        world.keep = keep.then(|| story.to_string());
         for (number, operation) in story.operations.iter().enumerate() {
             if tell {
                 eprintln!("stress: {number:>2} {operation:?}");
             }
+            world.trace.note(&format!("{number:>2} {operation:?}"));
             world.carry_out(operation);
             world.check();
             if number % JUDGED_EVERY == JUDGED_EVERY - 1 {
@@ -126,7 +137,8 @@ impl World {
         world.purge();
     }
 
-    fn new(members: usize, parity: u8) -> Self {
+    /// A store that nothing has happened to yet.
+    pub fn plain(members: usize, parity: u8) -> Self {
         let site = Site::new(members, parity);
         let sources = [site.source(), site.path("other")];
         for (number, source) in sources.iter().enumerate() {
@@ -140,11 +152,14 @@ impl World {
             gone: Vec::new(),
             health: (0..members).map(|_| Health::sound()).collect(),
             untidy: false,
+            leftovers: false,
             damaged: false,
             shrunk: false,
             made: 0,
             keys: vec![Key::first()],
             made_keys: 0,
+            trace: Arc::default(),
+            keep: None,
         }
     }
 
@@ -233,7 +248,8 @@ impl World {
             "" => pinstripe::fault::Plan::default(),
             faults => faults.parse().unwrap(),
         };
-        let (steps, process) = (Some(who.steps.clone()), who.process);
+        let steps = Trace::before(&self.trace, who);
+        let (steps, process) = (Some(steps), who.process);
         let options = OpenOptions { faults, steps, process, ..OpenOptions::default() };
         let through = *members.first().expect("one is here");
         let mut store = Store::open_with(&self.site.members[through], options)?;
@@ -337,5 +353,17 @@ impl World {
     /// Whether an error is what few members allow, or those that are hurt.
     pub fn is_for_want_of_members(&self, error: &Error) -> bool {
         matches!(error.kind(), Kind::Refused | Kind::TooManyLosses) && !self.can_write()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(story) = self.keep.take().filter(|_| std::thread::panicking()) {
+            let kept = self.site.keep();
+            // A second panic would hide the first.
+            let _ = std::fs::write(kept.join("story"), story);
+            let _ = std::fs::write(kept.join("trace"), self.trace.text());
+            eprintln!("stress: kept {}", kept.display());
+        }
     }
 }

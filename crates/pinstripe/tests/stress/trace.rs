@@ -1,0 +1,52 @@
+//! What every process did to names on the members: who renamed and unlinked what, in which order.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pinstripe::member::{Step, Steps};
+
+use crate::process::Who;
+
+#[derive(Default)]
+pub struct Trace(Mutex<Vec<String>>);
+
+impl Trace {
+    pub fn note(&self, line: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+    }
+
+    pub fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n") + "\n"
+    }
+
+    /// The steps of a process, traced.
+    pub fn before(trace: &Arc<Trace>, who: &Who) -> Arc<dyn Steps> {
+        let process =
+            who.process.map_or_else(|| "own".to_owned(), |process| process.pid.to_string());
+        Arc::new(Traced { trace: Arc::clone(trace), process, steps: Arc::clone(&who.steps) })
+    }
+}
+
+struct Traced {
+    trace: Arc<Trace>,
+    process: String,
+    steps: Arc<dyn Steps>,
+}
+
+impl Steps for Traced {
+    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        let done = self.steps.take(step, act);
+        let told = match step {
+            Step::Rename { to, .. } => Some(("renames to", to)),
+            Step::Unlink(path) => Some(("unlinks", path)),
+            _ => None,
+        };
+        if let Some((verb, path)) = told {
+            let path = Path::display(path);
+            let end = if done.is_ok() { "" } else { ": refused" };
+            self.trace.note(&format!("   {} {verb} {path}{end}", self.process));
+        }
+        done
+    }
+}
