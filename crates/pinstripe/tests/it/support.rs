@@ -246,6 +246,7 @@ impl Site {
     }
 
     /// Lets everything stay where it is; says where.
+    #[allow(dead_code, reason = "for tests whose stories are drawn")]
     pub fn keep(&mut self) -> PathBuf {
         self.dir.disable_cleanup(true);
         self.dir.path().to_path_buf()

@@ -132,6 +132,7 @@ pub(super) fn count(
 }
 
 /// Of a chunk in several packs one copy counts: that in the pack which is needed the most anyway.
+/// Never one that no writer may rely on while there is another: it may lack an extent for good.
 fn count_copies(
     rows: &Rows<'_>,
     needed: &Bits,
@@ -140,7 +141,9 @@ fn count_copies(
 ) -> Result<()> {
     let singly: Vec<u64> = held.iter().map(|held| held.live_bytes).collect();
     let stands = |number: &u32| {
-        rows.pack(*number).is_some_and(|pack| pack.is_readable() && !others.contains(&pack.set))
+        rows.pack(*number).is_some_and(|pack| {
+            pack.is_readable() && pack.is_reliable() && !others.contains(&pack.set)
+        })
     };
     for_each_chunk(rows, needed, &mut |chunk| {
         let packs = chunk.packs();
@@ -246,9 +249,10 @@ pub(super) fn rescued(
         if chunk.is_needed {
             let packs = chunk.packs();
             let packs = packs.iter().filter_map(|number| rows.pack(*number));
-            // What cannot be read is no place to count on.
+            // What cannot be read is no place to count on, nor what may lack an extent for good.
             let stays = |set: &SetId| ours.contains(set) || others.contains(set);
-            let places = packs.filter(|pack| pack.is_readable() || stays(&pack.set));
+            let counts = |pack: &&Pack| pack.is_readable() && pack.is_reliable();
+            let places = packs.filter(|pack| counts(pack) || stays(&pack.set));
             if let Need::Rescue(set) = decide::need(places.map(|pack| pack.set), ours, others) {
                 rescued.insert(set);
             }

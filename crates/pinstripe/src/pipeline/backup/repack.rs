@@ -246,10 +246,10 @@ impl Mover<'_> {
     }
 }
 
-/// Whether a sound copy stands in a pack that is not condemned.
+/// Whether a sound copy stands in a pack that is not condemned, and that a writer may rely on.
 fn stands_elsewhere(index: &Index<'_>, others: &mut ChunkReader<'_>, id: &ChunkId) -> Result<bool> {
     let list = index.packs();
-    let stays = |number| list.get(number).is_some_and(|pack| !pack.is_condemned());
+    let stays = |number| list.get(number).is_some_and(|it| !it.is_condemned() && it.is_reliable());
     let places = index.places(id)?;
     let mut standing = places.iter().filter(|place| stays(place.record.pack));
     Ok(standing.any(|place| others.read_at(id, place).is_ok()))

@@ -9,7 +9,7 @@ use crate::store::{Store, deletion};
 
 use super::Index;
 use super::load::sets_spoken_of;
-use super::merge::Merge;
+use super::merge::{Merge, whole};
 use super::run::Run;
 
 /// What was done to the runs.
@@ -114,7 +114,7 @@ impl Index<'_> {
         let is_stale = |run: &Run| all_present && run.numbers().any(is_gone);
         let runs = view.runs.iter().filter(|run| is_stale(run) || self.is_thin(run));
         Merge {
-            loose: view.loose.clone(),
+            loose: whole(&view.loose),
             runs: runs.map(Arc::clone).collect(),
             remember: Vec::new(),
         }

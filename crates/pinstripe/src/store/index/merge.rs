@@ -221,7 +221,7 @@ impl Index<'_> {
 }
 
 /// Loose parts whose packs have all of their extents.
-fn whole(loose: &[Arc<Loose>]) -> Vec<Arc<Loose>> {
+pub(super) fn whole(loose: &[Arc<Loose>]) -> Vec<Arc<Loose>> {
     loose.iter().filter(|loose| loose.partial.is_none()).map(Arc::clone).collect()
 }
 
