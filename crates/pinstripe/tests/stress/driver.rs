@@ -51,8 +51,8 @@ pub fn run(seeds: Range<u64>) {
     if let Some((seed, story)) = failed.first() {
         let failures = (0..REPLAYS).filter(|_| !holds(story, false)).count();
         eprintln!("stress: seed {seed} failed {failures} of {REPLAYS} times when it was replayed");
-        if failures > 0 {
-            eprintln!("stress: seed {seed}, shortened: {}", shrink(story, REPLAYS / failures));
+        if let Some(plays) = REPLAYS.checked_div(failures) {
+            eprintln!("stress: seed {seed}, shortened: {}", shrink(story, plays));
         }
     }
     failed.sort_by_key(|(seed, _)| *seed);

@@ -39,10 +39,9 @@ impl Index<'_> {
         for run in view.runs.iter().filter(|run| !self.is_thin(run)) {
             run.numbers().for_each(|number| covered[number as usize] = true);
         }
-        let is_said = |(_, numbers): &(&SetId, &Box<[u32]>)| {
-            numbers.iter().all(|&number| covered[number as usize])
-        };
-        self.remove_runs(view.redundant.iter().filter(is_said).map(|(set, _)| *set))
+        let is_said = |numbers: &[u32]| numbers.iter().all(|&number| covered[number as usize]);
+        let redundant = view.redundant.iter().filter(|(_, numbers)| is_said(numbers));
+        self.remove_runs(redundant.map(|(set, _)| *set))
     }
 }
 
