@@ -7,6 +7,10 @@
 //! tables of packs
 //! head: where all of this is
 //! ```
+//! All parts but the head say of which run they are, and which of their kind: `b`, set id 16, number 4
+//! stand before them. A head that begins with `H` demands that; one that begins with `h` is of the
+//! older form, whose parts begin with their own letter.
+//!
 //! The range of the stripe set's index is the record of the head. All pages of a run are equally
 //! long but the last of a segment, so a page is found by arithmetic.
 //!
@@ -77,6 +81,34 @@ impl Row {
             raw_bytes: number(4),
         }
     }
+}
+
+/// Binds a part to its run, so that it is believed in no other, and to its number among the parts
+/// of its kind there.
+pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 + SetId::LEN + 4 + body.len());
+    Writer::new(&mut out).u8(b'b').raw(&set.0).u32(number).raw(body);
+    out
+}
+
+/// The part that was bound so.
+///
+/// # Errors
+/// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when it is of another run, or another part.
+pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
+    let mut reader = Reader::new(bound, "part of an index run");
+    if reader.u8()? != b'b' {
+        return Err(reader.corrupt("a part that does not say of which run it is"));
+    }
+    let found = SetId(reader.array()?);
+    if found != set {
+        return Err(reader.corrupt("a part of another run").expected(set, found));
+    }
+    let found = reader.u32()?;
+    if found != number {
+        return Err(reader.corrupt("another part of its kind").expected(number, found));
+    }
+    Ok(reader.rest())
 }
 
 /// The first eight bytes of an id as a number: numbers are in the order of the ids.
@@ -306,6 +338,8 @@ pub struct SegmentPlace {
 pub struct RunHead {
     /// The run itself.
     pub set: SetId,
+    /// Whether its other parts are [bound](bind) to it: all that are written now are.
+    pub is_bound: bool,
     /// Rows in all pages.
     pub rows: u64,
     /// Rows whose chunk has another row: chunks that were stored more than once.
@@ -323,7 +357,8 @@ impl RunHead {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut writer = Writer::new(&mut out);
-        writer.u8(b'h').raw(&self.set.0).u64(self.rows).u64(self.duplicates);
+        writer.u8(if self.is_bound { b'H' } else { b'h' });
+        writer.raw(&self.set.0).u64(self.rows).u64(self.duplicates);
         writer.u32(self.page_bytes).u32(self.segments.len() as u32).u32(self.tables.len() as u32);
         for segment in &self.segments {
             writer.u64(segment.offset).u64(segment.fences_offset);
@@ -341,9 +376,11 @@ impl RunHead {
     /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when the parts are not where they can be.
     pub fn decode(body: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(body, "head of an index run");
-        if reader.u8()? != b'h' {
-            return Err(reader.corrupt("another part where the head should be"));
-        }
+        let is_bound = match reader.u8()? {
+            b'H' => true,
+            b'h' => false,
+            _ => return Err(reader.corrupt("another part where the head should be")),
+        };
         let set = SetId(reader.array()?);
         let (rows, duplicates, page_bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
         let (segment_count, table_count) = (reader.u32()? as usize, reader.u32()? as usize);
@@ -382,7 +419,7 @@ impl RunHead {
         if !rows_fit || duplicates > rows || table_count > RUN_MAX_PACKS.div_ceil(TABLE_PACKS) {
             return Err(reader.corrupt("impossible numbers"));
         }
-        Ok(RunHead { set, rows, duplicates, page_bytes, segments, tables })
+        Ok(RunHead { set, is_bound, rows, duplicates, page_bytes, segments, tables })
     }
 }
 
@@ -429,6 +466,7 @@ mod tests {
         let second = SegmentPlace { offset: 280, fences_offset: 300, fences_bytes: 20, pages: 1 };
         RunHead {
             set: SetId([3; 16]),
+            is_bound: true,
             rows: 700,
             duplicates: 2,
             page_bytes: 100,
@@ -439,7 +477,19 @@ mod tests {
 
     #[test]
     fn a_head_comes_back() {
-        assert_eq!(RunHead::decode(&head().encode()).unwrap(), head());
+        for is_bound in [true, false] {
+            let head = RunHead { is_bound, ..head() };
+            assert_eq!(RunHead::decode(&head.encode()).unwrap(), head);
+        }
+    }
+
+    #[test]
+    fn a_bound_part_is_believed_in_its_run_and_place_alone() {
+        let (set, other) = (SetId([3; 16]), SetId([4; 16]));
+        let bound = bind(set, 7, b"body");
+        assert_eq!(unbind(set, 7, &bound).unwrap(), b"body");
+        assert!(unbind(other, 7, &bound).is_err() && unbind(set, 8, &bound).is_err());
+        assert!(unbind(set, 7, b"body").is_err() && unbind(set, 7, &bound[..20]).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use crate::dedup::filter::{Filter, Shape};
 use crate::error::{Error, Result};
 use crate::format::index_run::{
-    Fences, PAGE_ROWS, Page, Row, RunHead, RunPack, decode_packs, fence, filter_key,
+    Fences, PAGE_ROWS, Page, Row, RunHead, RunPack, decode_packs, fence, filter_key, unbind,
 };
 use crate::format::record::RecordKind;
 use crate::id::{ChunkId, SetId};
@@ -51,6 +51,8 @@ pub struct Run {
     /// Rows whose chunk has another row in this run.
     pub duplicates: u64,
     reader: SetReader,
+    /// Whether its parts say that they are its.
+    is_bound: bool,
     page_bytes: u32,
     segments: Box<[Segment]>,
     /// What its numbers of packs mean in the index's list; `u32::MAX` for packs that are gone.
@@ -85,16 +87,18 @@ pub(super) fn open(reader: SetReader, set: SetId, opener: &Opener) -> Result<Ope
             .expected(set, head.set));
     }
     let mut packs = Vec::new();
-    for (offset, bytes) in &head.tables {
+    for (number, (offset, bytes)) in (0..).zip(&head.tables) {
         let range = *offset..offset + u64::from(*bytes);
-        packs.extend(read_part(&reader, range, opener, decode_packs)?);
+        let table =
+            read_part(&reader, range, opener, |body| decode_packs(own_part(&head, number, body)?))?;
+        packs.extend(table);
     }
     let mut segments = Vec::with_capacity(head.segments.len());
     let (mut first_page, mut rows) = (0, 0);
-    for place in &head.segments {
+    for (number, place) in (0..).zip(&head.segments) {
         let range = place.fences_offset..place.fences_offset + u64::from(place.fences_bytes);
         let (fences, filter) = read_part(&reader, range, opener, |body| {
-            let (fences, fingerprints) = Fences::decode(body)?;
+            let (fences, fingerprints) = Fences::decode(own_part(&head, number, body)?)?;
             let Fences { seed, segment_log2, filter_segments: segments, .. } = fences;
             let filter = Filter::from_parts(Shape { seed, segment_log2, segments }, fingerprints)?;
             Ok((fences, filter))
@@ -122,12 +126,18 @@ pub(super) fn open(reader: SetReader, set: SetId, opener: &Opener) -> Result<Ope
         rows,
         duplicates: head.duplicates,
         reader,
+        is_bound: head.is_bound,
         page_bytes: head.page_bytes,
         segments: segments.into(),
         packs: Box::default(),
         lost: Box::default(),
     };
     Ok(Opened { run, packs })
+}
+
+/// The body of a part of this run, which says so unless the run is of an older form.
+fn own_part<'b>(head: &RunHead, number: u32, body: &'b [u8]) -> Result<&'b [u8]> {
+    if head.is_bound { unbind(head.set, number, body) } else { Ok(body) }
 }
 
 fn name(set: SetId) -> String {
@@ -246,6 +256,7 @@ impl Run {
     ) -> Result<Page> {
         let body = part::parse(RecordKind::RunPart, bytes, opener)?.0;
         let number = segment.first_page + at as u32;
+        let body = if self.is_bound { unbind(self.set, number, body)? } else { body };
         let page = Page::decode(body, number, self.packs.len() as u32)?;
         if page.len() != segment.rows_on(at) {
             return Err(Error::corrupt("a page of an index run is not full", name(self.set))

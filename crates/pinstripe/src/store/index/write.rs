@@ -7,7 +7,7 @@ use crate::dedup::filter::Filter;
 use crate::error::{Error, Kind, Result};
 use crate::format::index_run::{
     Fences, PAGE_ROWS, RUN_MAX_PACKS, Row, RunHead, RunPack, SEGMENT_PAGES, SegmentPlace,
-    TABLE_PACKS, encode_packs, encode_page, fence, filter_key,
+    TABLE_PACKS, bind, encode_packs, encode_page, fence, filter_key,
 };
 use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
@@ -100,6 +100,7 @@ impl<'s> RunWriter<'s> {
     ) -> Self {
         let head = RunHead {
             set,
+            is_bound: true,
             rows: 0,
             duplicates: 0,
             page_bytes: 0,
@@ -148,11 +149,15 @@ impl<'s> RunWriter<'s> {
         Ok(())
     }
 
+    /// The record of a part that is believed in this run alone.
+    fn bound(&self, number: u32, body: &[u8]) -> Result<Vec<u8>> {
+        part::write(RecordKind::RunPart, &bind(self.head.set, number, body), self.sealer)
+    }
+
     fn close_page(&mut self) -> Result<()> {
         let Some(first) = self.page.first() else { return Ok(()) };
         self.fences.push(fence(&first.id));
-        let record =
-            part::write(RecordKind::RunPart, &encode_page(self.pages, &self.page), self.sealer)?;
+        let record = self.bound(self.pages, &encode_page(self.pages, &self.page))?;
         self.head.page_bytes = self.head.page_bytes.max(record.len() as u32);
         self.writer.append(&record, self.sink)?;
         self.pages += 1;
@@ -178,8 +183,8 @@ impl<'s> RunWriter<'s> {
             filter_segments: shape.segments,
         };
         let fences_offset = self.writer.position();
-        let record =
-            part::write(RecordKind::RunPart, &fences.encode(filter.fingerprints()), self.sealer)?;
+        let number = self.head.segments.len() as u32;
+        let record = self.bound(number, &fences.encode(filter.fingerprints()))?;
         self.writer.append(&record, self.sink)?;
         self.head.segments.push(SegmentPlace {
             offset: self.segment_offset,
@@ -205,8 +210,8 @@ impl<'s> RunWriter<'s> {
         }
         self.close_page()?;
         self.close_segment()?;
-        for table in packs.chunks(TABLE_PACKS) {
-            let record = part::write(RecordKind::RunPart, &encode_packs(table), self.sealer)?;
+        for (number, table) in (0..).zip(packs.chunks(TABLE_PACKS)) {
+            let record = self.bound(number, &encode_packs(table))?;
             self.head.tables.push((self.writer.position(), record.len() as u32));
             self.writer.append(&record, self.sink)?;
         }

@@ -18,6 +18,7 @@ use crate::stripe::{SetWriter, StripSink};
 
 mod cut_off;
 mod damage;
+mod swapped;
 
 /// A store that seals nothing.
 struct Site {
@@ -88,10 +89,14 @@ impl Site {
 
     /// A pack with these chunks, ten in each record.
     fn pack(&self, set: SetId, chunks: Range<u32>) -> SealedPack {
+        self.pack_of(set, &chunks.collect::<Vec<_>>())
+    }
+
+    fn pack_of(&self, set: SetId, chunks: &[u32]) -> SealedPack {
         let sealer = Sealer::none();
         let mut index = PackIndex { set, records: Vec::new() };
         self.write(ExtentName::pack(set), SetKind::Pack, |writer, extents| {
-            for numbers in chunks.collect::<Vec<_>>().chunks(10) {
+            for numbers in chunks.chunks(10) {
                 let row = |number: &u32| ChunkRow { id: id(*number), raw_bytes: 4 };
                 let rows: Vec<_> = numbers.iter().map(row).collect();
                 let raw: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
