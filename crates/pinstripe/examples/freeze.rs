@@ -37,7 +37,7 @@ struct Recipe {
     seal: Option<(Encryption, Chunker, Padding)>,
 }
 
-const RECIPES: [Recipe; 7] = [
+const RECIPES: [Recipe; 9] = [
     recipe("store-v1-raw", 3, 1, "4K", "raw"),
     Recipe { is_high: true, ..recipe("store-v1-zstd", 3, 1, "fixed:4K", "zstd:3") },
     recipe("store-v1-lz4", 4, 2, "4K", "lz4"),
@@ -51,6 +51,11 @@ const RECIPES: [Recipe; 7] = [
         seal: Some((Encryption::ChaCha20Poly1305, Chunker::Plain, Padding::Padme)),
         ..recipe("store-v2-chacha", 4, 2, "4K", "lz4")
     },
+    Recipe {
+        seal: Some((Encryption::Aes256Gcm, Chunker::Keyed, Padding::None)),
+        ..recipe("store-v3-aes", 3, 1, "4K", "zstd:3")
+    },
+    recipe("store-v3-plain", 4, 1, "4K", "lz4"),
 ];
 
 const fn recipe(

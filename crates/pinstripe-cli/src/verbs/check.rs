@@ -64,7 +64,8 @@ impl Args {
         drop(ticker);
         say(run, &store, &outcome);
         let facts = Event::default().with_fields(&outcome).with("read_data", self.read_data);
-        let code = if outcome.repairable > 0 { exit::REPAIRABLE } else { exit::DONE };
+        let is_repairable = outcome.repairable + outcome.strays > 0;
+        let code = if is_repairable { exit::REPAIRABLE } else { exit::DONE };
         Ok(Ending { code, facts })
     }
 
@@ -104,6 +105,12 @@ fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
         };
         say(format!("{parts} can be mended; do it with: {how}"));
     }
+    if outcome.strays > 0 {
+        let strays = counted(outcome.strays, "stray object");
+        say(format!(
+            "{strays} belong to nothing and are not obeyed; to set them aside: pinstripe repair"
+        ));
+    }
     if outcome.lost > 0 || outcome.hurt_snapshots > 0 {
         say(format!(
             "{} cannot be mended; hurt are {} in {}",
@@ -118,7 +125,7 @@ fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
              what was not looked at"
                 .to_owned(),
         );
-    } else if outcome.repairable == 0 && run.count(Counter::Losses) == 0 {
+    } else if outcome.repairable + outcome.strays == 0 && run.count(Counter::Losses) == 0 {
         say("everything is there".to_owned());
     }
 }

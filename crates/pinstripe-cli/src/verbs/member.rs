@@ -100,7 +100,7 @@ impl Args {
 }
 
 fn add(run: &Run, place: &Path, same_disk: bool) -> Result<Ending> {
-    let mut store = run.open_locked()?;
+    let mut store = run.open_store()?;
     let added = member::add(&mut store, place, same_disk, &run.monitor)?;
     run.remember(&store, Proof::Label);
     let parity = store.config.parity;
@@ -115,8 +115,7 @@ fn add(run: &Run, place: &Path, same_disk: bool) -> Result<Ending> {
 }
 
 fn remove(run: &Run, number: usize) -> Result<Ending> {
-    // Laying sets anew takes the key; moving extents does not.
-    let mut store = run.open_keyless()?;
+    let mut store = run.open_store()?;
     let limits = run.limits(&store);
     let ticker = run.ticker(GAUGE);
     let removed = member::remove(&mut store, number, &limits, &run.monitor)?;
@@ -129,7 +128,7 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
 }
 
 fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
-    let mut store = run.open_locked()?;
+    let mut store = run.open_store()?;
     let limits = run.limits(&store);
     let ticker = run.ticker(GAUGE);
     let replaced = member::replace(&mut store, number, place, same_disk, &limits, &run.monitor)?;
@@ -154,7 +153,7 @@ const HEAD: [(&str, Side); 3] =
     [("member", Side::Right), ("before", Side::Right), ("after", Side::Right)];
 
 fn rebalance(run: &Run, dry_run: bool) -> Result<Ending> {
-    let store = run.open_locked()?;
+    let store = run.open_store()?;
     let limits = run.limits(&store);
     let ticker = run.ticker(GAUGE);
     let done = member::rebalance(&store, dry_run, &limits, &run.monitor)?;

@@ -31,6 +31,7 @@ mod snapshots;
 mod split;
 mod stats;
 mod undelete;
+mod upgrade;
 mod verify;
 
 use pinstripe::error::{Error, Kind, Result};
@@ -61,6 +62,7 @@ pub enum Verb {
     Members(members::Args),
     Member(member::Args),
     Repair(repair::Args),
+    Upgrade(upgrade::Args),
     Config(config::Args),
     Scrub(scrub::Args),
     Key(key::Args),
@@ -99,6 +101,7 @@ impl Verb {
             Verb::Members(_) => "members",
             Verb::Member(_) => "member",
             Verb::Repair(_) => "repair",
+            Verb::Upgrade(_) => "upgrade",
             Verb::Config(_) => "config",
             Verb::Scrub(_) => "scrub",
             Verb::Key(_) => "key",
@@ -140,6 +143,7 @@ impl Verb {
             Verb::Members(args) => args.run(run),
             Verb::Member(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
+            Verb::Upgrade(args) => args.run(run),
             Verb::Config(args) => args.run(run),
             Verb::Scrub(args) => args.run(run),
             Verb::Key(args) => args.run(run),

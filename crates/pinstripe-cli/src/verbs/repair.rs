@@ -96,6 +96,7 @@ fn say(run: &Run, outcome: &repair::Outcome) {
     let ended = [
         (outcome.repaired_extents, "rebuilt", "extent", " from parity"),
         (outcome.repaired_objects, "copied", "small object", " from other members"),
+        (outcome.strays, "set aside", "stray object", ", named above"),
         (outcome.rebuilt_runs, "made", "index run", " anew"),
         (outcome.lost_extents, "gave up", "extent", " that nothing can bring back"),
         (outcome.homeless_extents, "left out", "extent", " for which there are too few members"),

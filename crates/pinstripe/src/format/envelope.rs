@@ -8,8 +8,13 @@
 //! 12  features                      4   bits a reader must know to go on
 //! 16  body length                   4
 //! 20  body
+//!     generation of the keys        4   only with the feature `VOUCHED`
+//!     MAC                          32   only with the feature `VOUCHED`
 //!     BLAKE3-256 of all before     32
 //! ```
+//! The checksum finds damage; the MAC, which `seal::Voucher` makes and verifies, says that a
+//! holder of the store's keys wrote the object. This room only frames it.
+//!
 //! Invariant: a body is handed out only when magic, kind, version, features, length and checksum
 //! hold, in this order, so that a newer object is called newer and not damaged.
 
@@ -19,6 +24,14 @@ use crate::error::{Error, Kind, Result};
 const MAGIC: &[u8; 8] = b"PINSTRIP";
 const HEAD_BYTES: usize = 20;
 const SUM_BYTES: usize = blake3::OUT_LEN;
+/// The feature bit of an object that carries a MAC behind its body.
+const VOUCHED: u32 = 1;
+const FEATURES_AT: usize = 12;
+/// Generation and MAC.
+const VOUCHER_BYTES: usize = 4 + MAC_BYTES;
+
+/// Length of a MAC.
+pub const MAC_BYTES: usize = blake3::OUT_LEN;
 
 /// Small objects are read whole; a longer one is not ours.
 pub const OBJECT_MAX_BYTES: u64 = 16 << 20;
@@ -49,14 +62,15 @@ pub enum Object {
     SplitHead = 10,
     /// The second: it is complete.
     SplitEnd = 11,
+    /// What a backup that has not come to its end has done so far.
+    Checkpoint = 12,
 }
 
 impl Object {
     /// The version this code writes, the newest that it reads.
     pub const fn version(self) -> u16 {
         match self {
-            Object::Snapshot => 3,
-            Object::Label | Object::Keys => 2,
+            Object::Snapshot | Object::Label | Object::Keys => 3,
             _ => 1,
         }
     }
@@ -74,6 +88,7 @@ impl Object {
             Object::RemovedSlot => "removed key slot",
             Object::SplitHead => "head of an output",
             Object::SplitEnd => "end of an output",
+            Object::Checkpoint => "checkpoint object",
         }
     }
 }
@@ -100,6 +115,60 @@ pub fn close_version(object: Object, version: u16, body: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A framed object with the MAC that it carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vouched<'a> {
+    /// What the MAC is over: head, body and generation.
+    pub said: &'a [u8],
+    /// Which generation of the store's keys the MAC was made with.
+    pub generation: u32,
+    /// The MAC.
+    pub mac: [u8; MAC_BYTES],
+}
+
+/// Adds a MAC to a framed object: `mac` makes it of head, body and generation. One that the
+/// object carries already is replaced.
+///
+/// # Panics
+/// For bytes that no `close` of this module made.
+pub fn vouch(framed: &[u8], generation: u32, mac: impl Fn(&[u8]) -> [u8; MAC_BYTES]) -> Vec<u8> {
+    let body_bytes = u32::from_le_bytes(framed[16..20].try_into().expect("four bytes"));
+    let mut out = framed[..HEAD_BYTES + body_bytes as usize].to_vec();
+    out[FEATURES_AT..FEATURES_AT + 4].copy_from_slice(&VOUCHED.to_le_bytes());
+    out.extend_from_slice(&generation.to_le_bytes());
+    let mac = mac(&out);
+    out.extend_from_slice(&mac);
+    let sum = blake3::hash(&out);
+    out.extend_from_slice(sum.as_bytes());
+    out
+}
+
+/// The object without its MAC, as [`close`] framed it.
+///
+/// # Panics
+/// As [`vouch`].
+pub fn without_voucher(framed: &[u8]) -> Vec<u8> {
+    let body_bytes = u32::from_le_bytes(framed[16..20].try_into().expect("four bytes"));
+    let mut out = framed[..HEAD_BYTES + body_bytes as usize].to_vec();
+    out[FEATURES_AT..FEATURES_AT + 4].fill(0);
+    let sum = blake3::hash(&out);
+    out.extend_from_slice(sum.as_bytes());
+    out
+}
+
+/// The MAC of an object that was opened; `None` when it carries none.
+pub fn vouched(framed: &[u8]) -> Option<Vouched<'_>> {
+    let features = u32::from_le_bytes(framed.get(FEATURES_AT..16)?.try_into().ok()?);
+    if features & VOUCHED == 0 {
+        return None;
+    }
+    let mac_at = framed.len().checked_sub(SUM_BYTES + MAC_BYTES)?;
+    let said = framed.get(..mac_at)?;
+    let generation = u32::from_le_bytes(said.last_chunk().copied()?);
+    let mac = framed.get(mac_at..mac_at + MAC_BYTES)?.try_into().ok()?;
+    Some(Vouched { said, generation, mac })
+}
+
 /// Whether bytes say that they are an object of this kind, sound or not.
 pub fn is_of(object: Object, bytes: &[u8]) -> bool {
     bytes.get(MAGIC.len()) == Some(&(object as u8))
@@ -111,6 +180,24 @@ pub fn is_of(object: Object, bytes: &[u8]) -> bool {
 /// As [`open_version`].
 pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
     open_version(object, bytes).map(|(_, body)| body)
+}
+
+/// Makes sure that the frame of an object of any kind and version is sound.
+///
+/// # Errors
+/// [`Kind::Corrupt`] when it is not.
+pub fn open_any(bytes: &[u8]) -> Result<()> {
+    let body = Reader::new(bytes, "small object");
+    let head: [u8; HEAD_BYTES] =
+        bytes.first_chunk().copied().ok_or_else(|| body.corrupt("the bytes end too early"))?;
+    let number =
+        |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let voucher_bytes = if number(FEATURES_AT) & VOUCHED == 0 { 0 } else { VOUCHER_BYTES };
+    let sum_at = HEAD_BYTES + number(16) as usize + voucher_bytes;
+    let is_sound = bytes.len() == sum_at + SUM_BYTES
+        && head.starts_with(MAGIC)
+        && blake3::hash(&bytes[..sum_at]).as_bytes() == &bytes[sum_at..];
+    if is_sound { Ok(()) } else { Err(body.corrupt("this is no sound small object")) }
 }
 
 /// Takes version and body out of the frame.
@@ -130,22 +217,26 @@ pub fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])> {
     let version = reader.u16()?;
     let features = reader.u32()?;
     let body_bytes = reader.u32()? as usize;
-    // The checksum comes before the version is believed: a flipped bit must not read as "newer".
-    let framed = HEAD_BYTES.checked_add(body_bytes).filter(|&at| bytes.len() == at + SUM_BYTES);
-    let Some(sum_at) = framed else {
-        return Err(reader
-            .corrupt("wrong length")
-            .expected(HEAD_BYTES + body_bytes + SUM_BYTES, bytes.len()));
+    let body_end = HEAD_BYTES + body_bytes;
+    let sum_at = match features {
+        0 => body_end,
+        VOUCHED => body_end + VOUCHER_BYTES,
+        // Nobody knows what else a feature of a newer version puts behind the body.
+        _ => bytes.len().saturating_sub(SUM_BYTES).max(body_end),
     };
+    // The checksum comes before the version is believed: a flipped bit must not read as "newer".
+    if bytes.len() != sum_at + SUM_BYTES {
+        return Err(reader.corrupt("wrong length").expected(sum_at + SUM_BYTES, bytes.len()));
+    }
     if blake3::hash(&bytes[..sum_at])
         != blake3::Hash::from_slice(&bytes[sum_at..]).expect("32 bytes")
     {
         return Err(reader.corrupt("the checksum does not match"));
     }
-    if version == 0 || version > object.version() || features != 0 {
-        return Err(newer(object.name(), version, object.version(), features));
+    if version == 0 || version > object.version() || features & !VOUCHED != 0 {
+        return Err(newer(object.name(), version, object.version(), features & !VOUCHED));
     }
-    Ok((version, &bytes[HEAD_BYTES..sum_at]))
+    Ok((version, &bytes[HEAD_BYTES..body_end]))
 }
 
 /// The refusal of what a newer version wrote.
@@ -182,8 +273,27 @@ mod tests {
     }
 
     #[test]
+    fn a_mac_is_over_head_body_and_generation_and_comes_off_again() {
+        let plain = close(Object::Gc, b"the body");
+        let mac = |said: &[u8]| *blake3::keyed_hash(&[7; 32], said).as_bytes();
+        let whole = vouch(&plain, 9, mac);
+        assert_eq!(open(Object::Gc, &whole).unwrap(), b"the body");
+        let vouched = super::vouched(&whole).unwrap();
+        assert_eq!((vouched.generation, vouched.mac), (9, mac(vouched.said)));
+        assert_eq!(&vouched.said[HEAD_BYTES..], [b"the body".as_slice(), &[9, 0, 0, 0]].concat());
+        assert_eq!(without_voucher(&whole), plain);
+        assert_eq!(vouch(&whole, 9, mac), whole, "a MAC takes the place of the one before");
+        assert_eq!(super::vouched(&plain), None);
+        for at in 0..whole.len() * 8 {
+            let mut damaged = whole.clone();
+            damaged[at / 8] ^= 1 << (at % 8);
+            assert_eq!(open(Object::Gc, &damaged).unwrap_err().kind(), Kind::Corrupt, "bit {at}");
+        }
+    }
+
+    #[test]
     fn newer_objects_are_called_newer() {
-        for (at, value) in [(10, 99), (12, 1)] {
+        for (at, value) in [(10, 99), (12, 2)] {
             let mut newer = close(Object::Snapshot, b"x");
             newer[at] = value;
             let sum_at = newer.len() - SUM_BYTES;

@@ -6,13 +6,13 @@
 //! only when a slot speaks of it: slots are put first, the ring is the commit.
 //!
 //! ```text
-//! ring (object of kind 2, version 2)          slot (object of kind 4)
+//! ring (object of kind 2, version 3)          slot (object of kind 4)
 //! store id                        16          store id                        16
 //! generation, from 0               4          slot id, its name               16
 //! seal                             1          generation of its ring           4
 //! commitment to the root key      32          commitment to the root key      32
-//! sealed secrets and tag                      when it was made, seconds        8
-//!                                             seal                             1
+//! chain, by generation          32 each       when it was made, seconds        8
+//! sealed secrets and tag                      seal                             1
 //!                                             way: 1 password, 2 key file      1
 //!                                             memory KiB, passes, lanes  4, 4, 4
 //!                                             salt                            16
@@ -20,10 +20,15 @@
 //!                                             commitment to its own key       32
 //!                                             wrapped root key and tag        48
 //! ```
+//! The *chain* has a MAC for each earlier generation, under a key of that generation: so a program
+//! that opens an earlier ring can tell a ring that a holder of its keys made after it from one
+//! that a stranger made up. A ring of version 2, in stores of format version 1, has none.
+//!
 //! Never here: ciphers and derivations (seal/), finding them on members (store/).
 
 use super::envelope::{self, Object};
-use super::label::{Encryption, text};
+use super::keys::GENERATIONS_MAX;
+use super::label::{Encryption, Format, text};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};
 use crate::id::StoreId;
@@ -91,11 +96,29 @@ pub struct KeyRing {
     pub seal: Encryption,
     /// Which root key opens it.
     pub commitment: [u8; 32],
+    /// One MAC per earlier generation; `None` in a store of format version 1.
+    pub chain: Option<Vec<[u8; 32]>>,
     /// The secrets, with the tag.
     pub sealed: Vec<u8>,
 }
 
 impl KeyRing {
+    /// The version of the store's format that it was made for.
+    pub fn format(&self) -> Format {
+        if self.chain.is_some() { Format::V2 } else { Format::V1 }
+    }
+
+    /// What the chain's MACs are over.
+    pub fn identity(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        Writer::new(&mut out)
+            .raw(&self.store.0)
+            .u32(self.generation)
+            .u8(self.seal as u8)
+            .raw(&self.commitment);
+        out
+    }
+
     /// The name of a generation's ring.
     pub fn name(store: StoreId, generation: u32) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_derive_key(NAME_CONTEXT);
@@ -107,12 +130,8 @@ impl KeyRing {
 
     /// What the seal vouches for beside the secrets.
     pub fn context(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        Writer::new(&mut out)
-            .raw(&self.store.0)
-            .u32(self.generation)
-            .u8(self.seal as u8)
-            .raw(&self.commitment);
+        let mut out = self.identity();
+        self.chain.iter().flatten().for_each(|mac| out.extend_from_slice(mac));
         out
     }
 
@@ -120,7 +139,8 @@ impl KeyRing {
     pub fn encode(&self) -> Vec<u8> {
         let mut body = self.context();
         body.extend_from_slice(&self.sealed);
-        envelope::close(Object::Keys, &body)
+        let version = if self.chain.is_some() { Object::Keys.version() } else { 2 };
+        envelope::close_version(Object::Keys, version, &body)
     }
 
     /// Reads a framed ring.
@@ -133,13 +153,18 @@ impl KeyRing {
         if version == 1 {
             return Err(reader.corrupt("keys in the clear where a sealed key ring should be"));
         }
-        Ok(KeyRing {
-            store: StoreId(reader.array()?),
-            generation: reader.u32()?,
-            seal: seal(&mut reader)?,
-            commitment: reader.array()?,
-            sealed: reader.rest().to_vec(),
-        })
+        let store = StoreId(reader.array()?);
+        let generation = reader.u32()?;
+        let seal = seal(&mut reader)?;
+        let commitment = reader.array()?;
+        if generation as usize >= GENERATIONS_MAX {
+            return Err(reader.corrupt("an impossible generation"));
+        }
+        let chain = match version {
+            2 => None,
+            _ => Some((0..generation).map(|_| reader.array()).collect::<Result<_>>()?),
+        };
+        Ok(KeyRing { store, generation, seal, commitment, chain, sealed: reader.rest().to_vec() })
     }
 }
 
@@ -282,15 +307,19 @@ mod tests {
             let slot = slot(way);
             assert_eq!(KeySlot::decode(&slot.encode()).unwrap(), slot);
         }
-        let ring = KeyRing {
-            store: StoreId([1; 16]),
-            generation: 3,
-            seal: Encryption::ChaCha20Poly1305,
-            commitment: [2; 32],
-            sealed: vec![3; 99],
-        };
-        assert_eq!(KeyRing::decode(&ring.encode()).unwrap(), ring);
-        assert_ne!(KeyRing::name(ring.store, 0), KeyRing::name(ring.store, 1));
+        for chain in [None, Some(vec![[5; 32]; 3])] {
+            let ring = KeyRing {
+                store: StoreId([1; 16]),
+                generation: 3,
+                seal: Encryption::ChaCha20Poly1305,
+                commitment: [2; 32],
+                chain,
+                sealed: vec![3; 99],
+            };
+            assert_eq!(KeyRing::decode(&ring.encode()).unwrap(), ring);
+        }
+        let store = StoreId([1; 16]);
+        assert_ne!(KeyRing::name(store, 0), KeyRing::name(store, 1));
     }
 
     #[test]

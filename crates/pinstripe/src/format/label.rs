@@ -201,9 +201,30 @@ impl MemberTable {
     }
 }
 
+/// The version of a store's format: what its objects carry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Format {
+    /// Version 1: small objects carry a checksum only.
+    V1 = 1,
+    /// Version 2: in a store that seals, what decides carries a MAC under a key of its ring.
+    #[default]
+    V2 = 2,
+}
+
+impl Format {
+    /// The version that a number stands for.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        [Format::V1, Format::V2].into_iter().find(|format| *format as u8 == byte)
+    }
+}
+
 /// One member's label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
+    /// The version of the store's format. Of a store that seals its key ring says the same, and
+    /// the ring is believed: whoever writes labels could else turn the MACs off.
+    pub format: Format,
     /// The store's settings, equal on all members.
     pub config: StoreConfig,
     /// Which member this is.
@@ -229,8 +250,14 @@ impl Label {
             .u8(config.encryption as u8)
             .u8(config.chunker as u8)
             .u8(config.padding as u8);
+        // Version 2 of the label had no such byte: a store of version 1 is left readable by the
+        // programs that made it.
+        if self.format > Format::V1 {
+            writer.u8(self.format as u8);
+        }
         self.table.encode(&mut writer);
-        envelope::close(Object::Label, &body)
+        let version = if self.format > Format::V1 { Object::Label.version() } else { 2 };
+        envelope::close_version(Object::Label, version, &body)
     }
 
     /// Reads a framed label.
@@ -259,6 +286,10 @@ impl Label {
                 setting(&mut reader, "padding", Padding::from_byte)?,
             ),
         };
+        let format = match version {
+            1 | 2 => Format::V1,
+            _ => setting(&mut reader, "format of a store", Format::from_byte)?,
+        };
         let table = match version {
             1 => MemberTable::decode_places(&mut reader, data + usize::from(parity))?,
             _ => MemberTable::decode(&mut reader)?,
@@ -282,7 +313,7 @@ impl Label {
             chunker,
             padding,
         };
-        Ok(Label { config, member, table })
+        Ok(Label { format, config, member, table })
     }
 }
 
@@ -322,12 +353,19 @@ mod tests {
         };
         let mut rows = vec![row(0, b"/a"), row(2, b"/b\xff"), row(300, b"/c")];
         rows[1].state = MemberState::Leaving;
-        Label { config, member: 2, table: MemberTable { generation: 4, next: 301, rows } }
+        let table = MemberTable { generation: 4, next: 301, rows };
+        Label { format: Format::V2, config, member: 2, table }
     }
 
     #[test]
-    fn a_label_comes_back() {
-        assert_eq!(Label::decode(&label().encode()).unwrap(), label());
+    fn a_label_of_each_format_comes_back() {
+        for format in [Format::V1, Format::V2] {
+            let label = Label { format, ..label() };
+            assert_eq!(Label::decode(&label.encode()).unwrap(), label);
+        }
+        // What programs of before can read is written as they read it.
+        let old = Label { format: Format::V1, ..label() }.encode();
+        assert_eq!(envelope::open_version(Object::Label, &old).unwrap().0, 2);
     }
 
     #[test]

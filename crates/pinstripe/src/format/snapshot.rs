@@ -77,6 +77,45 @@ pub fn seal_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
     [b"snapshot".as_slice(), &store.0, &id.0].concat()
 }
 
+/// What a seal of a checkpoint vouches for beside its content.
+pub fn checkpoint_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
+    [b"checkpoint".as_slice(), &store.0, &id.0].concat()
+}
+
+/// The framed object of a checkpoint: its fields, sealed or in the clear.
+pub fn frame_checkpoint(
+    store: StoreId,
+    id: SnapshotId,
+    seal: Encryption,
+    fields: &[u8],
+) -> Vec<u8> {
+    let mut body = Vec::with_capacity(40 + fields.len());
+    Writer::new(&mut body).raw(&store.0).raw(&id.0).u8(seal as u8).raw(fields);
+    envelope::close(Object::Checkpoint, &body)
+}
+
+/// Reads a framed checkpoint as far as that needs no key. In stores of format version 1 it is
+/// framed as a snapshot.
+///
+/// # Errors
+/// Those of [`envelope::open_version`].
+pub fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
+    if envelope::is_of(Object::Snapshot, bytes) {
+        return parse(bytes);
+    }
+    let mut reader = Reader::new(envelope::open(Object::Checkpoint, bytes)?, "checkpoint object");
+    let (store, id) = (StoreId(reader.array()?), SnapshotId(reader.array()?));
+    let seal = reader.u8()?;
+    let content = match Encryption::from_byte(seal) {
+        Some(Encryption::None) => {
+            Content::Clear(Box::new(Snapshot::decode_fields(store, id, reader.rest())?))
+        }
+        Some(seal) => Content::Sealed(seal, reader.rest()),
+        None => return Err(envelope::newer("seal of a checkpoint", seal.into(), 2, 0)),
+    };
+    Ok(Parsed { store, id, content })
+}
+
 /// The framed object of a snapshot whose fields are sealed in `blob`.
 pub fn frame_sealed(store: StoreId, id: SnapshotId, seal: Encryption, blob: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(40 + blob.len());

@@ -52,11 +52,13 @@ pub enum Room {
     Checkpoints,
     /// What scrub verified when.
     Scrub,
+    /// Objects that were found in other rooms and belong to nothing: set aside, read by no verb.
+    Strays,
 }
 
 impl Room {
     /// Every room.
-    pub const ALL: [Room; 9] = [
+    pub const ALL: [Room; 10] = [
         Room::Packs,
         Room::Index,
         Room::Snapshots,
@@ -66,6 +68,7 @@ impl Room {
         Room::Gc,
         Room::Checkpoints,
         Room::Scrub,
+        Room::Strays,
     ];
 
     /// The directory's name.
@@ -80,6 +83,7 @@ impl Room {
             Room::Gc => "gc",
             Room::Checkpoints => "checkpoints",
             Room::Scrub => "scrub",
+            Room::Strays => "strays",
         }
     }
 }

@@ -205,7 +205,7 @@ pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot
 
 fn refuse_reaped(store: &Store, id: SnapshotId) -> Result<()> {
     let cases = deletion::load(store, Reach::Backup)?;
-    if !decide::is_too_late(id, cases.reaping(), cases.tombstones()) {
+    if !decide::is_too_late(id, cases.reaping_by_any(), cases.tombstones()) {
         return Ok(());
     }
     Err(gone(id))

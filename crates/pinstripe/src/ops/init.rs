@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::KeyRing;
 use crate::format::keys::Keys;
 use crate::format::label::{
-    Chunker, Encryption, Label, MEMBERS_MAX, MemberRow, MemberState, MemberTable, Padding,
+    Chunker, Encryption, Format, Label, MEMBERS_MAX, MemberRow, MemberState, MemberTable, Padding,
     StoreConfig,
 };
 use crate::format::stripe_set::Geometry;
@@ -21,7 +21,7 @@ use crate::id::{StoreId, random};
 use crate::member::directory::DirectoryMember;
 use crate::member::disk::physical_disk;
 use crate::member::{ExtentName, Member, Room, Steps};
-use crate::seal::{NewSlot, RootKey};
+use crate::seal::{NewSlot, RootKey, Voucher};
 use crate::store::keys_name;
 use crate::units::{KIB, MIB};
 
@@ -134,13 +134,19 @@ pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<Stor
         chunker: options.seal.chunker,
         padding: options.seal.padding,
     };
-    let keys = key_objects(&config, options.seal.slot.as_ref())?;
-    make(&config, &places, &keys, steps.as_ref())?;
+    let (keys, voucher) = key_objects(&config, options.seal.slot.as_ref())?;
+    make(&config, &places, &keys, voucher.as_ref(), steps.as_ref())?;
     Ok(config)
 }
 
 /// Names and bytes of what stands in the key rooms of a new store.
-fn key_objects(config: &StoreConfig, slot: Option<&NewSlot>) -> Result<Vec<(ExtentName, Vec<u8>)>> {
+type KeyObjects = Vec<(ExtentName, Vec<u8>)>;
+
+/// What stands in the key rooms of a new store, and what vouches for its labels.
+fn key_objects(
+    config: &StoreConfig,
+    slot: Option<&NewSlot>,
+) -> Result<(KeyObjects, Option<Voucher>)> {
     let odd = |what: &str| Err(Error::new(Kind::Usage, what));
     match (config.encryption, slot) {
         (Encryption::None, Some(_)) => odd("a store that seals nothing takes no password"),
@@ -148,16 +154,20 @@ fn key_objects(config: &StoreConfig, slot: Option<&NewSlot>) -> Result<Vec<(Exte
             odd("what is not encrypted is not padded")
         }
         (Encryption::None, None) => {
-            Ok(vec![(keys_name(config), Keys::generate(config.store)?.encode())])
+            Ok((vec![(keys_name(config), Keys::generate(config.store)?.encode())], None))
         }
         (_, None) => odd("an encrypted store needs a password or a key file"),
         (_, Some(new)) => {
             let root = RootKey::generate()?;
-            let ring = root.seal(&Keys::generate_sealing(config.store)?, config)?;
+            let keys = Keys::generate_sealing(config.store)?;
+            let voucher = Voucher::new(&keys);
+            let ring = root.seal(&keys, config, Format::default())?;
             let slot = new.wrap(&root, &ring)?;
             let name = |id| ExtentName::In(Room::Keys, id);
             let ring_name = name(KeyRing::name(config.store, ring.generation));
-            Ok(vec![(name(slot.id), slot.encode()), (ring_name, ring.encode())])
+            let objects = [(name(slot.id), slot.encode()), (ring_name, ring.encode())];
+            let vouched = objects.map(|(name, bytes)| (name, voucher.vouch(name, &bytes)));
+            Ok((vouched.into(), Some(voucher)))
         }
     }
 }
@@ -166,6 +176,7 @@ fn make(
     config: &StoreConfig,
     places: &[PathBuf],
     keys: &[(ExtentName, Vec<u8>)],
+    voucher: Option<&Voucher>,
     steps: Option<&Arc<dyn Steps>>,
 ) -> Result<()> {
     let create = |place: &PathBuf| DirectoryMember::create_in_with(place, steps.cloned());
@@ -182,8 +193,10 @@ fn make(
     let table = MemberTable { generation: 1, next: rows.len() as u16, rows };
     for (number, member) in made.iter().enumerate() {
         let (config, table) = (config.clone(), table.clone());
-        let label = Label { config, member: number as u16, table };
-        member.put(ExtentName::Label, &label.encode())?;
+        let label = Label { format: Format::default(), config, member: number as u16, table };
+        let label = label.encode();
+        let label = voucher.map_or(label.clone(), |it| it.vouch(ExtentName::Label, &label));
+        member.put(ExtentName::Label, &label)?;
         member.sync()?;
     }
     Ok(())

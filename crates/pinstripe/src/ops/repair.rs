@@ -8,18 +8,19 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::check::judge;
+use super::copies::Copies;
 use super::member::refuse_disk;
 use super::mender::{Done, Mender};
+use super::strays;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Encryption;
 use crate::id::SetId;
-use crate::member::{ExtentName, Room, SharedMember};
+use crate::member::{ExtentName, Room};
 use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
-use crate::store::{Claim, Store, deletion, read_small, replace_small};
+use crate::store::{Claim, Store, deletion, replace_small};
 use crate::stripe::{Part, SetReader};
 
 /// What to repair.
@@ -41,6 +42,8 @@ pub struct Outcome {
     pub repaired_extents: u64,
     /// Small objects copied.
     pub repaired_objects: u64,
+    /// Objects that no process of this store can have finished putting, and that were set aside.
+    pub strays: u64,
     /// Index runs made anew.
     pub rebuilt_runs: u64,
     /// Extents that nothing can bring back.
@@ -65,6 +68,7 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     if let Some((number, place)) = &options.replace {
         outcome.replaced_by = Some(seat_replacement(store, *number, place, options.same_disk)?);
     }
+    outcome.strays = strays::set_aside(store, &claim, monitor)?;
     small_objects(store, monitor, &mut outcome)?;
     store.remove_stale_keys()?;
     stripe_sets(store, &claim, options, monitor, &mut outcome)?;
@@ -77,6 +81,8 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
         // The others learn of the new member and of the old one's end by the same table: at no
         // step does the store count both as missing.
         Some((number, _)) => store.retire(&claim, *number)?,
+        // Without the keys no label can be made that others would believe.
+        None if store.lacks_macs() => {}
         None => outcome.repaired_objects += store.write_labels_with(&claim)?,
     }
     Ok(outcome)
@@ -107,22 +113,13 @@ fn seat_replacement(
 /// Copies small objects to members that lack them or have them damaged.
 pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
     for name in store.lasting_objects()? {
-        let sound = |number: usize, member: &SharedMember| {
-            let bytes = read_small(&**member, name)?;
-            judge(store, number, name, &bytes).map(|()| bytes)
-        };
-        let (mut good, mut unsound) = (None, Vec::new());
-        for (number, member) in store.present() {
-            match sound(number, member) {
-                Ok(bytes) => good = good.or(Some(bytes)),
-                // A newer version knows more: its copy is not damaged.
-                Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-                Err(_) => unsound.push(member),
-            }
+        let copies = Copies::read(store, name)?;
+        if copies.is_gone() {
+            continue;
         }
-        let good = match (name, good) {
+        let good = match (name, copies.good) {
             (_, Some(good)) => good,
-            // The keys in memory were read from a member whose copy is unreadable only now.
+            // The keys in memory were read from members whose copies are unreadable only now.
             (ExtentName::In(Room::Keys, _), None)
                 if store.config.encryption == Encryption::None =>
             {
@@ -137,7 +134,7 @@ pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outc
                 continue;
             }
         };
-        for member in unsound {
+        for (_, member, _) in copies.unsound {
             replace_small(&**member, name, &good)?;
             outcome.repaired_objects += 1;
         }

@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::label::StoreConfig;
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
 use crate::monitor::{Counter, Monitor};
-use crate::store::{Store, geometry_over};
+use crate::store::{Store, geometry_over, snapshots};
 use crate::stripe::{Geometry, StripSink};
 
 /// The members that hold a stripe set, by slot, and how it is cut.
@@ -154,7 +154,10 @@ impl<'a> Fleet<'a> {
         for (number, member) in store.present().filter(|(n, _)| !self.shared.has_failed(*n)) {
             match member.put(name, bytes) {
                 Ok(()) => self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64),
-                Err(error) if error.kind() == Kind::Exists => {
+                Err(error)
+                    if error.kind() == Kind::Exists
+                        && snapshots::is_void_on(store, member, name) =>
+                {
                     return Err(Error::new(Kind::Busy, "this backup was ended from outside")
                         .at(member.place().join(name.path()))
                         .advice("it made no snapshot; run it again"));

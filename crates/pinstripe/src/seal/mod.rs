@@ -15,6 +15,9 @@
 //! key; in a store that seals, what is not sealed is refused; wrong bytes are an error, never a
 //! result; secrets are wiped from memory when dropped, and nothing prints them.
 //!
+//! Small objects that decide something and hold no secret are not sealed but vouched for:
+//! [`Voucher`] puts a MAC behind them.
+//!
 //! Never here: input or output, threads, what the sealed bytes mean beyond records and snapshots.
 
 mod cipher;
@@ -24,11 +27,13 @@ mod sealer;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod voucher;
 
 pub use opener::{OpenedRecord, Opener};
 pub use padding::padded_bytes;
 pub use sealer::Sealer;
-pub use slot::{Credential, NewSlot, RootKey, unwrap};
+pub use slot::{Credential, NewSlot, RootKey, succeeds, unwrap};
+pub use voucher::Voucher;
 
 use crate::error::{Error, Kind};
 

@@ -9,10 +9,13 @@ use zeroize::Zeroizing;
 use super::cipher::{Cipher, SALT_BYTES};
 use super::{BLOB_HEAD_BYTES, TAG_BYTES, locked};
 use crate::error::{Error, Kind, Result};
+use crate::format::envelope::{Object, is_of};
 use crate::format::keys::Keys;
 use crate::format::label::Encryption;
 use crate::format::record::{RECORD_SEALED_HEAD_BYTES, RecordHead, parse_clear, parse_inner};
-use crate::format::snapshot::{Content, Snapshot, parse, seal_context};
+use crate::format::snapshot::{
+    Content, Parsed, Snapshot, checkpoint_context, parse, parse_checkpoint, seal_context,
+};
 use crate::format::wire::Reader;
 
 /// Subkeys kept at once: one per run that wrote what is read.
@@ -89,6 +92,24 @@ impl Opener {
     /// As [`record`](Self::record).
     pub fn snapshot(&self, bytes: &[u8]) -> Result<Snapshot> {
         let parsed = parse(bytes)?;
+        let context = seal_context(parsed.store, parsed.id);
+        self.fields(parsed, &context)
+    }
+
+    /// Reads a checkpoint.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn checkpoint(&self, bytes: &[u8]) -> Result<Snapshot> {
+        if is_of(Object::Snapshot, bytes) {
+            return self.snapshot(bytes);
+        }
+        let parsed = parse_checkpoint(bytes)?;
+        let context = checkpoint_context(parsed.store, parsed.id);
+        self.fields(parsed, &context)
+    }
+
+    fn fields(&self, parsed: Parsed<'_>, context: &[u8]) -> Result<Snapshot> {
         match parsed.content {
             Content::Clear(snapshot) => {
                 self.is_sealed(Encryption::None, "snapshot")?;
@@ -97,8 +118,7 @@ impl Opener {
             Content::Sealed(seal, blob) => {
                 self.is_sealed(seal, "snapshot")?;
                 let mut blob = blob.to_vec();
-                let context = seal_context(parsed.store, parsed.id);
-                let plain = self.open(seal, &context, &mut blob)?;
+                let plain = self.open(seal, context, &mut blob)?;
                 Snapshot::decode_fields(parsed.store, parsed.id, plain)
             }
         }

@@ -13,7 +13,9 @@ use crate::format::record::{
     CHUNK_ROW_BYTES, ChunkRow, INNER_HEAD_BYTES, RECORD_HEAD_BYTES, RECORD_SEALED_HEAD_BYTES,
     RecordHead, RecordKind, clear_head, fill_sums, inner_head, write_table,
 };
-use crate::format::snapshot::{Snapshot, frame_sealed, seal_context};
+use crate::format::snapshot::{
+    Snapshot, checkpoint_context, frame_checkpoint, frame_sealed, seal_context,
+};
 use crate::id::random;
 
 /// Where the plaintext begins in a sealed record.
@@ -137,6 +139,16 @@ impl Sealer {
         let context = seal_context(snapshot.store, snapshot.id);
         let blob = self.blob(&context, &snapshot.encode_fields())?;
         Ok(frame_sealed(snapshot.store, snapshot.id, run.encryption, &blob))
+    }
+
+    /// A checkpoint as the object that is stored in a store of format version 2.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] when the cipher refuses.
+    pub fn checkpoint(&self, checkpoint: &Snapshot) -> Result<Vec<u8>> {
+        let Snapshot { store, id, .. } = *checkpoint;
+        let fields = self.blob(&checkpoint_context(store, id), &checkpoint.encode_fields())?;
+        Ok(frame_checkpoint(store, id, self.encryption(), &fields))
     }
 
     /// Seals some bytes; `context` says what they are and is vouched for. In a store that seals

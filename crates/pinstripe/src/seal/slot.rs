@@ -9,11 +9,15 @@ use super::cipher::Cipher;
 use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KdfCosts, KeyRing, KeySlot, SlotWay, WRAPPED_BYTES};
 use crate::format::keys::Keys;
-use crate::format::label::{Encryption, StoreConfig};
+use crate::format::label::{Format, StoreConfig};
 use crate::id::random;
 
 const ROOT_COMMITMENT: &str = "pinstripe 2026 commitment to a root key";
 const ROOT_KEY: &str = "pinstripe 2026 key of a ring's seal";
+/// A ring of format version 2 may take the place of one of version 1 under the same root key: a
+/// key of its own keeps the nonce, which is 0 in both, used once under each.
+const CHAINED_ROOT_KEY: &str = "pinstripe 2026 key of a chained ring's seal";
+const CHAIN_KEY: &str = "pinstripe 2026 key of the chain of key rings";
 const SLOT_COMMITMENT: &str = "pinstripe 2026 commitment to a slot's key";
 const SLOT_KEY: &str = "pinstripe 2026 key that wraps a root key";
 
@@ -122,20 +126,26 @@ impl RootKey {
         blake3::derive_key(ROOT_COMMITMENT, &*self.0)
     }
 
-    /// Seals the secrets of a store. A root key seals one ring, so that its nonce is used once.
+    /// Seals the secrets of a store. A root key seals one ring of each format, so that its nonce
+    /// is used once under each key.
     ///
     /// # Errors
     /// [`Kind::Io`] when the cipher refuses.
-    pub fn seal(&self, keys: &Keys, config: &StoreConfig) -> Result<KeyRing> {
+    pub fn seal(&self, keys: &Keys, config: &StoreConfig, format: Format) -> Result<KeyRing> {
         let mut ring = KeyRing {
             store: config.store,
             generation: (keys.seals.len() - 1) as u32,
             seal: config.encryption,
             commitment: self.commitment(),
+            chain: None,
             sealed: Vec::new(),
         };
+        if format > Format::V1 {
+            let earlier = &keys.seals[..ring.generation as usize];
+            ring.chain = Some(earlier.iter().map(|master| link(master, &ring)).collect());
+        }
         let mut plain = keys.encode_ring(config);
-        let tag = self.cipher(ring.seal)?.seal(0, &ring.context(), &mut plain)?;
+        let tag = self.cipher(&ring)?.seal(0, &ring.context(), &mut plain)?;
         ring.sealed = [plain.as_slice(), &tag].concat();
         Ok(ring)
     }
@@ -148,7 +158,7 @@ impl RootKey {
     pub fn open(&self, ring: &KeyRing, config: &StoreConfig) -> Result<Keys> {
         let wrong = |what: &str| Error::new(Kind::Corrupt, what);
         let mut sealed = Zeroizing::new(ring.sealed.clone());
-        let plain = self.cipher(ring.seal)?;
+        let plain = self.cipher(ring)?;
         let plain = plain.open(0, &ring.context(), &mut sealed);
         let plain = plain.ok_or_else(|| wrong("the key ring is not what was sealed"))?;
         let (keys, (encryption, chunker, padding)) = Keys::decode_ring(plain)?;
@@ -169,9 +179,26 @@ impl RootKey {
         Ok(keys)
     }
 
-    fn cipher(&self, seal: Encryption) -> Result<Cipher> {
-        Cipher::new(seal, &Zeroizing::new(blake3::derive_key(ROOT_KEY, &*self.0)))
+    fn cipher(&self, ring: &KeyRing) -> Result<Cipher> {
+        let context = if ring.chain.is_some() { CHAINED_ROOT_KEY } else { ROOT_KEY };
+        Cipher::new(ring.seal, &Zeroizing::new(blake3::derive_key(context, &*self.0)))
     }
+}
+
+/// The MAC in a ring's chain that is made with the master key of an earlier generation.
+fn link(master: &[u8; 32], ring: &KeyRing) -> [u8; 32] {
+    let key = Zeroizing::new(blake3::derive_key(CHAIN_KEY, master));
+    *blake3::keyed_hash(&key, &ring.identity()).as_bytes()
+}
+
+/// Whether a holder of these keys made a ring of a later generation.
+pub fn succeeds(ring: &KeyRing, keys: &Keys) -> bool {
+    let Some((newest, master)) = keys.seals.iter().enumerate().next_back() else { return false };
+    let mac = ring.chain.as_ref().and_then(|chain| chain.get(newest));
+    // BLAKE3's own comparison takes the same time wherever bytes differ.
+    mac.is_some_and(|mac| {
+        blake3::Hash::from_bytes(*mac) == blake3::Hash::from_bytes(link(master, ring))
+    })
 }
 
 /// What a new slot is to be.
@@ -279,7 +306,7 @@ fn wrapping(key: &[u8; 32], slot: &KeySlot) -> Result<Cipher> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::label::{Chunker, Padding};
+    use crate::format::label::{Chunker, Encryption, Padding};
     use crate::id::StoreId;
 
     const CHEAP: KdfCosts = KdfCosts { memory_kib: 64, passes: 1, lanes: 1 };
@@ -307,7 +334,7 @@ mod tests {
         let config = config();
         let keys = Keys::generate_sealing(config.store).unwrap();
         let root = RootKey::generate().unwrap();
-        let ring = root.seal(&keys, &config).unwrap();
+        let ring = root.seal(&keys, &config, Format::V2).unwrap();
         let [right, wrong] = ["right", "wrong"].map(|text| Credential::password(text).unwrap());
         let [file, other] = [0; 2].map(|_| Credential::generate().unwrap());
         for (credential, wrong) in [(&right, &wrong), (&file, &other), (&right, &file)] {
@@ -325,6 +352,28 @@ mod tests {
         let downgraded = StoreConfig { padding: Padding::Padme, ..config };
         let error = root.open(&ring, &downgraded).unwrap_err();
         assert!(error.to_string().contains("padding padme"), "{error}");
+    }
+
+    #[test]
+    fn a_ring_succeeds_those_whose_keys_it_was_made_with() {
+        let config = config();
+        let first = Keys::generate_sealing(config.store).unwrap();
+        let mut second = first.clone();
+        second.seals.push(random().unwrap());
+        let mut third = second.clone();
+        third.seals.push(random().unwrap());
+        let ring =
+            |keys: &Keys, format| RootKey::generate().unwrap().seal(keys, &config, format).unwrap();
+        let [one, two] = [&second, &third].map(|keys| ring(keys, Format::V2));
+        assert!(succeeds(&one, &first) && succeeds(&two, &first) && succeeds(&two, &second));
+        assert!(!succeeds(&one, &second), "it is of the same generation");
+        let mut stranger = Keys::generate_sealing(config.store).unwrap();
+        stranger.seals.push(random().unwrap());
+        assert!(!succeeds(&ring(&stranger, Format::V2), &first));
+        assert!(!succeeds(&ring(&second, Format::V1), &first), "it has no chain");
+        let mut moved = one;
+        moved.generation += 1;
+        assert!(!succeeds(&moved, &first), "the generation is vouched for");
     }
 
     #[test]

@@ -1,21 +1,40 @@
 //! Checkpoints: what backups that have not come to their end have made durable so far.
 //!
-//! A checkpoint is a snapshot object in a room of its own, under a random name, with the id of the
-//! snapshot that its backup would have made and a count that marks it. Nobody restores from one:
-//! the next backup of the same host and sources takes entries over from it, and its end removes it.
+//! A checkpoint says what a snapshot says, with the id of the snapshot that its backup would have
+//! made and a count that marks it, under a random name in a room of its own. It is another kind of
+//! object and sealed in another context, so it can pass for no snapshot; in stores of format
+//! version 1 it was a snapshot object. No verb restores from one: the next backup of the same host
+//! and sources takes entries over from it, and its end removes it.
 //!
 //! Invariants: one that cannot be read costs time and nothing else, so it is never a loss; the
-//! chunks below one are in use, like those of a snapshot.
+//! chunks below one are in use, like those of a snapshot; what carries its mark is refused where a
+//! snapshot should be.
 
 use crate::error::{Error, Kind, Result};
+use crate::format::label::Format;
 use crate::format::snapshot::{self, Snapshot};
 use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
+use crate::seal::Sealer;
 
 use super::Store;
 
-/// The count that marks a snapshot object as a checkpoint.
+/// The count that marks a checkpoint.
 pub const MARK: &str = "incomplete";
+
+/// Refuses what is no finished backup.
+///
+/// # Errors
+/// [`Kind::Corrupt`] for a checkpoint.
+pub fn refuse(snapshot: &Snapshot) -> Result<()> {
+    match snapshot.count(MARK) {
+        None => Ok(()),
+        Some(_) => Err(Error::new(
+            Kind::Corrupt,
+            "this is what an interrupted backup had done so far, and no snapshot",
+        )),
+    }
+}
 
 /// A name for a new checkpoint.
 ///
@@ -23,6 +42,17 @@ pub const MARK: &str = "incomplete";
 /// When the system has no randomness.
 pub fn new_name(store: &Store) -> Result<ExtentName> {
     Ok(ExtentName::In(Room::Checkpoints, store.new_name()?))
+}
+
+/// A checkpoint as the object that this store has.
+///
+/// # Errors
+/// [`Kind::Io`] when the cipher refuses.
+pub fn encode(store: &Store, sealer: &Sealer, checkpoint: &Snapshot) -> Result<Vec<u8>> {
+    match store.format {
+        Format::V1 => sealer.snapshot(checkpoint),
+        Format::V2 => sealer.checkpoint(checkpoint),
+    }
 }
 
 /// All checkpoints with their names, newest first: the latest begun, and of one backup the
@@ -51,14 +81,14 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapsho
 /// # Errors
 /// [`Kind::Corrupt`] when they are damaged or of another store.
 pub fn judge(store: &Store, bytes: &[u8]) -> Result<()> {
-    if snapshot::parse(bytes)?.store != store.config.store {
+    if snapshot::parse_checkpoint(bytes)?.store != store.config.store {
         return Err(Error::new(Kind::Corrupt, "this is no checkpoint of this store"));
     }
     Ok(())
 }
 
 fn decode(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
-    let checkpoint = store.opener().snapshot(bytes)?;
+    let checkpoint = store.opener().checkpoint(bytes)?;
     if checkpoint.store != store.config.store || checkpoint.count(MARK).is_none() {
         return Err(Error::new(Kind::Corrupt, "this is no checkpoint of this store"));
     }

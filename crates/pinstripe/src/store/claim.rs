@@ -9,6 +9,7 @@
 //!
 //! Never here: waiting.
 
+use super::objects::Belief;
 use super::sessions::{self, name_of};
 use super::{Reach, Store, read_small};
 use crate::error::{Error, Kind, Result};
@@ -41,13 +42,15 @@ impl Store {
             parents: Vec::new(),
             process: self.process(),
         };
-        let (name, bytes) = (name_of(session.id), session.encode());
+        let name = name_of(session.id);
+        let bytes = self.vouch(name, session.encode());
         let members = self.present().map(|(_, member)| member.clone()).collect();
         // Held from here on, so that what was put before a failure is removed again.
         let claim = Claim { name, bytes, members };
         self.put_all(name, &claim.bytes, Reach::Backup)?;
         let read = |id, bytes: &[u8]| sessions::read(self, id, bytes);
-        let found = self.objects(Room::Sessions, Reach::Backup, read)?.sound.into_values();
+        let found = self.objects(Room::Sessions, Reach::Backup, Belief::One, read)?;
+        let found = found.sound.into_values();
         for other in found.filter(|it| it.work == Work::Rebalance && it.id != session.id) {
             self.take_over(&other)?;
         }

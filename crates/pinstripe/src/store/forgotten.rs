@@ -12,7 +12,7 @@ use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
 
 use super::Store;
-use super::objects::Reach;
+use super::objects::{Belief, Reach};
 
 /// The generation that holds of each marked snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -66,8 +66,37 @@ impl Marks {
 /// # Errors
 /// As [`Store::objects`].
 pub fn load(store: &Store, reach: Reach) -> Result<Marks> {
+    load_marks(store, reach).map(|(marks, _)| marks)
+}
+
+/// The same for a collector, which is more careful: a mark that says kept and that only some
+/// members have counts for it.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn load_careful(store: &Store, reach: Reach) -> Result<Marks> {
+    let (mut marks, few) = load_marks(store, reach)?;
+    for mark in few.into_iter().filter(|mark| !mark.is_forgotten()) {
+        marks.add(mark.snapshot, mark.generation);
+    }
+    Ok(marks)
+}
+
+/// The names of marks and voids that count, and of those of which every copy is damaged.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
-    let found = store.objects(Room::Forgotten, reach, read)?;
+    let found = store.objects(Room::Forgotten, Reach::Backup, Belief::Agreed, read)?;
+    let sound = found.sound.into_keys().map(|id| ExtentName::In(Room::Forgotten, id));
+    Ok(sound.chain(found.unsound.into_iter().map(|(name, _)| name)).collect())
+}
+
+/// The marks that count, and those that too few members have.
+fn load_marks(store: &Store, reach: Reach) -> Result<(Marks, Vec<Mark>)> {
+    let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
+    let found = store.objects(Room::Forgotten, reach, Belief::Agreed, read)?;
     let mut marks = Marks::default();
     // Names that are taken by what says nothing: voids, and (true) what is damaged.
     let mut taken: BTreeMap<_, bool> = BTreeMap::new();
@@ -85,7 +114,7 @@ pub fn load(store: &Store, reach: Reach) -> Result<Marks> {
             marks.pass_over(store, snapshot, &taken);
         }
     }
-    Ok(marks)
+    Ok((marks, found.few.into_values().flatten().collect()))
 }
 
 /// Reads one mark, or the void in its place.
@@ -93,6 +122,7 @@ pub fn load(store: &Store, reach: Reach) -> Result<Marks> {
 /// # Errors
 /// [`Kind::Corrupt`] for anything else.
 pub fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<Option<Mark>> {
+    store.verify(ExtentName::In(Room::Forgotten, name), bytes)?;
     match Mark::decode(bytes) {
         Ok(mark) if mark.name() == name && mark.store == store.config.store => Ok(Some(mark)),
         Ok(_) => Err(Error::new(Kind::Corrupt, "this mark has another name")),

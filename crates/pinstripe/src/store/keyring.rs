@@ -3,12 +3,11 @@
 //! Invariants: slots are put before the ring they speak of, which alone makes them count; a ring's
 //! name follows from its generation, so of two rotations at once one wins. A slot is removed by an
 //! object that says so, and goes when that stands on every member. Nothing is sealed before the
-//! current ring and its slots stand on every present member.
+//! current ring and its slots stand on every present member. Only a process that has opened a ring
+//! deletes those of before it, or any slot: what one member says of a newer one deletes nothing.
 
 mod room;
 mod unlock;
-
-use std::collections::BTreeMap;
 
 pub use room::{KeyRoom, judge_key_object};
 pub use unlock::{COST_DEFAULT_KIB, Opened, UnlockLimits};
@@ -17,15 +16,25 @@ use super::{Store, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeyRing, KeySlot};
 use crate::format::keys::{GENERATIONS_MAX, Keys};
-use crate::format::label::Encryption;
+use crate::format::label::{Encryption, Format};
 use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Member, Room};
-use crate::seal::{NewSlot, Opener, RootKey, locked};
+use crate::seal::{NewSlot, Opener, RootKey, Voucher, locked};
+
+/// A key ring of format version 2, as it is put on the members.
+pub struct ChainedRing {
+    /// Its name.
+    pub name: ExtentName,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// What vouches for everything else.
+    pub voucher: Voucher,
+}
 
 /// How a store was unlocked; kept to add slots and to rotate.
 pub(super) struct Unlocked {
     keys: Keys,
-    root: RootKey,
+    pub(super) root: RootKey,
     generation: u32,
 }
 
@@ -33,61 +42,6 @@ impl Store {
     /// Whether the store is encrypted and was not unlocked.
     pub fn is_locked(&self) -> bool {
         self.keys.is_none()
-    }
-
-    /// Reads the key rooms of an encrypted store.
-    ///
-    /// # Errors
-    /// When no member can be listed; [`Kind::Unsupported`] when a newer version wrote something
-    /// there.
-    pub fn key_room(&self) -> Result<KeyRoom> {
-        let mut room = KeyRoom::default();
-        for (id, holders) in self.key_holders()? {
-            let name = ExtentName::In(Room::Keys, id);
-            let mut last = None;
-            for number in holders {
-                let Some(member) = self.seats[number].member.as_deref() else { continue };
-                match self.read_key_object(member, id) {
-                    Ok(bytes) => {
-                        room.keep(bytes);
-                        last = None;
-                        break;
-                    }
-                    Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-                    Err(error) => last = Some(error.at(member.place().join(name.path()))),
-                }
-            }
-            room.damaged.extend(last.map(|error| (name, error)));
-        }
-        Ok(room)
-    }
-
-    /// Which present members have each key object. All have all of them, so one that can be listed
-    /// is enough.
-    fn key_holders(&self) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
-        let mut holders: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        let (mut is_listed, mut last) = (false, None);
-        for (number, member) in self.present() {
-            match member.list(Room::Keys) {
-                Ok(listed) => {
-                    is_listed = true;
-                    listed
-                        .into_iter()
-                        .for_each(|(id, _)| holders.entry(id).or_default().push(number));
-                }
-                Err(error) => last = Some(error),
-            }
-        }
-        match last {
-            Some(error) if !is_listed => Err(error),
-            _ => Ok(holders),
-        }
-    }
-
-    fn read_key_object(&self, member: &dyn Member, id: [u8; 16]) -> Result<Vec<u8>> {
-        let bytes = read_small(member, ExtentName::In(Room::Keys, id))?;
-        judge_key_object(self, id, &bytes)?;
-        Ok(bytes)
     }
 
     /// Names of the key objects that every member must have.
@@ -119,10 +73,10 @@ impl Store {
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (_, member) in self.present() {
             for (name, bytes) in room.wanted() {
-                let put = match member.len(name) {
-                    Ok(len) if len == bytes.len() as u64 => continue,
-                    Ok(_) => super::replace_small(&**member, name, bytes),
-                    Err(_) => member.put(name, bytes),
+                let put = match read_small(&**member, name) {
+                    Ok(there) if there == bytes => continue,
+                    Err(error) if error.kind() == Kind::NotFound => member.put(name, bytes),
+                    _ => super::replace_small(&**member, name, bytes),
                 };
                 match put {
                     Ok(()) => {}
@@ -147,7 +101,8 @@ impl Store {
         let (unlocked, room) = self.current_ring()?;
         let (ring, _) = room.current().ok_or_else(locked)?;
         let slot = new.wrap(&unlocked.root, ring)?;
-        self.put_everywhere(ExtentName::In(Room::Keys, slot.id), &slot.encode())?;
+        let name = ExtentName::In(Room::Keys, slot.id);
+        self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
         self.remove_stale_keys()?;
         Ok(slot)
     }
@@ -175,7 +130,8 @@ impl Store {
                 .advice("nothing could ever be read again; add another first: pinstripe key add"));
         }
         let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
-        let (name, bytes) = (ExtentName::In(Room::Keys, removed.own_name()), removed.encode());
+        let name = ExtentName::In(Room::Keys, removed.own_name());
+        let bytes = self.vouch(name, removed.encode());
         let (_, first) = self.present().next().ok_or_else(locked)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => Error::new(Kind::Busy, "another removal of a key slot was first")
@@ -209,24 +165,55 @@ impl Store {
         }
         keys.seals.push(crate::id::random()?);
         let root = RootKey::generate()?;
-        let ring = root.seal(&keys, &self.config)?;
+        let ring = root.seal(&keys, &self.config, self.format)?;
         let slot = new.wrap(&root, &ring)?;
-        self.put_everywhere(ExtentName::In(Room::Keys, slot.id), &slot.encode())?;
+        let voucher = self.voucher.as_ref().map(|_| Voucher::new(&keys));
+        // Vouched for with the keys of before, so that a rotation that is cut off leaves nothing
+        // that looks made up to those who have them.
+        let name = ExtentName::In(Room::Keys, slot.id);
+        self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
         let name = ExtentName::In(Room::Keys, KeyRing::name(ring.store, ring.generation));
+        let bytes = ring.encode();
+        let bytes = voucher.as_ref().map_or(bytes.clone(), |it| it.vouch(name, &bytes));
         let (_, first) = self.present().next().ok_or_else(locked)?;
-        first.put(name, &ring.encode()).map_err(|error| match error.kind() {
+        first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => Error::new(Kind::Busy, "another rotation of the keys was first")
                 .advice("nothing was changed; open the store with what that one set"),
             _ => error,
         })?;
         // From here on the new keys are the store's, whatever else fails.
         self.opener = Opener::new(&keys);
+        self.voucher = voucher;
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked { keys, root, generation: ring.generation });
         self.remove_stale_keys().map_err(|error| {
             error.advice("the new password or key file is in force; 'pinstripe repair' ends this")
         })?;
         Ok(slot)
+    }
+
+    /// The ring that makes a store of format version 1 one of version 2: the same keys under the
+    /// same root key, and what vouches from then on. `None` for a store that seals nothing.
+    ///
+    /// # Errors
+    /// [`Kind::Locked`] when the store was not unlocked, [`Kind::Busy`] when its keys were rotated
+    /// since then.
+    pub fn chained_ring(&self) -> Result<Option<ChainedRing>> {
+        if self.config.encryption == Encryption::None {
+            return Ok(None);
+        }
+        let (unlocked, _) = self.current_ring()?;
+        let voucher = Voucher::new(&unlocked.keys);
+        let ring = unlocked.root.seal(&unlocked.keys, &self.config, Format::V2)?;
+        let name = ExtentName::In(Room::Keys, KeyRing::name(ring.store, ring.generation));
+        let bytes = voucher.vouch(name, &ring.encode());
+        Ok(Some(ChainedRing { name, bytes, voucher }))
+    }
+
+    /// Goes on as a store of format version 2, of which the ring stands on the members.
+    pub fn adopt_ring(&mut self, ring: ChainedRing) {
+        self.format = Format::V2;
+        self.voucher = Some(ring.voucher);
     }
 
     /// What this store was unlocked with, if it is still current.
@@ -264,7 +251,9 @@ impl Store {
         self.present().try_for_each(|(_, member)| member.put(name, bytes))
     }
 
-    /// Removes slots and rings that count no more, when what counts stands everywhere.
+    /// Removes slots and rings that count no more, when what counts stands everywhere. Without the
+    /// keys nothing is removed, and what is spread stands on as many members as any writer must
+    /// have reached.
     ///
     /// # Errors
     /// Those of the members.

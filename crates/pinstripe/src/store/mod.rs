@@ -6,6 +6,7 @@
 //!
 //! Never here: threads (pipeline/), decisions of a verb (ops/).
 
+mod agreement;
 pub mod checkpoints;
 mod claim;
 pub mod deletion;
@@ -25,19 +26,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use claim::Claim;
-pub use keyring::{COST_DEFAULT_KIB, KeyRoom, Opened, UnlockLimits, judge_key_object};
+pub use keyring::{COST_DEFAULT_KIB, ChainedRing, KeyRoom, Opened, UnlockLimits, judge_key_object};
 use objects::Reach;
 pub use open::{OpenOptions, read_member};
 
 use crate::error::{Error, Kind, Result};
 use crate::format::envelope::OBJECT_MAX_BYTES;
 use crate::format::keys::Keys;
-use crate::format::label::{MemberRow, MemberState, MemberTable, StoreConfig};
+use crate::format::label::{Format, MemberRow, MemberState, MemberTable, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{Geometry, MEMBERS_MAX};
 use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
 use crate::monitor::Monitor;
-use crate::seal::{self, Opener, Sealer};
+use crate::seal::{self, Opener, Sealer, Voucher};
 
 /// One member's seat in the store: taken or absent.
 #[derive(Default)]
@@ -62,9 +63,15 @@ pub struct Store {
     pub table: MemberTable,
     /// Members that were found in another place than their neighbours' labels say.
     pub moved: Vec<(usize, PathBuf)>,
+    /// The version of its format.
+    pub format: Format,
     keys: Option<Keys>,
     opener: Opener,
+    /// Vouches for small objects: in a store that seals, of format version 2, opened with its keys.
+    voucher: Option<Voucher>,
     unlocked: Option<keyring::Unlocked>,
+    /// The member at hand when the store was opened.
+    named: PathBuf,
     options: OpenOptions,
 }
 

@@ -1,17 +1,23 @@
-//! Small objects on all members: put, found and removed as one, whoever else is at it.
+//! Small objects on all members: put, found and removed as one, beside other processes.
 //!
 //! An object counts when it stands on so many members that any two processes must meet on one of
 //! them. Members are gone through in the order of their numbers, so that of two processes that
 //! put different objects under one name, the first member decides and the other one hears of it.
+//!
+//! No single member is believed. In a store that seals, of format version 2 and opened with its
+//! keys, each object carries a MAC, and one sound copy is as good as all. Otherwise [`Belief`]
+//! says on how many members an object has to stand, bytes alike, before a reader acts on it; those
+//! on fewer are kept apart, and what no reader can use on so few members that no writer went on
+//! from there is a *stray*: it is told apart from an object of which all copies are damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Kind, Result};
-use crate::format::snapshot;
+use crate::format::envelope::{self, Object};
 use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
 
-use super::{Store, deletion, read_small, snapshots};
+use super::{Store, deletion, forgotten, read_small, snapshots};
 
 /// How many members have to take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,12 +29,35 @@ pub enum Reach {
     Deletion,
 }
 
+/// How many members have to say the same before a reader without MACs acts on an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Belief {
+    /// One: for what only makes the reader more careful.
+    One,
+    /// As many as any writer must have reached: for what deletes, hides, or answers for others.
+    Agreed,
+}
+
 /// The objects of a room.
 pub struct Found<T> {
-    /// The sound ones by name.
+    /// The sound ones by name, on as many members as was asked for.
     pub sound: BTreeMap<[u8; 16], T>,
-    /// Names of which no copy is sound, and why.
+    /// Sound ones that stand on fewer: put by a process that is at it or was cut off, or made up by
+    /// the members that have them.
+    pub few: BTreeMap<[u8; 16], T>,
+    /// Names of which no copy is sound though a writer may have gone on from there, and why.
     pub unsound: Vec<(ExtentName, Error)>,
+    /// Names of which no copy is sound, on too few members for a writer to have gone on, and why.
+    pub strays: Vec<(ExtentName, Error)>,
+}
+
+/// How many of `members` have to say the same: as many as a writer of a store with this parity
+/// must have reached, less those that are absent now, but always more than parity replaces, so
+/// that as many members as may be lost cannot say it alone. A store of which a writer needs to
+/// reach one member only believes that one.
+pub fn votes_needed(members: usize, parity: usize, absent: usize) -> usize {
+    let reached = members.saturating_sub(parity);
+    reached.saturating_sub(absent).max(parity + 1).min(reached).max(1)
 }
 
 impl Store {
@@ -42,22 +71,54 @@ impl Store {
         }
     }
 
-    /// Puts an object on every present member. One that is there with the same bytes is as good.
+    /// How many members have to say the same where no MAC can be verified.
+    pub fn votes(&self) -> usize {
+        let absent = self.absent().count();
+        votes_needed(self.present().count() + absent, self.config.parity.into(), absent)
+    }
+
+    /// Whether small objects carry MACs that this process can verify.
+    pub fn has_macs(&self) -> bool {
+        self.voucher.is_some()
+    }
+
+    /// The object as it is put under a name: with a MAC, where this store has them.
+    pub fn vouch(&self, name: ExtentName, framed: Vec<u8>) -> Vec<u8> {
+        match &self.voucher {
+            Some(voucher) => voucher.vouch(name, &framed),
+            None => framed,
+        }
+    }
+
+    /// Makes sure that a holder of the store's keys put this object, where that can be known: in a
+    /// store that seals, of format version 2 and opened with its keys.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when none did.
+    pub fn verify(&self, name: ExtentName, framed: &[u8]) -> Result<()> {
+        self.voucher.as_ref().map_or(Ok(()), |voucher| voucher.verify(name, framed))
+    }
+
+    /// Puts an object on every present member, with a MAC where the store has them. One that is
+    /// there and says the same is as good. A member that has something under the name that no
+    /// process can have put is one that did not take it.
     ///
     /// # Errors
     /// [`Kind::Exists`] when another object has the name, and then on no further member; a
     /// member's own error when too few took it.
-    pub fn put_all(&self, name: ExtentName, bytes: &[u8], reach: Reach) -> Result<()> {
+    pub fn put_all(&self, name: ExtentName, framed: &[u8], reach: Reach) -> Result<()> {
+        let bytes = self.vouch(name, framed.to_vec());
         let (mut took, mut failed) = (0, None);
         for (_, member) in self.present() {
-            match member.put(name, bytes) {
+            match member.put(name, &bytes) {
                 Ok(()) => took += 1,
                 Err(error) if error.kind() == Kind::Exists => {
-                    let there = read_small(&**member, name);
-                    if there.is_ok_and(|there| there != bytes) {
-                        return Err(error);
+                    match read_small(&**member, name).and_then(|there| self.opens(name, there)) {
+                        Ok(there) if there == envelope::without_voucher(&bytes) => took += 1,
+                        Ok(_) => return Err(error),
+                        // Gone again, damaged, or a stray.
+                        Err(other) => failed = Some(failed.unwrap_or(other)),
                     }
-                    took += 1;
                 }
                 Err(error) => failed = Some(failed.unwrap_or(error)),
             }
@@ -69,6 +130,17 @@ impl Store {
             Error::new(Kind::TooManyLosses, format!("too few members for {name}"))
                 .expected(self.least_members(reach), took)
         }))
+    }
+
+    /// What an object on a member says, without its MAC, when a process of this store can have put
+    /// it there.
+    fn opens(&self, name: ExtentName, there: Vec<u8>) -> Result<Vec<u8>> {
+        envelope::open_any(&there)?;
+        // A sealed object needs no MAC: it cannot be made without the keys either.
+        if self.voucher.is_some() && !envelope::is_of(Object::Snapshot, &there) {
+            self.verify(name, &there)?;
+        }
+        Ok(envelope::without_voucher(&there))
     }
 
     /// Removes an object from every present member, durably.
@@ -105,15 +177,20 @@ impl Store {
     /// As [`Store::list`].
     pub fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
         let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
-        let snapshots = self.list(Room::Snapshots)?.into_keys().map(SnapshotId);
-        let is_void = |id: &SnapshotId| {
-            let snapshot = |bytes: &[u8]| snapshot::parse(bytes).map(drop);
-            self.read_object(ExtentName::snapshot(*id), snapshot).is_err()
-                && snapshots::is_void(self, *id)
-        };
-        names.extend(snapshots.filter(|id| !is_void(id)).map(ExtentName::snapshot));
-        let marks = self.list(Room::Forgotten)?.into_keys();
-        names.extend(marks.map(|id| ExtentName::In(Room::Forgotten, id)));
+        let votes = self.votes();
+        for (id, holders) in self.list(Room::Snapshots)? {
+            let id = SnapshotId(id);
+            // Without the keys nobody knows whether a sealed one was made up.
+            let is_sound = match self.is_locked() {
+                true => holders.len() >= votes,
+                false => snapshots::read(self, id).is_ok(),
+            };
+            // What is damaged on so many that it was a snapshot is to be told.
+            if is_sound || holders.len() >= votes && !snapshots::is_void(self, id) {
+                names.insert(ExtentName::snapshot(id));
+            }
+        }
+        names.extend(forgotten::names(self)?);
         names.extend(deletion::tombstone_names(self)?);
         Ok(names)
     }
@@ -143,40 +220,148 @@ impl Store {
         }))
     }
 
-    /// Reads every object of a room, each from whichever member has it sound. What vanishes
-    /// meanwhile counts as gone.
+    /// Reads every object of a room. What vanishes meanwhile counts as gone. `decode` also
+    /// verifies the MAC of an object, where it has one.
     ///
     /// # Errors
     /// A member's own when too few can be listed; [`Kind::Unsupported`] when a newer version
-    /// wrote one.
+    /// wrote an object that counts.
     pub fn objects<T>(
         &self,
         room: Room,
         reach: Reach,
+        belief: Belief,
         decode: impl Fn([u8; 16], &[u8]) -> Result<T>,
     ) -> Result<Found<T>> {
-        let names = self.names(room, reach)?;
-        let mut found = Found { sound: BTreeMap::new(), unsound: Vec::new() };
-        for id in names {
+        let (sound, few) = (BTreeMap::new(), BTreeMap::new());
+        let mut found = Found { sound, few, unsound: Vec::new(), strays: Vec::new() };
+        let needed = match belief {
+            Belief::One => 1,
+            Belief::Agreed if self.voucher.is_some() => 1,
+            Belief::Agreed => self.votes(),
+        };
+        for id in self.names(room, reach)? {
             let name = ExtentName::In(room, id);
-            let mut worst = None;
-            for (_, member) in self.present() {
-                let read = read_small(&**member, name).and_then(|bytes| {
-                    decode(id, &bytes).map_err(|error| error.at(member.place().join(name.path())))
-                });
-                match read {
-                    Ok(object) => {
-                        found.sound.insert(id, object);
-                        worst = None;
-                        break;
-                    }
-                    Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-                    Err(error) if error.kind() == Kind::NotFound => {}
-                    Err(error) => worst = Some(error),
+            let copies = self.copies(name, needed, |bytes| decode(id, bytes))?;
+            match copies {
+                Copies { best: Some((object, votes)), .. } if votes >= needed => {
+                    found.sound.insert(id, object);
                 }
+                Copies { best: Some((object, _)), holders, .. } if holders < self.votes() => {
+                    found.few.insert(id, object);
+                }
+                Copies { worst: Some(error), holders, is_forged, .. }
+                    if is_forged || holders < self.votes() =>
+                {
+                    found.strays.push((name, error));
+                }
+                Copies { worst: Some(error), .. } => found.unsound.push((name, error)),
+                Copies { best: Some(_), .. } => {
+                    let what = "the members do not agree on what this object says";
+                    found.unsound.push((name, Error::new(Kind::Corrupt, what)));
+                }
+                Copies { best: None, worst: None, .. } => {}
             }
-            found.unsound.extend(worst.map(|error| (name, error)));
         }
         Ok(found)
+    }
+
+    /// What most of the members that have an object say, as soon as so many agree as any writer
+    /// must have reached.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when no member has it; what is wrong with a copy when none is sound.
+    pub fn read_agreed<T>(
+        &self,
+        name: ExtentName,
+        decode: impl Fn(&[u8]) -> Result<T>,
+    ) -> Result<T> {
+        let copies = self.copies(name, self.votes(), decode)?;
+        match copies {
+            Copies { best: Some((object, _)), .. } => Ok(object),
+            Copies { worst: Some(error), .. } => Err(error),
+            _ => Err(Error::new(Kind::NotFound, format!("no member has {name}"))),
+        }
+    }
+
+    /// Reads the copies of one object until `needed` members agree.
+    fn copies<T>(
+        &self,
+        name: ExtentName,
+        needed: usize,
+        decode: impl Fn(&[u8]) -> Result<T>,
+    ) -> Result<Copies<T>> {
+        let is_forged = self.voucher.is_some();
+        let mut copies = Copies { best: None, worst: None, holders: 0, is_forged };
+        let mut said: BTreeMap<Vec<u8>, (Option<T>, usize)> = BTreeMap::new();
+        for (_, member) in self.present() {
+            let mut is_whole = false;
+            let read = read_small(&**member, name).and_then(|bytes| {
+                is_whole = envelope::open_any(&bytes).is_ok();
+                let decoded = decode(&bytes);
+                let object = decoded.map_err(|e| e.at(member.place().join(name.path())))?;
+                Ok((bytes, object))
+            });
+            copies.holders += 1;
+            match read {
+                Ok((bytes, object)) => {
+                    let votes = said.entry(envelope::without_voucher(&bytes)).or_default();
+                    *votes = (Some(object), votes.1 + 1);
+                    if votes.1 >= needed {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == Kind::NotFound => copies.holders -= 1,
+                Err(error) => {
+                    copies.is_forged &= is_whole && error.kind() == Kind::Corrupt;
+                    copies.worst = Some(error);
+                }
+            }
+        }
+        let best = said.into_values().max_by_key(|(_, votes)| *votes);
+        copies.best = best.and_then(|(object, votes)| Some((object?, votes)));
+        // A newer version knows more, if a writer can have put it.
+        let is_counting = copies.best.is_none() && copies.holders >= self.votes();
+        if let Some(error) = &copies.worst
+            && error.kind() == Kind::Unsupported
+            && is_counting
+        {
+            return Err(error.duplicate());
+        }
+        Ok(copies)
+    }
+}
+
+/// What the members have under one name.
+struct Copies<T> {
+    /// What most of those that have it sound say, and how many they are.
+    best: Option<(T, usize)>,
+    /// What is wrong with a copy that is not sound.
+    worst: Option<Error>,
+    /// How many of the members read have anything there.
+    holders: usize,
+    /// Every copy that is not sound is whole, and was not made with the keys of this store.
+    is_forged: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_members_than_parity_replaces_decide_alone() {
+        for members in 1..=12 {
+            for parity in 0..members.min(5) {
+                for absent in 0..=parity {
+                    let needed = votes_needed(members, parity, absent);
+                    let reached = members - parity;
+                    assert!((1..=reached).contains(&needed), "{members} {parity} {absent}");
+                    assert!(needed > parity || needed == reached, "{members} {parity} {absent}");
+                }
+            }
+        }
+        assert_eq!([4, 3, 2, 1].map(|members| votes_needed(members, 1, 0)), [3, 2, 1, 1]);
+        assert_eq!(votes_needed(4, 1, 1), 2);
+        assert_eq!(votes_needed(6, 2, 1), 3);
     }
 }

@@ -2,23 +2,26 @@
 //!
 //! What stands in a place is believed only when its own label says whose it is. A directory that
 //! lost only its label is taken for the member that its extents say it is.
+//!
+//! Which table of members is true is decided twice: before the keys are known by what the members
+//! agree on (`agreement`), and once they are by the newest label that a holder of them made.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Seat, Store, downgrade, judge_key_object, keys_name, read_small};
+use super::{Seat, Store, agreement, downgrade, judge_key_object, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::fault::{FaultMember, Plan};
 use crate::format::keys::Keys;
-use crate::format::label::{Encryption, Label, MemberRow, MemberTable, StoreConfig};
+use crate::format::label::{Encryption, Format, Label, MemberRow, MemberTable, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::id::Names;
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember, Steps};
-use crate::seal::Opener;
+use crate::seal::{Opener, Voucher};
 
 /// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
 #[derive(Default, Clone)]
@@ -87,22 +90,51 @@ impl Store {
             Error::io("there is no store here", any, error)
                 .advice("is its disk mounted? name a member directory of a store")
         })?;
-        let search = Search::run(&any)?;
+        let search = Search::run(&any, None)?;
         let (seats, moved) = search.seats(&options);
         if !options.accept_plain {
             let looked: Vec<_> = search.looked.iter().map(|(place, _)| &**place).collect();
-            downgrade::refuse(&search.newest.config, &looked)?;
+            downgrade::refuse(&search.config, &looked)?;
         }
-        let Search { newest: Label { config, table, .. }, own_old, .. } = search;
+        let Search { config, format, table, own_old, .. } = search;
         let (keys, opener) = match config.encryption {
             Encryption::None => (Some(read_keys(&seats, &config)?), Opener::clear()),
             _ => (None, Opener::locked()),
         };
-        let unlocked = None;
-        let mut store = Store { config, seats, table, moved, keys, opener, unlocked, options };
+        let mut store = Store {
+            config,
+            seats,
+            table,
+            moved,
+            format,
+            keys,
+            opener,
+            voucher: None,
+            unlocked: None,
+            named: any.clone(),
+            options,
+        };
         store.seat_unlabelled(|place| candidates(place, &own_old, &any));
         store.require_quorum()?;
         Ok(store)
+    }
+
+    /// Makes the members those of the newest label that a holder of the keys made. To be called
+    /// when the keys are known.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when no label found was made with the keys; as [`open`](Self::open).
+    pub(super) fn settle_members(&mut self) -> Result<()> {
+        let Some(voucher) = &self.voucher else { return Ok(()) };
+        let search = Search::run(&self.named, Some(voucher))?;
+        let is_same = search.table == self.table && search.config == self.config;
+        if !is_same || search.looked.iter().any(|(_, found)| is_forged(found)) {
+            let (seats, moved) = search.seats(&self.options);
+            let Search { config, table, own_old, any, .. } = search;
+            (self.seats, self.moved, self.config, self.table) = (seats, moved, config, table);
+            self.seat_unlabelled(|place| candidates(place, &own_old, &any));
+        }
+        self.require_quorum()
     }
 
     /// Seats members of which only the label is damaged or gone: their directory is where it
@@ -128,7 +160,8 @@ impl Store {
     /// extents says so, or, when there is none, it holds the store's keys. Which one it is follows
     /// from where it is, and matters little: each extent says itself which one it is.
     fn is_ours(&self, member: &DirectoryMember) -> bool {
-        if !matches!(read_label(member), Err(error) if error.kind() != Kind::Unsupported) {
+        let voucher = self.voucher.as_ref();
+        if !matches!(label_of(member, voucher), Err(error) if error.kind() != Kind::Unsupported) {
             return false;
         }
         let mut headers = [Room::Packs, Room::Index].into_iter().flat_map(|room| {
@@ -180,6 +213,10 @@ impl Store {
     }
 }
 
+/// The advice where a label was not made with the store's keys.
+const FORGED: &str = "something that has no key of this store wrote this label: the member that holds \
+                      it is not to be trusted; 'pinstripe repair' writes it anew";
+
 /// Opens a directory as a member and reads its label.
 ///
 /// # Errors
@@ -188,6 +225,23 @@ pub fn read_member(place: &Path) -> Result<(DirectoryMember, Label)> {
     let member = DirectoryMember::open(place)?;
     let label = read_label(&member)?;
     Ok((member, label))
+}
+
+/// Reads a label; with keys at hand, one that a holder of them made.
+fn label_of(member: &DirectoryMember, voucher: Option<&Voucher>) -> Result<Label> {
+    let label = read_label(member)?;
+    if let Some(voucher) = voucher {
+        let place = member.place().join(ExtentName::Label.path());
+        let verified = read_small(member, ExtentName::Label)
+            .and_then(|bytes| voucher.verify(ExtentName::Label, &bytes));
+        verified.map_err(|error| error.at(place).advice(FORGED))?;
+    }
+    Ok(label)
+}
+
+/// Whether what stands in a place is a label that no holder of the keys made.
+fn is_forged(found: &Result<Label>) -> bool {
+    matches!(found, Err(error) if error.kind() == Kind::Corrupt)
 }
 
 fn read_label(member: &DirectoryMember) -> Result<Label> {
@@ -213,49 +267,102 @@ struct Search {
     any: PathBuf,
     /// Where the member at hand was when its label was written.
     own_old: PathBuf,
-    /// The label with the truest table.
-    newest: Label,
+    /// What the store is.
+    config: StoreConfig,
+    format: Format,
+    /// The table that is true.
+    table: MemberTable,
     /// The directories looked at: the label of a member of the store, or why it is none.
     looked: Vec<(PathBuf, Result<Label>)>,
 }
 
 impl Search {
-    /// Looks wherever the labels say that members are, the label with the truest table last.
-    fn run(any: &Path) -> Result<Self> {
+    /// Looks wherever the labels say that members are. With keys at hand only labels are believed
+    /// that a holder of them made.
+    fn run(any: &Path, voucher: Option<&Voucher>) -> Result<Self> {
         let own = read_member(any)?.1;
-        let own_old = path(own_place(&own.table, &own));
-        let looked = vec![(any.to_path_buf(), Ok(own.clone()))];
-        let mut search = Search { any: any.to_path_buf(), own_old, newest: own.clone(), looked };
-        while let Some(place) = search.unseen() {
-            let found = read_member(&place).and_then(|(_, label)| match label {
-                label if label.config.store != own.config.store => {
-                    Err(Error::new(Kind::WrongMember, "this member belongs to another store")
-                        .at(&place)
-                        .expected(own.config.store, label.config.store))
+        let mut search = Search {
+            any: any.to_path_buf(),
+            own_old: path(own_place(&own.table, &own)),
+            config: own.config.clone(),
+            format: own.format,
+            table: own.table.clone(),
+            looked: vec![(
+                any.to_path_buf(),
+                DirectoryMember::open(any).and_then(|member| label_of(&member, voucher)),
+            )],
+        };
+        let store = own.config.store;
+        // Any label may say where to look: what is found there speaks for itself.
+        let mut hints = vec![own.table.clone()];
+        while let Some(place) = search.unseen(&hints) {
+            let found = read_member(&place).and_then(|(member, label)| {
+                if label.config.store == store {
+                    return label_of(&member, voucher);
                 }
-                label if label.config != own.config => {
-                    Err(Error::corrupt("this label describes the store in another way", &place)
-                        .advice("open the store through another member"))
-                }
-                label => Ok(label),
+                Err(Error::new(Kind::WrongMember, "this member belongs to another store")
+                    .at(&place)
+                    .expected(store, label.config.store))
             });
             match &found {
-                Ok(label) if label.table.replaces(&search.newest.table) => {
-                    search.newest = label.clone();
-                    search.own_old = path(own_place(&label.table, &own));
-                }
+                Ok(label) if !hints.contains(&label.table) => hints.push(label.table.clone()),
                 // A newer version knows more than this one.
                 Err(error) if error.kind() == Kind::Unsupported => return Err(error.duplicate()),
                 _ => {}
             }
             search.looked.push((place, found));
         }
+        search.settle(&own, voucher.is_some())?;
         Ok(search)
     }
 
-    /// A place where a member may be and nobody looked yet.
-    fn unseen(&self) -> Option<PathBuf> {
-        let mut places = self.newest.table.rows.iter().flat_map(|row| self.candidates(row));
+    /// Decides which settings and which table are true, and leaves out labels with other settings.
+    fn settle(&mut self, own: &Label, is_verified: bool) -> Result<()> {
+        let found: Vec<&Label> =
+            self.looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
+        let newest = || {
+            found.iter().copied().reduce(
+                |one, other| {
+                    if other.table.replaces(&one.table) { other } else { one }
+                },
+            )
+        };
+        let (config, table) = match is_verified {
+            true => newest().map(|label| (&label.config, &label.table)).ok_or_else(|| {
+                Error::corrupt(
+                    "no label of a member was made with the keys of this store",
+                    &self.any,
+                )
+                .advice(FORGED)
+            })?,
+            false => (agreement::agreed_config(own, &found), agreement::agreed_table(own, &found)),
+        };
+        let (config, table) = (config.clone(), table.clone());
+        let of_format = |format| {
+            let label = found.iter().filter(|it| it.config == config && it.format == format);
+            label.count()
+        };
+        // A change of the format goes from member to member; it is done when most have it.
+        self.format = match of_format(Format::V1) >= of_format(Format::V2).max(1) {
+            true => Format::V1,
+            false => Format::V2,
+        };
+        self.own_old = path(own_place(&table, own));
+        for (place, found) in &mut self.looked {
+            if found.as_ref().is_ok_and(|label| label.config != config) {
+                *found =
+                    Err(Error::corrupt("this label describes the store in another way", &*place)
+                        .advice("open the store through another member"));
+            }
+        }
+        (self.config, self.table) = (config, table);
+        Ok(())
+    }
+
+    /// A place where a member may be and that was not looked at yet.
+    fn unseen(&self, hints: &[MemberTable]) -> Option<PathBuf> {
+        let rows = hints.iter().flat_map(|table| &table.rows);
+        let mut places = rows.flat_map(|row| self.candidates(row));
         places.find(|place| self.looked.iter().all(|(looked, _)| looked != place))
     }
 
@@ -265,9 +372,9 @@ impl Search {
 
     /// The seats of the table, and which members were found in another place than it says.
     fn seats(&self, options: &OpenOptions) -> (Vec<Seat>, Vec<(usize, PathBuf)>) {
-        let mut seats: Vec<Seat> = (0..self.newest.table.next).map(|_| Seat::default()).collect();
+        let mut seats: Vec<Seat> = (0..self.table.next).map(|_| Seat::default()).collect();
         let mut moved = Vec::new();
-        for row in &self.newest.table.rows {
+        for row in &self.table.rows {
             let number = usize::from(row.number);
             let seat = &mut seats[number];
             seat.row = Some(row.clone());
@@ -347,20 +454,34 @@ fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> 
     all
 }
 
+/// The keys in the clear that most members have: one that made up other ones changes nothing.
 fn read_keys(seats: &[Seat], config: &StoreConfig) -> Result<Keys> {
-    let mut last = None;
+    let (mut said, mut last): (Vec<(Keys, usize)>, _) = (Vec::new(), None);
     for member in seats.iter().filter_map(|seat| seat.member.as_deref()) {
         let name = keys_name(config);
         let place = member.place().join(name.path());
         match read_small(member, name)
             .and_then(|bytes| Keys::decode(&bytes).map_err(|e| e.at(&place)))
         {
-            Ok(keys) if keys.store == config.store => return Ok(keys),
+            Ok(keys) if keys.store == config.store => {
+                match said.iter_mut().find(|(known, _)| *known == keys) {
+                    Some((_, votes)) => *votes += 1,
+                    None => said.push((keys, 1)),
+                }
+            }
             Ok(_) => last = Some(Error::corrupt("these keys belong to another store", place)),
             Err(error) => last = Some(error),
         }
     }
-    Err(last.expect("a store that opens has at least one member"))
+    said.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
+    let most = said.first().map_or(0, |(_, votes)| *votes);
+    if said.iter().filter(|(_, votes)| *votes == most).count() > 1 {
+        return Err(Error::new(Kind::Corrupt, "the members hold different keys of this store")
+            .at(keys_name(config).path())
+            .advice("leave out the members that are not to be trusted, and open it again"));
+    }
+    let keys = said.into_iter().next().map(|(keys, _)| keys);
+    keys.ok_or_else(|| last.expect("a store that opens has at least one member"))
 }
 
 fn path(bytes: &[u8]) -> PathBuf {

@@ -13,7 +13,7 @@ use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
 
 use super::Store;
-use super::objects::Reach;
+use super::objects::{Belief, Found, Reach};
 
 /// A session of this process. Dropping it removes it, as far as the members let it.
 pub struct OpenSession<'a> {
@@ -50,7 +50,9 @@ pub fn begin<'a>(
     let put = store.put_all(name_of(session.id), &session.encode(), Reach::Backup);
     // Held from here on, so that what was put before a failure is removed again.
     let open = OpenSession { store, session, is_open: true };
-    put.map(|()| open)
+    put?;
+    store.refuse_upgrade()?;
+    Ok(open)
 }
 
 impl OpenSession<'_> {
@@ -86,7 +88,7 @@ impl Drop for OpenSession<'_> {
 /// As [`Store::objects`]; [`Kind::Corrupt`] when no copy of one that counts is sound: what it
 /// stands on is not known then.
 pub fn load(store: &Store, reach: Reach) -> Result<Vec<Session>> {
-    let found = store.objects(Room::Sessions, reach, |id, bytes| read(store, id, bytes))?;
+    let found = found(store, reach)?;
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
@@ -112,9 +114,15 @@ pub fn at_work(store: &Store, own: Option<SessionId>, reach: Reach) -> Result<Ve
 /// # Errors
 /// As [`Store::objects`].
 pub fn cut_off(store: &Store, reach: Reach) -> Result<Vec<ExtentName>> {
-    let found = store.objects(Room::Sessions, reach, |id, bytes| read(store, id, bytes))?;
+    let found = found(store, reach)?;
     let names = found.unsound.into_iter().map(|(name, _)| name);
-    Ok(names.filter(|name| is_cut_off(store, *name)).collect())
+    let cut_off = names.filter(|name| is_cut_off(store, *name));
+    Ok(cut_off.chain(found.strays.into_iter().map(|(name, _)| name)).collect())
+}
+
+/// A session only makes others careful, so one member that has it is enough.
+fn found(store: &Store, reach: Reach) -> Result<Found<Session>> {
+    store.objects(Room::Sessions, reach, Belief::One, |id, bytes| read(store, id, bytes))
 }
 
 /// Whether fewer members have an object than its writer needed to go on, all being there to tell.
@@ -130,6 +138,7 @@ fn is_cut_off(store: &Store, name: ExtentName) -> bool {
 /// [`Kind::Corrupt`] when it is none, or that of another.
 pub fn read(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<Session> {
     let session = Session::decode(bytes)?;
+    store.verify(name_of(SessionId(id)), bytes)?;
     if session.id.0 != id || session.store != store.config.store {
         return Err(Error::new(Kind::Corrupt, "this session has another name"));
     }

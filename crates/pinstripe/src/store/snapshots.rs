@@ -2,13 +2,14 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::format::gc::{GcObject, Step};
+use crate::format::label::Encryption;
 use crate::format::snapshot::Snapshot;
 use crate::id::{SnapshotId, find_by_name};
-use crate::member::{ExtentName, Room};
+use crate::member::{ExtentName, Room, SharedMember};
 use crate::monitor::Monitor;
 
 use super::objects::Reach;
-use super::{Store, deletion, forgotten};
+use super::{Store, checkpoints, deletion, forgotten, read_small};
 
 /// A snapshot, and whether somebody wants it no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,15 +39,20 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
 pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     let mut known = Vec::new();
     let mut lost = Vec::new();
-    for id in store.list(Room::Snapshots)?.into_keys().map(SnapshotId) {
+    for (id, holders) in store.list(Room::Snapshots)? {
+        let id = SnapshotId(id);
         match read(store, id) {
             Ok(snapshot) => known.push(Known { snapshot, is_forgotten: false }),
-            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
-                return Err(error);
-            }
             // Deleted since it was listed.
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(_) if is_void(store, id) => {}
+            // On too few members to be a snapshot that any backup finished: a stray.
+            Err(error) if holders.len() < store.votes() => {
+                monitor.warning(ExtentName::snapshot(id).path(), error);
+            }
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+                return Err(error);
+            }
             Err(error) => lost.push((id, error)),
         }
     }
@@ -84,14 +90,22 @@ pub fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
 /// Whether a void stands where a session that was ended from outside would have put its snapshot.
 /// A snapshot on any member is stronger.
 pub fn is_void(store: &Store, id: SnapshotId) -> bool {
-    store.read_object(ExtentName::snapshot(id), |bytes| read_void(id.0, bytes)).is_ok()
+    store.read_object(ExtentName::snapshot(id), |bytes| read_void(store, id.0, bytes)).is_ok()
+}
+
+/// Whether that void stands on one member. Anything else under the name of a snapshot to come is
+/// damage or made up, and keeps no backup from ending.
+pub fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
+    let ExtentName::In(Room::Snapshots, id) = name else { return false };
+    read_small(&**member, name).and_then(|bytes| read_void(store, id, &bytes)).is_ok()
 }
 
 /// Reads the void that takes a name.
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for anything else.
-pub fn read_void(name: [u8; 16], bytes: &[u8]) -> Result<()> {
+pub fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<()> {
+    store.verify(ExtentName::In(Room::Snapshots, name), bytes)?;
     match GcObject::decode(bytes)? {
         GcObject { step: Step::Void { .. }, condemnation, .. } if condemnation.0 == name => Ok(()),
         _ => Err(Error::new(Kind::Corrupt, "this is no void")),
@@ -103,14 +117,21 @@ pub fn read_void(name: [u8; 16], bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// When none has.
 pub fn read(store: &Store, id: SnapshotId) -> Result<Snapshot> {
-    store.read_object(ExtentName::snapshot(id), |bytes| {
+    let decode = |bytes: &[u8]| {
         let snapshot = store.opener().snapshot(bytes)?;
         if snapshot.id != id || snapshot.store != store.config.store {
             return Err(Error::new(Kind::Corrupt, "this snapshot has another name")
                 .expected(id, snapshot.id));
         }
+        checkpoints::refuse(&snapshot)?;
         Ok(snapshot)
-    })
+    };
+    match store.config.encryption {
+        // Nothing but the number of members that say it tells the snapshot from another one that
+        // a member made up under its name.
+        Encryption::None => store.read_agreed(ExtentName::snapshot(id), decode),
+        _ => store.read_object(ExtentName::snapshot(id), decode),
+    }
 }
 
 /// Picks the snapshot that `name` means: `latest`, or the beginning of an id.

@@ -15,9 +15,10 @@ use std::path::Path;
 
 use super::{Claim, Seat, Store, read_member, read_small, replace_small};
 use crate::error::{Error, Kind, Result};
-use crate::format::label::{Label, MemberRow, MemberState, MemberTable};
+use crate::format::label::{Encryption, Format, Label, MemberRow, MemberState, MemberTable};
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember};
+use crate::seal::{self, Voucher};
 
 impl Store {
     /// Writes the label of every present member on which it is missing, damaged or says something
@@ -30,6 +31,7 @@ impl Store {
         if self.outdated_labels(&self.table_now()).next().is_none() {
             return Ok(0);
         }
+        self.require_voucher()?;
         self.write_labels_with(&self.claim()?)
     }
 
@@ -39,16 +41,60 @@ impl Store {
     /// As [`write_labels`](Self::write_labels).
     pub fn write_labels_with(&self, claim: &Claim) -> Result<u64> {
         claim.confirm()?;
+        self.require_voucher()?;
         self.confirm_table()?;
         let (table, mut written) = (self.table_now(), 0);
         for (number, member, label) in self.outdated_labels(&table) {
-            match replace_small(&**member, ExtentName::Label, &label.encode()) {
+            let bytes = self.vouch(ExtentName::Label, label.encode());
+            match replace_small(&**member, ExtentName::Label, &bytes) {
                 Ok(()) => written += 1,
                 Err(_) if self.state(number) != Some(MemberState::Active) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(written)
+    }
+
+    /// Writes every label that is not of this store's format, or is not vouched for as `voucher`
+    /// would: the first step of an upgrade.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels).
+    pub fn write_vouched_labels(&self, claim: &Claim, voucher: Option<&Voucher>) -> Result<u64> {
+        claim.confirm()?;
+        self.confirm_table()?;
+        let mut written = 0;
+        for (number, member) in self.present() {
+            let label = self.label(number).encode();
+            let bytes = voucher.map_or(label.clone(), |it| it.vouch(ExtentName::Label, &label));
+            if read_small(&**member, ExtentName::Label).is_ok_and(|there| there == bytes) {
+                continue;
+            }
+            replace_small(&**member, ExtentName::Label, &bytes)?;
+            written += 1;
+        }
+        Ok(written)
+    }
+
+    /// Refuses to begin writing while an upgrade goes on: the session of this process, which
+    /// stands by now, will not be one of the new format.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`].
+    pub(super) fn refuse_upgrade(&self) -> Result<()> {
+        if self.format != Format::V1 {
+            return Ok(());
+        }
+        let is_newer = |(_, member): &(usize, &SharedMember)| {
+            self.label_there(member).is_ok_and(|label| label.format > Format::V1)
+        };
+        match self.present().filter(is_newer).count() >= self.votes_on_leaving() {
+            false => Ok(()),
+            true => Err(Error::new(Kind::Busy, "this store is being upgraded").advice(
+                "let the upgrade finish: pinstripe upgrade; or take it back: pinstripe upgrade \
+                 --back",
+            )),
+        }
     }
 
     /// Members on which another label stands than should, and what should.
@@ -58,11 +104,34 @@ impl Store {
     ) -> impl Iterator<Item = (usize, &'a SharedMember, Label)> {
         self.present().filter_map(|(number, member)| {
             let label = Label { table: table.clone(), ..self.label(number) };
-            let there = read_small(&**member, ExtentName::Label);
             // Compared by what it says: one of an earlier version is left as it is.
-            let is_it = there.and_then(|bytes| Label::decode(&bytes)).is_ok_and(|it| it == label);
+            let is_it = self.label_there(member).is_ok_and(|it| it == label);
             (!is_it).then_some((number, member, label))
         })
+    }
+
+    /// The label that stands on a member, if it may be believed at all.
+    fn label_there(&self, member: &SharedMember) -> Result<Label> {
+        let bytes = read_small(&**member, ExtentName::Label)?;
+        let label = Label::decode(&bytes)?;
+        self.verify(ExtentName::Label, &bytes)?;
+        Ok(label)
+    }
+
+    /// Refuses to write what nobody could authenticate.
+    fn require_voucher(&self) -> Result<()> {
+        if self.lacks_macs() { Err(seal::locked()) } else { Ok(()) }
+    }
+
+    /// Whether this store has MACs that this process, without the keys, cannot make.
+    pub fn lacks_macs(&self) -> bool {
+        let is_sealed = self.config.encryption != Encryption::None;
+        is_sealed && self.format > Format::V1 && self.voucher.is_none()
+    }
+
+    /// How many members have to say that the table has changed before this process gives way.
+    fn votes_on_tables(&self) -> usize {
+        if self.voucher.is_some() { 1 } else { self.votes() }
     }
 
     /// How a member takes part; `None` when it has left.
@@ -95,19 +164,18 @@ impl Store {
     /// # Errors
     /// [`Kind::Busy`] when somebody did.
     pub fn confirm_table(&self) -> Result<()> {
-        for (_, member) in self.present() {
-            let label =
-                read_small(&**member, ExtentName::Label).and_then(|bytes| Label::decode(&bytes));
-            if label.is_ok_and(|label| label.table.replaces(&self.table)) {
-                return Err(Error::new(
-                    Kind::Busy,
-                    "another process changes the members of this store",
-                )
-                .at(member.place())
-                .advice("let it finish, then run this again: it continues where it was"));
+        let is_later = |(_, member): &(usize, &SharedMember)| {
+            self.label_there(member).is_ok_and(|label| label.table.replaces(&self.table))
+        };
+        let later: Vec<_> = self.present().filter(is_later).collect();
+        match later.first() {
+            Some((_, member)) if later.len() >= self.votes_on_tables() => {
+                Err(Error::new(Kind::Busy, "another process changes the members of this store")
+                    .at(member.place())
+                    .advice("let it finish, then run this again: it continues where it was"))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Makes sure that no member on which this process may have laid something has left since the
@@ -123,21 +191,19 @@ impl Store {
     /// # Errors
     /// [`Kind::Busy`] when one has left.
     pub fn confirm_takers(&self) -> Result<()> {
-        let mut newest = self.table.clone();
-        for (_, member) in self.present() {
-            let label =
-                read_small(&**member, ExtentName::Label).and_then(|bytes| Label::decode(&bytes));
-            match label {
-                Ok(label) if label.config.store != self.config.store => {}
-                Ok(label) if label.table.replaces(&newest) => newest = label.table,
-                _ => {}
-            }
-        }
+        let later = self.present().filter_map(|(_, member)| {
+            let label = self.label_there(member).ok()?;
+            let is_ours = label.config.store == self.config.store;
+            (is_ours && label.table.replaces(&self.table)).then_some(label.table)
+        });
+        let later: Vec<MemberTable> = later.collect();
         let own = self.table.rows.iter().filter(|row| row.state == MemberState::Active);
         for row in own.filter(|row| self.seats[usize::from(row.number)].member.is_some()) {
-            let now = newest.row(row.number.into());
-            let stays = |now: &MemberRow| now.id == row.id && now.state != MemberState::Left;
-            if !now.is_some_and(stays) {
+            let has_left = |table: &&MemberTable| {
+                let now = table.row(row.number.into());
+                !now.is_some_and(|now| now.id == row.id && now.state != MemberState::Left)
+            };
+            if later.iter().filter(has_left).count() >= self.votes_on_leaving() {
                 return Err(Error::new(
                     Kind::Busy,
                     format!("member {} left the store while this ran", row.number),
@@ -147,6 +213,14 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// How many members have to say that one has left before a writer believes it: more than
+    /// parity replaces, so that these cannot stop every backup. Whoever removes a member writes it
+    /// on as many as any writer reaches before it looks for late extents, so of those that honest
+    /// members hold enough are seen even when as many lie.
+    fn votes_on_leaving(&self) -> usize {
+        self.votes_on_tables().min(usize::from(self.config.parity) + 1)
     }
 
     /// Seats a directory as a new member, or goes on with one that got no further than this:
@@ -197,7 +271,8 @@ impl Store {
             place: place.as_os_str().as_bytes().to_vec(),
         });
         self.adopt(table);
-        let label = self.label(number).encode();
+        self.require_voucher()?;
+        let label = self.vouch(ExtentName::Label, self.label(number).encode());
         replace_small(&member, ExtentName::Label, &label)?;
         member.sync()?;
         let options = self.options.clone();
@@ -257,7 +332,8 @@ impl Store {
 
     /// The label that a member should have.
     fn label(&self, number: usize) -> Label {
-        Label { config: self.config.clone(), member: number as u16, table: self.table.clone() }
+        let (config, table) = (self.config.clone(), self.table.clone());
+        Label { format: self.format, config, member: number as u16, table }
     }
 
     /// The table with the places where the members were found; a later one if they have moved.

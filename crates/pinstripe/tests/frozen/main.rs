@@ -4,6 +4,7 @@
 //! promise, never a reason to make it anew.
 
 mod manifest;
+mod upgrade;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use pinstripe::catalog::Query;
 use pinstripe::error::Kind;
 use pinstripe::fault::Plan;
+use pinstripe::format::label::Format;
 use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{check, find, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
@@ -23,17 +25,20 @@ struct Frozen {
     name: &'static str,
     members: usize,
     parity: usize,
+    format: Format,
 }
 
 /// Every folder of `testdata/`.
-const FROZEN: [Frozen; 7] = [
-    Frozen { name: "store-v1-lz4", members: 4, parity: 2 },
-    Frozen { name: "store-v1-lzo", members: 3, parity: 1 },
-    Frozen { name: "store-v1-raw", members: 3, parity: 1 },
-    Frozen { name: "store-v1-snappy", members: 3, parity: 1 },
-    Frozen { name: "store-v1-zstd", members: 3, parity: 1 },
-    Frozen { name: "store-v2-aes", members: 3, parity: 1 },
-    Frozen { name: "store-v2-chacha", members: 4, parity: 2 },
+const FROZEN: [Frozen; 9] = [
+    Frozen { name: "store-v1-lz4", members: 4, parity: 2, format: Format::V1 },
+    Frozen { name: "store-v1-lzo", members: 3, parity: 1, format: Format::V1 },
+    Frozen { name: "store-v1-raw", members: 3, parity: 1, format: Format::V1 },
+    Frozen { name: "store-v1-snappy", members: 3, parity: 1, format: Format::V1 },
+    Frozen { name: "store-v1-zstd", members: 3, parity: 1, format: Format::V1 },
+    Frozen { name: "store-v2-aes", members: 3, parity: 1, format: Format::V1 },
+    Frozen { name: "store-v2-chacha", members: 4, parity: 2, format: Format::V1 },
+    Frozen { name: "store-v3-aes", members: 3, parity: 1, format: Format::V2 },
+    Frozen { name: "store-v3-plain", members: 4, parity: 1, format: Format::V2 },
 ];
 
 /// The manifests beside the members, by the age of the snapshots that they describe.
@@ -134,7 +139,7 @@ fn read(place: &Path, through: usize, absent: usize) -> u64 {
 }
 
 fn read_whole_and_degraded(frozen: &Frozen) {
-    let &Frozen { name, members, parity } = frozen;
+    let &Frozen { name, members, parity, .. } = frozen;
     let around = tempfile::tempdir().unwrap();
     let place = around.path().join(name);
     copy(&testdata().join(name), &place);
@@ -192,8 +197,18 @@ fn sealed_with_chacha_of_version_2() {
 }
 
 #[test]
+fn sealed_with_macs_of_version_3() {
+    read_whole_and_degraded(&FROZEN[7]);
+}
+
+#[test]
+fn plain_of_version_3() {
+    read_whole_and_degraded(&FROZEN[8]);
+}
+
+#[test]
 fn nothing_else_opens_what_is_sealed() {
-    for Frozen { name, .. } in &FROZEN[5..] {
+    for Frozen { name, .. } in &FROZEN[5..8] {
         let place = testdata().join(name);
         assert_eq!(credentials(&place).len(), 2);
         let mut store = Store::open(&place.join("m0"), &Plan::default()).unwrap();

@@ -180,7 +180,7 @@ fn what_gc_is_deleting_does_not_come_back() {
         };
         let name = ExtentName::In(Room::Gc, object.name());
         for (_, member) in store.present() {
-            member.put(name, &object.encode()).unwrap();
+            member.put(name, &store.vouch(name, object.encode())).unwrap();
         }
         name
     };

@@ -15,6 +15,7 @@ mod export;
 mod faults;
 mod forget;
 mod gc;
+mod hostile_members;
 mod in_place;
 mod member;
 mod members;

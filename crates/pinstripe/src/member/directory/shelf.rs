@@ -32,6 +32,7 @@ impl Shelf {
         Shelf::Room(Room::Gc),
         Shelf::Room(Room::Checkpoints),
         Shelf::Room(Room::Scrub),
+        Shelf::Room(Room::Strays),
     ];
 
     /// Where an extent stands.

@@ -10,6 +10,8 @@ mod sets;
 mod tests;
 mod trees;
 
+use super::copies::Copies;
+use super::strays;
 use sets::{lost_chunks, stripe_sets};
 use trees::Trees;
 
@@ -18,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::label::{Encryption, Label};
 use crate::format::scrub::ScrubState;
 use crate::format::snapshot;
-use crate::member::{ExtentName, Room};
+use crate::member::{ExtentName, Room, SharedMember};
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
@@ -44,6 +46,8 @@ pub struct Outcome {
     pub packs: u64,
     /// Damaged or missing parts that `repair` can write anew.
     pub repairable: u64,
+    /// Objects in the rooms of members that no process of this store can have finished putting.
+    pub strays: u64,
     /// Damaged parts that nothing can bring back.
     pub lost: u64,
     /// Chunks that no sound record holds.
@@ -99,38 +103,59 @@ fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
 
 /// Labels, keys, snapshots, marks and tombstones: whole on every member?
 fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
-    let mut names = vec![ExtentName::Label];
-    names.extend(store.lasting_objects()?);
+    labels(store, monitor, outcome);
     for (_, member) in store.present() {
         if let Some(error) = Room::ALL.into_iter().find_map(|room| member.list(room).err()) {
             monitor.warning(member.place(), error.advice("the disk may be failing: replace it"));
             outcome.repairable += 1;
         }
     }
-    names.into_iter().for_each(|name| small_object(store, name, monitor, outcome));
+    for name in store.lasting_objects()? {
+        small_object(store, name, monitor, outcome)?;
+    }
+    for stray in strays::find(store)? {
+        monitor.warning(stray.place(store), stray.error);
+        outcome.strays += 1;
+    }
     Ok(())
 }
 
-fn small_object(store: &Store, name: ExtentName, monitor: &Monitor, outcome: &mut Outcome) {
-    let (mut unsound, mut is_sound) = (Vec::new(), false);
+/// A label is made anew from what the store knows of itself.
+fn labels(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
     for (number, member) in store.present() {
-        match read_small(&**member, name).and_then(|bytes| judge(store, number, name, &bytes)) {
-            Ok(()) => is_sound = true,
-            Err(error) => unsound.push((member.place().join(name.path()), error)),
-        }
-    }
-    // A label is made anew from what the store knows of itself.
-    if is_sound || name == ExtentName::Label {
-        for (place, error) in unsound {
-            let advice = "run 'pinstripe repair' to copy it from another member";
-            monitor.warning(place, error.advice(advice));
+        let name = ExtentName::Label;
+        let judged = read_small(&**member, name);
+        if let Err(error) = judged.and_then(|bytes| judge(store, number, name, &bytes)) {
+            let error = error.advice("run 'pinstripe repair' to write it anew");
+            monitor.warning(member.place().join(name.path()), error);
             outcome.repairable += 1;
         }
-        return;
     }
-    // Removed since it was listed, if it is nowhere.
-    let damaged = unsound.into_iter().find(|(_, error)| error.kind() != Kind::NotFound);
-    let Some((place, error)) = damaged else { return };
+}
+
+fn small_object(
+    store: &Store,
+    name: ExtentName,
+    monitor: &Monitor,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    let copies = Copies::read(store, name)?;
+    if copies.is_gone() {
+        return Ok(());
+    }
+    let place = |member: &SharedMember| member.place().join(name.path());
+    if copies.good.is_some() {
+        for (_, member, error) in copies.unsound {
+            let advice = "run 'pinstripe repair' to copy it from another member";
+            monitor.warning(place(member), error.advice(advice));
+            outcome.repairable += 1;
+        }
+        return Ok(());
+    }
+    let mut damaged = copies.unsound.into_iter();
+    let damaged = damaged.find(|(_, _, error)| error.kind() != Kind::NotFound);
+    let Some((_, member, error)) = damaged else { return Ok(()) };
+    let place = place(member);
     match name {
         // Whoever reads the snapshots says so, unless nobody wants it any more.
         ExtentName::In(Room::Snapshots, _) if !store.is_locked() => {}
@@ -149,6 +174,7 @@ fn small_object(store: &Store, name: ExtentName, monitor: &Monitor, outcome: &mu
             monitor.loss(place, error.advice("no member has a sound copy"));
         }
     }
+    Ok(())
 }
 
 /// Whether the bytes of a small object are what member `number` should have under this name.
@@ -160,6 +186,7 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
     match name {
         ExtentName::Label => {
             let label = Label::decode(bytes)?;
+            store.verify(name, bytes)?;
             if label.config != store.config
                 || usize::from(label.member) != number
                 || label.table.generation < store.table.generation
@@ -175,6 +202,7 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
         ExtentName::In(Room::Sessions, id) => drop(sessions::read(store, id, bytes)?),
         ExtentName::In(Room::Gc, id) => drop(deletion::read(store, id, bytes)?),
         ExtentName::In(Room::Scrub, _) => {
+            store.verify(name, bytes)?;
             if ScrubState::decode(bytes)?.store != store.config.store {
                 return wrong("the scrub state of another store");
             }
@@ -183,6 +211,14 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
             let snapshot = snapshot::parse(bytes)?;
             if snapshot.id.0 != id || snapshot.store != store.config.store {
                 return wrong("this snapshot has another name");
+            }
+            if !store.is_locked() {
+                match store.opener().snapshot(bytes) {
+                    Ok(snapshot) => checkpoints::refuse(&snapshot)?,
+                    // The keys were rotated since the store was opened.
+                    Err(error) if error.kind() == Kind::Locked => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
     }

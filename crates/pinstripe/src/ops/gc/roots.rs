@@ -10,7 +10,7 @@ use crate::member::Room;
 use crate::monitor::Monitor;
 use crate::store::deletion::{Cases, decide};
 use crate::store::forgotten::{self, Marks};
-use crate::store::objects::Reach;
+use crate::store::objects::{Belief, Reach};
 use crate::store::{Store, checkpoints, deletion, sessions, snapshots};
 
 /// The names of all snapshots that there are or were: whatever a backup was for is done when its
@@ -44,7 +44,7 @@ impl Seen {
     /// As [`Store::objects`] and [`deletion::load`]; [`Kind::Locked`] without the key.
     pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
         let mut sessions = sessions::at_work(store, own, Reach::Deletion)?;
-        let marks = forgotten::load(store, Reach::Deletion)?;
+        let marks = forgotten::load_careful(store, Reach::Deletion)?;
         sessions.extend(sessions::at_work(store, own, Reach::Deletion)?);
         let mut snapshots = snapshots(store)?;
         let cases = deletion::load(store, Reach::Deletion)?;
@@ -94,11 +94,12 @@ impl Seen {
 
 /// All snapshots, those too that are deleted and turned up again.
 fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
-    let found = store.objects(Room::Snapshots, Reach::Deletion, |name, bytes| {
+    let found = store.objects(Room::Snapshots, Reach::Deletion, Belief::One, |name, bytes| {
         let snapshot = store.opener().snapshot(bytes)?;
         if snapshot.id.0 != name || snapshot.store != store.config.store {
             return Err(Error::new(Kind::Corrupt, "this snapshot has another name"));
         }
+        checkpoints::refuse(&snapshot)?;
         Ok(snapshot.root)
     })?;
     let mut snapshots: BTreeMap<_, _> =

@@ -15,7 +15,7 @@ use crate::pipeline::each::each;
 use crate::process;
 use crate::store::deletion::decide::{self, Found, Go};
 use crate::store::objects::Reach;
-use crate::store::{Store, deletion, forgotten, sessions};
+use crate::store::{Store, checkpoints, deletion, forgotten, sessions};
 
 /// Settles what dead gcs left. Returns the condemnations that were carried out before.
 ///
@@ -66,7 +66,7 @@ pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) ->
     gc.wait(|| {
         // In this order: sessions, marks, the condemnation.
         let sessions = gc.others_at_work()?;
-        let marks = forgotten::load(gc.store, Reach::Deletion)?;
+        let marks = forgotten::load_careful(gc.store, Reach::Deletion)?;
         let stands = deletion::stands(gc.store, id)?;
         go = decide::last_look(lists, &sessions, &marks, stands);
         let wants = |it: &Session| lists.snapshots.iter().any(|(id, _)| it.parents.contains(id));
@@ -132,7 +132,9 @@ pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> 
         if lacking.is_empty() {
             continue;
         }
-        let sound = |bytes: &[u8]| store.opener().snapshot(bytes).map(|_| bytes.to_vec());
+        let sound = |bytes: &[u8]| {
+            checkpoints::refuse(&store.opener().snapshot(bytes)?).map(|()| bytes.to_vec())
+        };
         let bytes = store.read_object(name, sound)?;
         for member in lacking {
             match member.put(name, &bytes) {

@@ -9,18 +9,18 @@ use std::collections::BTreeSet;
 
 use super::finding::{Fate, Ledger};
 use crate::error::{Error, Kind, Result};
-use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::ops::check::judge;
+use crate::ops::copies::Copies;
 use crate::store::{Store, read_small, replace_small};
 
 /// Holds every small object against its checksum, and mends what another member has sound.
 pub(super) fn run(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     labels(store, ledger)?;
     let mut names: BTreeSet<_> = store.key_names()?.into_iter().collect();
-    let ids = store.list(Room::Snapshots)?.into_keys();
-    names.extend(ids.map(|id| ExtentName::snapshot(SnapshotId(id))));
     let lasting = store.lasting_objects()?;
+    let is_snapshot = |name: &&ExtentName| matches!(name, ExtentName::In(Room::Snapshots, _));
+    names.extend(lasting.iter().filter(is_snapshot));
     lasting.difference(&names).try_for_each(|name| copies(store, *name, ledger))?;
     names.into_iter().try_for_each(|name| object(store, name, ledger))
 }
@@ -67,30 +67,18 @@ fn labels(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
 }
 
 fn object(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
-    let (mut good, mut unsound) = (None, Vec::new());
-    for (number, member) in store.present() {
-        match sound(store, number, member, name) {
-            Ok(bytes) => good = good.or(Some(bytes)),
-            // A newer version knows more: its copy is not damaged.
-            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-            Err(error) => unsound.push((number, member, error)),
-        }
+    let copies = Copies::read(store, name)?;
+    // All copies went while this was at it: removed, not lost.
+    if copies.is_gone() {
+        return Ok(());
     }
-    let Some(good) = good else {
-        let missing = unsound.iter().all(|(_, _, error)| error.kind() == Kind::NotFound);
-        // All copies went while this was at it: removed, not lost.
-        if !missing {
-            ledger.set(
-                name,
-                Error::new(Kind::TooManyLosses, "no member has a sound copy"),
-                Fate::Lost,
-            );
-        }
+    let Some(good) = copies.good else {
+        ledger.set(name, Error::new(Kind::TooManyLosses, "no member has a sound copy"), Fate::Lost);
         return Ok(());
     };
     // A key slot that is just being removed may be put back here: it is marked as removed before
     // it goes, so it opens nothing.
-    for (number, member, error) in unsound {
+    for (number, member, error) in copies.unsound {
         match replace_small(&**member, name, &good) {
             Ok(()) => ledger.object(number, name, &error, Fate::Mended),
             Err(_) => ledger.object(number, name, &error, Fate::Repairable),

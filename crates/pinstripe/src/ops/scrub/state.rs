@@ -31,6 +31,7 @@ fn stored(store: &Store) -> Result<Vec<(ExtentName, Option<ScrubState>)>> {
         let name = ExtentName::In(Room::Scrub, id);
         let read = store.read_object(name, |bytes| {
             let state = ScrubState::decode(bytes)?;
+            store.verify(name, bytes)?;
             if state.store != store.config.store {
                 return Err(Error::new(Kind::Corrupt, "the scrub state of another store"));
             }
@@ -98,7 +99,7 @@ impl<'a> Progress<'a> {
         replaced.iter().filter_map(|(_, old)| old.as_ref()).for_each(|old| state.merge(old));
         state.generation += 1;
         let name = ExtentName::In(Room::Scrub, store.new_name()?);
-        let (bytes, mut written, mut failed) = (state.encode(), 0, None);
+        let (bytes, mut written, mut failed) = (store.vouch(name, state.encode()), 0, None);
         for (_, member) in store.present() {
             match member.put(name, &bytes) {
                 Ok(()) => written += 1,

@@ -162,10 +162,15 @@ pub fn run(
         publisher.publish()?;
         store.confirm_takers()?;
         let snapshot = describe(root, reach);
-        let object = sealer.snapshot(&snapshot)?;
         match reach {
-            Reach::Whole => fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?,
-            Reach::Part => fleet.put(checkpoints::new_name(store)?, object),
+            Reach::Whole => {
+                let object = sealer.snapshot(&snapshot)?;
+                fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+            }
+            Reach::Part => {
+                let object = checkpoints::encode(store, &sealer, &snapshot)?;
+                fleet.put(checkpoints::new_name(store)?, object);
+            }
         }
         fleet.barrier()?;
         // Only now is what they name in another object too.
@@ -201,10 +206,9 @@ fn ingest<'scope, 'env>(
     let (abort, call) = (shared.abort, shared.seal_call);
     let (busy, mut checkpoint) = (AtomicBool::new(false), None);
     let object = |root| {
-        Ok((
-            checkpoints::new_name(plan.store)?,
-            shared.sealer.snapshot(&describe(root, Reach::Part))?,
-        ))
+        let checkpoint = describe(root, Reach::Part);
+        let object = checkpoints::encode(plan.store, shared.sealer, &checkpoint)?;
+        Ok((checkpoints::new_name(plan.store)?, object))
     };
     let (root, reach) = std::thread::scope(|stages| {
         let (jobs, job_queue) = bounded(limits.jobs_queued);

@@ -33,7 +33,7 @@ impl Answers {
     /// # Errors
     /// Those of [`super::load`]; those of the members, when too few took an answer.
     pub fn look(&mut self, store: &Store, index: &Index<'_>) -> Result<()> {
-        for (id, case) in super::load(store, Reach::Backup)?.0 {
+        for (id, case) in super::load(store, Reach::Backup)?.said_by_any() {
             let lists = case.condemned.iter().chain(&case.reaping);
             for lists in lists.filter(|_| !self.given.contains_key(&id)) {
                 index.set_condemned(&lists.packs, true);

@@ -13,7 +13,9 @@
 //! ```
 //! Invariants: objects are put once and never changed; whoever puts one then looks for what would
 //! forbid it, so of two that race at least one sees the other; no clock decides anything. Why this
-//! is safe, race by race: doc/decisions/0011-deletion.md.
+//! is safe, race by race: doc/decisions/0011-deletion.md. What deletes, hides or answers for a
+//! writer counts only when a holder of the keys put it, or as many members say it as any writer
+//! must have reached; what only makes a writer or a collector more careful counts on one member.
 //!
 //! Never here: which packs to condemn (ops/), waiting (ops/), the extents of packs in use.
 
@@ -29,8 +31,8 @@ use crate::format::gc::{GcObject, Lists, Step, reaping_name};
 use crate::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use crate::member::{ExtentName, Room};
 
-use super::Store;
-use super::objects::Reach;
+use super::objects::{Belief, Found, Reach};
+use super::{Store, read_small};
 
 /// What there is of one condemnation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -47,17 +49,14 @@ pub struct Case {
     pub tombstone: Option<Lists>,
 }
 
-/// All condemnations.
+/// All condemnations: those that count, and what too few members say to act on it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Cases(pub BTreeMap<CondemnationId, Case>);
+pub struct Cases(pub BTreeMap<CondemnationId, Case>, BTreeMap<CondemnationId, Case>);
 
-impl Cases {
+impl Case {
     /// Takes note of one object. Voids say nothing here.
-    pub fn add(&mut self, object: GcObject) {
-        if let Step::Void { .. } = object.step {
-            return;
-        }
-        let case = self.0.entry(object.condemnation).or_default();
+    fn add(&mut self, object: GcObject) {
+        let case = self;
         match object.step {
             Step::Condemned(lists) => {
                 case.by = Some(object.by);
@@ -72,13 +71,33 @@ impl Cases {
             Step::Void { .. } => {}
         }
     }
+}
+
+impl Cases {
+    /// Takes note of one object that counts. Voids say nothing here.
+    pub fn add(&mut self, object: GcObject) {
+        Self::add_to(&mut self.0, object);
+    }
+
+    fn add_to(cases: &mut BTreeMap<CondemnationId, Case>, object: GcObject) {
+        if !matches!(object.step, Step::Void { .. }) {
+            cases.entry(object.condemnation).or_default().add(object);
+        }
+    }
 
     /// Packs that nobody may begin to rely on: condemned and not yet deleted, but for those of
-    /// `except`.
+    /// `except`. One member that says so is enough: what is not relied on is stored once more.
     pub fn condemned(&self, except: Option<CondemnationId>) -> HashSet<SetId> {
-        let open = self.0.iter().filter(|(id, _)| Some(**id) != except);
+        let open = self.0.iter().chain(&self.1).filter(|(id, _)| Some(**id) != except);
         let lists = open.flat_map(|(_, case)| case.condemned.iter().chain(&case.reaping));
         lists.flat_map(|lists| lists.packs.iter().copied()).collect()
+    }
+
+    /// Every condemnation that any member speaks of: to be answered, which harms nothing.
+    pub fn said_by_any(self) -> BTreeMap<CondemnationId, Case> {
+        let mut all = self.1;
+        all.extend(self.0);
+        all
     }
 
     /// Packs to count on no more: what others have condemned, and what is deleted. A pack may have
@@ -97,6 +116,11 @@ impl Cases {
     /// What is being deleted.
     pub fn reaping(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().filter_map(|case| case.reaping.as_ref())
+    }
+
+    /// What may be being deleted, as any member says: too late to be taken back.
+    pub fn reaping_by_any(&self) -> impl Iterator<Item = &Lists> {
+        self.0.values().chain(self.1.values()).filter_map(|case| case.reaping.as_ref())
     }
 
     /// Packs that are deleted.
@@ -126,22 +150,28 @@ impl Cases {
 /// # Errors
 /// As [`Store::objects`].
 pub fn load(store: &Store, reach: Reach) -> Result<Cases> {
-    let found = store.objects(Room::Gc, reach, |name, bytes| read(store, name, bytes))?;
+    let found = found(store, reach)?;
     if let Some((name, error)) = found.unsound.into_iter().next() {
         return Err(error.at(name.path()).advice(
             "no member has a sound copy; if no gc is at work, remove this file from all members",
         ));
     }
-    let mut cases = Cases::default();
-    found.sound.into_values().for_each(|object| cases.add(object));
-    Ok(cases)
+    Ok(cases(found.sound, found.few))
 }
 
 fn readable(store: &Store) -> Result<Cases> {
-    let found = store.objects(Room::Gc, Reach::Backup, |name, bytes| read(store, name, bytes))?;
+    found(store, Reach::Backup).map(|found| cases(found.sound, found.few))
+}
+
+fn found(store: &Store, reach: Reach) -> Result<Found<GcObject>> {
+    store.objects(Room::Gc, reach, Belief::Agreed, |name, bytes| read(store, name, bytes))
+}
+
+fn cases(sound: BTreeMap<[u8; 16], GcObject>, few: BTreeMap<[u8; 16], GcObject>) -> Cases {
     let mut cases = Cases::default();
-    found.sound.into_values().for_each(|object| cases.add(object));
-    Ok(cases)
+    sound.into_values().for_each(|object| cases.add(object));
+    few.into_values().for_each(|object| Cases::add_to(&mut cases.1, object));
+    cases
 }
 
 /// What of a room is deleted, as far as tombstones can be read.
@@ -181,6 +211,7 @@ pub fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
 /// [`Kind::Corrupt`] when it is none, or has another's name.
 pub fn read(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<GcObject> {
     let object = GcObject::decode(bytes)?;
+    store.verify(ExtentName::In(Room::Gc, name), bytes)?;
     if object.name() != name || object.store != store.config.store {
         return Err(Error::new(Kind::Corrupt, "this step of deletion has another name"));
     }
@@ -219,11 +250,14 @@ pub fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
 /// # Errors
 /// A member's own, when it cannot say.
 pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
-    let holders = |name| {
-        store.present().try_fold(0, |holders, (_, member)| match member.len(name) {
-            Ok(_) => Ok(holders + 1),
-            Err(error) if error.kind() == Kind::NotFound => Ok(holders),
-            Err(error) => Err(error),
+    let holders = |name: ExtentName| {
+        let ExtentName::In(_, id) = name else { return Ok(0) };
+        store.present().try_fold(0, |holders, (_, member)| {
+            match read_small(&**member, name).and_then(|bytes| read(store, id, &bytes)) {
+                Ok(_) => Ok(holders + 1),
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(holders),
+                Err(error) => Err(error),
+            }
         })
     };
     let reaping: usize = holders(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;

@@ -1,12 +1,14 @@
 //! What the key rooms of the members hold together, and which of it counts.
 //!
-//! Invariants: the ring of the highest generation that a slot speaks of is the current one, and
-//! only its slots open the store, so a member that comes back with slots of before a rotation
-//! revives none of them; a slot that was removed opens nothing, wherever it turns up again.
+//! Invariants: the ring that this store was opened through is the current one; without keys it is
+//! the one of the highest generation that a slot speaks of, among those that as many members hold
+//! as any writer must have reached. Only its slots open the store, so a member that comes back
+//! with slots of before a rotation revives none of them; a slot that was removed opens nothing,
+//! wherever it turns up again. A ring, slot or removal that one member made up is none of this.
 
 use std::collections::BTreeMap;
 
-use super::super::Store;
+use super::super::{Store, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::format::envelope::{self, Object};
 use crate::format::key_ring::{KeyRing, KeySlot};
@@ -16,46 +18,214 @@ use crate::format::removed_slot::RemovedSlot;
 use crate::id::StoreId;
 use crate::member::{ExtentName, Room};
 
+/// A key object as some members have it.
+#[derive(Debug)]
+struct Held<T> {
+    object: T,
+    bytes: Vec<u8>,
+    /// How many members have these bytes.
+    holders: usize,
+}
+
 /// What the key rooms of the present members hold together.
 #[derive(Debug, Default)]
 pub struct KeyRoom {
-    /// Sound rings by generation, with their bytes.
-    rings: BTreeMap<u32, (KeyRing, Vec<u8>)>,
-    /// Sound slots by name, with their bytes.
-    slots: BTreeMap<[u8; 16], (KeySlot, Vec<u8>)>,
-    /// Sound objects that say that a slot was removed, by name, with their bytes.
-    removed: BTreeMap<[u8; 16], (RemovedSlot, Vec<u8>)>,
+    rings: Vec<Held<KeyRing>>,
+    slots: Vec<Held<KeySlot>>,
+    removed: Vec<Held<RemovedSlot>>,
     /// Objects of which no present member has a sound copy.
     pub damaged: Vec<(ExtentName, Error)>,
+    /// Objects that no holder of the keys made, or that too few members have, with what is wrong.
+    pub strays: Vec<(ExtentName, Error)>,
+    /// The root key's commitment of the ring through which the store was opened.
+    opened: Option<[u8; 32]>,
+    /// How many members have to hold an object where no MAC says whose it is.
+    votes: usize,
+    /// What is held carries MACs that were verified.
+    is_verified: bool,
+}
+
+/// A slot to try on the way to opening a store.
+pub struct Try<'a> {
+    /// The slot.
+    pub slot: &'a KeySlot,
+    /// The rings that it speaks of, the newest format first: more than one where some were made up.
+    pub rings: Vec<&'a KeyRing>,
+    /// How many members have the slot.
+    pub holders: usize,
+    /// An object says that it was removed; whether that is so is known when it was opened.
+    pub may_be_removed: bool,
+}
+
+impl Store {
+    /// Reads the key rooms of an encrypted store: every copy, since members may differ.
+    ///
+    /// # Errors
+    /// When no member can be listed; [`Kind::Unsupported`] when a newer version wrote something
+    /// there that counts.
+    pub fn key_room(&self) -> Result<KeyRoom> {
+        let opened = self.unlocked.as_ref().map(|unlocked| unlocked.root.commitment());
+        let is_verified = self.voucher.is_some();
+        let mut room = KeyRoom { votes: self.votes(), opened, is_verified, ..KeyRoom::default() };
+        for (id, holders) in self.key_holders()? {
+            let name = ExtentName::In(Room::Keys, id);
+            let (mut worst, mut is_sound, mut is_forged) = (None, false, is_verified);
+            for number in &holders {
+                let Some(member) = self.seats[*number].member.as_deref() else { continue };
+                let at_place = |error: Error| error.at(member.place().join(name.path()));
+                let bytes = match read_small(member, name) {
+                    Ok(bytes) => bytes,
+                    Err(error) => {
+                        (worst, is_forged) = (Some(at_place(error)), false);
+                        continue;
+                    }
+                };
+                match judge_key_object(self, id, &bytes) {
+                    Ok(()) => {
+                        is_sound = true;
+                        room.keep(bytes);
+                    }
+                    Err(error) => {
+                        is_forged &= envelope::open_any(&bytes).is_ok();
+                        worst = Some(at_place(error));
+                    }
+                }
+            }
+            match worst {
+                // Whole, and not made with the keys: no damage, on however many members it is.
+                Some(error) if !is_sound && (is_forged || holders.len() < room.votes) => {
+                    room.strays.push((name, error));
+                }
+                Some(error) if !is_sound && error.kind() == Kind::Unsupported => return Err(error),
+                Some(error) if !is_sound => room.damaged.push((name, error)),
+                _ => {}
+            }
+        }
+        Ok(room)
+    }
+
+    /// Which present members have each key object. All have all of them, so one that can be listed
+    /// is enough.
+    fn key_holders(&self) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
+        let mut holders: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        let (mut is_listed, mut last) = (false, None);
+        for (number, member) in self.present() {
+            match member.list(Room::Keys) {
+                Ok(listed) => {
+                    is_listed = true;
+                    listed
+                        .into_iter()
+                        .for_each(|(id, _)| holders.entry(id).or_default().push(number));
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        match last {
+            Some(error) if !is_listed => Err(error),
+            _ => Ok(holders),
+        }
+    }
 }
 
 impl KeyRoom {
     /// The ring that counts and its slots, oldest first. `None` when there is no pair of both.
     pub fn current(&self) -> Option<(&KeyRing, Vec<&KeySlot>)> {
-        self.rings.values().rev().find_map(|(ring, _)| {
-            let mut slots: Vec<_> = (self.slots.values())
-                .map(|(slot, _)| slot)
-                .filter(|slot| slot.ring_commitment == ring.commitment)
-                .collect();
-            if slots.is_empty() {
-                return None;
+        let ring = &self.current_ring()?.object;
+        let mut slots: Vec<_> = self.slots_of(ring).map(|slot| &slot.object).collect();
+        slots.sort_by_key(|slot| (slot.created_seconds, &slot.label, slot.id));
+        slots.dedup_by_key(|slot| slot.id);
+        Some((ring, slots))
+    }
+
+    fn current_ring(&self) -> Option<&Held<KeyRing>> {
+        let has_slot = |ring: &&Held<KeyRing>| {
+            let commitment = ring.object.commitment;
+            self.slots.iter().any(|slot| slot.object.ring_commitment == commitment)
+        };
+        let rank = |ring: &&Held<KeyRing>| (ring.object.generation, ring.object.format());
+        let with_slots = || self.rings.iter().filter(has_slot);
+        match self.opened {
+            Some(opened) => {
+                with_slots().filter(|ring| ring.object.commitment == opened).max_by_key(rank)
             }
-            slots.retain(|slot| !self.is_removed(slot));
-            slots.sort_by_key(|slot| (slot.created_seconds, &slot.label, slot.id));
-            Some((ring, slots))
+            // Members may be so many in so many minds that no ring has the votes: the one that
+            // most of them hold is shown then, and nothing is deleted by it.
+            None => with_slots()
+                .filter(|ring| ring.holders >= self.votes)
+                .max_by_key(rank)
+                .or_else(|| with_slots().max_by_key(|ring| (ring.holders, rank(ring)))),
+        }
+    }
+
+    /// The slots that open a ring.
+    fn slots_of<'a>(&'a self, ring: &'a KeyRing) -> impl Iterator<Item = &'a Held<KeySlot>> {
+        let is_its = move |slot: &&Held<KeySlot>| {
+            slot.object.ring_commitment == ring.commitment && !self.is_removed(&slot.object)
+        };
+        // Of a slot that differs from member to member, the one that most have.
+        let is_best = |slot: &&Held<KeySlot>| {
+            let twins = self.slots.iter().filter(|it| it.object.id == slot.object.id);
+            twins.max_by_key(|it| it.holders).is_some_and(|best| best.bytes == slot.bytes)
+        };
+        self.slots.iter().filter(is_its).filter(is_best)
+    }
+
+    /// Every slot with the rings that it speaks of, in no order. What was made up is among them;
+    /// only trying tells.
+    pub(super) fn tries(&self) -> Vec<Try<'_>> {
+        let of_slot = |slot: &Held<KeySlot>| {
+            let rings = self.rings.iter().map(|ring| &ring.object);
+            let mut rings: Vec<_> =
+                rings.filter(|ring| ring.commitment == slot.object.ring_commitment).collect();
+            rings.sort_by_key(|ring| std::cmp::Reverse((ring.generation, ring.format())));
+            rings
+        };
+        let tries = self.slots.iter().map(|slot| Try {
+            slot: &slot.object,
+            rings: of_slot(slot),
+            holders: slot.holders,
+            may_be_removed: self.removed.iter().any(|it| removes(&it.object, &slot.object)),
+        });
+        tries.filter(|it| !it.rings.is_empty()).collect()
+    }
+
+    /// Rings of a later generation than this one, each with whether as many members hold it as any
+    /// writer must have reached.
+    pub(super) fn later_rings(&self, than: &KeyRing) -> impl Iterator<Item = (&KeyRing, bool)> {
+        let is_later = move |it: &&Held<KeyRing>| it.object.generation > than.generation;
+        self.rings.iter().filter(is_later).map(|it| (&it.object, it.holders >= self.votes))
+    }
+
+    /// Whether a slot was removed, as who just opened it sees it: with what verifies the store's
+    /// MACs, if it has them.
+    pub(super) fn removes(
+        &self,
+        slot: &KeySlot,
+        verify: Option<&impl Fn(ExtentName, &[u8]) -> Result<()>>,
+    ) -> bool {
+        let mut removed = self.removed.iter().filter(|it| removes(&it.object, slot));
+        removed.any(|it| match verify {
+            Some(verify) => {
+                verify(ExtentName::In(Room::Keys, it.object.own_name()), &it.bytes).is_ok()
+            }
+            None => it.holders >= self.votes,
         })
     }
 
+    /// Whether the slot was removed, by an object that a holder of the keys made or that as many
+    /// members have as any writer must have reached.
     fn is_removed(&self, slot: &KeySlot) -> bool {
-        let mut removed = self.removed.values();
-        removed.any(|(it, _)| (it.slot, it.generation) == (slot.id, slot.generation))
+        let mut removed = self.removed.iter().filter(|it| removes(&it.object, slot));
+        removed.any(|it| self.is_verified || it.holders >= self.votes)
     }
 
     /// The first number of a removal from this ring that is not taken, without a slot yet.
     pub(super) fn next_removal(&self, ring: &KeyRing) -> RemovedSlot {
         let is_damaged = |name| self.damaged.iter().any(|(damaged, _)| *damaged == name);
-        let is_taken =
-            |name| self.removed.contains_key(&name) || is_damaged(ExtentName::In(Room::Keys, name));
+        let is_taken = |name| {
+            self.removed.iter().any(|it| it.object.own_name() == name)
+                || is_damaged(ExtentName::In(Room::Keys, name))
+        };
         let KeyRing { store, generation, .. } = *ring;
         let mut removal = RemovedSlot { store, generation, number: 0, slot: [0; 16] };
         while is_taken(removal.own_name()) {
@@ -67,39 +237,47 @@ impl KeyRoom {
     /// Names and bytes of what counts: what every member must have. What was removed comes first,
     /// the ring last.
     pub fn wanted(&self) -> Vec<(ExtentName, &[u8])> {
-        let Some((ring, slots)) = self.current() else { return Vec::new() };
-        let removed = self.removed.iter().filter(|(_, (it, _))| it.generation == ring.generation);
-        let removed =
-            removed.map(|(name, (_, bytes))| (ExtentName::In(Room::Keys, *name), bytes.as_slice()));
-        let slots = slots.iter().map(|slot| {
-            let (_, bytes) = &self.slots[&slot.id];
-            (ExtentName::In(Room::Keys, slot.id), bytes.as_slice())
-        });
-        let (_, bytes) = &self.rings[&ring.generation];
-        let name = KeyRing::name(ring.store, ring.generation);
-        let ring = (ExtentName::In(Room::Keys, name), bytes.as_slice());
-        removed.chain(slots).chain([ring]).collect()
+        let Some(ring) = self.current_ring() else { return Vec::new() };
+        let name = |id| ExtentName::In(Room::Keys, id);
+        let generation = ring.object.generation;
+        let counts = |it: &&Held<RemovedSlot>| {
+            it.object.generation == generation && (self.is_verified || it.holders >= self.votes)
+        };
+        let removed = self.removed.iter().filter(counts);
+        let removed = removed.map(|it| (name(it.object.own_name()), it.bytes.as_slice()));
+        let slots = self.slots_of(&ring.object);
+        // Without the keys only what as many members have as any writer must have reached.
+        let slots = slots.filter(|slot| self.opened.is_some() || slot.holders >= self.votes);
+        let slots = slots.map(|slot| (name(slot.object.id), slot.bytes.as_slice()));
+        let ring_name = name(KeyRing::name(ring.object.store, generation));
+        let ring = Some((ring_name, ring.bytes.as_slice()))
+            .filter(|_| self.opened.is_some() || ring.holders >= self.votes);
+        removed.chain(slots).chain(ring).collect()
     }
 
     /// Names of what counts no more: other slots first, then the rings of earlier generations.
+    /// Nothing, unless the store was opened through the current ring.
     pub(super) fn stale(&self) -> Vec<ExtentName> {
-        let Some((ring, _)) = self.current() else { return Vec::new() };
-        let slots = self.slots.values().map(|(slot, _)| slot);
+        let Some(ring) = self.current_ring().filter(|_| self.opened.is_some()) else {
+            return Vec::new();
+        };
+        let ring = &ring.object;
+        let slots = self.slots.iter().map(|slot| &slot.object);
         // Slots of the next generation may be those of a rotation that is going on.
         let slots = slots.filter(|slot| match slot.ring_commitment == ring.commitment {
             true => self.is_removed(slot),
             false => slot.generation <= ring.generation,
         });
         // Slots of an earlier ring open nothing, whether they were removed or not.
-        let removed = self.removed.iter().filter(|(_, (it, _))| it.generation < ring.generation);
-        let rings = self.rings.values().map(|(ring, _)| ring);
+        let removed = self.removed.iter().map(|it| &it.object);
+        let removed = removed.filter(|it| it.generation < ring.generation);
+        let rings = self.rings.iter().map(|it| &it.object);
         let rings = rings.filter(|other| other.generation < ring.generation);
-        slots
-            .map(|slot| slot.id)
-            .chain(removed.map(|(name, _)| *name))
-            .chain(rings.map(|ring| KeyRing::name(ring.store, ring.generation)))
-            .map(|id| ExtentName::In(Room::Keys, id))
-            .collect()
+        let mut names: Vec<_> = slots.map(|slot| slot.id).collect();
+        names.extend(removed.map(RemovedSlot::own_name));
+        names.extend(rings.map(|ring| KeyRing::name(ring.store, ring.generation)));
+        names.dedup();
+        names.into_iter().map(|id| ExtentName::In(Room::Keys, id)).collect()
     }
 
     /// Slots of which no member has a sound copy, by their names.
@@ -112,18 +290,30 @@ impl KeyRoom {
     }
 
     /// Keeps the bytes of a sound object.
-    pub(super) fn keep(&mut self, bytes: Vec<u8>) {
+    fn keep(&mut self, bytes: Vec<u8>) {
         if let Ok(slot) = KeySlot::decode(&bytes) {
-            self.slots.insert(slot.id, (slot, bytes));
+            hold(&mut self.slots, slot, bytes);
         } else if let Ok(removed) = RemovedSlot::decode(&bytes) {
-            self.removed.insert(removed.own_name(), (removed, bytes));
+            hold(&mut self.removed, removed, bytes);
         } else if let Ok(ring) = KeyRing::decode(&bytes) {
-            self.rings.insert(ring.generation, (ring, bytes));
+            hold(&mut self.rings, ring, bytes);
         }
     }
 }
 
-/// Whether these bytes are a key object of the store under this name.
+fn hold<T>(held: &mut Vec<Held<T>>, object: T, bytes: Vec<u8>) {
+    match held.iter_mut().find(|it| it.bytes == bytes) {
+        Some(same) => same.holders += 1,
+        None => held.push(Held { object, bytes, holders: 1 }),
+    }
+}
+
+fn removes(removed: &RemovedSlot, slot: &KeySlot) -> bool {
+    (removed.slot, removed.generation) == (slot.id, slot.generation)
+}
+
+/// Whether these bytes are a key object of the store under this name; once the store was opened,
+/// whether a holder of its keys made it.
 ///
 /// # Errors
 /// What is wrong with them.
@@ -145,7 +335,10 @@ pub fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()>
         let slot = KeySlot::decode(bytes)?;
         (slot.store, slot.id)
     };
-    if (owner, name) == (config.store, id) { Ok(()) } else { wrong() }
+    if (owner, name) != (config.store, id) {
+        return wrong();
+    }
+    store.verify(ExtentName::In(Room::Keys, id), bytes)
 }
 
 /// Whether an object of this name is a ring. Names of slots are random.

@@ -6,12 +6,14 @@
 
 use super::super::Store;
 use super::Unlocked;
+use super::room::{KeyRoom, Try};
 use crate::error::{Error, Kind, Result};
-use crate::format::key_ring::{KeySlot, SlotWay};
-use crate::format::label::Encryption;
+use crate::format::key_ring::{KeyRing, KeySlot, SlotWay};
+use crate::format::keys::Keys;
+use crate::format::label::{Encryption, Format};
 use crate::id::{NAME_MIN_DIGITS, hex};
 use crate::member::{ExtentName, Room};
-use crate::seal::{Credential, Opener, unwrap};
+use crate::seal::{Credential, Opener, RootKey, Voucher, succeeds, unwrap};
 use crate::units::{GIB, KIB, format_size};
 
 /// KiB of memory times passes over it that all tries may cost together, unless a caller says
@@ -65,11 +67,13 @@ impl Store {
     }
 
     /// [`unlock`](Self::unlock) within limits; `tell` is given each slot that was not tried or is
-    /// damaged. `None` for a store that is not encrypted.
+    /// damaged. `None` for a store that is not encrypted. From then on the members are those that
+    /// a label says which a holder of the keys made.
     ///
     /// # Errors
     /// [`Kind::WrongKey`] when no slot opens with the credential; it does not tell which slots
-    /// there are. [`Kind::Corrupt`] when neither a slot nor a ring is sound.
+    /// there are. [`Kind::Corrupt`] when neither a slot nor a ring is sound, or no label was made
+    /// with the keys.
     pub fn unlock_within(
         &mut self,
         credential: &Credential,
@@ -80,42 +84,85 @@ impl Store {
             return Ok(None);
         }
         let room = self.key_room()?;
-        let Some((ring, slots)) = room.current() else {
+        let (tries, skipped) = self.chosen(room.tries(), credential, limits);
+        if tries.is_empty() && skipped.is_empty() && room.current().is_none() {
             return Err(no_ring(room.damaged.first()));
-        };
-        let (slots, skipped) = self.chosen(slots, credential, limits)?;
+        }
         tell_skipped(&skipped, tell);
-        let mut failed = 0;
-        for (tries, slot) in slots.iter().enumerate() {
-            match unwrap(slot, credential) {
-                Ok(Some(root)) => {
-                    let keys = root.open(ring, &self.config)?;
-                    self.opener = Opener::new(&keys);
-                    self.keys = Some(keys.clone());
-                    let generation = ring.generation;
-                    self.unlocked = Some(Unlocked { keys, root, generation });
-                    room.damaged.iter().for_each(|(_, error)| tell(error.duplicate()));
-                    return Ok(Some(Opened { slot: slot.id, tries: tries + 1 }));
-                }
-                Ok(None) => {}
+        let (mut failed, mut refused, mut found) = (0, None, None);
+        for (tried, it) in tries.iter().enumerate() {
+            let root = match unwrap(it.slot, credential) {
+                Ok(Some(root)) => root,
+                Ok(None) => continue,
                 // Damaged, or there was no memory to try it: another one may open the store.
                 Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Io) => {
                     failed += 1;
-                    tell(error.at(slot_name(slot).path()));
+                    tell(error.at(slot_name(it.slot).path()));
+                    continue;
                 }
                 Err(error) => return Err(error),
+            };
+            match self.open_ring(&room, it, &root) {
+                Ok(Some((keys, format))) => {
+                    let generation = it.rings[0].generation;
+                    let opened = Opened { slot: it.slot.id, tries: tried + 1 };
+                    found = Some((opened, keys, root, generation, format));
+                    break;
+                }
+                Ok(None) => {}
+                Err(error) => refused = refused.or(Some(error)),
             }
         }
-        Err(wrong_key(skipped.len() + failed, room.damaged.first(), limits))
+        let Some((opened, keys, root, generation, format)) = found else {
+            let untried = skipped.len() + failed;
+            return Err(refused.unwrap_or_else(|| wrong_key(untried, room.damaged.first(), limits)));
+        };
+        self.format = format;
+        self.opener = Opener::new(&keys);
+        self.voucher = (format > Format::V1).then(|| Voucher::new(&keys));
+        self.keys = Some(keys.clone());
+        self.unlocked = Some(Unlocked { keys, root, generation });
+        self.settle_members()?;
+        // Seen with the keys, so that what was made up is told from what is damaged.
+        self.key_room()?.damaged.into_iter().for_each(|(_, error)| tell(error));
+        Ok(Some(opened))
+    }
+
+    /// Opens the ring of a slot whose root key is known. `None` when a holder of its keys made a
+    /// later one, or removed the slot: it opens nothing any more.
+    fn open_ring(
+        &self,
+        room: &KeyRoom,
+        it: &Try<'_>,
+        root: &RootKey,
+    ) -> Result<Option<(Keys, Format)>> {
+        let mut refused = None;
+        for ring in &it.rings {
+            let keys = match root.open(ring, &self.config) {
+                Ok(keys) => keys,
+                Err(error) => {
+                    refused = refused.or(Some(error));
+                    continue;
+                }
+            };
+            let format = ring.format();
+            let voucher = (format > Format::V1).then(|| Voucher::new(&keys));
+            let verify = voucher.as_ref().map(|it| |name, bytes: &[u8]| it.verify(name, bytes));
+            if is_followed(room, ring, &keys) || room.removes(it.slot, verify.as_ref()) {
+                return Ok(None);
+            }
+            return Ok(Some((keys, format)));
+        }
+        refused.map_or(Ok(None), Err)
     }
 
     /// The slots to try, in order, and those that are not to be tried, with the reason.
     fn chosen<'a>(
         &self,
-        slots: Vec<&'a KeySlot>,
+        tries: Vec<Try<'a>>,
         credential: &Credential,
         limits: &UnlockLimits,
-    ) -> Result<(Vec<&'a KeySlot>, Vec<Skipped<'a>>)> {
+    ) -> (Vec<Try<'a>>, Vec<Skipped<'a>>) {
         let is_named = |slot: &KeySlot| match &limits.only {
             Some(name) => {
                 let is_id = name.len() >= NAME_MIN_DIGITS && hex(&slot.id).starts_with(&**name);
@@ -123,22 +170,20 @@ impl Store {
             }
             None => true,
         };
-        let fits = slots.into_iter().filter(|slot| credential.fits(slot.way) && is_named(slot));
-        let mut slots: Vec<&KeySlot> = fits.collect();
-        // What stands on as many members as any writer must have reached comes before what one
-        // member alone brings up.
-        let holders = self.key_holders()?;
-        let reached = self.table.rows.len().saturating_sub(self.config.parity.into());
-        let is_rare = |slot: &KeySlot| {
-            let holders = holders.get(&slot.id).map_or(0, Vec::len);
-            holders + self.absent().count() < reached
-        };
-        slots.sort_by_key(|slot| {
-            let is_known = limits.known == Some(slot.id);
-            (!is_known, is_rare(slot), cost_kib(slot), slot.created_seconds, slot.id)
+        let fits = |it: &Try<'_>| credential.fits(it.slot.way) && is_named(it.slot);
+        let mut tries: Vec<_> = tries.into_iter().filter(fits).collect();
+        tries.sort_by_key(|it| {
+            let is_known = limits.known == Some(it.slot.id);
+            // What stands on as many members as any writer must have reached comes before what
+            // one member alone brings up.
+            let is_rare = it.holders < self.votes();
+            let generation = std::cmp::Reverse(it.rings[0].generation);
+            let rank = (!is_known, is_rare, generation, it.may_be_removed);
+            (rank, cost_kib(it.slot), it.slot.created_seconds, it.slot.id)
         });
         let (mut chosen, mut skipped, mut spent) = (Vec::new(), Vec::new(), 0);
-        for slot in slots {
+        for it in tries {
+            let slot = it.slot;
             let (memory, cost) = (memory_bytes(slot), cost_kib(slot));
             if memory > limits.memory_bytes {
                 let at_hand = format_size(limits.memory_bytes);
@@ -150,11 +195,21 @@ impl Store {
                 skipped.push((slot, "more time than all slots together may take".to_owned()));
             } else {
                 spent += cost;
-                chosen.push(slot);
+                chosen.push(it);
             }
         }
-        Ok((chosen, skipped))
+        (chosen, skipped)
     }
+}
+
+/// Whether a holder of the keys of a ring made a later one: by its chain; in a store of format
+/// version 1, of which rings have none, when as many members hold it as any writer must have
+/// reached.
+fn is_followed(room: &KeyRoom, ring: &KeyRing, keys: &Keys) -> bool {
+    room.later_rings(ring).any(|(later, is_held)| match (ring.format(), later.format()) {
+        (Format::V1, Format::V1) => is_held,
+        _ => succeeds(later, keys),
+    })
 }
 
 fn memory_bytes(slot: &KeySlot) -> u64 {

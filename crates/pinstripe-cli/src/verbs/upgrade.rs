@@ -1,0 +1,54 @@
+//! `pinstripe upgrade`: bring a store of an earlier format version to the newest, in place.
+
+use pinstripe::error::Result;
+use pinstripe::ops::upgrade::{self, Direction};
+
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// Bring a store of an earlier version to the newest format
+///
+/// In place, one member after the other, and only small objects: no data is rewritten. All members
+/// must be attached, and no backup may be running. An upgrade that was cut off is continued by the
+/// same command; until its last step it can be taken back with --back. Programs that do not know
+/// the new format cannot open the store from the first step on.
+///
+/// Format version 2 protects an encrypted store against members that lie: what deletes, or says
+/// which members belong to the store, carries a MAC under the store's keys.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe upgrade --store /mnt/a/store
+  pinstripe upgrade --back")]
+pub struct Args {
+    /// Take back an upgrade that was cut off
+    #[arg(long)]
+    back: bool,
+}
+
+impl Args {
+    /// Upgrades the store.
+    ///
+    /// # Errors
+    /// Those of [`upgrade::run`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let mut store = run.open_store()?;
+        let direction = if self.back { Direction::Back } else { Direction::Forward };
+        let before = store.format as u8;
+        let outcome = upgrade::run(&mut store, direction)?;
+        run.screen.say(&match (direction, before == outcome.format) {
+            (Direction::Forward, true) if outcome.labels + outcome.objects == 0 => {
+                format!("the store has format version {}, the newest", outcome.format)
+            }
+            (Direction::Forward, _) => format!(
+                "the store has format version {} now; wrote {} labels and {} small objects",
+                outcome.format, outcome.labels, outcome.objects
+            ),
+            (Direction::Back, _) => format!(
+                "the store is as it was before the upgrade, of format version {}",
+                outcome.format
+            ),
+        });
+        Ok(Ending::done(Event::default().with_fields(&outcome)))
+    }
+}

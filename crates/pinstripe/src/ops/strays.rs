@@ -1,0 +1,176 @@
+//! Strays: objects in the rooms of members that no process of this store finished putting there.
+//!
+//! Junk, an object of another store or name, one that no holder of the keys made, or one that
+//! stands on fewer members than any writer must have reached. No reader acts on one. `check` names
+//! them; `repair` sets them aside, into the room `strays` of the member that has them, so that each
+//! is named once and can still be looked at.
+//!
+//! Invariants: nothing is set aside that may be in the middle of being put; without the keys of an
+//! encrypted store nothing is set aside at all; the copy in `strays` is durable before the
+//! original goes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::check::judge;
+use super::copies::Copies;
+use crate::error::{Error, Kind, Result};
+use crate::format::envelope;
+use crate::format::label::Encryption;
+use crate::id::SnapshotId;
+use crate::member::{ExtentName, Room};
+use crate::monitor::Monitor;
+use crate::store::objects::Reach;
+use crate::store::{Claim, Store, read_small, sessions, snapshots};
+
+/// The rooms of small objects.
+const ROOMS: [Room; 7] = [
+    Room::Keys,
+    Room::Sessions,
+    Room::Forgotten,
+    Room::Gc,
+    Room::Snapshots,
+    Room::Checkpoints,
+    Room::Scrub,
+];
+
+/// An object that belongs to nothing.
+pub(super) struct Stray {
+    /// The member that has it.
+    pub member: usize,
+    /// Under which name.
+    pub name: ExtentName,
+    /// What is wrong with it.
+    pub error: Error,
+    /// It could be an object of this store that too few members have.
+    is_sound: bool,
+    /// It is whole, and was not made with the keys of this store.
+    is_forged: bool,
+}
+
+impl Stray {
+    /// Where it stands.
+    pub fn place(&self, store: &Store) -> PathBuf {
+        store.seats[self.member].place.join(self.name.path())
+    }
+}
+
+/// All strays on the members that are there. What a writer at work may be putting is none.
+///
+/// # Errors
+/// As [`sessions::at_work`].
+pub(super) fn find(store: &Store) -> Result<Vec<Stray>> {
+    let mut strays = Vec::new();
+    for room in ROOMS {
+        for (id, holders) in holders(store, room) {
+            let name = ExtentName::In(room, id);
+            // On so many members it counts, or is damaged; but for what was made without the keys.
+            let has_votes = holders.len() >= store.votes();
+            let found = holders.into_iter().filter_map(|member| stray(store, member, name));
+            let mut found: Vec<_> = found.collect();
+            if has_votes {
+                found.retain(|stray| stray.is_forged);
+                let is_wanted = !found.is_empty() && Copies::read(store, name)?.good.is_some();
+                found.retain(|_| !is_wanted);
+            }
+            strays.append(&mut found);
+        }
+    }
+    if strays.iter().any(|stray| stray.is_sound)
+        && !sessions::at_work(store, None, Reach::Backup)?.is_empty()
+    {
+        strays.retain(|stray| !stray.is_sound);
+    }
+    Ok(strays)
+}
+
+/// Which members have each object of a room. A member that cannot be listed has none.
+fn holders(store: &Store, room: Room) -> BTreeMap<[u8; 16], Vec<usize>> {
+    let mut holders: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (number, member) in store.present() {
+        let listed = member.list(room).unwrap_or_default();
+        listed.into_iter().for_each(|(id, _)| holders.entry(id).or_default().push(number));
+    }
+    holders
+}
+
+/// Judges an object that too few members have.
+fn stray(store: &Store, member: usize, name: ExtentName) -> Option<Stray> {
+    let ExtentName::In(room, id) = name else { return None };
+    let held = store.seats[member].member.as_ref()?;
+    let bytes = read_small(&**held, name);
+    let is_whole = bytes.as_ref().is_ok_and(|bytes| envelope::open_any(bytes).is_ok());
+    let stray = |error: Error, is_sound: bool| {
+        let is_forged = store.has_macs() && is_whole && error.kind() == Kind::Corrupt && !is_sound;
+        Some(Stray { member, name, error, is_sound, is_forged })
+    };
+    match bytes.and_then(|bytes| judge(store, member, name, &bytes)) {
+        Ok(()) if !needs_votes(store, room) => None,
+        Ok(()) => stray(
+            Error::new(Kind::Corrupt, "too few members have this object for it to count")
+                .expected(format!("{} members or more", store.votes()), "fewer"),
+            true,
+        ),
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Locked) => None,
+        Err(_) if room == Room::Snapshots && snapshots::is_void(store, SnapshotId(id)) => None,
+        Err(error) => stray(error, false),
+    }
+}
+
+/// Whether a sound object of a room counts only on as many members as a writer must have reached.
+fn needs_votes(store: &Store, room: Room) -> bool {
+    let is_said_by_any =
+        matches!(room, Room::Sessions | Room::Snapshots | Room::Checkpoints | Room::Scrub);
+    let is_sealed = store.config.encryption != Encryption::None;
+    // Slots and rings are tried, and what was made up opens nothing.
+    let is_tried = is_sealed && room == Room::Keys;
+    !(is_said_by_any || store.has_macs() || is_tried)
+}
+
+/// Sets all strays aside and names them; returns how many. The claim keeps others from changing
+/// the members meanwhile.
+///
+/// # Errors
+/// As [`find`]; those of [`Claim::confirm`]. What cannot be set aside is named all the same.
+pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<u64> {
+    let strays = find(store)?;
+    let may_be_moved = !store.is_locked();
+    let mut moved = 0;
+    for stray in strays {
+        let place = stray.place(store);
+        if !may_be_moved {
+            let advice = "open the store with its key to have this set aside";
+            monitor.warning(place, stray.error.advice(advice));
+            continue;
+        }
+        claim.confirm()?;
+        match move_aside(store, &stray) {
+            Ok(aside) => {
+                moved += 1;
+                let advice = format!("it was set aside as {}", aside.path());
+                monitor.warning(place, stray.error.advice(advice));
+            }
+            Err(error) => monitor.warning(place, error),
+        }
+    }
+    Ok(moved)
+}
+
+/// Copies a stray into the room of strays of its own member, durably, and removes it.
+fn move_aside(store: &Store, stray: &Stray) -> Result<ExtentName> {
+    let Some(member) = &store.seats[stray.member].member else {
+        return Err(Error::new(Kind::NotFound, "the member is gone"));
+    };
+    let bytes = read_small(&**member, stray.name)?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(stray.name.path().as_bytes()).update(&bytes);
+    let id = *hasher.finalize().as_bytes().first_chunk().expect("32 bytes have a first 16");
+    let aside = ExtentName::In(Room::Strays, id);
+    match member.put(aside, &bytes) {
+        Err(error) if error.kind() == Kind::Exists => {}
+        put => put?,
+    }
+    member.delete(stray.name)?;
+    member.sync()?;
+    Ok(aside)
+}

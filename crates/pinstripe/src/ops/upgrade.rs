@@ -1,0 +1,200 @@
+//! `upgrade`: bring a store of format version 1 to version 2, in place.
+//!
+//! ```text
+//! claim · labels of version 2 · no writer at work? · MACs behind small objects · ring of version 2
+//! ```
+//! One member after the other. In a store that seals, the ring is what decides: the first copy of
+//! the new one makes the store one of version 2, and until then a step back is possible. In a store
+//! that seals nothing it is the labels that most members have.
+//!
+//! Invariants: an object gets a MAC only when it counted before; killed at any step, the store is
+//! one of version 1 or one of version 2, and the same command goes on. A writer that began under
+//! version 1 is seen here, or sees the new labels and gives up: it puts its session first and reads
+//! the labels then, this writes the labels first and reads the sessions then.
+
+use std::collections::BTreeSet;
+
+use super::copies::Copies;
+use crate::error::{Error, Kind, Result};
+use crate::format::envelope::{self, Object};
+use crate::format::key_ring::KeyRing;
+use crate::format::label::Format;
+use crate::member::{ExtentName, Room, SharedMember};
+use crate::store::objects::Reach;
+use crate::store::{Claim, Store, read_small, replace_small, sessions, snapshots};
+
+/// Which way to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the newest version.
+    Forward,
+    /// Back to where an upgrade that has not come to its end began.
+    Back,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Outcome {
+    /// The version of the store's format now.
+    pub format: u8,
+    /// Labels written.
+    pub labels: u64,
+    /// Other small objects written, on all members together.
+    pub objects: u64,
+}
+
+/// Upgrades the store, or takes an upgrade back.
+///
+/// # Errors
+/// [`Kind::Refused`] while a member is absent, or when there is nothing left to take back;
+/// [`Kind::Busy`] while a writer is at work or another process changes the members;
+/// [`Kind::Locked`] without the key; those of the members.
+pub fn run(store: &mut Store, direction: Direction) -> Result<Outcome> {
+    store.keys()?;
+    require_all(store)?;
+    let mut outcome = Outcome::default();
+    if store.format == Format::V2 && direction == Direction::Back {
+        return Err(Error::new(Kind::Refused, "this store has format version 2 on all members")
+            .advice("an upgrade that has come to its end is not taken back"));
+    }
+    let claim = store.claim()?;
+    if store.format == Format::V1 {
+        match direction {
+            Direction::Forward => forward(store, &claim, &mut outcome)?,
+            Direction::Back => back(store, &claim, &mut outcome)?,
+        }
+    } else {
+        // One that was killed amid its last step.
+        store.spread_keys()?;
+    }
+    outcome.labels += store.write_labels_with(&claim)?;
+    outcome.format = store.format as u8;
+    Ok(outcome)
+}
+
+fn require_all(store: &Store) -> Result<()> {
+    let Some(number) = store.absent().next() else { return Ok(()) };
+    Err(Error::new(Kind::Refused, format!("member {number} is absent: it would stay behind"))
+        .at(&store.seats[number].place)
+        .advice(format!(
+            "attach it, or rebuild it with 'pinstripe member replace {number} --to DIR'"
+        )))
+}
+
+fn forward(store: &mut Store, claim: &Claim, outcome: &mut Outcome) -> Result<()> {
+    let ring = store.chained_ring()?;
+    let format = store.format;
+    store.format = Format::V2;
+    // From here on no writer begins; those that began before have a session.
+    let labels = store.write_vouched_labels(claim, ring.as_ref().map(|ring| &ring.voucher));
+    store.format = format;
+    outcome.labels += labels?;
+    refuse_writers(store)?;
+    let Some(ring) = ring else {
+        store.format = Format::V2;
+        return Ok(());
+    };
+    let counting = counting_objects(store)?;
+    let members: Vec<SharedMember> = store.present().map(|(_, member)| member.clone()).collect();
+    for member in &members {
+        claim.confirm()?;
+        for (name, bytes) in &counting {
+            let vouched = ring.voucher.vouch(*name, bytes);
+            outcome.objects += u64::from(write(member, *name, &vouched)?);
+        }
+        member.sync()?;
+    }
+    refuse_writers(store)?;
+    for member in &members {
+        claim.confirm()?;
+        outcome.objects += u64::from(write(member, ring.name, &ring.bytes)?);
+        member.sync()?;
+    }
+    store.adopt_ring(ring);
+    Ok(())
+}
+
+/// Takes MACs off again, where an upgrade did not come to its end. Labels are written afterwards.
+fn back(store: &Store, claim: &Claim, outcome: &mut Outcome) -> Result<()> {
+    let names = names(store)?;
+    for (_, member) in store.present() {
+        claim.confirm()?;
+        for name in &names {
+            let there = read_small(&**member, *name);
+            let Ok(there) = there.and_then(|bytes| envelope::open_any(&bytes).map(|()| bytes))
+            else {
+                continue;
+            };
+            if envelope::vouched(&there).is_some() {
+                let plain = envelope::without_voucher(&there);
+                outcome.objects += u64::from(write(member, *name, &plain)?);
+            }
+        }
+        member.sync()?;
+    }
+    Ok(())
+}
+
+/// Writes an object, unless it stands there already; whether it was written.
+fn write(member: &SharedMember, name: ExtentName, bytes: &[u8]) -> Result<bool> {
+    if read_small(&**member, name).is_ok_and(|there| there == bytes) {
+        return Ok(false);
+    }
+    replace_small(&**member, name, bytes).map(|()| true)
+}
+
+fn refuse_writers(store: &Store) -> Result<()> {
+    let at_work = sessions::at_work(store, None, Reach::Deletion)?;
+    // The claim of this process is a session, too.
+    let others = at_work.iter().filter(|it| it.process != store.process());
+    let others: Vec<String> = others.map(|it| it.id.short().to_string()).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let who = others.join(", ");
+    Err(Error::new(Kind::Busy, format!("writers may be at work (sessions {who})")).advice(format!(
+        "let them finish, then run this again; a session of a machine that has stopped is ended by: \
+         pinstripe gc --fence {}; to take the upgrade back: pinstripe upgrade --back",
+        others[0]
+    )))
+}
+
+/// The rooms whose objects get MACs. Sessions do not: no writer is at work but this one.
+const ROOMS: [Room; 5] = [Room::Keys, Room::Forgotten, Room::Gc, Room::Scrub, Room::Snapshots];
+
+/// The names of all objects that may carry a MAC: not those of rings and snapshots.
+fn names(store: &Store) -> Result<BTreeSet<ExtentName>> {
+    let mut names = BTreeSet::new();
+    for room in ROOMS {
+        let listed = store.names(room, Reach::Deletion)?.into_iter();
+        names.extend(listed.map(|id| ExtentName::In(room, id)));
+    }
+    let is_sealed = |name: &ExtentName| {
+        let is_of = |bytes: &[u8]| match KeyRing::decode(bytes) {
+            Ok(_) => Ok(()),
+            Err(_) if envelope::is_of(Object::Snapshot, bytes) => Ok(()),
+            Err(error) => Err(error),
+        };
+        store.read_object(*name, is_of).is_ok()
+    };
+    names.retain(|name| !is_sealed(name));
+    Ok(names)
+}
+
+/// Those that count, without MACs: what one member made up gets none.
+fn counting_objects(store: &Store) -> Result<Vec<(ExtentName, Vec<u8>)>> {
+    let mut counting = Vec::new();
+    for name in names(store)? {
+        let good = match name {
+            ExtentName::In(Room::Snapshots, id) => {
+                let void =
+                    |bytes: &[u8]| snapshots::read_void(store, id, bytes).map(|()| bytes.to_vec());
+                store.read_agreed(name, void).ok()
+            }
+            _ => Copies::read(store, name)?.good,
+        };
+        let plain = good.map(|bytes| envelope::without_voucher(&bytes));
+        counting.extend(plain.map(|bytes| (name, bytes)));
+    }
+    Ok(counting)
+}

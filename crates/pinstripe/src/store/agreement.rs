@@ -1,0 +1,215 @@
+//! Which table of members is true, when labels differ and none can be authenticated.
+//!
+//! A label says who belongs to the store; a member could write what it likes into its own. So a
+//! newer table takes the place of an older one only when as many members *of the older one* say so
+//! as any writer must have reached (`objects::votes_needed`). The first table is that of the label
+//! that the caller named. Where as many as that of its own members say another, the other is true:
+//! a change was cut off, or the named label was made up.
+//!
+//! Pure: labels in, a table out. In a store whose labels carry MACs the newest verified table is
+//! true, and nothing of this is asked.
+
+use super::objects::votes_needed;
+use crate::format::label::{Label, MemberState, MemberTable, StoreConfig};
+
+/// The table that the labels found agree on; `named` is the label of the member at hand.
+pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a MemberTable {
+    let parity = usize::from(named.config.parity);
+    let mut tables: Vec<&MemberTable> = Vec::new();
+    for label in std::iter::once(&named).chain(found) {
+        if tables.iter().all(|known| **known != label.table) {
+            tables.push(&label.table);
+        }
+    }
+    tables.sort_by(|one, other| match one.replaces(other) {
+        true => std::cmp::Ordering::Greater,
+        false => std::cmp::Ordering::Less,
+    });
+    let holds = |table: &MemberTable| {
+        let members = Members::of(table, found);
+        members.saying(|said| said == table) >= members.votes(parity)
+    };
+    let knows_named = |table: &MemberTable| {
+        let row = named.table.row(named.member.into());
+        row.is_some() && table.row(named.member.into()).map(|row| row.id) == row.map(|row| row.id)
+    };
+    let first = match holds(&named.table) {
+        true => &named.table,
+        // None holds when members are away or differ: then the newest is as good a guess as any.
+        false => {
+            let held = tables.iter().rev().find(|table| holds(table) && knows_named(table));
+            match held {
+                Some(held) => held,
+                None => return tables.last().unwrap_or(&&named.table),
+            }
+        }
+    };
+    let mut current = first;
+    loop {
+        let members = Members::of(current, found);
+        // A member that says a still later table has accepted this one.
+        let next = tables.iter().find(|table| {
+            table.replaces(current)
+                && members.saying(|said| said == **table || said.replaces(table))
+                    >= members.votes(parity)
+        });
+        match next {
+            Some(next) => current = next,
+            None => return current,
+        }
+    }
+}
+
+/// The settings that the members of the named label's table agree on: its own, unless as many of
+/// them as any writer must have reached say other ones.
+pub(super) fn agreed_config<'a>(named: &'a Label, found: &[&'a Label]) -> &'a StoreConfig {
+    let members = Members::of(&named.table, found);
+    let votes = members.votes(named.config.parity.into());
+    let saying = |config: &StoreConfig| {
+        members.labels.iter().filter(|label| label.config == *config).count()
+    };
+    let others = members.labels.iter().map(|label| &label.config);
+    let agreed =
+        others.max_by_key(|config| saying(config)).filter(|config| saying(config) >= votes);
+    agreed.filter(|_| saying(&named.config) < votes).unwrap_or(&named.config)
+}
+
+/// The members of one table, with what the labels say that were found of them.
+struct Members<'a> {
+    labels: Vec<&'a Label>,
+    all: usize,
+}
+
+impl<'a> Members<'a> {
+    fn of(table: &MemberTable, found: &[&'a Label]) -> Self {
+        let rows: Vec<_> = table.rows.iter().filter(|row| row.state != MemberState::Left).collect();
+        let labels = rows.iter().filter_map(|row| {
+            let is_its = |label: &&&Label| {
+                let own = label.table.row(label.member.into());
+                label.member == row.number && own.is_some_and(|own| own.id == row.id)
+            };
+            // Of several directories that claim one seat, the one that says the least is heard.
+            found
+                .iter()
+                .copied()
+                .filter(|label| is_its(&label))
+                .min_by_key(|it| it.table.generation)
+        });
+        Members { labels: labels.collect(), all: rows.len() }
+    }
+
+    fn votes(&self, parity: usize) -> usize {
+        votes_needed(self.all, parity, self.all - self.labels.len())
+    }
+
+    fn saying(&self, says: impl Fn(&MemberTable) -> bool) -> usize {
+        self.labels.iter().filter(|label| says(&label.table)).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::label::{Chunker, Encryption, Format, MemberRow, Padding};
+    use crate::id::StoreId;
+
+    fn table(generation: u64, numbers: &[u16]) -> MemberTable {
+        let row = |&number| MemberRow {
+            number,
+            id: [number as u8; 16],
+            state: MemberState::Active,
+            place: vec![],
+        };
+        let rows: Vec<_> = numbers.iter().map(row).collect();
+        MemberTable { generation, next: 100, rows }
+    }
+
+    fn label(parity: u8, member: u16, table: &MemberTable) -> Label {
+        let config = StoreConfig {
+            store: StoreId([7; 16]),
+            parity,
+            strip_bytes: 4096,
+            chunking: "64K".into(),
+            codec: "raw".into(),
+            created_seconds: 0,
+            encryption: Encryption::None,
+            chunker: Chunker::Keyed,
+            padding: Padding::None,
+        };
+        Label { format: Format::V2, config, member, table: table.clone() }
+    }
+
+    /// What is agreed on, opened through the first of these members; generation and members.
+    fn agreed(parity: u8, said: &[(u16, &MemberTable)]) -> (u64, Vec<u16>) {
+        let labels: Vec<_> = said.iter().map(|(n, table)| label(parity, *n, table)).collect();
+        let found: Vec<&Label> = labels.iter().collect();
+        let table = agreed_table(found[0], &found);
+        (table.generation, table.rows.iter().map(|row| row.number).collect())
+    }
+
+    #[test]
+    fn one_member_of_four_takes_nothing_over() {
+        let honest = table(5, &[0, 1, 2, 3]);
+        let forged = table(1 << 60, &[2, 50]);
+        let said = [(0, &honest), (1, &honest), (2, &forged), (3, &honest), (50, &forged)];
+        assert_eq!(agreed(1, &said), (5, vec![0, 1, 2, 3]));
+        // One honest member is away, too.
+        let said = [(0, &honest), (1, &honest), (2, &forged), (50, &forged)];
+        assert_eq!(agreed(1, &said), (5, vec![0, 1, 2, 3]));
+        // Its own directories may be as many as it likes.
+        let own: Vec<u16> = std::iter::once(2).chain(60..80).collect();
+        let forged = table(6, &own);
+        let mut said = vec![(0, &honest), (1, &honest), (3, &honest)];
+        said.extend(own.iter().map(|number| (*number, &forged)));
+        assert_eq!(agreed(1, &said), (5, vec![0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn a_change_that_enough_members_say_is_true_for_one_that_was_away() {
+        let (old, new) = (table(5, &[0, 1, 2, 3]), table(6, &[0, 1, 2, 3, 4]));
+        let said = [(3, &old), (0, &new), (1, &new), (2, &new), (4, &new)];
+        assert_eq!(agreed(1, &said).0, 6);
+        // The one that was away opens it while another one is away now.
+        assert_eq!(agreed(1, &[(3, &old), (1, &new), (2, &new), (4, &new)]).0, 6);
+        // Several changes ago.
+        let newer = table(7, &[0, 1, 2, 4]);
+        let said = [(3, &old), (0, &newer), (1, &newer), (2, &newer), (4, &newer)];
+        assert_eq!(agreed(1, &said).0, 7);
+    }
+
+    #[test]
+    fn a_change_that_was_cut_off_did_not_happen() {
+        let (old, new) = (table(5, &[0, 1, 2, 3]), table(6, &[0, 1, 2, 3, 4]));
+        for first in [0, 1] {
+            let mut said = vec![(0, &new), (1, &old), (2, &old), (3, &old), (4, &new)];
+            said.swap(0, first);
+            assert_eq!(agreed(1, &said).0, 5, "opened through {first}");
+        }
+    }
+
+    #[test]
+    fn where_a_writer_reaches_one_member_that_one_decides() {
+        let (old, new) = (table(5, &[0, 1]), table(6, &[0, 2]));
+        assert_eq!(agreed(1, &[(1, &old), (0, &new)]).0, 6);
+        assert_eq!(agreed(1, &[(0, &new), (1, &old)]).0, 6);
+        assert_eq!(agreed(0, &[(0, &table(3, &[0]))]).0, 3);
+        assert_eq!(agreed(1, &[(0, &new), (2, &new)]).0, 6);
+    }
+
+    #[test]
+    fn one_member_does_not_change_the_settings_of_four() {
+        let table = table(1, &[0, 1, 2, 3]);
+        let mut labels: Vec<_> = (0..4).map(|number| label(1, number, &table)).collect();
+        labels[0].config.chunking = "fixed:4K".into();
+        let found: Vec<&Label> = labels.iter().collect();
+        for named in 0..4 {
+            assert_eq!(agreed_config(found[named], &found).chunking, "64K", "through {named}");
+        }
+    }
+
+    #[test]
+    fn with_too_few_to_agree_the_newest_is_taken() {
+        let (old, new) = (table(5, &[0, 1, 2]), table(6, &[0, 1, 3]));
+        assert_eq!(agreed(1, &[(2, &old), (1, &new)]).0, 6);
+    }
+}
