@@ -4,10 +4,10 @@
 //! Invariants: a secret is never an argument, never printed and never in an event; a key file is
 //! durable before anything is sealed that only it opens.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,9 +16,12 @@ use pinstripe::error::{Error, Kind, Result};
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::label::Encryption;
 use pinstripe::id::StoreId;
+use pinstripe::monitor::Monitor;
 use pinstripe::seal::{Credential, locked};
 use pinstripe::store::{Store, UnlockLimits};
 use pinstripe::units::KIB;
+
+use zeroize::Zeroizing;
 
 use crate::escape;
 use crate::place;
@@ -80,13 +83,13 @@ impl KeyArgs {
     ///
     /// # Errors
     /// As [`of_options`](Self::of_options).
-    pub fn read(&self) -> Result<Option<Credential>> {
-        if let Some(given) = self.of_options()? {
+    pub fn read(&self, monitor: &Monitor) -> Result<Option<Credential>> {
+        if let Some(given) = self.of_options(monitor)? {
             return Ok(Some(given));
         }
         match place::set(VARIABLE) {
             Some(value) => Credential::password(value.as_bytes()).map(Some),
-            None => Self::of_variables().of_options(),
+            None => Self::of_variables().of_options(monitor),
         }
     }
 
@@ -105,14 +108,14 @@ impl KeyArgs {
     ///
     /// # Errors
     /// When a file cannot be read or is no key file, or the command fails.
-    pub fn of_options(&self) -> Result<Option<Credential>> {
+    pub fn of_options(&self, monitor: &Monitor) -> Result<Option<Credential>> {
         if let Some(file) = &self.password_file {
-            return password(&read_file(file)?).map_err(|error| error.at(file)).map(Some);
+            return password(&read_file(file, monitor)?).map_err(|error| error.at(file)).map(Some);
         }
         if let Some(command) = &self.password_command {
             return password(&output_of(command)?).map(Some);
         }
-        self.key_file.as_deref().map(key_file).transpose()
+        self.key_file.as_deref().map(|file| key_file(file, monitor)).transpose()
     }
 
     /// Makes the key file that the options name, if it is not there: for a new store or slot.
@@ -157,13 +160,13 @@ fn unlock_sealed(
 ) -> Result<Option<(Credential, [u8; 16])>> {
     let places: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
     let written = run.config()?.key_of(&places);
-    let given = match run.common.key.read()? {
-        None => written.of_options()?,
+    let given = match run.common.key.read(&run.monitor)? {
+        None => written.of_options(&run.monitor)?,
         given => given,
     };
     let own = || -> Result<Option<Credential>> {
         match own_key_file(store.config.store) {
-            Some(file) if file.exists() => key_file(&file).map(Some),
+            Some(file) if file.exists() => key_file(&file, &run.monitor).map(Some),
             _ => Ok(None),
         }
     };
@@ -278,6 +281,8 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.sync_all())
         .and_then(|()| File::open(parent)?.sync_all())
+        // What is there now opens nothing, and would stand in the way of the next try.
+        .inspect_err(|_| take_back(Some(file)))
         .map_err(told("cannot write the key file"))
 }
 
@@ -290,17 +295,38 @@ pub fn keep_a_copy(file: &Path) -> String {
     )
 }
 
-fn key_file(file: &Path) -> Result<Credential> {
-    Credential::of_key_file(&read_file(file)?).map_err(|error| error.at(file))
+fn key_file(file: &Path, monitor: &Monitor) -> Result<Credential> {
+    Credential::of_key_file(&read_file(file, monitor)?).map_err(|error| error.at(file))
 }
 
-fn read_file(file: &Path) -> Result<Vec<u8>> {
+/// Reads a file with a secret; says so when others can, too.
+fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     use std::io::Read;
-    let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|opened| opened.take(FILE_MAX_BYTES).read_to_end(&mut bytes))
-        .map_err(|error| Error::io("cannot read the password or key", file, error))?;
+    let told = |error| Error::io("cannot read the password or key", file, error);
+    let opened = File::open(file).map_err(told)?;
+    let about = opened.metadata().map_err(told)?;
+    if let Some(what) = exposed(&about, system::owner().0) {
+        let advice = "chmod 600 this file, and chown it to who uses it; if others have read it: \
+                      pinstripe key rotate";
+        monitor.warning(file, Error::new(Kind::Usage, what).advice(advice));
+    }
+    // Growing would leave copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_MAX_BYTES as usize));
+    opened.take(FILE_MAX_BYTES).read_to_end(&mut bytes).map_err(told)?;
     Ok(bytes)
+}
+
+/// Who else can read a file, if anybody can: only of regular files the mode says that.
+fn exposed(file: &Metadata, user: u32) -> Option<String> {
+    if !file.is_file() {
+        return None;
+    }
+    let mode = file.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Some(format!("others can read or change this secret (mode {mode:04o})"));
+    }
+    let is_others = file.uid() != user && file.uid() != 0;
+    is_others.then(|| format!("this secret belongs to another user (number {})", file.uid()))
 }
 
 fn output_of(command: &str) -> Result<Vec<u8>> {
@@ -346,16 +372,21 @@ mod tests {
 
     #[test]
     fn a_key_file_is_private_and_never_written_over() {
-        use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("new/key");
         let key = Credential::generate().unwrap();
         write_key_file(&file, &key).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(file.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(key_file(&file).unwrap().key_file_text(), key.key_file_text());
+        assert_eq!(
+            key_file(&file, &Monitor::default()).unwrap().key_file_text(),
+            key.key_file_text()
+        );
         let other = Credential::generate().unwrap();
         assert_eq!(write_key_file(&file, &other).unwrap_err().kind(), Kind::Exists);
-        assert_eq!(key_file(&file).unwrap().key_file_text(), key.key_file_text());
+        assert_eq!(
+            key_file(&file, &Monitor::default()).unwrap().key_file_text(),
+            key.key_file_text()
+        );
     }
 }

@@ -38,6 +38,7 @@ use crate::run::Run;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
+    system::keep_secrets();
     system::raise_file_limit();
     match knobs::complete(std::env::args_os().collect()) {
         Ok(completed) => run(completed),

@@ -4,7 +4,16 @@ use std::num::NonZero;
 use std::path::Path;
 
 use pinstripe::units::KIB;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
+
+/// Lets neither a crash nor another process of the same user copy this one's memory, where keys
+/// are: no core file, and no tracer but root. A sandbox that forbids this costs protection only.
+pub fn keep_secrets() {
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
 
 /// Takes as many open files as are allowed: a restore keeps hundreds open at once, and the usual
 /// soft limit of 1024 is there for programs that call select.

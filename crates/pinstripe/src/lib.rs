@@ -13,6 +13,7 @@ pub mod clock;
 pub mod error;
 pub mod id;
 pub mod monitor;
+pub mod secret;
 pub mod units;
 
 pub mod beneath;

@@ -30,7 +30,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["array", "chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
     &["member", "device", "fault", "process", "source", "sink"],
     &["format"],
-    &["units", "error", "monitor", "id", "beneath", "clock"],
+    &["units", "error", "monitor", "id", "secret", "beneath", "clock"],
 ];
 
 /// The lowest floor: small shared files that may know each other.
@@ -40,7 +40,7 @@ pub const GROUND: usize = 7;
 pub const NEIGHBOURS: &[(&str, &str)] = &[("fault", "member"), ("fault", "device")];
 
 /// Rooms that may import less than their floor allows.
-pub const NARROW: &[(&str, &[&str])] = &[("format", &["id", "units", "error"])];
+pub const NARROW: &[(&str, &[&str])] = &[("format", &["id", "units", "error", "secret"])];
 
 /// A call that product code must not make.
 pub struct BannedCall {

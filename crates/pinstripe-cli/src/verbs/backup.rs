@@ -260,7 +260,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
             .map_err(|error| Error::io("cannot make the data directory", parent, error))?;
     }
     let store = StoreId(random()?);
-    let (credential, made) = match run.common.key.read()? {
+    let (credential, made) = match run.common.key.read(&run.monitor)? {
         Some(given) => (given, None),
         None => {
             let file = own_key_file(store).ok_or_else(|| {

@@ -147,7 +147,7 @@ impl Args {
             return Ok((None, None));
         }
         let made = key.make_key_file()?;
-        let credential = match key.read()? {
+        let credential = match key.read(&run.monitor)? {
             Some(credential) => credential,
             None => ask_new(WAYS)?,
         };

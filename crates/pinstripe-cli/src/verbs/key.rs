@@ -141,7 +141,7 @@ impl Args {
                 let store = run.open_store()?;
                 store.keys()?;
                 let made = new.key().make_key_file()?;
-                let credential = match new.key().of_options()? {
+                let credential = match new.key().of_options(&run.monitor)? {
                     Some(given) => given,
                     None => ask_new(NEW_WAYS)?,
                 };
@@ -189,7 +189,7 @@ fn rotate(run: &Run, new: &New) -> Result<Ending> {
     let (mut store, used) = run.open_with_credential()?;
     // A new key file stays whatever happens: it may be what opens the store now.
     let made = new.key().make_key_file()?;
-    let credential = match new.key().of_options()?.or(used) {
+    let credential = match new.key().of_options(&run.monitor)?.or(used) {
         Some(credential) => credential,
         None => ask_new(NEW_WAYS)?,
     };

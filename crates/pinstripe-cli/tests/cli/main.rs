@@ -22,6 +22,7 @@ mod places;
 mod remembered;
 mod scrub;
 mod search;
+mod secrets;
 mod split;
 mod stand;
 mod store;

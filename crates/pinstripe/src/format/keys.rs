@@ -14,6 +14,7 @@ use super::label::{Chunker, Encryption, Padding, StoreConfig};
 use super::wire::{Reader, Writer};
 use crate::error::Result;
 use crate::id::{ChunkId, StoreId, random};
+use crate::secret::SecretKey;
 
 /// Most generations of seal keys that a ring may have.
 pub const GENERATIONS_MAX: usize = 4096;
@@ -26,7 +27,7 @@ pub enum GearKey {
     /// The shared table with every value XORed with this: stores without seals.
     Seed(u64),
     /// A table of its own, by BLAKE3 in derive-key mode with extended output.
-    Table([u8; 32]),
+    Table(SecretKey),
 }
 
 impl GearKey {
@@ -35,7 +36,7 @@ impl GearKey {
         let mut hasher = blake3::Hasher::new_derive_key(GEAR_CONTEXT);
         match self {
             GearKey::Seed(seed) => hasher.update(&seed.to_le_bytes()).update(&[0; 24]),
-            GearKey::Table(key) => hasher.update(key),
+            GearKey::Table(key) => hasher.update(&key[..]),
         };
         let mut xof = hasher.finalize_xof();
         std::array::from_fn(|_| {
@@ -52,12 +53,12 @@ pub struct Keys {
     /// The store they belong to.
     pub store: StoreId,
     /// Key of the keyed hash that names chunks.
-    pub id_key: [u8; 32],
+    pub id_key: SecretKey,
     /// What the gear table that cuts them follows from.
     pub gear: GearKey,
     /// Master keys of seals, by generation; new seals are under the last. Empty in a store that
     /// seals nothing.
-    pub seals: Vec<[u8; 32]>,
+    pub seals: Vec<SecretKey>,
 }
 
 impl Keys {
@@ -67,7 +68,7 @@ impl Keys {
     /// When the system has no randomness to give.
     pub fn generate(store: StoreId) -> Result<Self> {
         let gear = GearKey::Seed(u64::from_le_bytes(random()?));
-        Ok(Keys { store, id_key: random()?, gear, seals: Vec::new() })
+        Ok(Keys { store, id_key: fresh()?, gear, seals: Vec::new() })
     }
 
     /// Fresh secrets for a new store that seals.
@@ -75,8 +76,8 @@ impl Keys {
     /// # Errors
     /// When the system has no randomness to give.
     pub fn generate_sealing(store: StoreId) -> Result<Self> {
-        let gear = GearKey::Table(random()?);
-        Ok(Keys { store, id_key: random()?, gear, seals: vec![random()?] })
+        let gear = GearKey::Table(fresh()?);
+        Ok(Keys { store, id_key: fresh()?, gear, seals: vec![fresh()?] })
     }
 
     /// Names a chunk.
@@ -91,7 +92,7 @@ impl Keys {
             GearKey::Seed(seed) => seed,
             GearKey::Table(_) => unreachable!("keys with seals stand in a ring"),
         };
-        Writer::new(&mut body).raw(&self.store.0).raw(&self.id_key).u64(seed);
+        Writer::new(&mut body).raw(&self.store.0).raw(&self.id_key[..]).u64(seed);
         envelope::close_version(Object::Keys, 1, &body)
     }
 
@@ -108,7 +109,7 @@ impl Keys {
         }
         let keys = Keys {
             store: StoreId(reader.array()?),
-            id_key: reader.array()?,
+            id_key: key(&mut reader)?,
             gear: GearKey::Seed(reader.u64()?),
             seals: Vec::new(),
         };
@@ -130,11 +131,11 @@ impl Keys {
             .u8(config.encryption as u8)
             .u8(config.chunker as u8)
             .u8(config.padding as u8)
-            .raw(&self.id_key)
-            .raw(gear)
+            .raw(&self.id_key[..])
+            .raw(&gear[..])
             .varint(self.seals.len() as u64);
         for seal in &self.seals {
-            writer.raw(seal);
+            writer.raw(&seal[..]);
         }
         zeroize::Zeroizing::new(out)
     }
@@ -155,26 +156,33 @@ impl Keys {
         let (Some(encryption), Some(chunker), Some(padding)) = settings else {
             return Err(reader.corrupt("an unknown setting"));
         };
-        let id_key = reader.array()?;
-        let gear = GearKey::Table(reader.array()?);
+        let id_key = key(&mut reader)?;
+        let gear = GearKey::Table(key(&mut reader)?);
         let count = reader.count(32)?;
         if count == 0 || count > GENERATIONS_MAX {
             return Err(reader.corrupt("an impossible number of seal keys"));
         }
-        let seals = (0..count).map(|_| reader.array()).collect::<Result<_>>()?;
+        let seals = (0..count).map(|_| key(&mut reader)).collect::<Result<_>>()?;
         reader.finish()?;
         Ok((Keys { store, id_key, gear, seals }, (encryption, chunker, padding)))
     }
 }
 
+/// A key at random.
+fn fresh() -> Result<SecretKey> {
+    random().map(|key: [u8; 32]| SecretKey::from(key))
+}
+
+fn key(reader: &mut Reader<'_>) -> Result<SecretKey> {
+    reader.array().map(|key: [u8; 32]| SecretKey::from(key))
+}
+
 impl Drop for Keys {
     fn drop(&mut self) {
-        self.id_key.zeroize();
-        match &mut self.gear {
-            GearKey::Seed(seed) => seed.zeroize(),
-            GearKey::Table(key) => key.zeroize(),
+        // All others wipe themselves.
+        if let GearKey::Seed(seed) = &mut self.gear {
+            seed.zeroize();
         }
-        self.seals.zeroize();
     }
 }
 
@@ -198,8 +206,8 @@ mod tests {
 
     #[test]
     fn a_gear_key_is_a_table_of_its_own() {
-        let [one, other] = [1, 2].map(|byte| GearKey::Table([byte; 32]).table());
+        let [one, other] = [1, 2].map(|byte| GearKey::Table([byte; 32].into()).table());
         assert!(one.iter().zip(&other).all(|(one, other)| one != other));
-        assert_eq!(one, GearKey::Table([1; 32]).table());
+        assert_eq!(one, GearKey::Table([1; 32].into()).table());
     }
 }

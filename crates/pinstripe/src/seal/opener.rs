@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use zeroize::Zeroizing;
-
 use super::cipher::{Cipher, SALT_BYTES};
 use super::{BLOB_HEAD_BYTES, TAG_BYTES, locked};
 use crate::error::{Error, Kind, Result};
@@ -17,6 +15,7 @@ use crate::format::snapshot::{
     Content, Parsed, Snapshot, checkpoint_context, parse, parse_checkpoint, seal_context,
 };
 use crate::format::wire::Reader;
+use crate::secret::SecretKey;
 
 /// Subkeys kept at once: one per run that wrote what is read.
 const SUBKEYS_MAX: usize = 1024;
@@ -36,7 +35,7 @@ enum State {
     /// The store seals, and the keys were not given.
     Locked,
     /// Master keys by generation.
-    Open(Vec<Zeroizing<[u8; 32]>>),
+    Open(Vec<SecretKey>),
 }
 
 /// A record that was opened where it lies.
@@ -63,8 +62,7 @@ impl Opener {
 
     /// For a store that seals, with its keys.
     pub fn new(keys: &Keys) -> Self {
-        let masters = keys.seals.iter().map(|key| Zeroizing::new(*key)).collect();
-        Opener { state: State::Open(masters), subkeys: Mutex::default() }
+        Opener { state: State::Open(keys.seals.clone()), subkeys: Mutex::default() }
     }
 
     /// Verifies the record that `bytes` begin with and opens it where it lies.

@@ -11,6 +11,7 @@ use crate::format::key_ring::{KdfCosts, KeyRing, KeySlot, SlotWay, WRAPPED_BYTES
 use crate::format::keys::Keys;
 use crate::format::label::{Format, StoreConfig};
 use crate::id::random;
+use crate::secret::{SecretBytes, SecretKey};
 
 const ROOT_COMMITMENT: &str = "pinstripe 2026 commitment to a root key";
 const ROOT_KEY: &str = "pinstripe 2026 key of a ring's seal";
@@ -28,9 +29,9 @@ pub const KEY_FILE_KEY_BYTES: usize = 32;
 #[derive(Clone)]
 pub enum Credential {
     /// A password.
-    Password(Zeroizing<Vec<u8>>),
+    Password(SecretBytes),
     /// What a key file holds.
-    KeyFile(Zeroizing<[u8; KEY_FILE_KEY_BYTES]>),
+    KeyFile(SecretKey),
 }
 
 impl Credential {
@@ -39,11 +40,11 @@ impl Credential {
     /// # Errors
     /// [`Kind::Usage`] for an empty one.
     pub fn password(bytes: impl Into<Vec<u8>>) -> Result<Self> {
-        let bytes = Zeroizing::new(bytes.into());
+        let mut bytes = Zeroizing::new(bytes.into());
         if bytes.is_empty() {
             return Err(Error::new(Kind::Usage, "the password is empty"));
         }
-        Ok(Credential::Password(bytes))
+        Ok(Credential::Password(SecretBytes::take(&mut bytes)))
     }
 
     /// A fresh key for a key file.
@@ -51,7 +52,7 @@ impl Credential {
     /// # Errors
     /// When the system has no randomness to give.
     pub fn generate() -> Result<Self> {
-        Ok(Credential::KeyFile(Zeroizing::new(random()?)))
+        random().map(|key: [u8; 32]| Credential::KeyFile(key.into()))
     }
 
     /// Reads the text of a key file: 64 hex digits, spaces and line ends around them.
@@ -73,7 +74,7 @@ impl Credential {
             let digit = |at: u8| (at as char).to_digit(16).ok_or_else(refused);
             *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
         }
-        Ok(Credential::KeyFile(key))
+        Ok(Credential::KeyFile((*key).into()))
     }
 
     /// The text of a key file; `None` for a password.
@@ -110,7 +111,7 @@ impl fmt::Debug for Credential {
 
 /// The key that opens one ring; wiped from memory when dropped.
 #[derive(Clone)]
-pub struct RootKey(Zeroizing<[u8; 32]>);
+pub struct RootKey(SecretKey);
 
 impl RootKey {
     /// A fresh one, for a new ring.
@@ -118,7 +119,7 @@ impl RootKey {
     /// # Errors
     /// When the system has no randomness to give.
     pub fn generate() -> Result<Self> {
-        Ok(RootKey(Zeroizing::new(random()?)))
+        random().map(|key: [u8; 32]| RootKey(key.into()))
     }
 
     /// Which root key this is, without telling it.
@@ -244,7 +245,7 @@ impl NewSlot {
         };
         let key = slot_key(&self.credential, &slot)?;
         slot.commitment = blake3::derive_key(SLOT_COMMITMENT, &*key);
-        let mut plain = root.0.clone();
+        let mut plain = Zeroizing::new(*root.0);
         let tag = wrapping(&key, &slot)?.seal(0, &slot.context(), &mut *plain)?;
         slot.wrapped[..32].copy_from_slice(&*plain);
         slot.wrapped[32..].copy_from_slice(&tag);
@@ -268,8 +269,8 @@ pub fn unwrap(slot: &KeySlot, credential: &Credential) -> Result<Option<RootKey>
     }
     let mut wrapped = Zeroizing::new(slot.wrapped);
     let opened = wrapping(&key, slot)?.open(0, &slot.context(), &mut *wrapped).is_some();
-    let mut root = RootKey(Zeroizing::new([0; 32]));
-    root.0.copy_from_slice(&wrapped[..32]);
+    let plain: &[u8; 32] = wrapped.first_chunk().expect("a wrapped key is longer than a key");
+    let root = RootKey((*plain).into());
     if !opened || root.commitment() != slot.ring_commitment {
         return Err(Error::new(Kind::Corrupt, "this key slot was changed after it was made"));
     }

@@ -136,7 +136,7 @@ fn older_generations_are_read_and_newer_ones_are_named() {
     let mut keys = keys();
     let old = sealed(&Sealer::new(CIPHERS[0], Padding::None, &keys).unwrap());
     let before = Opener::new(&keys);
-    keys.seals.push([9; 32]);
+    keys.seals.push([9; 32].into());
     let new = sealed(&Sealer::new(CIPHERS[0], Padding::None, &keys).unwrap());
     let after = Opener::new(&keys);
     assert_opens(&after, &old);

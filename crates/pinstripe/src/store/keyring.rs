@@ -163,7 +163,8 @@ impl Store {
             return Err(Error::new(Kind::Refused, "the keys were rotated too often")
                 .expected(GENERATIONS_MAX, keys.seals.len() + 1));
         }
-        keys.seals.push(crate::id::random()?);
+        let fresh: [u8; 32] = crate::id::random()?;
+        keys.seals.push(fresh.into());
         let root = RootKey::generate()?;
         let ring = root.seal(&keys, &self.config, self.format)?;
         let slot = new.wrap(&root, &ring)?;
