@@ -1,8 +1,8 @@
 //! Encrypted stores on the command line: where keys come from, and what the key verb does.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Stdio;
 
 use crate::stand::{Stand, assert_same_tree, skipped};
@@ -14,6 +14,12 @@ fn with_key_file() -> Stand {
     let init = "init --member m0 --member m1 --parity 1 --same-disk --key-file key -q";
     assert_eq!(stand.run(init).code, 0);
     stand
+}
+
+/// Writes a file that only its owner can read: others are warned of.
+fn write_secret(stand: &Stand, name: &str, text: &str) {
+    fs::write(stand.path(name), text).unwrap();
+    fs::set_permissions(stand.path(name), Permissions::from_mode(0o600)).unwrap();
 }
 
 fn run_with(stand: &Stand, variable: &str, value: &str, line: &str) -> Option<i32> {
@@ -32,7 +38,7 @@ fn without_a_password_or_a_terminal_init_says_what_there_is() {
     assert_eq!(stand.tell("init --member m0 --password-file missing").code, 11);
     assert_eq!(stand.tell("init --member m0 --password-command false").code, 2);
     assert!(!stand.path("k").exists() && !stand.path("m0").exists());
-    fs::write(stand.path("short"), "0123").unwrap();
+    write_secret(&stand, "short", "0123");
     assert_eq!(stand.tell("init --member m0 --key-file short").code, 2);
     stand.assert("init-without-key");
 }
@@ -41,6 +47,7 @@ fn without_a_password_or_a_terminal_init_says_what_there_is() {
 fn a_key_file_is_made_and_opens_the_store() {
     let stand = Stand::new();
     stand.make_tree();
+    fs::set_permissions(stand.path("src/hello"), Permissions::from_mode(0o600)).unwrap();
     stand.tell("init --member m0 --key-file keys/mine");
     assert_eq!(fs::metadata(stand.path("keys/mine")).unwrap().mode() & 0o777, 0o600);
     stand.tell("backup src --store m0");
@@ -49,7 +56,7 @@ fn a_key_file_is_made_and_opens_the_store() {
     stand.tell("check --store m0");
     stand.tell("check --store m0 --key-file keys/mine");
     stand.tell("members --store m0");
-    fs::write(stand.path("other"), "00".repeat(32)).unwrap();
+    write_secret(&stand, "other", &"00".repeat(32));
     assert_eq!(stand.tell("ls latest --store m0 --key-file other").code, 17);
     assert_eq!(stand.tell("ls latest --store m0 --key-file src/hello").code, 2);
     let line = "restore latest:{}/src --to out --store m0 --key-file keys/mine -q";
@@ -62,7 +69,7 @@ fn a_key_file_is_made_and_opens_the_store() {
 fn passwords_come_from_files_commands_and_the_environment() {
     let stand = Stand::new();
     stand.make_tree();
-    fs::write(stand.path("pw"), "open sesame\n").unwrap();
+    write_secret(&stand, "pw", "open sesame\n");
     let init = "init --member m0 --password-file pw --kdf-memory 64K -q";
     assert_eq!(stand.run(init).code, 0);
     assert_eq!(stand.run("backup src --store m0 --password-file pw -q").code, 0);
@@ -85,7 +92,7 @@ fn passwords_come_from_files_commands_and_the_environment() {
 fn slots_are_added_listed_removed_and_rotated() {
     let stand = with_key_file();
     assert_eq!(stand.run("backup src --store m0 --key-file key -q").code, 0);
-    fs::write(stand.path("pw"), "open sesame\n").unwrap();
+    write_secret(&stand, "pw", "open sesame\n");
     stand.tell("key list --store m0");
     let add = "key add --store m0 --key-file key --new-password-file pw --label laptop \
                --kdf-memory 64K";
@@ -131,7 +138,7 @@ fn the_default_store_has_a_key_file_of_its_own() {
 #[test]
 fn a_store_without_encryption_takes_no_key() {
     let stand = Stand::with_store();
-    fs::write(stand.path("pw"), "x\n").unwrap();
+    write_secret(&stand, "pw", "x\n");
     assert_eq!(stand.tell("snapshots --store m0 --password-file pw").code, 19);
     assert_eq!(stand.tell("key list --store m0").code, 2);
     assert_eq!(run_with(&stand, "PINSTRIPE_PASSWORD", "x", "snapshots --store m0"), Some(19));
