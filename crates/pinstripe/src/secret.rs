@@ -200,7 +200,7 @@ impl Region {
         self.taken[first..first + cells].fill(false);
     }
 
-    /// Gives an empty region back to the system. What lies on the heap stays, for the next one.
+    /// Gives an empty region back to the system, or to the heap.
     fn unmap(self) {
         if self.guard_bytes > 0 {
             // SAFETY: no secret is in it any more; it begins and ends with a guard page.
@@ -209,8 +209,8 @@ impl Region {
                 libc::munmap(whole.cast(), self.bytes() + 2 * self.guard_bytes);
             }
         } else {
-            // SAFETY: it was leaked as a box of so many bytes.
             let heap = std::ptr::slice_from_raw_parts_mut(self.data.as_ptr(), self.bytes());
+            // SAFETY: it was leaked as a box of so many bytes, and no secret is in it any more.
             drop(unsafe { Box::from_raw(heap) });
         }
     }
