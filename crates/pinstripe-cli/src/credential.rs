@@ -365,7 +365,7 @@ mod tests {
     fn a_password_is_the_first_line() {
         for text in ["secret", "secret\n", "secret\r\n", "secret\nnot this\n"] {
             let Credential::Password(found) = password(text.as_bytes()).unwrap() else { panic!() };
-            assert_eq!(**found, *b"secret");
+            assert_eq!(*found, *b"secret");
         }
         assert_eq!(password(b"\nx").unwrap_err().kind(), Kind::Usage);
     }
