@@ -360,16 +360,16 @@ mod tests {
         let config = config();
         let first = Keys::generate_sealing(config.store).unwrap();
         let mut second = first.clone();
-        second.seals.push(random().unwrap());
+        second.seals.push(random::<32>().unwrap().into());
         let mut third = second.clone();
-        third.seals.push(random().unwrap());
+        third.seals.push(random::<32>().unwrap().into());
         let ring =
             |keys: &Keys, format| RootKey::generate().unwrap().seal(keys, &config, format).unwrap();
         let [one, two] = [&second, &third].map(|keys| ring(keys, Format::V2));
         assert!(succeeds(&one, &first) && succeeds(&two, &first) && succeeds(&two, &second));
         assert!(!succeeds(&one, &second), "it is of the same generation");
         let mut stranger = Keys::generate_sealing(config.store).unwrap();
-        stranger.seals.push(random().unwrap());
+        stranger.seals.push(random::<32>().unwrap().into());
         assert!(!succeeds(&ring(&stranger, Format::V2), &first));
         assert!(!succeeds(&ring(&second, Format::V1), &first), "it has no chain");
         let mut moved = one;

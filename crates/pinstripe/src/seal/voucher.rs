@@ -9,28 +9,27 @@
 //! in a time that tells where bytes differ. What an object of an earlier time says, and whether it
 //! still counts, is not decided here: an old object that is put back carries a sound MAC.
 
-use zeroize::Zeroizing;
-
 use crate::error::{Error, Kind, Result};
 use crate::format::envelope;
 use crate::format::keys::Keys;
 use crate::member::{ExtentName, Room};
+use crate::secret::SecretKey;
 
 const KEY: &str = "pinstripe 2026 key that vouches for small objects";
 
 /// Vouches for small objects and verifies what vouches for them.
 pub struct Voucher {
     /// By generation.
-    keys: Vec<Zeroizing<[u8; 32]>>,
+    keys: Vec<SecretKey>,
 }
 
 impl Voucher {
     /// For a store that seals, with its keys.
     pub fn new(keys: &Keys) -> Self {
-        let key = |master: &[u8; 32]| {
+        let key = |master: &SecretKey| {
             let mut hasher = blake3::Hasher::new_derive_key(KEY);
-            hasher.update(&keys.store.0).update(master);
-            Zeroizing::new(*hasher.finalize().as_bytes())
+            hasher.update(&keys.store.0).update(&master[..]);
+            SecretKey::from(*hasher.finalize().as_bytes())
         };
         Voucher { keys: keys.seals.iter().map(key).collect() }
     }
@@ -147,7 +146,7 @@ mod tests {
         let mut keys = Keys::generate_sealing(StoreId([1; 16])).unwrap();
         let (before, here) = (Voucher::new(&keys), name(Room::Forgotten, 1));
         let old = before.vouch(here, &envelope::close(Object::Forgotten, b"x"));
-        keys.seals.push(crate::id::random().unwrap());
+        keys.seals.push(crate::id::random::<32>().unwrap().into());
         let after = Voucher::new(&keys);
         after.verify(here, &old).unwrap();
         let new = after.vouch(here, &old);
