@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::descriptors::patiently;
 use crate::error::{Error, Kind, Result};
 
 /// The longest path that one system call takes: PATH_MAX without its NUL.
@@ -193,7 +194,8 @@ impl Resolver {
             return open_resolved(directory, piece, flags, mode);
         }
         let flags = flags | OFlags::NOFOLLOW;
-        let opened = retry_on_intr(|| rustix::fs::openat(directory, piece, flags, mode));
+        let opened =
+            patiently(|| retry_on_intr(|| rustix::fs::openat(directory, piece, flags, mode)));
         match opened {
             // O_DIRECTORY hides that it was a symlink: say it as openat2 does.
             Err(Errno::NOTDIR) if is_symlink(directory, piece) => Err(Errno::LOOP),
@@ -209,7 +211,7 @@ fn open_resolved(
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    retry_on_intr(|| rustix::fs::openat2(directory, path, flags, mode, resolve))
+    patiently(|| retry_on_intr(|| rustix::fs::openat2(directory, path, flags, mode, resolve)))
 }
 
 /// Whether the single component `name` is a symlink.

@@ -123,6 +123,9 @@ impl Error {
             _ => Kind::Io,
         };
         let mut error = Error::new(kind, what).at(place);
+        if source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
+            error = error.advice("this process may open too few files: allow more with ulimit -n");
+        }
         error.0.source = Some(source);
         error
     }
@@ -161,6 +164,16 @@ impl Error {
     #[must_use]
     pub fn advice_instead(mut self, advice: impl Into<String>) -> Self {
         self.0.advice = Some(advice.into());
+        self
+    }
+
+    /// The same failure for a caller who wanted what was stored: bytes that are gone or damaged
+    /// are then a loss, and no sign of a wrong name or of a failed command.
+    #[must_use]
+    pub fn as_loss(mut self) -> Self {
+        if matches!(self.0.kind, Kind::NotFound | Kind::Corrupt) {
+            self.0.kind = Kind::TooManyLosses;
+        }
         self
     }
 

@@ -16,6 +16,8 @@ pub mod monitor;
 pub mod secret;
 pub mod units;
 
+pub mod descriptors;
+
 pub mod beneath;
 
 pub mod format;

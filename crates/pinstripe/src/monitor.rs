@@ -55,6 +55,9 @@ counters! {
     WrittenBytes => "written_bytes",
     /// Entries restored.
     RestoredEntries => "restored_entries",
+    /// Entries that could not be restored whole; those of a page of a tree that is lost are counted
+    /// without their names.
+    LostEntries => "lost_entries",
     /// Content bytes restored.
     RestoredBytes => "restored_bytes",
     /// Entries that a restore in place found as they should be, or gave their metadata only.
@@ -77,6 +80,8 @@ counters! {
     MovedBytes => "moved_bytes",
     /// Bytes of records that gc moved to new packs.
     RepackedBytes => "repacked_bytes",
+    /// Pages of trees of which gc or repair made the second copy that they lacked.
+    DoubledPages => "doubled_pages",
     /// Packs examined by check or repair.
     CheckedPacks => "checked_packs",
     /// Bytes examined by check.

@@ -30,7 +30,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["array", "chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
     &["member", "device", "fault", "process", "source", "sink"],
     &["format"],
-    &["units", "error", "monitor", "id", "secret", "beneath", "clock"],
+    &["units", "error", "monitor", "id", "secret", "beneath", "clock", "descriptors"],
 ];
 
 /// The lowest floor: small shared files that may know each other.

@@ -57,7 +57,8 @@ impl Args {
         };
         let totals = diff::run(&store, &self.old, &self.new, &run.monitor, &mut show)?;
         drop(ticker);
-        run.screen.say(&summary(&totals));
+        let is_all = run.count(pinstripe::monitor::Counter::Losses) == 0;
+        run.screen.say(&summary(&totals, is_all));
         Ok(Ending::done(facts(&totals)))
     }
 }
@@ -100,10 +101,13 @@ fn event(sort: Sort, old: Option<&Entry>, new: Option<&Entry>) -> Event {
     })
 }
 
-fn summary(totals: &Totals) -> String {
+fn summary(totals: &Totals, is_all: bool) -> String {
     let Totals { added, deleted, retyped, modified, metadata, new_bytes, old_bytes } = totals;
     if [added, deleted, retyped, modified, metadata].iter().all(|count| **count == 0) {
-        return "no difference".to_owned();
+        return match is_all {
+            true => "no difference".to_owned(),
+            false => "no difference in what can be read of both".to_owned(),
+        };
     }
     format!(
         "{} added, {deleted} deleted, {modified} modified, {retyped} of another type, \

@@ -111,6 +111,11 @@ fn say(run: &Run, dry_run: bool, outcome: &Outcome) {
         let packs = counted(outcome.repacked_packs, "pack");
         say(format!("what is needed of {packs} of them {verb} written anew"));
     }
+    if outcome.thin_pages > 0 {
+        let verb = if dry_run { "would get" } else { "got" };
+        let pages = counted(outcome.thin_pages, "page");
+        say(format!("{pages} of snapshots' trees {verb} a second copy"));
+    }
     if outcome.revived_packs > 0 {
         let packs = counted(outcome.revived_packs, "pack");
         say(format!("{packs} stayed: a backup began to rely on them meanwhile"));

@@ -93,11 +93,14 @@ fn say(run: &Run, outcome: &repair::Outcome) {
         format_size(run.count(Counter::CheckedBytes)),
         time::span(run.elapsed()),
     ));
+    let doubled = run.count(Counter::DoubledPages);
     let ended = [
         (outcome.repaired_extents, "rebuilt", "extent", " from parity"),
         (outcome.repaired_objects, "copied", "small object", " from other members"),
         (outcome.strays, "set aside", "stray object", ", named above"),
         (outcome.rebuilt_runs, "made", "index run", " anew"),
+        (outcome.relaid_packs, "laid", "pack", " anew that parity could not mend"),
+        (doubled, "doubled", "page", " of snapshots' trees"),
         (outcome.lost_extents, "gave up", "extent", " that nothing can bring back"),
         (outcome.homeless_extents, "left out", "extent", " for which there are too few members"),
     ];

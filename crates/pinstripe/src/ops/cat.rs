@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::select::{Selected, no_such_path, select};
+use super::select::{Selected, first_entry, select};
 use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
@@ -36,7 +36,8 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is no such snapshot or path, [`Kind::Usage`] for what is no file
-/// or an offset behind its end; the first damage, since no byte may be left out; those of `out`.
+/// or an offset behind its end; [`Kind::TooManyLosses`] for the first damage, since no byte may be
+/// left out, and for a path that pages may have held which are lost; those of `out`.
 pub fn run(
     store: &Store,
     options: &Options<'_>,
@@ -53,7 +54,7 @@ pub fn run(
     for (snapshot, path) in options.files {
         let selected = select(store, snapshot, path, monitor)?;
         let mut tree = tree_of(&selected)?;
-        let entry = tree.next_entry()?.ok_or_else(|| no_such_path(&selected.below))?;
+        let entry = first_entry(&mut tree, &selected.below)?;
         let range = wanted(&entry, &selected.below, options)?;
         let bytes = range.end - range.start;
         monitor.expect(monitor.expected().0 + bytes, files.len() as u64 + 1);
@@ -93,7 +94,7 @@ pub fn run(
                 }
                 Ok(())
             }
-            Output::Lost(_, error) => Err(error.at(&names[current])),
+            Output::Lost(_, error) => Err(error.as_loss().at(&names[current])),
         },
     )
 }

@@ -1,10 +1,10 @@
 //! `diff`: what differs between two snapshots, from their trees alone.
 
 use super::select::{Selected, select};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
-use crate::monitor::Monitor;
+use crate::monitor::{Counter, Monitor};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
@@ -52,7 +52,8 @@ pub type Show<'a> = dyn FnMut(Sort, Option<&Entry>, Option<&Entry>) -> Result<()
 ///
 /// # Errors
 /// [`Kind::NotFound`](crate::error::Kind::NotFound) when there is no such snapshot; when a tree
-/// cannot be read; those of `show`.
+/// cannot be begun; those of `show`. A page that is lost is a loss in the ledger, and the paths
+/// that it may have held are not compared.
 pub fn run(
     store: &Store,
     old: &str,
@@ -67,7 +68,17 @@ pub fn run(
     let reader = || ChunkReader::new(&packs, &index);
     let mut diff = TreeDiff::new(Some((reader(), &old.root)), (reader(), &new.root))?;
     let mut totals = Totals::default();
-    while let Some(difference) = diff.next_difference()? {
+    loop {
+        let difference = match diff.next_difference() {
+            Ok(Some(difference)) => difference,
+            Ok(None) => return Ok(totals),
+            Err(error) if error.kind() == Kind::TooManyLosses => {
+                monitor.add(Counter::LostEntries, diff.lost_entries());
+                monitor.loss("snapshots", error.advice(NOT_COMPARED));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let (old, new) = match &difference {
             Difference::Added(new) => (None, Some(&**new)),
             Difference::Removed(old) => (Some(&**old), None),
@@ -78,8 +89,10 @@ pub fn run(
             show(sort, old, new)?;
         }
     }
-    Ok(totals)
 }
+
+const NOT_COMPARED: &str = "what stands there in the other snapshot is not compared; what else is \
+                            lost is said by: pinstripe check --read-data";
 
 fn sort(old: Option<&Entry>, new: Option<&Entry>) -> Option<Sort> {
     let (old, new) = match (old, new) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::select::{Selected, no_such_path, select};
+use super::select::{Selected, first_entry, select};
 use crate::beneath::{check_relative, shown_from_root};
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
@@ -15,7 +15,7 @@ use crate::pipeline::stream::{Feed, Holes, Origin, Output, stream};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::tree::TreeReader;
+use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 
 /// What to dump, and how.
 pub struct Options<'a> {
@@ -46,8 +46,8 @@ pub fn run(
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
     let tree = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
-    if !below.is_empty() && tree()?.next_entry()?.is_none() {
-        return Err(no_such_path(&below));
+    if !below.is_empty() {
+        first_entry(&mut tree()?, &below)?;
     }
     if below.is_empty() {
         let bytes = ["new_bytes", "changed_bytes", "unchanged_bytes"];
@@ -88,7 +88,8 @@ fn feed_all(
             Ok(Some(entry)) => entry,
             Ok(None) => break,
             Err(error) => {
-                monitor.loss("snapshot", error);
+                monitor.add(Counter::LostEntries, tree.lost_entries());
+                monitor.loss("snapshot", error.advice(SEE_WHAT_IS_LOST));
                 continue;
             }
         };

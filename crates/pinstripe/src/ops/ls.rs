@@ -3,16 +3,17 @@
 use super::select::{Selected, no_such_path, select};
 use crate::error::Result;
 use crate::format::entry::Entry;
-use crate::monitor::Monitor;
+use crate::monitor::{Counter, Monitor};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::tree::TreeReader;
+use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 
 /// Gives every entry at and below `path` to `show`, in path order.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot or path; those of `show`.
+/// [`Kind::NotFound`](crate::error::Kind::NotFound) when there is no such snapshot or path; those of
+/// `show`. A page that cannot be read is a loss in the ledger.
 pub fn run(
     store: &Store,
     snapshot: &str,
@@ -34,8 +35,11 @@ pub fn run(
             Ok(None) if found => return Ok(()),
             Ok(None) => return Err(no_such_path(&below)),
             Err(error) => {
+                // The path may have been there.
                 found = true;
-                monitor.loss(format!("snapshot {}", snapshot.id.short()), error);
+                monitor.add(Counter::LostEntries, tree.lost_entries());
+                let place = format!("snapshot {}", snapshot.id.short());
+                monitor.loss(place, error.advice(SEE_WHAT_IS_LOST));
             }
         }
     }

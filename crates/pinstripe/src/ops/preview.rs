@@ -3,20 +3,20 @@
 use std::path::PathBuf;
 
 use super::restore::{Manner, Options, check, plan};
-use super::select::{Selected, no_such_path, select};
+use super::select::{Selected, first_entry, select};
 use crate::beneath::shown;
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::snapshot::Snapshot;
-use crate::monitor::Monitor;
+use crate::monitor::{Counter, Monitor};
 use crate::pipeline::restore::{self, ChosenReader, FirstNames, Plan, Reuse};
 use crate::pipeline::stream::Origin;
 use crate::sink::{Removal, Removed, Rules, TreeSink};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::tree::TreeReader;
+use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 
 /// What would become of one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +70,8 @@ pub fn run(
     let packs = PackReader::new(store, monitor);
     let all = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
     let tree = || Ok(ChosenReader::new(all()?, &manner.filter, &manner.owners));
-    if !below.is_empty() && all()?.next_entry()?.is_none() {
-        return Err(no_such_path(&below));
+    if !below.is_empty() {
+        first_entry(&mut all()?, &below)?;
     }
     let rules = Rules {
         overwrite: options.overwrite || manner.reuse.is_some(),
@@ -150,7 +150,10 @@ fn next(tree: &mut ChosenReader<'_>, monitor: &Monitor) -> Option<Entry> {
     loop {
         match tree.next_entry() {
             Ok(entry) => return entry,
-            Err(error) => monitor.loss("snapshot", error),
+            Err(error) => {
+                monitor.add(Counter::LostEntries, tree.lost_entries());
+                monitor.loss("snapshot", error.advice(SEE_WHAT_IS_LOST));
+            }
         }
     }
 }

@@ -3,7 +3,10 @@
 //! Every strip is read and judged; an extent with damage is rebuilt whole beside the old one and
 //! takes its place only when it is durable. Snapshot objects, keys and labels are copied from a
 //! member that has them sound. An index run that cannot be read is made anew from the packs. The
-//! label of a rebuilt member comes last: before that, the directory is no member.
+//! label of a rebuilt member comes last: before that, the directory is no member. A pack that parity
+//! cannot mend is laid anew if nothing of it is lost.
+
+mod anew;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -44,6 +47,8 @@ pub struct Outcome {
     pub repaired_objects: u64,
     /// Objects that no process of this store can have finished putting, and that were set aside.
     pub strays: u64,
+    /// Packs laid anew from what stands elsewhere or can still be read.
+    pub relaid_packs: u64,
     /// Index runs made anew.
     pub rebuilt_runs: u64,
     /// Extents that nothing can bring back.
@@ -71,12 +76,13 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     outcome.strays = strays::set_aside(store, &claim, monitor)?;
     small_objects(store, monitor, &mut outcome)?;
     store.remove_stale_keys()?;
-    stripe_sets(store, &claim, options, monitor, &mut outcome)?;
+    let unmended = stripe_sets(store, &claim, options, monitor, &mut outcome)?;
     if store.is_locked() {
         outcome.without_key = true;
     } else {
         index_runs(store, monitor, &mut outcome)?;
     }
+    anew::settle(store, unmended, options, monitor, &mut outcome)?;
     match options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
         // The others learn of the new member and of the old one's end by the same table: at no
         // step does the store count both as missing.
@@ -148,7 +154,8 @@ fn stripe_sets(
     options: &Options,
     monitor: &Monitor,
     outcome: &mut Outcome,
-) -> Result<()> {
+) -> Result<Vec<Unmended>> {
+    let mut unmended = Vec::new();
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     for room in [Room::Packs, Room::Index] {
         let there = index::standing_sets(store, room)?;
@@ -170,20 +177,29 @@ fn stripe_sets(
             repair_set(store, claim, ExtentName::In(room, set.0), replaced, monitor)
         })?;
         outcome.sets += sets.len() as u64;
-        for set in repaired {
-            outcome.repaired_extents += set.repaired;
-            outcome.lost_extents += set.lost;
-            outcome.homeless_extents += set.homeless;
+        for (set, done) in sets.into_iter().zip(repaired) {
+            outcome.repaired_extents += done.repaired;
+            outcome.homeless_extents += done.homeless;
+            if !done.lost.is_empty() {
+                unmended.push(Unmended { set, damage: done.lost });
+            }
         }
     }
-    Ok(())
+    Ok(unmended)
+}
+
+/// A pack with extents that parity cannot bring back.
+struct Unmended {
+    set: SetId,
+    /// Each with its place, and why not.
+    damage: Vec<(PathBuf, Error)>,
 }
 
 /// What became of the damaged extents of one set.
 #[derive(Default)]
 struct Repaired {
     repaired: u64,
-    lost: u64,
+    lost: Vec<(PathBuf, Error)>,
     homeless: u64,
 }
 
@@ -200,10 +216,7 @@ fn repair_set(
     // An index run is derived: made anew later.
     let lost = |done: &mut Repaired, place: PathBuf, error: Error| match name {
         ExtentName::In(Room::Index, _) => {}
-        _ => {
-            monitor.loss(place, error);
-            done.lost += 1;
-        }
+        _ => done.lost.push((place, error)),
     };
     let ExtentName::In(_, set) = name else { return Ok(done) };
     let reader = match SetReader::open(&store.members(), name, store.config.store, SetId(set)) {

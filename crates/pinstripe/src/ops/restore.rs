@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::select::{Selected, no_such_path, select};
+use super::select::{Selected, first_entry, select};
 use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::Snapshot;
 use crate::monitor::Monitor;
@@ -91,8 +91,8 @@ pub fn run_with(
     let packs = PackReader::new(store, monitor);
     let all = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
     let tree = || Ok(ChosenReader::new(all()?, &manner.filter, &manner.owners));
-    if !below.is_empty() && all()?.next_entry()?.is_none() {
-        return Err(no_such_path(&below));
+    if !below.is_empty() {
+        first_entry(&mut all()?, &below)?;
     }
     if below.is_empty() && manner.filter.include.is_none() {
         let bytes = ["new_bytes", "changed_bytes", "unchanged_bytes"];
@@ -108,7 +108,9 @@ pub fn run_with(
     let sink = TreeSink::create(options.to, rules)?;
     let origin =
         Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
-    let plan = plan(origin, &sink, options, manner, &below, monitor);
+    let text = mark(&snapshot, &below);
+    let plan = Plan { mark: &text, ..plan(origin, &sink, options, manner, &below, monitor) };
+    sink.begin(&text)?;
     if manner.full_paths {
         make_way(&sink, &below)?;
     }
@@ -120,6 +122,7 @@ pub fn run_with(
         restore::extras(&plan, &mut tree()?, &snapshot.sources, Removal::Done, &mut |_, _| ());
     }
     restore::finish_tree(&plan, &mut tree()?, &mut first_names)?;
+    sink.end(&text);
     let disowned = plan.disowned.load(Ordering::Relaxed);
     if disowned > 0 {
         let what = format!("{disowned} entries belong to you now, not to who owned them");
@@ -131,6 +134,13 @@ pub fn run_with(
         restore::verify(&plan, &mut tree()?, target.as_fd())?;
     }
     Ok(snapshot)
+}
+
+/// What is restored, as the target is marked with it until all is done.
+fn mark(snapshot: &Snapshot, below: &[u8]) -> Vec<u8> {
+    let what =
+        format!("pinstripe restores snapshot {} here and has not ended; path: /", snapshot.id);
+    [what.as_bytes(), below, b"\n"].concat()
 }
 
 pub(super) fn check(manner: &Manner) -> Result<()> {
@@ -163,8 +173,10 @@ pub(super) fn plan<'a>(
         reuse: manner.reuse,
         limits,
         monitor,
+        mark: b"",
         disowned: AtomicU64::new(0),
         lost: Mutex::default(),
+        making: Mutex::default(),
     }
 }
 

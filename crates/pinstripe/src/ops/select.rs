@@ -2,8 +2,10 @@
 
 use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
+use crate::format::entry::Entry;
 use crate::format::snapshot::Snapshot;
 use crate::monitor::Monitor;
+use crate::store::tree::TreeReader;
 use crate::store::{Store, snapshots};
 
 /// A snapshot and a path in it, as a command named them.
@@ -28,6 +30,33 @@ pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Resu
 pub fn clean(path: &[u8]) -> Vec<u8> {
     let parts: Vec<_> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
     parts.join(&b'/')
+}
+
+/// The first entry at or below a path that a command named; the reader stands behind it then.
+///
+/// # Errors
+/// [`Kind::NotFound`] when the snapshot does not have the path, [`Kind::TooManyLosses`] when pages
+/// that could have held it are lost and nothing of it was found.
+pub fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Entry> {
+    let mut lost = None;
+    loop {
+        match tree.next_entry() {
+            Ok(Some(entry)) => return Ok(entry),
+            Ok(None) => break,
+            Err(error) if error.kind() == Kind::TooManyLosses => lost = lost.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match lost {
+        None => Err(no_such_path(below)),
+        Some(error) => {
+            let what = format!("nothing under this path can be read: {}", error.what());
+            Err(Error::new(Kind::TooManyLosses, what).at(shown_from_root(below)).advice(
+                "the snapshot may have had it: try an earlier snapshot, and see what else is \
+                 lost with: pinstripe check --read-data",
+            ))
+        }
+    }
 }
 
 /// The error for a path that a snapshot does not have.

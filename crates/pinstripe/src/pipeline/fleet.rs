@@ -119,16 +119,37 @@ impl<'a> Fleet<'a> {
     /// # Errors
     /// As [`geometry_over`], when too few are left.
     pub fn begin(&self, name: ExtentName) -> Result<Crew> {
+        let (geometry, members) = self.fit()?;
+        Ok(self.crew(name, geometry, members))
+    }
+
+    /// Begins a stripe set that one member has whole: which one, `turn` decides among those that
+    /// take one and have not failed.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_on_one(&self, name: ExtentName, turn: usize) -> Result<Crew> {
+        let (_, members) = self.fit()?;
+        let geometry = Geometry::new(1, 0, self.config.strip_bytes)?;
+        Ok(self.crew(name, geometry, vec![members[turn % members.len()]]))
+    }
+
+    /// The members for a new stripe set, and how it is cut over all of them.
+    fn fit(&self) -> Result<(Geometry, Vec<usize>)> {
         let fit = |member: &usize| self.takes[*member] && !self.shared.has_failed(*member);
         let mut members: Vec<_> = (0..self.queues.len()).filter(fit).collect();
         // Where more have failed than may, that is what ends the run, not what follows from it.
         self.shared.abort.check()?;
         let geometry = geometry_over(self.config, members.len())?;
         members.truncate(geometry.members());
+        Ok((geometry, members))
+    }
+
+    fn crew(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> Crew {
         for &member in &members {
             self.send(member, Command::Begin(name));
         }
-        Ok(Crew { geometry, members: Arc::new(members) })
+        Crew { geometry, members: Arc::new(members) }
     }
 
     /// Seals a stripe set on all members of its crew.

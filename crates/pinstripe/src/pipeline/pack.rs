@@ -1,4 +1,7 @@
 //! The packer: finished records in, stripe sets out.
+//!
+//! Where nothing stands for pages of trees but themselves, a packer lays the same records into two
+//! packs: a page that is lost costs all names below it (decision 0028).
 
 use crossbeam_channel::{Receiver, Sender};
 
@@ -13,6 +16,7 @@ use crate::format::stripe_set::SetKind;
 use crate::id::SetId;
 use crate::member::ExtentName;
 use crate::store::index::{SealedPack, index_record};
+use crate::store::page_copies;
 use crate::stripe::SetWriter;
 
 /// A record ready to be laid into a pack.
@@ -21,6 +25,29 @@ pub struct FinishedRecord {
     pub head: RecordHead,
     /// All of it as it is stored: head, table, compressed bytes, sealed or not.
     pub bytes: Vec<u8>,
+}
+
+/// How a packer lays what it is fed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Laying {
+    /// Into packs over all members.
+    Striped,
+    /// Into so many packs at a time, each whole on one member, and on different ones where there
+    /// are so many.
+    Whole {
+        /// How many packs get each record.
+        copies: usize,
+    },
+}
+
+impl Laying {
+    /// For pages of trees and content lists, in a store with so much parity.
+    pub fn of_pages(parity: u8) -> Laying {
+        match page_copies(parity) {
+            1 => Laying::Striped,
+            copies => Laying::Whole { copies },
+        }
+    }
 }
 
 /// What a packer is fed.
@@ -53,37 +80,43 @@ pub struct SealTicket {
 /// # Errors
 /// When the system has no randomness to name a pack, or too few members are left; those of the
 /// publisher.
-pub fn run(fed: &Receiver<ToPacker>, publisher: &Publisher<'_>, spare: &Spare) -> Result<()> {
-    let mut open: Option<OpenPack> = None;
+pub fn run(
+    fed: &Receiver<ToPacker>,
+    publisher: &Publisher<'_>,
+    laying: Laying,
+    spare: &Spare,
+) -> Result<()> {
+    let mut open: Vec<OpenPack> = Vec::new();
+    let seal = |open: &mut Vec<OpenPack>| open.drain(..).try_for_each(|pack| pack.seal(publisher));
     let mut rounds = Rounds::default();
     for fed in fed {
         let record = match fed {
             ToPacker::Record(record) => record,
             answer => {
                 if let Some(durable) = rounds.take(answer) {
-                    if let Some(pack) = open.take() {
-                        pack.seal(publisher)?;
-                    }
+                    seal(&mut open)?;
                     // Nobody waits any more when the run is over.
                     let _ = durable.send(publisher.fleet.begin_barrier());
                 }
                 continue;
             }
         };
-        let pack = match &mut open {
-            Some(pack) => pack,
-            None => open.insert(OpenPack::begin(publisher)?),
-        };
+        if open.is_empty() {
+            open = OpenPack::begin(publisher, laying)?;
+        }
         let FinishedRecord { head, bytes } = record;
-        pack.add(head, &bytes, publisher.fleet)?;
+        if let Some((last, others)) = open.split_last_mut() {
+            for pack in others {
+                pack.add(head.clone(), &bytes, publisher.fleet)?;
+            }
+            last.add(head, &bytes, publisher.fleet)?;
+        }
         spare.give(bytes);
-        if pack.writer.position() >= PACK_BYTES
-            && let Some(pack) = open.take()
-        {
-            pack.seal(publisher)?;
+        if open[0].writer.position() >= PACK_BYTES {
+            seal(&mut open)?;
         }
     }
-    open.map_or(Ok(()), |pack| pack.seal(publisher))
+    seal(&mut open)
 }
 
 /// Counts the feeders' answers.
@@ -124,10 +157,28 @@ struct OpenPack {
 }
 
 impl OpenPack {
-    fn begin(publisher: &Publisher<'_>) -> Result<Self> {
-        let set = SetId(publisher.store.new_name()?);
+    /// Begins the packs that get the next record.
+    fn begin(publisher: &Publisher<'_>, laying: Laying) -> Result<Vec<Self>> {
+        let (fleet, set) = (publisher.fleet, SetId(publisher.store.new_name()?));
+        let Laying::Whole { copies } = laying else {
+            return Ok(vec![Self::begin_with(publisher, set, |name| fleet.begin(name))?]);
+        };
+        // The first name draws the members.
+        let turn = usize::from(u16::from_le_bytes([set.0[0], set.0[1]]));
+        let begin = |copy| {
+            let set = if copy == 0 { set } else { SetId(publisher.store.new_name()?) };
+            Self::begin_with(publisher, set, |name| fleet.begin_on_one(name, turn + copy))
+        };
+        (0..copies).map(begin).collect()
+    }
+
+    fn begin_with(
+        publisher: &Publisher<'_>,
+        set: SetId,
+        crew: impl FnOnce(ExtentName) -> Result<Crew>,
+    ) -> Result<Self> {
         publisher.index.expect_own(set);
-        let crew = publisher.fleet.begin(ExtentName::pack(set))?;
+        let crew = crew(ExtentName::pack(set))?;
         let store = publisher.store.config.store;
         let writer = SetWriter::new(store, set, SetKind::Pack, crew.geometry);
         let index = PackIndex { set, records: Vec::new() };

@@ -5,8 +5,10 @@
 //! Invariants: nothing is made, changed or removed outside the target, and no symlink below it
 //! is ever passed through (`crate::beneath`); what stands in the way is replaced only under
 //! `overwrite`, and then never followed and never written into; a directory that holds anything
-//! is never removed, unless the rules say so. A file has another name until it is finished, and is
-//! taken away again if it is not. Directories are made private
+//! is never removed, unless the rules say so. In a target that holds anything, a file has another name
+//! until it is finished; in an empty one it has its own from the beginning, and a mark at the top
+//! says for so long that not all is done (decision 0027). A file that cannot be finished is taken
+//! away again. Directories are made private
 //! (0700) and get their own mode, owner and times at the end, deepest first. Never follows the
 //! order of a snapshot blindly: a caller makes directories before what is in them, and hard
 //! links after the file that they name.
@@ -18,6 +20,7 @@
 mod dress;
 mod existing;
 mod file;
+mod mark;
 mod remove;
 mod root;
 #[cfg(test)]
@@ -25,8 +28,8 @@ mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -92,18 +95,15 @@ impl TreeSink {
         let io = |errno| Error::io("cannot open the target directory", to, errno);
         let directory = rustix::fs::open(to, flags, Mode::empty()).map_err(io)?;
         if !rules.overwrite && !is_empty(&directory).map_err(io)? {
-            return Err(Error::new(Kind::Refused, "the target directory is not empty")
-                .at(to)
-                .advice(
-                    "choose an empty directory, or replace what is in the way by --overwrite",
-                ));
+            return Err(mark::refusal(&directory, to));
         }
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let inherits = AtomicBool::new(hands_down_acl(Handle::Open(directory.as_fd())));
         let run = u64::from_le_bytes(crate::id::random()?);
         let unfinished = format!(".pinstripe-{run:016x}");
         let next = AtomicU64::new(0);
-        let root = Root { directory, way, rules, unfinished, next, inherits, owner };
+        let mark = Mutex::default();
+        let root = Root { directory, way, rules, unfinished, next, inherits, owner, mark };
         Ok(TreeSink { root: Arc::new(root) })
     }
 
@@ -162,8 +162,9 @@ impl TreeSink {
     }
 
     /// Makes the regular file at `path`, to be `size_bytes` long; what is not written stays a
-    /// hole. `metadata` is given to it when it is finished. Under `overwrite`, what is in the way
-    /// stays until then: a file that cannot be restored does not cost the old one.
+    /// hole. `metadata` is given to it when it is finished, the time of its last change at the very
+    /// end. Under `overwrite`, what is in the way stays until then: a file that cannot be restored
+    /// does not cost the old one.
     ///
     /// # Errors
     /// As [`Self::make_directory`].
@@ -181,7 +182,8 @@ impl TreeSink {
         } else {
             Mode::RUSR | Mode::WUSR
         };
-        let made_as = self.root.beside(path);
+        let made_as =
+            if self.root.rules.overwrite { self.root.beside(path) } else { path.to_vec() };
         let fd = self
             .root
             .open(&made_as, flags, mode)

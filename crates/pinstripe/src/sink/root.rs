@@ -1,9 +1,10 @@
 //! The target of a restore as all of its files share it, and names being made in it.
 //!
-//! Invariants: nothing is opened through a symlink; an entry gets its own name when it is finished;
-//! a directory that holds something is removed only by rule.
+//! Invariants: nothing is opened through a symlink; where something may be replaced, an entry gets
+//! its own name when it is finished; a directory that holds something is removed only by rule.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
@@ -28,6 +29,8 @@ pub(super) struct Root {
     /// Some directory hands a default ACL to what is made in it, so that new entries may carry
     /// attributes that they never had.
     pub(super) inherits: AtomicBool,
+    /// The name of the file that says that a restore is under way here.
+    pub(super) mark: Mutex<Option<Vec<u8>>>,
     /// The owner and group of whatever this process makes, in the common case.
     pub(super) owner: (u32, u32),
 }

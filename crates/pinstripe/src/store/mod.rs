@@ -99,6 +99,13 @@ pub fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geometry> {
     Geometry::new(data as u8, config.parity, config.strip_bytes)
 }
 
+/// In how many packs each page of a tree stands, in a store with so much parity. Without any, one
+/// flipped byte would cost the names of all entries below it.
+#[must_use]
+pub fn page_copies(parity: u8) -> usize {
+    if parity == 0 { 2 } else { 1 }
+}
+
 impl Store {
     /// The secrets.
     ///

@@ -7,6 +7,7 @@ mod diff;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
+use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry, PageWriter, decode_page};
 use crate::format::record::ChunkRow;
@@ -142,6 +143,7 @@ pub struct TreeReader<'a> {
     page: VecDeque<Entry>,
     below: Vec<u8>,
     last_path: Option<Vec<u8>>,
+    lost_entries: u64,
 }
 
 impl<'a> TreeReader<'a> {
@@ -161,14 +163,16 @@ impl<'a> TreeReader<'a> {
             page: VecDeque::new(),
             below: below.to_vec(),
             last_path: None,
+            lost_entries: 0,
         })
     }
 
     /// The next entry, `None` at the end.
     ///
     /// # Errors
-    /// When a page or node cannot be read; the reader then goes on behind it, so that a caller
-    /// who reports the loss can take the rest.
+    /// When a page or node cannot be read ([`Kind::TooManyLosses`] for one that is gone or
+    /// damaged); the reader then goes on behind it, so that a caller who reports the loss can take
+    /// the rest. [`lost_entries`](Self::lost_entries) says how much that was.
     pub fn next_entry(&mut self) -> Result<Option<Entry>> {
         loop {
             while let Some(entry) = self.page.pop_front() {
@@ -188,6 +192,13 @@ impl<'a> TreeReader<'a> {
                 self.pending.pop();
                 continue;
             };
+            // A child that begins behind the wanted path and all below it can hold nothing of them.
+            if compare_paths(&child.first_path, &self.below) == Ordering::Greater
+                && !is_at_or_below(&child.first_path, &self.below)
+            {
+                self.pending.clear();
+                continue;
+            }
             // All of this child lies before the wanted path if the next one begins at or before it.
             let skip = children.front().is_some_and(|next| {
                 compare_paths(&next.first_path, &self.below) != Ordering::Greater
@@ -198,7 +209,20 @@ impl<'a> TreeReader<'a> {
         }
     }
 
+    /// How many entries stand below the page or node that the last error of
+    /// [`next_entry`](Self::next_entry) was about.
+    pub fn lost_entries(&self) -> u64 {
+        self.lost_entries
+    }
+
     fn descend(&mut self, height: u8, child: &Child) -> Result<()> {
+        self.take_in(height, child).map_err(|error| {
+            self.lost_entries = child.entries;
+            lost_page(child, error)
+        })
+    }
+
+    fn take_in(&mut self, height: u8, child: &Child) -> Result<()> {
         let bytes = self.chunks.read(&child.id)?;
         if height > 0 {
             self.pending.push((height - 1, decode_node(&bytes)?.into()));
@@ -244,3 +268,20 @@ impl<'a> TreeReader<'a> {
         Ok(chunks)
     }
 }
+
+/// The error for a page or node that cannot be read: which entries are lost with it.
+pub fn lost_page(child: &Child, error: Error) -> Error {
+    if !matches!(error.kind(), Kind::NotFound | Kind::Corrupt | Kind::TooManyLosses) {
+        return error;
+    }
+    let from = shown_from_root(&child.first_path);
+    let what = format!(
+        "a page of the snapshot's tree is lost, with {} entries from {} on: {error}",
+        child.entries,
+        from.display()
+    );
+    Error::new(Kind::TooManyLosses, what)
+}
+
+/// What to do about a page that is lost.
+pub const SEE_WHAT_IS_LOST: &str = "see what else is lost with: pinstripe check --read-data";

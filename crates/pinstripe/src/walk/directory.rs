@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, StatxAttributes, S
 use rustix::io::Errno;
 
 use super::stat::from_statx;
+use crate::descriptors::patiently;
 use crate::format::meta::Stat;
 
 /// Bytes that one getdents64 call may fill: about a thousand names.
@@ -189,8 +190,9 @@ impl Drop for Directory {
 pub(super) fn open_directory(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags =
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    match rustix::fs::openat(at, name, flags | OFlags::NOATIME, Mode::empty()) {
-        Err(Errno::PERM) => rustix::fs::openat(at, name, flags, Mode::empty()),
+    let open = |flags| patiently(|| rustix::fs::openat(at, name, flags, Mode::empty()));
+    match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
         answer => answer,
     }
 }
@@ -224,7 +226,7 @@ fn hop(at: BorrowedFd<'_>, names: &[&CStr]) -> Result<(OwnedFd, usize), Errno> {
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    match rustix::fs::openat2(at, path.as_slice(), flags, Mode::empty(), resolve) {
+    match patiently(|| rustix::fs::openat2(at, path.as_slice(), flags, Mode::empty(), resolve)) {
         Ok(fd) => Ok((fd, taken)),
         // Some sandboxes refuse openat2; a single name needs no more than O_NOFOLLOW.
         Err(Errno::NOSYS | Errno::PERM) => {

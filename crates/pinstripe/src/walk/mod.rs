@@ -35,6 +35,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::CWD;
 
+use crate::descriptors;
 use crate::error::{self, Error, Result};
 use crate::format::meta::FileKind;
 pub use batch::{Batch, Found, Item, Trouble};
@@ -68,7 +69,7 @@ impl Default for Options {
             one_file_system: false,
             exclude: Exclude::default(),
             look_ahead_bytes: 16 << 20,
-            kept_directories: 256,
+            kept_directories: descriptors::share(256, 4),
         }
     }
 }

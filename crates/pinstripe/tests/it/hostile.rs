@@ -11,7 +11,7 @@ use pinstripe::member::ExtentName;
 use pinstripe::monitor::Monitor;
 use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::fleet::Fleet;
-use pinstripe::pipeline::pack::{self, FinishedRecord, ToPacker};
+use pinstripe::pipeline::pack::{self, FinishedRecord, Laying, ToPacker};
 use pinstripe::pipeline::publish::Publisher;
 use pinstripe::pipeline::spare::Spare;
 use pinstripe::seal::Sealer;
@@ -113,7 +113,7 @@ impl<'a> Forge<'a> {
             let sealer = &self.sealer;
             let publisher =
                 Publisher::new(store, &index, sealer, &claims, &fleet, &monitor, usize::MAX);
-            pack::run(&records, &publisher, &Spare::default()).unwrap();
+            pack::run(&records, &publisher, Laying::Striped, &Spare::default()).unwrap();
             publisher.publish().unwrap();
             fleet.put(ExtentName::snapshot(snapshot.id), self.sealer.snapshot(&snapshot).unwrap());
             fleet.barrier().unwrap();

@@ -17,6 +17,7 @@ mod forget;
 mod gc;
 mod hostile_members;
 mod in_place;
+mod lost_pages;
 mod member;
 mod members;
 mod model;

@@ -6,14 +6,17 @@
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::descriptors::{self, Keeper};
 use crate::member::ExtentName;
 
 /// How many files one member keeps open. A store of 16 members stays far below the usual limit
 /// of 1024 open files, and a restore that reads by pack needs a handful.
 pub(super) const MAX_HANDLES: usize = 32;
 
-#[derive(Default)]
-pub(super) struct Handles(Mutex<State>);
+pub(super) struct Handles {
+    state: Mutex<State>,
+    most: usize,
+}
 
 #[derive(Default)]
 struct State {
@@ -33,9 +36,25 @@ struct Slot {
 #[derive(Clone, Copy)]
 pub(super) struct Epoch(u64);
 
+impl Keeper for Handles {
+    fn give_up(&self) {
+        let mut state = self.state();
+        state.slots.clear();
+        state.hand = 0;
+    }
+}
+
 impl Handles {
+    /// A cache that gives up its files when there are too few for others.
+    pub fn new() -> Arc<Self> {
+        let most = descriptors::share(MAX_HANDLES, 16);
+        let handles = Arc::new(Handles { state: Mutex::default(), most });
+        descriptors::register(&handles);
+        handles
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The open file, or the moment to hand to [`keep`](Handles::keep) with a newly opened one.
@@ -58,13 +77,13 @@ impl Handles {
             return;
         }
         let slot = Slot { name, file, used: false };
-        if state.slots.len() < MAX_HANDLES {
+        if state.slots.len() < self.most {
             state.slots.push(slot);
             return;
         }
         let at = loop {
             let at = state.hand;
-            state.hand = (at + 1) % MAX_HANDLES;
+            state.hand = (at + 1) % self.most;
             if !std::mem::take(&mut state.slots[at].used) {
                 break at;
             }
@@ -98,19 +117,19 @@ mod tests {
 
     #[test]
     fn bounded_and_the_used_ones_stay() {
-        let handles = Handles::default();
+        let handles = Handles::new();
         for number in 0..200 {
             offer(&handles, number);
             assert!(handles.get(name(0)).is_ok(), "0 is used all the time: {number}");
         }
-        assert_eq!(handles.state().slots.len(), MAX_HANDLES);
+        assert_eq!(handles.state().slots.len(), handles.most);
         assert!(handles.get(name(199)).is_ok());
         assert!(handles.get(name(1)).is_err());
     }
 
     #[test]
     fn a_file_opened_before_forget_is_not_kept_after_it() {
-        let handles = Handles::default();
+        let handles = Handles::new();
         let Err(epoch) = handles.get(name(1)) else { panic!("nothing was kept yet") };
         handles.forget(name(1));
         handles.keep(name(1), Arc::new(tempfile::tempfile().unwrap()), epoch);

@@ -123,7 +123,7 @@ impl DirectoryMember {
             }
             _ => Error::io("cannot open the member's directory", path, error),
         })?;
-        Ok(DirectoryMember { tree, handles: Arc::default(), unsynced: Mutex::default() })
+        Ok(DirectoryMember { tree, handles: Handles::new(), unsynced: Mutex::default() })
     }
 
     fn ensure_empty(&self) -> Result<()> {

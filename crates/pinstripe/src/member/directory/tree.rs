@@ -16,6 +16,7 @@ use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFl
 use rustix::io::{Errno, retry_on_intr};
 
 use super::shelf::{Shelf, parse_leaf};
+use crate::descriptors::patiently;
 use crate::error::{Error, Kind, Result};
 use crate::id::{self, SetId};
 use crate::member::{Replace, Step, Steps};
@@ -61,8 +62,9 @@ const OPEN_DIRECTORY: OFlags =
 impl Tree {
     /// Opens the member's own directory; only here may the path lead through symlinks.
     pub fn open(path: &Path, steps: Option<Arc<dyn Steps>>) -> io::Result<Tree> {
-        let root = retry_on_intr(|| {
-            fs::open(path, OPEN_DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty())
+        let root = patiently(|| {
+            let flags = OPEN_DIRECTORY.difference(OFlags::NOFOLLOW);
+            retry_on_intr(|| fs::open(path, flags, Mode::empty()))
         })?;
         let durable = std::array::from_fn(|_| AtomicBool::new(false));
         let tree = Tree { core: Arc::new(Core { root, path: path.to_path_buf(), durable }), steps };
@@ -135,7 +137,7 @@ impl Tree {
     /// Opens a shelf. Every component is opened on its own, so none can be a symlink.
     pub fn shelf(&self, shelf: Shelf) -> io::Result<OpenShelf> {
         let open = |parent: BorrowedFd<'_>, name: &str| {
-            retry_on_intr(|| fs::openat(parent, name, OPEN_DIRECTORY, Mode::empty()))
+            patiently(|| retry_on_intr(|| fs::openat(parent, name, OPEN_DIRECTORY, Mode::empty())))
         };
         let fd = match shelf.parent() {
             None => open(self.root(), ".")?,
@@ -193,7 +195,7 @@ impl Tree {
     /// Makes the member's own directory durable in its parent, where that may be opened at all.
     pub fn sync_parent(&self) -> io::Result<()> {
         let flags = OPEN_DIRECTORY;
-        let parent = match fs::openat(self.root(), "..", flags, Mode::empty()) {
+        let parent = match patiently(|| fs::openat(self.root(), "..", flags, Mode::empty())) {
             Err(Errno::ACCESS) => return Ok(()),
             other => other?,
         };
@@ -235,7 +237,7 @@ impl Tree {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let mode = Mode::from_raw_mode(FILE_MODE);
             let file = self.change_giving(Step::Create(&path), || {
-                Ok(retry_on_intr(|| fs::openat(&shelf.fd, &leaf, flags, mode))?)
+                Ok(patiently(|| retry_on_intr(|| fs::openat(&shelf.fd, &leaf, flags, mode)))?)
             });
             let file = File::from(file.map_err(failed)?);
             // Between create and lock a sweep may have taken the file for a leftover.
@@ -336,7 +338,7 @@ impl OpenShelf {
     /// The names in it, sorted, in bytes.
     pub fn names(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        for entry in fs::Dir::read_from(&self.fd)? {
+        for entry in patiently(|| fs::Dir::read_from(&self.fd))? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
@@ -366,7 +368,8 @@ impl OpenShelf {
     /// Opens a regular file; `None` for any other thing and for nothing. Never blocks on a FIFO.
     pub fn open_file(&self, leaf: &str, access: OFlags) -> io::Result<Option<File>> {
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match retry_on_intr(|| fs::openat(&self.fd, leaf, flags, Mode::empty())) {
+        let open = || retry_on_intr(|| fs::openat(&self.fd, leaf, flags, Mode::empty()));
+        match patiently(open) {
             Ok(fd) => Ok(is_regular(&fs::fstat(&fd)?).then(|| File::from(fd))),
             Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Ok(None),
             Err(error) => Err(error.into()),

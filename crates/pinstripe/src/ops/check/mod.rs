@@ -5,7 +5,7 @@
 //! parity or another copy can mend is a warning; what is lost is a loss, with the snapshots and
 //! paths that it hurts.
 
-mod sets;
+pub(super) mod sets;
 #[cfg(test)]
 mod tests;
 mod trees;
@@ -54,7 +54,8 @@ pub struct Outcome {
     pub lost_chunks: u64,
     /// Snapshots that lost something.
     pub hurt_snapshots: u64,
-    /// Paths in them that cannot be restored whole.
+    /// Entries in them that a restore cannot give back whole, each counted for every snapshot; those
+    /// of lost pages of a tree are counted, though nothing knows their names.
     pub hurt_paths: u64,
     /// The store is encrypted and its key was not given: checksums were held against bytes, but
     /// nothing was decoded, and nobody looked which snapshots need what.
@@ -72,7 +73,8 @@ pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcom
     if store.is_locked() {
         outcome.without_key = true;
         outcome.snapshots = store.list(Room::Snapshots)?.len() as u64;
-        stripe_sets(store, options, monitor, &mut outcome)?;
+        let bad = stripe_sets(store, options, monitor, &mut outcome)?;
+        sets::tell(bad, None, monitor, &mut outcome);
         return Ok(outcome);
     }
     let snapshots = snapshots::load(store, monitor)?;
@@ -81,7 +83,8 @@ pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcom
     let bad = stripe_sets(store, options, monitor, &mut outcome)?;
     let packs = PackReader::new(store, monitor);
     let mut chunks = ChunkReader::new(&packs, &index);
-    let lost = lost_chunks(&index, &mut chunks, &bad)?;
+    let (lost, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
+    sets::tell(bad, Some(&hurt), monitor, &mut outcome);
     outcome.lost_chunks = lost.len() as u64;
     let mut trees = Trees::new(chunks, &index, lost);
     for snapshot in &snapshots {

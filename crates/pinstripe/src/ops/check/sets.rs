@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::path::PathBuf;
 
 use super::{Options, Outcome};
 use crate::codec::Decoder;
@@ -16,9 +17,22 @@ use crate::store::{Store, deletion};
 use crate::stripe::{SetReader, Verification};
 
 /// What of one pack cannot be read.
-pub(super) struct BadPack {
+pub(in crate::ops) struct BadPack {
     set: SetId,
     lost: Vec<Range<u64>>,
+    /// What is to be said of it: a loss only if it costs a chunk.
+    damage: Vec<(PathBuf, Error)>,
+}
+
+impl BadPack {
+    /// A pack in which any strip may be damaged.
+    pub(in crate::ops) fn doubtful(set: SetId) -> BadPack {
+        BadPack { set, lost: everything(), damage: Vec::new() }
+    }
+}
+
+fn everything() -> Vec<Range<u64>> {
+    std::iter::once(0..u64::MAX).collect()
 }
 
 /// Sets that others removed while they were looked at: they are not damaged.
@@ -83,9 +97,9 @@ pub(super) fn stripe_sets(
                 continue;
             };
             outcome.packs += u64::from(room == Room::Packs);
-            let lost = tally(store, name, examined, monitor, outcome);
-            if room == Room::Packs && !lost.is_empty() {
-                bad.push(BadPack { set, lost });
+            let (lost, damage) = tally(store, name, examined, monitor, outcome);
+            if room == Room::Packs && !(lost.is_empty() && damage.is_empty()) {
+                bad.push(BadPack { set, lost, damage });
             }
         }
     }
@@ -175,29 +189,25 @@ const REPAIR: &str = "run 'pinstripe repair'";
 const LAY_ANEW: &str = "run 'pinstripe repair'; what is left then has no member to go to: \
                         'pinstripe gc' lays the pack anew, or add a member";
 
-/// Reports what was found about one set; returns what of it is lost.
+/// Reports what was found about one set; returns what of it cannot be read, and what is to be said
+/// of that when it is known what it costs.
 fn tally(
     store: &Store,
     name: ExtentName,
     examined: Result<Examined>,
     monitor: &Monitor,
     outcome: &mut Outcome,
-) -> Vec<Range<u64>> {
+) -> (Vec<Range<u64>>, Vec<(PathBuf, Error)>) {
     let derived = matches!(name, ExtentName::In(Room::Index, _));
-    let everything = || std::iter::once(0..u64::MAX).collect();
     let examined = match examined {
         Ok(examined) => examined,
         Err(error) if derived => {
             let error = error.advice("nothing is lost: run 'pinstripe repair' to make it anew");
             monitor.warning(name.path(), error);
             outcome.repairable += 1;
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
-        Err(error) => {
-            monitor.loss(name.path(), error);
-            outcome.lost += 1;
-            return everything();
-        }
+        Err(error) => return (everything(), vec![(name.path().into(), error)]),
     };
     // What no member can take, repair cannot lay: all that are there have another part of it.
     let is_short = !derived
@@ -205,6 +215,7 @@ fn tally(
         && store.absent().next().is_none();
     // Absent members were reported once; as many slots of each set may be with them.
     let mut with_absent = store.absent().count();
+    let mut beyond_parity = Vec::new();
     for damage in &examined.verification.damage {
         let seat = damage.member.and_then(|number| Some((number, store.seats.get(number)?)));
         let (place, text) = match seat {
@@ -223,8 +234,7 @@ fn tally(
             monitor.warning(place, error.advice(if is_short { LAY_ANEW } else { REPAIR }));
             outcome.repairable += 1;
         } else {
-            monitor.loss(place, error);
-            outcome.lost += 1;
+            beyond_parity.push((place, error));
         }
     }
     let mut lost = examined.verification.lost_ranges;
@@ -233,24 +243,52 @@ fn tally(
         outcome.lost += 1;
         lost.push(range);
     }
-    lost
+    (lost, beyond_parity)
 }
 
-/// The chunks in what is lost that can be read from no place.
+/// Says what damage parity cannot mend: a loss where it costs a chunk, as it does in `hurt` packs, in
+/// all when that is not known.
+pub(super) fn tell(
+    bad: Vec<BadPack>,
+    hurt: Option<&HashSet<SetId>>,
+    monitor: &Monitor,
+    outcome: &mut Outcome,
+) {
+    for BadPack { set, damage, .. } in bad {
+        let is_hurt = hurt.is_none_or(|hurt| hurt.contains(&set));
+        for (place, error) in damage {
+            if is_hurt {
+                monitor.loss(place, error);
+                outcome.lost += 1;
+            } else {
+                monitor.warning(place, error.advice(STANDS_ELSEWHERE));
+                outcome.repairable += 1;
+            }
+        }
+    }
+}
+
+const STANDS_ELSEWHERE: &str = "nothing is lost: what the pack holds stands elsewhere too, or can be \
+                                read all the same; 'pinstripe repair' lays it anew";
+
+/// The chunks in what is lost that can be read from no place, and the packs that had them.
 ///
 /// A strip that does not match its checksum may still have whole records in it, which a restore
 /// believes by their own checksums: what stands in a lost range is lost only if reading it fails.
-pub(super) fn lost_chunks(
+pub(in crate::ops) fn lost_chunks(
     index: &Index<'_>,
     chunks: &mut ChunkReader<'_>,
     bad: &[BadPack],
-) -> Result<HashSet<ChunkId>> {
+) -> Result<(HashSet<ChunkId>, HashSet<SetId>)> {
     let packs = index.packs();
+    // Nobody knows what was in a pack that the index does not know.
+    let unknown = bad.iter().map(|pack| pack.set).filter(|set| packs.find(set).is_none());
+    let mut hurt: HashSet<SetId> = unknown.collect();
     let numbered = bad.iter().filter_map(|pack| Some((packs.find(&pack.set)?, &pack.lost)));
     let bad: HashMap<u32, &Vec<Range<u64>>> = numbered.collect();
     let mut lost = HashSet::new();
     if bad.is_empty() {
-        return Ok(lost);
+        return Ok((lost, hurt));
     }
     let is_doubtful = |RecordPlace { pack, offset, bytes }| {
         let range = offset..offset + u64::from(bytes);
@@ -285,10 +323,11 @@ pub(super) fn lost_chunks(
             })
             .is_ok()
     };
-    for (_, id) in doubtful {
-        if !index.places(&id)?.iter().any(|place| is_readable(&id, place)) {
+    for (record, id) in doubtful {
+        if lost.contains(&id) || !index.places(&id)?.iter().any(|place| is_readable(&id, place)) {
             lost.insert(id);
+            hurt.extend(packs.get(record.pack).map(|pack| pack.set));
         }
     }
-    Ok(lost)
+    Ok((lost, hurt))
 }

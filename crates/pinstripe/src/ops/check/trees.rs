@@ -6,13 +6,14 @@ use super::Outcome;
 use crate::beneath::shown;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry, decode_page, read_chunks};
-use crate::format::snapshot::Snapshot;
-use crate::format::tree::decode_node;
+use crate::format::snapshot::{Snapshot, TreeRoot};
+use crate::format::tree::{Child, decode_node};
 use crate::format::wire::Reader;
 use crate::id::ChunkId;
 use crate::monitor::Monitor;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, missing_chunk};
+use crate::store::tree::lost_page;
 
 /// Follows snapshots down to their chunks; subtrees that were found sound are not entered again.
 pub(super) struct Trees<'a> {
@@ -28,13 +29,17 @@ const PATHS_NAMED: usize = 20;
 /// What is wrong in one snapshot.
 #[derive(Default)]
 struct Hurt {
-    paths: u64,
+    /// Entries that a restore cannot give back whole.
+    entries: u64,
+    /// Problems: of single entries, and of pages with any number of them.
+    problems: u64,
     named: Vec<(Vec<u8>, Error)>,
 }
 
 impl Hurt {
-    fn note(&mut self, path: &[u8], error: Error) {
-        self.paths += 1;
+    fn note(&mut self, path: &[u8], entries: u64, error: Error) {
+        self.entries = self.entries.saturating_add(entries);
+        self.problems += 1;
         if self.named.len() < PATHS_NAMED {
             self.named.push((path.to_vec(), error));
         }
@@ -53,34 +58,36 @@ impl<'a> Trees<'a> {
     /// Checks one snapshot and reports what it lost.
     pub(super) fn check(&mut self, snapshot: &Snapshot, monitor: &Monitor, outcome: &mut Outcome) {
         let mut hurt = Hurt::default();
-        self.node(&snapshot.root.id, snapshot.root.height, b"", &mut hurt);
-        if hurt.paths == 0 {
+        let TreeRoot { id, height, entries } = snapshot.root;
+        self.node(&Child { first_path: Vec::new(), id, entries }, height, &mut hurt);
+        if hurt.problems == 0 {
             return;
         }
         outcome.hurt_snapshots += 1;
-        outcome.hurt_paths += hurt.paths;
+        outcome.hurt_paths += hurt.entries;
         let short = snapshot.id.short();
-        let unnamed = hurt.paths - hurt.named.len() as u64;
+        let unnamed = hurt.problems - hurt.named.len() as u64;
         for (path, error) in hurt.named {
             let path = shown(&path).display().to_string();
             monitor.loss(format!("snapshot {short}: /{path}"), error);
         }
         if unnamed > 0 {
-            let error = Error::new(Kind::Corrupt, format!("{unnamed} more paths are hurt"));
+            let what = format!("{unnamed} more paths or pages are hurt");
+            let error = Error::new(Kind::TooManyLosses, what);
             monitor.loss(format!("snapshot {short}"), error);
         }
     }
 
-    fn node(&mut self, id: &ChunkId, height: u8, first_path: &[u8], hurt: &mut Hurt) {
-        if self.sound.contains(id) {
+    fn node(&mut self, child: &Child, height: u8, hurt: &mut Hurt) {
+        if self.sound.contains(&child.id) {
             return;
         }
-        let before = hurt.paths;
-        if let Err(error) = self.enter(id, height, hurt) {
-            hurt.note(first_path, error.advice("all entries from here to the next page are hurt"));
+        let before = hurt.problems;
+        if let Err(error) = self.enter(&child.id, height, hurt) {
+            hurt.note(&child.first_path, child.entries, lost_page(child, error));
         }
-        if hurt.paths == before {
-            self.sound.insert(*id);
+        if hurt.problems == before {
+            self.sound.insert(child.id);
         }
     }
 
@@ -89,13 +96,13 @@ impl<'a> Trees<'a> {
         let bytes = self.chunks.read(id)?;
         if height > 0 {
             for child in decode_node(&bytes)? {
-                self.node(&child.id, height - 1, &child.first_path, hurt);
+                self.node(&child, height - 1, hurt);
             }
             return Ok(());
         }
         for entry in decode_page(&bytes)? {
             if let Err(error) = self.content(&entry) {
-                hurt.note(&entry.path, error);
+                hurt.note(&entry.path, 1, error);
             }
         }
         Ok(())

@@ -20,9 +20,9 @@ use crate::format::wire::Reader;
 use crate::id::ChunkId;
 use crate::monitor::Monitor;
 use crate::pipeline::each::each;
-use crate::store::Store;
 use crate::store::index::{Index, Pack, Rows};
 use crate::store::packs::{ChunkReader, PackReader, missing_chunk};
+use crate::store::{Store, page_copies};
 
 /// Content chunks looked up together: 8 MiB of ids.
 const BATCH_IDS: usize = 256 << 10;
@@ -65,10 +65,25 @@ impl Bits {
 pub(super) struct Marked {
     /// Rows of needed chunks, every place of each.
     pub needed: Bits,
+    /// At least one row of each page, node and content list among them.
+    pub pages: Bits,
+    /// In how many packs each of these is to stand.
+    pub page_copies: usize,
     /// Content chunks that no pack has which can be read.
     pub missing: u64,
     /// What spared hopes lack beside that: content chunks, and trees that cannot be followed.
     pub lacking: u64,
+}
+
+impl Marked {
+    /// In how many packs the chunk of a row is to stand, as far as the row says.
+    pub fn copies_of(&self, row: u64) -> usize {
+        match (self.needed.has(row), self.pages.has(row)) {
+            (_, true) => self.page_copies,
+            (true, false) => 1,
+            (false, false) => 0,
+        }
+    }
 }
 
 /// Marks what `roots` need, and then what `hopes` need as far as they can be read.
@@ -107,7 +122,8 @@ pub(super) fn mark(
         // Nothing needs it; the next backup may go on with it.
         let _ = walk(begun);
     }
-    Ok(Marked { needed: shared.needed, missing, lacking })
+    let page_copies = page_copies(store.config.parity);
+    Ok(Marked { needed: shared.needed, pages: shared.entered, page_copies, missing, lacking })
 }
 
 struct Shared<'r> {

@@ -63,6 +63,8 @@ pub struct Outcome {
     pub deleted_bytes: u64,
     /// Packs among them of which something was needed and moved.
     pub repacked_packs: u64,
+    /// Pages of trees that stood in one pack and are to stand in two, as in stores without parity.
+    pub thin_pages: u64,
     /// Condemned packs that stay because somebody began to rely on them meanwhile.
     pub revived_packs: u64,
     /// Bytes of records in packs that stay.
@@ -100,6 +102,16 @@ pub(super) fn retire(
 ) -> Result<Outcome> {
     let options = Options { max_waste: 1.0, dry_run: false, wait: WAIT, limits };
     collect(store, &options, &Pick::These(sets), monitor)
+}
+
+/// How many pages of trees stand in fewer packs than they are to.
+///
+/// # Errors
+/// When a tree cannot be read; those of the members.
+pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Result<u64> {
+    let options = Options { max_waste: 1.0, dry_run: true, wait: WAIT, limits };
+    let survey = Survey::take(store, None, &Pick::These(HashSet::new()), &options, monitor)?;
+    Ok(survey.thin.len() as u64)
 }
 
 /// How long writers are waited for, unless somebody says otherwise.
@@ -159,10 +171,13 @@ impl Collector<'_> {
         let mut outcome = survey.outcome(store);
         outcome.deleted_bytes = 0;
         monitor.expect(survey.moved_bytes, survey.lists.packs.len() as u64);
-        if is_empty(&survey.lists) {
+        if is_empty(&survey.lists) && survey.thin.is_empty() {
             return Ok(outcome);
         }
         let spared = self.repack(&survey)?;
+        if is_empty(&survey.lists) {
+            return Ok(outcome);
+        }
         survey.lists.packs.retain(|set| !spared.contains(set));
         let revivable = survey.lists.packs.len();
         self.put(Step::Condemned(survey.lists.clone()))?;
@@ -190,7 +205,7 @@ impl Collector<'_> {
     }
 
     fn repack(&self, survey: &Survey<'_>) -> Result<Vec<SetId>> {
-        if survey.leaving.is_empty() {
+        if survey.leaving.is_empty() && survey.thin.is_empty() {
             return Ok(Vec::new());
         }
         // What goes is no place to move to, nor to count on.
@@ -198,7 +213,7 @@ impl Collector<'_> {
         let others: Vec<SetId> = survey.others.iter().copied().collect();
         survey.index.set_condemned(&others, true);
         let limits = self.options.limits;
-        repack(self.store, &survey.index, &survey.leaving, limits, self.monitor)
+        repack(self.store, &survey.index, &survey.leaving, &survey.thin, limits, self.monitor)
     }
 
     fn others_at_work(&self) -> Result<Vec<Session>> {
@@ -246,7 +261,7 @@ impl Collector<'_> {
         index.refresh_packs()?;
         index.over_rows(|rows| {
             let marked = mark::mark(self.store, index, rows, &trees, hopes, threads, self.monitor)?;
-            usage::rescued(rows, &marked.needed, &ours, others)
+            usage::rescued(rows, &marked, &ours, others)
         })
     }
 

@@ -7,7 +7,7 @@ use super::roots::{self, Seen};
 use super::{Options, Outcome, mark, usage};
 use crate::error::Result;
 use crate::format::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
-use crate::id::{SessionId, SetId};
+use crate::id::{ChunkId, SessionId, SetId};
 use crate::member::Room;
 use crate::monitor::Monitor;
 use crate::pipeline::backup::Leaving;
@@ -42,6 +42,8 @@ pub(super) struct Survey<'a> {
     pub others: HashSet<SetId>,
     pub plan: decide::Plan,
     pub leaving: Vec<Leaving>,
+    /// Pages that lack a second copy.
+    pub thin: Vec<ChunkId>,
     /// Bytes to move, about.
     pub moved_bytes: u64,
     pub lists: Lists,
@@ -70,15 +72,15 @@ impl<'a> Survey<'a> {
             let width = usize::from(pack.data) + usize::from(pack.parity);
             pack.extents() < width && takers.is_some_and(|takers| takers < width)
         };
-        let (plan, leaving, moved_bytes, missing, lacking) = index.over_rows(|rows| {
+        let (plan, (leaving, thin), moved_bytes, missing, lacking) = index.over_rows(|rows| {
             let marked = mark::mark(store, &index, rows, &trees, &hopes, threads, monitor)?;
-            let usages = usage::count(rows, &marked.needed, &others, &is_short)?;
+            let usages = usage::count(rows, &marked, &others, &is_short)?;
             let mut plan = match pick {
                 Pick::Waste(share) => usages.plan(*share),
                 Pick::These(sets) => usages.plan_of(sets),
             };
             plan.repack.truncate(PACKS_MAX / 2);
-            let leaving = usage::leaving(rows, &marked.needed, &plan.repack)?;
+            let leaving = usage::leaving(rows, &marked, &plan.repack, &others)?;
             let moved_bytes = usages.live_bytes(&plan.repack);
             Ok((plan, leaving, moved_bytes, marked.missing, marked.lacking))
         })?;
@@ -99,7 +101,7 @@ impl<'a> Survey<'a> {
         packs.truncate(PACKS_MAX);
         packs.sort_unstable();
         let lists = Lists { packs, snapshots, abandoned: Vec::new() };
-        Ok(Survey { index, seen, others, plan, leaving, moved_bytes, lists, missing })
+        Ok(Survey { index, seen, others, plan, leaving, thin, moved_bytes, lists, missing })
     }
 
     pub fn outcome(&self, store: &Store) -> Outcome {
@@ -109,6 +111,7 @@ impl<'a> Survey<'a> {
             deleted_packs: self.lists.packs.len() as u64,
             deleted_bytes: bytes_of(store, &self.lists.packs),
             repacked_packs: self.leaving.len() as u64,
+            thin_pages: self.thin.len() as u64,
             kept_bytes: self.plan.kept_bytes,
             waste_bytes: self.plan.waste_bytes,
             missing_chunks: self.missing,

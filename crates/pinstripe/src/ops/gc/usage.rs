@@ -4,11 +4,12 @@
 //! condemned by nobody else; a pack without rows is never condemned, since nobody knows what is
 //! in it; a pack that is needed for nothing but has a copy of something needed is repacked, so
 //! that the other copy is read before this one goes; one that cannot be read goes only if it has
-//! nothing but such copies.
+//! nothing but such copies. Of a chunk in several packs as many copies count as it is to have: two of
+//! a page in a store without parity, one of everything else.
 
 use std::collections::HashSet;
 
-use super::mark::Bits;
+use super::mark::Marked;
 use crate::error::Result;
 use crate::id::{ChunkId, SetId};
 use crate::pipeline::backup::Leaving;
@@ -24,10 +25,11 @@ struct Held {
     has_copies: bool,
 }
 
-/// All rows of one chunk, and whether it is needed.
+/// All rows of one chunk.
 struct Chunk<'c> {
     id: ChunkId,
-    is_needed: bool,
+    /// In how many packs it is to stand; none when nothing needs it.
+    copies: usize,
     places: &'c [Place],
 }
 
@@ -42,36 +44,36 @@ impl Chunk<'_> {
 /// Shows every chunk once, with its places in the order of their packs.
 fn for_each_chunk(
     rows: &Rows<'_>,
-    needed: &Bits,
+    marked: &Marked,
     show: &mut dyn FnMut(Chunk<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut last: Option<ChunkId> = None;
-    let (mut places, mut is_needed): (Vec<Place>, bool) = (Vec::new(), false);
+    let (mut places, mut copies): (Vec<Place>, usize) = (Vec::new(), 0);
     rows.for_each(&mut |row, id, place| {
         if last != Some(*id) {
-            flush(last, &mut places, is_needed, show)?;
-            (last, is_needed) = (Some(*id), false);
+            flush(last, &mut places, copies, show)?;
+            (last, copies) = (Some(*id), 0);
         }
-        is_needed |= needed.has(row);
+        copies = copies.max(marked.copies_of(row));
         if rows.pack(place.record.pack).is_some() {
             places.push(place);
         }
         Ok(())
     })?;
-    flush(last, &mut places, is_needed, show)
+    flush(last, &mut places, copies, show)
 }
 
 fn flush(
     id: Option<ChunkId>,
     places: &mut Vec<Place>,
-    is_needed: bool,
+    copies: usize,
     show: &mut dyn FnMut(Chunk<'_>) -> Result<()>,
 ) -> Result<()> {
     let Some(id) = id.filter(|_| !places.is_empty()) else { return Ok(()) };
     // Two runs may speak of one pack.
     places.sort_unstable_by_key(|it| (it.record, it.raw_offset));
     places.dedup();
-    show(Chunk { id, is_needed, places })?;
+    show(Chunk { id, copies, places })?;
     places.clear();
     Ok(())
 }
@@ -91,26 +93,28 @@ pub(super) struct Usages {
 /// When a page of the index cannot be read.
 pub(super) fn count(
     rows: &Rows<'_>,
-    needed: &Bits,
+    marked: &Marked,
     others: &HashSet<SetId>,
     is_short: &dyn Fn(&Pack) -> bool,
 ) -> Result<Usages> {
     let mut held: Vec<Held> = Vec::new();
     let mut any_copies = false;
-    for_each_chunk(rows, needed, &mut |chunk| {
+    for_each_chunk(rows, marked, &mut |chunk| {
         for place in chunk.places {
             at(&mut held, place.record.pack).raw_bytes += u64::from(place.raw_bytes);
         }
-        if chunk.is_needed {
-            match *chunk.packs() {
-                [pack] => at(&mut held, pack).live_bytes += u64::from(chunk.places[0].raw_bytes),
-                _ => any_copies = true,
-            }
+        let packs = if chunk.copies > 0 { chunk.packs() } else { Vec::new() };
+        if packs.len() > chunk.copies {
+            any_copies = true;
+            return Ok(());
+        }
+        for pack in packs {
+            at(&mut held, pack).live_bytes += u64::from(chunk.places[0].raw_bytes);
         }
         Ok(())
     })?;
     if any_copies {
-        count_copies(rows, needed, others, &mut held)?;
+        count_copies(rows, marked, others, &mut held)?;
     }
     let mut usages = Usages { packs: Vec::new(), with_copies: HashSet::new() };
     for (number, held) in held.iter().enumerate() {
@@ -131,11 +135,12 @@ pub(super) fn count(
     Ok(usages)
 }
 
-/// Of a chunk in several packs one copy counts: that in the pack which is needed the most anyway.
+/// Of a chunk in more packs than it is to have, those copies count that are in the packs which are
+/// needed the most anyway.
 /// Never one that no writer may rely on while there is another: it may lack an extent for good.
 fn count_copies(
     rows: &Rows<'_>,
-    needed: &Bits,
+    marked: &Marked,
     others: &HashSet<SetId>,
     held: &mut Vec<Held>,
 ) -> Result<()> {
@@ -145,16 +150,18 @@ fn count_copies(
             pack.is_readable() && pack.is_reliable() && !others.contains(&pack.set)
         })
     };
-    for_each_chunk(rows, needed, &mut |chunk| {
+    for_each_chunk(rows, marked, &mut |chunk| {
         let packs = chunk.packs();
-        if !chunk.is_needed || packs.len() < 2 {
+        if packs.len() <= chunk.copies || chunk.copies == 0 {
             return Ok(());
         }
-        let live = |number: &u32| (singly[*number as usize], std::cmp::Reverse(*number));
-        let best = packs.iter().copied().filter(stands).max_by_key(live);
+        let live = |number: &u32| (std::cmp::Reverse(singly[*number as usize]), *number);
+        let mut best: Vec<u32> = packs.iter().copied().filter(stands).collect();
+        best.sort_by_key(live);
+        best.truncate(chunk.copies);
         for pack in packs {
             // Where none is sure to stay, all count.
-            if best.is_none_or(|best| best == pack) {
+            if best.is_empty() || best.contains(&pack) {
                 at(held, pack).live_bytes += u64::from(chunk.places[0].raw_bytes);
             } else {
                 at(held, pack).has_copies = true;
@@ -209,16 +216,35 @@ impl Usages {
     }
 }
 
-/// What is needed of each of these packs, in their order.
+/// What is needed of each of these packs, in their order; and pages that stand in fewer packs than
+/// they are to, in none of these.
 ///
 /// # Errors
 /// When a page of the index cannot be read.
-pub(super) fn leaving(rows: &Rows<'_>, needed: &Bits, sets: &[SetId]) -> Result<Vec<Leaving>> {
+pub(super) fn leaving(
+    rows: &Rows<'_>,
+    marked: &Marked,
+    sets: &[SetId],
+    others: &HashSet<SetId>,
+) -> Result<(Vec<Leaving>, Vec<ChunkId>)> {
     let leaving = |&set| Leaving { set, needed: Vec::new(), copies: Vec::new() };
     let mut packs: Vec<Leaving> = sets.iter().map(leaving).collect();
     let by_set: std::collections::HashMap<_, _> = sets.iter().zip(0..).collect();
-    for_each_chunk(rows, needed, &mut |chunk| {
-        for place in chunk.places.iter().filter(|_| chunk.is_needed) {
+    let mut thin = Vec::new();
+    for_each_chunk(rows, marked, &mut |chunk| {
+        if chunk.copies > 1 {
+            let known = chunk.packs().into_iter().filter_map(|number| rows.pack(number));
+            let known: Vec<&Pack> = known.collect();
+            let stands = |pack: &&&Pack| {
+                pack.is_readable() && pack.is_reliable() && !others.contains(&pack.set)
+            };
+            let standing = known.iter().filter(stands).count();
+            let leaves = known.iter().any(|pack| by_set.contains_key(&pack.set));
+            if standing < chunk.copies && !leaves {
+                thin.push(chunk.id);
+            }
+        }
+        for place in chunk.places.iter().filter(|_| chunk.copies > 0) {
             let Some(pack) = rows.pack(place.record.pack) else { continue };
             let Some(&number) = by_set.get(&pack.set) else { continue };
             let leaving: &mut Leaving = &mut packs[number];
@@ -231,7 +257,7 @@ pub(super) fn leaving(rows: &Rows<'_>, needed: &Bits, sets: &[SetId]) -> Result<
         Ok(())
     })?;
     packs.iter_mut().for_each(|pack| pack.needed.sort_unstable());
-    Ok(packs)
+    Ok((packs, thin))
 }
 
 /// Which of `ours` have to stay, for what is needed.
@@ -240,13 +266,13 @@ pub(super) fn leaving(rows: &Rows<'_>, needed: &Bits, sets: &[SetId]) -> Result<
 /// When a page of the index cannot be read.
 pub(super) fn rescued(
     rows: &Rows<'_>,
-    needed: &Bits,
+    marked: &Marked,
     ours: &HashSet<SetId>,
     others: &HashSet<SetId>,
 ) -> Result<HashSet<SetId>> {
     let mut rescued = HashSet::new();
-    for_each_chunk(rows, needed, &mut |chunk| {
-        if chunk.is_needed {
+    for_each_chunk(rows, marked, &mut |chunk| {
+        if chunk.copies > 0 {
             let packs = chunk.packs();
             let packs = packs.iter().filter_map(|number| rows.pack(*number));
             // What cannot be read is no place to count on, nor what may lack an extent for good.

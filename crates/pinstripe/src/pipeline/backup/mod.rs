@@ -55,7 +55,7 @@ use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
-use crate::pipeline::pack::{self, ToPacker};
+use crate::pipeline::pack::{self, Laying, ToPacker};
 use crate::pipeline::publish::Publisher;
 use crate::pipeline::spare::Spare;
 use crate::source;
@@ -215,8 +215,9 @@ fn ingest<'scope, 'env>(
         let (outcomes, outcome_queue) = unbounded();
         let (window, window_queue) = bounded(WINDOW_JOBS);
         let (partials, partial_queue) = unbounded();
-        let (data, data_packer) = packer(stages, shared, publisher, limits.records_queued);
-        let (tree, tree_packer) = packer(stages, shared, publisher, limits.records_queued);
+        let packer = |laying| packer(stages, shared, publisher, limits.records_queued, laying);
+        let (data, data_packer) = packer(Laying::Striped);
+        let (tree, tree_packer) = packer(Laying::of_pages(publisher.store.config.parity));
         for _ in 0..limits.workers {
             let worker = Worker::new(shared, data.clone())?;
             let (job_queue, outcomes) = (job_queue.clone(), outcomes.clone());
@@ -268,10 +269,11 @@ fn packer<'scope>(
     shared: &'scope Ingest<'_>,
     publisher: &'scope Publisher<'_>,
     queued: usize,
+    laying: Laying,
 ) -> (Sender<ToPacker>, ScopedJoinHandle<'scope, ()>) {
     let (records, queue) = bounded::<ToPacker>(queued);
     let packer = stage(stages, shared.abort, move || {
-        if let Err(error) = pack::run(&queue, publisher, shared.records) {
+        if let Err(error) = pack::run(&queue, publisher, laying, shared.records) {
             shared.abort.raise(error);
         }
         // A packer that stops early must not stop those who feed it.

@@ -2,7 +2,8 @@
 //!
 //! Invariants: of a chunk that stands elsewhere too, that copy is read and verified before it is
 //! relied upon; what is copied was verified; a pack of which anything needed is nowhere sound is
-//! spared. The new packs are durable and in an index run on return.
+//! spared; of a page that is to stand in two packs, so many copies are made that it does. The new
+//! packs are durable and in an index run on return.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,10 +23,10 @@ use crate::member::ExtentName;
 use crate::monitor::Counter;
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
-use crate::pipeline::pack::ToPacker;
-use crate::store::index::{Index, pack_from_records, read_pack_index};
+use crate::pipeline::pack::{Laying, ToPacker};
+use crate::store::index::{Index, Place, pack_from_records, read_pack_index};
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::{Store, deletion};
+use crate::store::{Store, deletion, page_copies};
 
 /// A pack that is to go, and what of it is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +40,8 @@ pub struct Leaving {
     pub copies: Vec<ChunkId>,
 }
 
-/// Copies what is needed of `packs`, all of which the index has condemned, into new packs. Returns
-/// those that must stay because something of them is nowhere sound; each is a loss in the ledger.
+/// Copies what is needed of `packs`, all of which the index has condemned, into new packs, and makes
+/// the second copies of `thin`: pages that stand in too few packs. Returns those packs that must stay because something of them is nowhere sound; each is a loss in the ledger.
 ///
 /// # Errors
 /// Whatever ends a backup: a full member, more members lost than parity replaces.
@@ -48,27 +49,33 @@ pub fn repack(
     store: &Store,
     index: &Index<'_>,
     packs: &[Leaving],
+    thin: &[ChunkId],
     limits: Limits,
     monitor: &Monitor,
 ) -> Result<Vec<SetId>> {
     lay(store, index, limits, monitor, |shared, publisher| {
-        let (next, spared) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let spared = Mutex::new(Vec::new());
+        let (next, next_thin) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let todo = Todo { store, shared, packs, next, thin, next_thin, spared: &spared };
         std::thread::scope(|stages| {
-            let (data, data_packer) = packer(stages, shared, publisher, limits.records_queued);
-            let (tree, tree_packer) = packer(stages, shared, publisher, limits.records_queued);
-            for _ in 0..limits.workers.min(packs.len()) {
-                let (data, tree) = (data.clone(), tree.clone());
-                let (next, spared) = (&next, &spared);
+            let packer = |laying| packer(stages, shared, publisher, limits.records_queued, laying);
+            let (data, data_packer) = packer(Laying::Striped);
+            let (tree, tree_packer) = packer(Laying::of_pages(store.config.parity));
+            let (again, again_packer) = packer(Laying::Whole { copies: 1 });
+            for _ in 0..limits.workers.min(packs.len() + thin.len()) {
+                let (data, tree, again) = (data.clone(), tree.clone(), again.clone());
+                let todo = &todo;
                 stages.spawn(move || {
                     let _guard = shared.abort.on_panic();
-                    if let Err(error) = work(store, shared, packs, next, spared, data, tree) {
+                    if let Err(error) = todo.work(data, tree, again) {
                         shared.abort.raise(error);
                     }
                 });
             }
-            drop((data, tree));
+            drop((data, tree, again));
             joined(data_packer);
             joined(tree_packer);
+            joined(again_packer);
             shared.abort.check()
         })?;
         publisher.publish()?;
@@ -90,7 +97,7 @@ fn confirm_copies(
     shared.index.refresh()?;
     for pack in packs {
         for id in &pack.copies {
-            if !stands_elsewhere(shared.index, &mut others, id)? {
+            if standing_copies(shared.index, &mut others, id, 1)? == 0 {
                 let what = format!("chunk {id} stands nowhere else");
                 spare(store, shared, spared, pack.set, Error::new(Kind::TooManyLosses, what))?;
                 break;
@@ -117,36 +124,55 @@ fn spare(
     Ok(())
 }
 
-/// One worker: takes the next pack until there is none.
-fn work(
-    store: &Store,
-    shared: &Ingest<'_>,
-    packs: &[Leaving],
-    next: &AtomicUsize,
-    spared: &Mutex<Vec<SetId>>,
-    data: Sender<ToPacker>,
-    tree: Sender<ToPacker>,
-) -> Result<()> {
-    let reader = PackReader::new(store, shared.monitor);
-    let mut mover = Mover {
-        store,
-        shared,
-        packs: &reader,
-        others: ChunkReader::new(&reader, shared.index),
-        decoder: Decoder::new(),
-        data: RecordBuilder::of_kind(shared, RecordKind::Data, data)?,
-        tree: RecordBuilder::of_kind(shared, RecordKind::Tree, tree)?,
-    };
-    while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
-        if shared.abort.is_raised() {
-            return Ok(());
+/// What the workers share.
+struct Todo<'w> {
+    store: &'w Store,
+    shared: &'w Ingest<'w>,
+    packs: &'w [Leaving],
+    next: AtomicUsize,
+    thin: &'w [ChunkId],
+    next_thin: AtomicUsize,
+    spared: &'w Mutex<Vec<SetId>>,
+}
+
+impl Todo<'_> {
+    /// One worker: takes the next pack until there is none, then the next page.
+    fn work(
+        &self,
+        data: Sender<ToPacker>,
+        tree: Sender<ToPacker>,
+        again: Sender<ToPacker>,
+    ) -> Result<()> {
+        let Todo { store, shared, .. } = *self;
+        let reader = PackReader::new(store, shared.monitor);
+        let mut mover = Mover {
+            store,
+            shared,
+            packs: &reader,
+            others: ChunkReader::new(&reader, shared.index),
+            decoder: Decoder::new(),
+            data: RecordBuilder::of_kind(shared, RecordKind::Data, data)?,
+            tree: RecordBuilder::of_kind(shared, RecordKind::Tree, tree)?,
+            again: RecordBuilder::of_kind(shared, RecordKind::Tree, again)?,
+        };
+        while let Some(pack) = self.packs.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            if shared.abort.is_raised() {
+                return Ok(());
+            }
+            if let Err(Stuck(error)) = mover.pack(pack)? {
+                spare(store, shared, self.spared, pack.set, error)?;
+            }
         }
-        if let Err(Stuck(error)) = mover.pack(pack)? {
-            spare(store, shared, spared, pack.set, error)?;
+        while let Some(id) = self.thin.get(self.next_thin.fetch_add(1, Ordering::Relaxed)) {
+            if shared.abort.is_raised() {
+                return Ok(());
+            }
+            mover.page(id)?;
         }
+        mover.data.flush()?;
+        mover.tree.flush()?;
+        mover.again.flush()
     }
-    mover.data.flush()?;
-    mover.tree.flush()
 }
 
 /// Something of a pack cannot be moved: why.
@@ -160,6 +186,8 @@ struct Mover<'w> {
     decoder: Decoder,
     data: RecordBuilder<'w>,
     tree: RecordBuilder<'w>,
+    /// For pages of which one more copy is wanted.
+    again: RecordBuilder<'w>,
 }
 
 impl Mover<'_> {
@@ -172,7 +200,7 @@ impl Mover<'_> {
             .or_else(|_| pack_from_records(self.store, leaving.set).map(|(pack, _)| pack.index));
         let PackIndex { records, .. } = match known {
             Ok(known) => known,
-            Err(error) => return Ok(Err(Stuck(error))),
+            Err(error) => return self.unreadable(leaving, error),
         };
         let (mut found, mut stuck) = (0, Ok(()));
         for record in &records {
@@ -196,6 +224,29 @@ impl Mover<'_> {
         Ok(stuck)
     }
 
+    /// A pack that cannot be opened at all may go if all that is needed of it stands elsewhere.
+    fn unreadable(&mut self, leaving: &Leaving, error: Error) -> Result<Result<(), Stuck>> {
+        let index = self.shared.index;
+        let Some(number) = index.packs().find(&leaving.set) else { return Ok(Err(Stuck(error))) };
+        let needed = index.over_rows(|rows| {
+            let mut needed = Vec::new();
+            rows.for_each(&mut |_, id, Place { record, raw_offset, .. }| {
+                let at = (record.offset as u32, raw_offset);
+                if record.pack == number && leaving.needed.binary_search(&at).is_ok() {
+                    needed.push(*id);
+                }
+                Ok(())
+            })?;
+            Ok(needed)
+        })?;
+        for id in needed {
+            if standing_copies(index, &mut self.others, &id, 1)? == 0 {
+                return Ok(Err(Stuck(error)));
+            }
+        }
+        Ok(Ok(()))
+    }
+
     fn record(
         &mut self,
         set: SetId,
@@ -208,7 +259,9 @@ impl Mover<'_> {
             if !self.shared.claims.take(&row.id) {
                 continue;
             }
-            if stands_elsewhere(self.shared.index, &mut self.others, &row.id)? {
+            let copies = self.copies_of(record.kind);
+            let found = standing_copies(self.shared.index, &mut self.others, &row.id, copies)?;
+            if found >= copies {
                 self.shared.claims.release(&row.id);
                 continue;
             }
@@ -216,6 +269,7 @@ impl Mover<'_> {
             let chunk = raw.get(*start..start + row.raw_bytes as usize).unwrap_or_default();
             let is_sound = self.shared.keys.chunk_id(chunk) == row.id;
             let builder = match record.kind {
+                RecordKind::Tree if found > 0 => &mut self.again,
                 RecordKind::Tree => &mut self.tree,
                 _ => &mut self.data,
             };
@@ -232,6 +286,33 @@ impl Mover<'_> {
         Ok(stuck)
     }
 
+    /// In how many packs a chunk is to stand.
+    fn copies_of(&self, kind: RecordKind) -> usize {
+        match kind {
+            RecordKind::Tree => page_copies(self.store.config.parity),
+            _ => 1,
+        }
+    }
+
+    /// Makes the copy of a page that it lacks. What cannot be read stands nowhere, which is known.
+    fn page(&mut self, id: &ChunkId) -> Result<()> {
+        if !self.shared.claims.take(id) {
+            return Ok(());
+        }
+        let copies = self.copies_of(RecordKind::Tree);
+        let found = standing_copies(self.shared.index, &mut self.others, id, copies)?;
+        let page = if found < copies { self.others.read(id).ok() } else { None };
+        let Some(page) = page else {
+            self.shared.claims.release(id);
+            return Ok(());
+        };
+        let row = ChunkRow { id: *id, raw_bytes: page.len() as u32 };
+        let builder = if found > 0 { &mut self.again } else { &mut self.tree };
+        builder.add_claimed(&page, vec![row])?;
+        self.shared.monitor.add(Counter::DoubledPages, 1);
+        Ok(())
+    }
+
     /// The record's raw bytes; empty when they cannot be read.
     fn read(&mut self, set: SetId, record: &IndexedRecord) -> Vec<u8> {
         let mut raw = Vec::new();
@@ -246,13 +327,27 @@ impl Mover<'_> {
     }
 }
 
-/// Whether a sound copy stands in a pack that is not condemned, and that a writer may rely on.
-fn stands_elsewhere(index: &Index<'_>, others: &mut ChunkReader<'_>, id: &ChunkId) -> Result<bool> {
+/// In how many packs that are not condemned, and that a writer may rely on, a sound copy stands;
+/// `enough` are not exceeded.
+fn standing_copies(
+    index: &Index<'_>,
+    others: &mut ChunkReader<'_>,
+    id: &ChunkId,
+    enough: usize,
+) -> Result<usize> {
     let list = index.packs();
     let stays = |number| list.get(number).is_some_and(|it| !it.is_condemned() && it.is_reliable());
-    let places = index.places(id)?;
-    let mut standing = places.iter().filter(|place| stays(place.record.pack));
-    Ok(standing.any(|place| others.read_at(id, place).is_ok()))
+    let mut found: Vec<u32> = Vec::new();
+    for place in index.places(id)? {
+        let pack = place.record.pack;
+        if found.len() == enough {
+            break;
+        }
+        if stays(pack) && !found.contains(&pack) && others.read_at(id, &place).is_ok() {
+            found.push(pack);
+        }
+    }
+    Ok(found.len())
 }
 
 /// The chunks of a record that are needed, each with its place in the raw bytes.

@@ -18,6 +18,7 @@ use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
+use crate::pipeline::pack::Laying;
 use crate::pipeline::publish::Publisher;
 use crate::store::Store;
 use crate::store::deletion::answer::Answers;
@@ -63,7 +64,8 @@ fn pages(
     fill: &mut dyn FnMut(&mut Entry) -> bool,
 ) -> Result<TreeRoot> {
     std::thread::scope(|stages| {
-        let (records, packer) = packer(stages, shared, publisher, limits.records_queued);
+        let laying = Laying::of_pages(publisher.store.config.parity);
+        let (records, packer) = packer(stages, shared, publisher, limits.records_queued, laying);
         let mut record = RecordBuilder::of_kind(shared, RecordKind::Tree, records)?;
         let mut tree = TreeWriter::new();
         let mut entry = Entry::default();

@@ -79,6 +79,11 @@ impl<'a> ChosenReader<'a> {
         Ok(self.ready.pop_front())
     }
 
+    /// As [`TreeReader::lost_entries`].
+    pub fn lost_entries(&self) -> u64 {
+        self.tree.lost_entries()
+    }
+
     fn judge(&mut self, entry: Entry) {
         let is_below = |top: &Option<Vec<u8>>| {
             top.as_ref().is_some_and(|top| is_at_or_below(&entry.path, top))

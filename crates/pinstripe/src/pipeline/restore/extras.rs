@@ -76,7 +76,10 @@ fn in_directory(
     let path = plan.below(&directory.entry.path);
     let names = match plan.sink.extra(path, &directory.names) {
         Ok(names) => names,
-        Err(error) => return plan.lose(path, error),
+        Err(error) => {
+            plan.tell(path, error);
+            return;
+        }
     };
     for name in names {
         let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
@@ -92,14 +95,14 @@ fn in_directory(
         match done {
             Ok(()) => show(&extra, removed),
             Err(error) if removal == Removal::Counted && error.kind() != Kind::Refused => {
-                plan.lose(&extra, error);
+                plan.tell(&extra, error);
             }
             Err(error) if error.kind() == Kind::Refused => {
                 if removal == Removal::Done {
                     plan.monitor.warning(plan.place(&extra), error);
                 }
             }
-            Err(error) => plan.lose(&extra, error),
+            Err(error) => drop(plan.tell(&extra, error)),
         }
     }
 }

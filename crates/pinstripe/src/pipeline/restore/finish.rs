@@ -69,7 +69,8 @@ fn later_entry(
                 plan.monitor.add(Counter::KeptEntries, 1);
                 return Ok(None);
             }
-            return plan.sink.hard_link(first, path).map(|()| Some(Vec::new()));
+            let link = || plan.sink.hard_link(first, path);
+            return plan.with_parents(path, link).map(|()| Some(Vec::new()));
         }
     }
     match entry.meta.kind {
@@ -78,14 +79,21 @@ fn later_entry(
             plan.monitor.add(Counter::KeptEntries, 1);
             Ok(None)
         }
-        FileKind::Symlink => plan.sink.symlink(path, &entry.target, &entry.meta).map(Some),
-        _ => plan.sink.special(path, &entry.meta).map(Some),
+        FileKind::Symlink => {
+            let link = || plan.sink.symlink(path, &entry.target, &entry.meta);
+            plan.with_parents(path, link).map(Some)
+        }
+        _ => plan.with_parents(path, || plan.sink.special(path, &entry.meta)).map(Some),
     }
 }
 
 fn close(plan: &Plan<'_>, directory: Option<&Entry>) {
     let Some(directory) = directory else { return };
     let path = plan.below(&directory.path);
+    if path.is_empty() {
+        // The target itself comes last, and its time with it.
+        plan.sink.end(plan.mark);
+    }
     match plan.sink.finish_directory(path, &directory.meta) {
         Ok(unset) => {
             plan.monitor.add(Counter::RestoredEntries, 1);

@@ -64,10 +64,14 @@ pub struct Plan<'a> {
     pub limits: Limits,
     /// The ledger.
     pub monitor: &'a Monitor,
+    /// What the mark at the top of the target says.
+    pub mark: &'a [u8],
     /// Counts the entries that could not be given to their owner.
     pub disowned: AtomicU64,
     /// Paths that could not be restored.
     pub lost: Mutex<HashSet<Vec<u8>>>,
+    /// Held while directories are made of which the snapshot has no entry.
+    pub making: Mutex<()>,
 }
 
 /// How a file that is there is held against the one that is wanted.
@@ -138,10 +142,50 @@ impl Plan<'_> {
 
     /// Reports a path that could not be restored: once, whatever follows from that.
     fn lose(&self, path: &[u8], error: Error) {
+        if self.tell(path, error) {
+            self.monitor.add(Counter::LostEntries, 1);
+        }
+    }
+
+    /// Reports what could not be done about a path, once; whether this was the first time.
+    fn tell(&self, path: &[u8], error: Error) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if lost.insert(path.to_vec()) {
+        let is_news = lost.insert(path.to_vec());
+        if is_news {
             self.monitor.loss(self.place(path), error);
         }
+        is_news
+    }
+
+    /// Makes an entry, and where a directory above it is missing, that one first: its own entry was
+    /// lost with a page of the tree, and what is below it comes back all the same.
+    fn with_parents<T>(&self, path: &[u8], make: impl Fn() -> Result<T>) -> Result<T> {
+        match make() {
+            Err(error) if error.kind() == Kind::NotFound => {
+                self.make_parents(path)?;
+                make()
+            }
+            made => made,
+        }
+    }
+
+    /// Makes the directories above a path that are missing, and names each once. How many entries
+    /// are lost is counted where the page is.
+    fn make_parents(&self, path: &[u8]) -> Result<()> {
+        // Threads that miss the same directory wait for the one that makes it.
+        let _making = self.making.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let parent = &path[..at];
+            if self.sink.has(parent) {
+                continue;
+            }
+            self.sink.make_directory(parent)?;
+            let what = "the snapshot lacks the entry of this directory: it was made with mode \
+                        0700, without its owner, times and attributes";
+            let error = Error::new(Kind::TooManyLosses, what);
+            self.monitor.loss(self.place(parent), error.advice("set them by hand"));
+        }
+        Ok(())
     }
 
     fn is_lost(&self, path: &[u8]) -> bool {
@@ -229,7 +273,7 @@ impl Plan<'_> {
         let mut reader = ChunkReader::new(self.packs, self.index);
         match reader.read_elsewhere(&piece.row.id, piece.record) {
             Some(chunk) if chunk.len() == piece.row.raw_bytes as usize => {
-                piece.target.sink(self.sink)?.write_at(piece.file_offset, &chunk)?;
+                piece.target.sink(self)?.write_at(piece.file_offset, &chunk)?;
                 self.monitor.add(Counter::RestoredBytes, chunk.len() as u64);
                 Ok(())
             }
@@ -250,7 +294,7 @@ impl Plan<'_> {
             }
             *verified = Some(piece.row.id);
         }
-        piece.target.sink(self.sink)?.write_at(piece.file_offset, chunk)?;
+        piece.target.sink(self)?.write_at(piece.file_offset, chunk)?;
         self.monitor.add(Counter::RestoredBytes, chunk.len() as u64);
         Ok(())
     }
@@ -271,7 +315,7 @@ impl Plan<'_> {
         if let Some(existing) = target.is_there() {
             return self.keep(&target.path, existing, &target.meta);
         }
-        let finished = target.sink(self.sink).and_then(|sink| {
+        let finished = target.sink(self).and_then(|sink| {
             drop(target.take());
             let sink = Arc::into_inner(sink);
             let mut sink = sink.expect("the last piece is the last to hold the file");
@@ -313,12 +357,13 @@ impl Plan<'_> {
 
 impl Target {
     /// The open file, made by whoever is first.
-    fn sink(&self, tree: &TreeSink) -> Result<Arc<FileSink>> {
+    fn sink(&self, plan: &Plan<'_>) -> Result<Arc<FileSink>> {
         let mut sink = self.sink.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(sink) = &*sink {
             return Ok(Arc::clone(sink));
         }
-        let made = Arc::new(tree.create_file(&self.path, self.size, self.meta.clone())?);
+        let make = || plan.sink.create_file(&self.path, self.size, self.meta.clone());
+        let made = Arc::new(plan.with_parents(&self.path, make)?);
         Ok(Arc::clone(sink.insert(made)))
     }
 

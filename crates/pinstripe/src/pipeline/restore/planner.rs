@@ -10,6 +10,7 @@ use crossbeam_channel::Sender;
 use super::ChosenReader;
 use super::compare::{Doubtful, are_there};
 use super::{FirstNames, Piece, Plan, Reuse, Target, Task};
+use crate::descriptors;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
@@ -19,6 +20,7 @@ use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::index::Place;
 use crate::store::packs::{missing_chunk, wrong_place};
+use crate::store::tree::SEE_WHAT_IS_LOST;
 
 /// One chunk on its way into one file, when it is not known yet where it is.
 pub(super) struct Unplaced {
@@ -36,6 +38,7 @@ pub(super) struct Planner<'p, 'a> {
     /// Chunks that may be on the disk already.
     doubtful: Vec<Doubtful>,
     open_files: usize,
+    open_files_most: usize,
     first_names: FirstNames,
 }
 
@@ -43,7 +46,18 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn new(plan: &'p Plan<'a>, abort: &'p Abort, tasks: Sender<Task>) -> Self {
         let first_names = FirstNames::new();
         let (pieces, doubtful) = (Vec::new(), Vec::new());
-        Planner { plan, abort, tasks, pieces, doubtful, open_files: 0, first_names }
+        // What was planned before may be open still.
+        let open_files_most = descriptors::share(PLAN_OPEN_FILES, 4);
+        Planner {
+            plan,
+            abort,
+            tasks,
+            pieces,
+            doubtful,
+            open_files: 0,
+            open_files_most,
+            first_names,
+        }
     }
 
     /// Plans everything; returns the first names of inodes that have several.
@@ -53,7 +67,8 @@ impl<'p, 'a> Planner<'p, 'a> {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
                 Err(error) => {
-                    self.plan.monitor.loss("snapshot", error);
+                    self.plan.monitor.add(Counter::LostEntries, tree.lost_entries());
+                    self.plan.monitor.loss("snapshot", error.advice(SEE_WHAT_IS_LOST));
                     continue;
                 }
             };
@@ -61,7 +76,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 break;
             }
             self.entry(tree, &entry);
-            if self.is_full() || self.open_files >= PLAN_OPEN_FILES {
+            if self.is_full() || self.open_files >= self.open_files_most {
                 self.hand_out();
             }
         }
@@ -74,7 +89,8 @@ impl<'p, 'a> Planner<'p, 'a> {
             FileKind::Directory => {
                 let path = self.plan.below(&entry.path);
                 if !path.is_empty()
-                    && let Err(error) = self.plan.sink.make_directory(path)
+                    && let Err(error) =
+                        self.plan.with_parents(path, || self.plan.sink.make_directory(path))
                 {
                     self.plan.lose(path, error);
                 }

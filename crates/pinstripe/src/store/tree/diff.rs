@@ -2,7 +2,8 @@
 //!
 //! Invariants: a page or node that stands at the same place in both trees under the same id is
 //! passed over unread, so the work grows with what differs and not with the trees; memory is one
-//! page per level and tree. Entries that differ in anything come out, also where only what no
+//! page per level and tree. Where a page of one tree is lost, nothing is said of the paths that it
+//! may have held, and the rest goes on. Entries that differ in anything come out, also where only what no
 //! restore gives back (inode, ctime) did: what counts as a change is the caller's to say.
 
 use std::cmp::Ordering;
@@ -78,8 +79,63 @@ impl TreeReader<'_> {
         }
     }
 
+    /// Where what comes behind the child that comes next begins; `None` when that is the end.
+    fn behind_next_child(&self) -> Option<&[u8]> {
+        let mut passed = 1;
+        for (_, children) in self.pending.iter().rev() {
+            if let Some(child) = children.get(passed) {
+                return Some(&child.first_path);
+            }
+            passed = 0;
+        }
+        None
+    }
+
+    /// Passes over all that stands before `until`, unread where it can be.
+    fn pass_until(&mut self, until: &Until) -> Result<()> {
+        loop {
+            let is_child = match self.peek() {
+                Some(next) if until.is_behind(next.path()) => matches!(next, Next::Child(..)),
+                _ => return Ok(()),
+            };
+            let is_before = match self.behind_next_child() {
+                Some(path) => until.is_at_or_behind(path),
+                None => matches!(until, Until::End),
+            };
+            match (is_child, is_before) {
+                (false, _) => drop(self.take_entry()),
+                (true, true) => self.pass_over(),
+                (true, false) => self.enter()?,
+            }
+        }
+    }
+
     fn take_entry(&mut self) -> Box<Entry> {
         Box::new(self.page.pop_front().expect("an entry was seen to come next"))
+    }
+}
+
+/// How far paths are passed over.
+#[derive(Clone, PartialEq, Eq)]
+enum Until {
+    Path(Vec<u8>),
+    End,
+}
+
+impl Until {
+    fn is_behind(&self, path: &[u8]) -> bool {
+        self.compare(path) == Ordering::Greater
+    }
+
+    fn is_at_or_behind(&self, path: &[u8]) -> bool {
+        self.compare(path) != Ordering::Less
+    }
+
+    fn compare(&self, path: &[u8]) -> Ordering {
+        match self {
+            Until::Path(until) => compare_paths(until, path),
+            Until::End => Ordering::Greater,
+        }
     }
 }
 
@@ -87,6 +143,15 @@ impl TreeReader<'_> {
 pub struct TreeDiff<'a> {
     old: Option<TreeReader<'a>>,
     new: TreeReader<'a>,
+    /// Up to where nothing can be said, because a page of one of them is lost.
+    blind: Option<Until>,
+    lost_entries: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Old,
+    New,
 }
 
 enum Step {
@@ -109,32 +174,46 @@ impl<'a> TreeDiff<'a> {
         new: (ChunkReader<'a>, &TreeRoot),
     ) -> Result<Self> {
         let old = old.map(|(chunks, root)| TreeReader::new(chunks, root, b"")).transpose()?;
-        Ok(TreeDiff { old, new: TreeReader::new(new.0, new.1, b"")? })
+        let new = TreeReader::new(new.0, new.1, b"")?;
+        Ok(TreeDiff { old, new, blind: None, lost_entries: 0 })
     }
 
     /// The next difference in path order, `None` at the end.
     ///
     /// # Errors
-    /// When a page or node cannot be read. What is below it is then missing from one side, so
-    /// nothing that follows is to be believed.
+    /// When a page or node cannot be read. The paths that it may have held are then passed over in
+    /// both trees, and a caller who reports the loss can take the rest:
+    /// [`lost_entries`](Self::lost_entries) says how much that was.
     pub fn next_difference(&mut self) -> Result<Option<Difference>> {
         loop {
+            if let Some(until) = self.blind.take() {
+                self.pass(Side::Old, &until)?;
+                self.pass(Side::New, &until)?;
+            }
             let step = self.step();
-            let Some(old) = &mut self.old else {
-                match step {
-                    Step::EnterNew => self.new.enter()?,
-                    Step::End => return Ok(None),
-                    _ => return Ok(Some(Difference::Added(self.new.take_entry()))),
+            match step {
+                Step::EnterOld => {
+                    self.read(Side::Old, |reader| reader.enter())?;
+                    continue;
                 }
-                continue;
+                Step::EnterNew => {
+                    self.read(Side::New, |reader| reader.enter())?;
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(old) = &mut self.old else {
+                return match step {
+                    Step::End => Ok(None),
+                    _ => Ok(Some(Difference::Added(self.new.take_entry()))),
+                };
             };
             match step {
                 Step::PassBoth => {
                     old.pass_over();
                     self.new.pass_over();
                 }
-                Step::EnterOld => old.enter()?,
-                Step::EnterNew => self.new.enter()?,
+                Step::EnterOld | Step::EnterNew => {}
                 Step::TakeOld => return Ok(Some(Difference::Removed(old.take_entry()))),
                 Step::TakeNew => return Ok(Some(Difference::Added(self.new.take_entry()))),
                 Step::TakeBoth => {
@@ -146,6 +225,38 @@ impl<'a> TreeDiff<'a> {
                 Step::End => return Ok(None),
             }
         }
+    }
+
+    /// How many entries stand below the page or node that the last error was about.
+    pub fn lost_entries(&self) -> u64 {
+        self.lost_entries
+    }
+
+    fn pass(&mut self, side: Side, until: &Until) -> Result<()> {
+        let passed = self.read(side, |reader| reader.pass_until(until));
+        if passed.is_err() && self.blind.as_ref().is_none_or(|blind| is_before(blind, until)) {
+            // Both go on from where the farther of the two losses ends.
+            self.blind = Some(until.clone());
+        }
+        passed
+    }
+
+    /// Reads on one side. What it cannot read, the other side passes over.
+    fn read(
+        &mut self,
+        side: Side,
+        read: impl FnOnce(&mut TreeReader<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let reader = match (side, &mut self.old) {
+            (Side::New, _) => &mut self.new,
+            (Side::Old, Some(old)) => old,
+            (Side::Old, None) => return Ok(()),
+        };
+        read(reader).inspect_err(|_| {
+            self.lost_entries = reader.lost_entries();
+            let next = reader.peek().map(|next| Until::Path(next.path().to_vec()));
+            self.blind = Some(next.unwrap_or(Until::End));
+        })
     }
 
     /// Whatever begins first is dealt with first; of two that begin alike, the higher is entered,
@@ -174,5 +285,13 @@ impl<'a> TreeDiff<'a> {
             (Ordering::Equal, Next::Child(..), _) => Step::EnterOld,
             (Ordering::Equal, Next::Entry(_), _) => Step::TakeBoth,
         }
+    }
+}
+
+/// Whether one end comes before another.
+fn is_before(one: &Until, other: &Until) -> bool {
+    match one {
+        Until::Path(path) => other.is_behind(path),
+        Until::End => false,
     }
 }

@@ -1,0 +1,82 @@
+//! Packs that parity cannot mend, and pages that lack their second copy: laid anew, as gc does it.
+//!
+//! Invariants: a pack goes only when all that is needed of it was read and found sound, in it or
+//! elsewhere, and stands in new packs; whatever keeps that from being done costs nothing, and the
+//! damage is named as it is.
+
+use std::collections::HashSet;
+
+use super::{Options, Outcome, Unmended};
+use crate::error::{Error, Result};
+use crate::id::SetId;
+use crate::member::Room;
+use crate::monitor::Monitor;
+use crate::ops::check::sets::{BadPack, lost_chunks};
+use crate::ops::gc;
+use crate::store::index::{self, Index};
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::{Store, page_copies};
+
+/// Lays anew what can be; of the rest, names the losses.
+pub(super) fn settle(
+    store: &Store,
+    unmended: Vec<Unmended>,
+    options: &Options,
+    monitor: &Monitor,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    // It takes the key and all members.
+    let may = !store.is_locked() && store.absent().next().is_none() && options.replace.is_none();
+    let mut relaid = HashSet::new();
+    if may {
+        match lay_anew(store, &unmended, options, monitor) {
+            Ok(sets) => relaid = sets,
+            Err(error) => {
+                let advice = "run it again, or see what is lost with: pinstripe check --read-data";
+                monitor.warning("packs", cannot(&error).advice(advice));
+            }
+        }
+    }
+    outcome.relaid_packs += relaid.len() as u64;
+    for Unmended { set, damage } in unmended {
+        if relaid.contains(&set) {
+            continue;
+        }
+        outcome.lost_extents += damage.len() as u64;
+        damage.into_iter().for_each(|(place, error)| monitor.loss(place, error));
+    }
+    Ok(())
+}
+
+fn cannot(error: &Error) -> Error {
+    let what = format!("what parity cannot mend was not laid anew: {}", error.what());
+    Error::new(error.kind(), what)
+}
+
+/// Lays packs anew of which nothing is lost, and makes second copies of pages that lack them; returns
+/// the packs that are gone.
+fn lay_anew(
+    store: &Store,
+    unmended: &[Unmended],
+    options: &Options,
+    monitor: &Monitor,
+) -> Result<HashSet<SetId>> {
+    let mut whole: HashSet<SetId> = unmended.iter().map(|pack| pack.set).collect();
+    if !whole.is_empty() {
+        let index = Index::load(store, monitor)?;
+        let packs = PackReader::new(store, monitor);
+        let mut chunks = ChunkReader::new(&packs, &index);
+        let bad: Vec<BadPack> = whole.iter().copied().map(BadPack::doubtful).collect();
+        let (_, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
+        whole.retain(|set| !hurt.contains(set));
+    }
+    if !whole.is_empty() {
+        gc::retire(store, whole.clone(), options.limits, monitor)?;
+    }
+    if page_copies(store.config.parity) > 1 && gc::thin_pages(store, options.limits, monitor)? > 0 {
+        gc::retire(store, HashSet::new(), options.limits, monitor)?;
+    }
+    let left = index::standing_sets(store, Room::Packs)?;
+    whole.retain(|set| !left.contains_key(set));
+    Ok(whole)
+}

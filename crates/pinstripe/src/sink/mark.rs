@@ -1,0 +1,102 @@
+//! The mark at the top of a target that was empty: a restore into it is under way, or was cut off.
+//!
+//! Invariants: the mark stands before the first file, and goes when all files are whole and have
+//! their metadata. Its name is drawn, so that no entry of a snapshot can have it. What it says tells
+//! which restore it belongs to: the same one, gone on with in place, takes it away.
+
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Root, TreeSink};
+use crate::beneath::shown;
+use crate::error::{Error, Result};
+
+/// What the name of a mark begins with.
+const NAME: &str = ".pinstripe-restore-";
+/// More than any mark says.
+const TEXT_MAX: u64 = 64 << 10;
+
+impl TreeSink {
+    /// Marks a target that was empty: it is not complete until [`end`](Self::end). In one that may
+    /// hold anything, each file is whole under its name, and no mark is needed.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn begin(&self, text: &[u8]) -> Result<()> {
+        if self.root.rules.overwrite {
+            return Ok(());
+        }
+        let name = format!("{NAME}{:016x}", u64::from_le_bytes(crate::id::random()?)).into_bytes();
+        let io = |errno| Error::io("cannot mark the target as not complete", shown(&name), errno);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        let file = self.root.open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(io)?;
+        rustix::io::write(&file, text).map_err(io)?;
+        *self.mark() = Some(name);
+        Ok(())
+    }
+
+    /// Takes the mark away, and those that earlier restores left which were cut off and said the
+    /// same. That one stays is no reason to fail.
+    pub fn end(&self, text: &[u8]) {
+        if let Some(name) = self.mark().take() {
+            self.remove_mark(&name);
+        }
+        if self.root.rules.overwrite {
+            for name in marks(&self.root.directory).unwrap_or_default() {
+                if read(&self.root, &name).is_some_and(|said| said == text) {
+                    self.remove_mark(&name);
+                }
+            }
+        }
+    }
+
+    fn mark(&self) -> std::sync::MutexGuard<'_, Option<Vec<u8>>> {
+        self.root.mark.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn remove_mark(&self, name: &[u8]) {
+        let _ = rustix::fs::unlinkat(self.root.directory.as_fd(), name, AtFlags::empty());
+    }
+}
+
+/// Whether a restore into this directory was cut off.
+pub(super) fn is_marked(directory: &OwnedFd) -> bool {
+    marks(directory).is_ok_and(|marks| !marks.is_empty())
+}
+
+fn marks(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name.starts_with(NAME.as_bytes()) {
+            found.push(name.to_vec());
+        }
+    }
+    Ok(found)
+}
+
+fn read(root: &Root, name: &[u8]) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = std::fs::File::from(root.open(name, flags, Mode::empty()).ok()?);
+    let mut said = Vec::new();
+    file.take(TEXT_MAX).read_to_end(&mut said).ok()?;
+    Some(said)
+}
+
+/// The refusal of a target that holds something.
+pub(super) fn refusal(directory: &OwnedFd, to: &Path) -> Error {
+    let refused = |what| Error::new(crate::error::Kind::Refused, what).at(to);
+    if is_marked(directory) {
+        return refused("a restore into this directory was cut off: files in it may be incomplete")
+            .advice(
+                "go on with it: the same command with --in-place; or choose an empty directory",
+            );
+    }
+    refused("the target directory is not empty")
+        .advice("choose an empty directory, or replace what is in the way by --overwrite")
+}
