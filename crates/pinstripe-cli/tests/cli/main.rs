@@ -3,6 +3,7 @@
 mod array;
 mod content;
 mod daily;
+mod descriptors;
 mod fakevmcore;
 mod faults;
 mod flow;

@@ -108,7 +108,7 @@ pub fn run_with(
     let sink = TreeSink::create(options.to, rules)?;
     let origin =
         Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
-    let text = mark(&snapshot, &below);
+    let text = mark_of(&snapshot, &below);
     let plan = Plan { mark: &text, ..plan(origin, &sink, options, manner, &below, monitor) };
     sink.begin(&text)?;
     if manner.full_paths {
@@ -136,8 +136,9 @@ pub fn run_with(
     Ok(snapshot)
 }
 
-/// What is restored, as the target is marked with it until all is done.
-fn mark(snapshot: &Snapshot, below: &[u8]) -> Vec<u8> {
+/// What is restored, as an empty target is marked with it until all is done.
+#[must_use]
+pub fn mark_of(snapshot: &Snapshot, below: &[u8]) -> Vec<u8> {
     let what =
         format!("pinstripe restores snapshot {} here and has not ended; path: /", snapshot.id);
     [what.as_bytes(), below, b"\n"].concat()

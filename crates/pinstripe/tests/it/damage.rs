@@ -546,16 +546,26 @@ fn a_lost_tree_is_a_loss_and_no_panic() {
     let ledger = Ledger::new();
     let outcome = check(&store, true, &ledger);
     assert!(outcome.hurt_snapshots > 0 && outcome.lost > 0, "{outcome:?}");
-    let mut told = 0;
+    let (mut hurt, mut lost) = (0, 0);
     for (snapshot, wanted) in [&bench.first, &bench.second] {
         let (ledger, to) = (Ledger::new(), site.target());
         let name = snapshot.id.to_string();
-        match restore(&store, &name, &site.source(), &to, &ledger) {
-            Ok(_) if ledger.losses().is_empty() => assert_same(wanted, &look(&to)),
-            Ok(_) | Err(_) => told += 1,
+        match restore(&store, &name, Path::new("/"), &to, &ledger) {
+            Ok(_) if ledger.losses().is_empty() => {
+                let below = to.join(site.source().strip_prefix("/").unwrap());
+                assert_same(wanted, &look(&below));
+            }
+            Ok(_) => hurt += 1,
+            Err(error) => panic!("a restore of all of it ends: {error}"),
+        }
+        lost += ledger.get(Counter::LostEntries);
+        let named = restore(&store, &name, &site.source(), &site.target(), &Ledger::new());
+        if let Err(error) = named {
+            assert_eq!(error.kind(), Kind::TooManyLosses, "never as if the path were wrong");
         }
     }
-    assert_eq!(told, outcome.hurt_snapshots);
+    assert!(hurt > 0);
+    assert_eq!((hurt, lost), (outcome.hurt_snapshots, outcome.hurt_paths));
 }
 
 /// A strip may hold the end of a record and something behind it: damage of the latter alone costs

@@ -7,10 +7,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use pinstripe::error::{Kind, Result};
+use pinstripe::format::meta::{FileKind, Metadata, Time};
 use pinstripe::monitor::Counter;
 use pinstripe::ops::preview::{self, Act, Preview};
-use pinstripe::ops::restore::{Delete, Manner, Options, run_with};
+use pinstripe::ops::restore::{Delete, Manner, Options, mark_of, run_with};
 use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
+use pinstripe::sink::{Rules, TreeSink};
 use pinstripe::walk::Exclude;
 use proptest::prelude::*;
 
@@ -274,13 +276,26 @@ fn owners_are_mapped_or_left() {
 }
 
 #[test]
-fn no_unfinished_file_ever_has_a_name_of_the_tree() {
-    use pinstripe::format::meta::{FileKind, Metadata, Time};
-    use pinstripe::sink::{Rules, TreeSink};
+fn no_unfinished_file_ever_has_a_name_that_something_may_have() {
     let site = Site::bare(1);
     let to = site.target();
-    let sink = TreeSink::create(&to, Rules::EMPTY).unwrap();
-    let metadata = Metadata {
+    let sink = TreeSink::create(&to, Rules::OVERWRITE).unwrap();
+    let names = || {
+        let names = fs::read_dir(&to).unwrap().map(|it| it.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let file = sink.create_file(b"file", 4, plain_file()).unwrap();
+    file.write_at(0, b"ha").unwrap();
+    assert!(names()[0].starts_with(".pinstripe-"), "what a kill would leave: {:?}", names());
+    file.write_at(2, b"lf").unwrap();
+    file.finish().unwrap();
+    assert_eq!(names(), ["file"]);
+    drop(sink.create_file(b"other", 4, plain_file()).unwrap());
+    assert_eq!(names(), ["file"]);
+}
+
+fn plain_file() -> Metadata {
+    Metadata {
         kind: FileKind::File,
         mode: 0o644,
         uid: rustix::process::geteuid().as_raw(),
@@ -288,19 +303,53 @@ fn no_unfinished_file_ever_has_a_name_of_the_tree() {
         mtime: Time { seconds: 1, nanos: 2 },
         rdev: (0, 0),
         xattrs: Vec::new(),
-    };
-    let names = || {
+    }
+}
+
+/// Into an empty target files go under their own names at once. What a kill leaves there is told by
+/// a mark, refused as a target, and completed in place: a file that is not whole does not have its
+/// time yet.
+#[test]
+fn a_restore_that_was_cut_off_is_known_and_gone_on_with() {
+    let site = Site::new(1, 0);
+    small_tree(&site.source(), 1);
+    let snapshot = site.save();
+    let wanted = look(&site.source());
+    let (to, source) = (site.target(), site.source());
+    let below = source.as_os_str().as_bytes()[1..].to_vec();
+    let marks = || {
         let names = fs::read_dir(&to).unwrap().map(|it| it.unwrap().file_name());
-        names.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+        names.filter(|it| it.as_bytes().starts_with(b".pinstripe-")).count()
     };
-    let file = sink.create_file(b"file", 4, metadata.clone()).unwrap();
-    file.write_at(0, b"ha").unwrap();
-    assert!(names()[0].starts_with(".pinstripe-"), "what a kill would leave: {:?}", names());
-    file.write_at(2, b"lf").unwrap();
-    file.finish().unwrap();
-    assert_eq!(names(), ["file"]);
-    drop(sink.create_file(b"other", 4, metadata).unwrap());
-    assert_eq!(names(), ["file"]);
+    // As a kill leaves it: one file whole, one with all of its length and half of its content.
+    let sink = TreeSink::create(&to, Rules::EMPTY).unwrap();
+    sink.begin(&mark_of(&snapshot, &below)).unwrap();
+    assert_eq!(marks(), 1);
+    let stat = fs::metadata(source.join("noise")).unwrap();
+    let time = Time { seconds: stat.mtime(), nanos: stat.mtime_nsec() as u32 };
+    let metadata = Metadata { mtime: time, ..plain_file() };
+    let half = sink.create_file(b"noise", stat.len(), metadata).unwrap();
+    half.write_at(stat.len() - 9, b"not these").unwrap();
+    std::mem::forget(half);
+    assert_eq!(fs::metadata(to.join("noise")).unwrap().len(), stat.len());
+
+    let refused = onto(&site, &to, &Manner::default()).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Refused);
+    assert!(refused.to_string().contains("cut off"), "{refused}");
+    // Another snapshot's restore does not say that this one is complete.
+    fs::write(source.join("later"), b"x").unwrap();
+    site.save();
+    onto(&site, &to, &by_time()).unwrap();
+    assert_eq!(marks(), 1);
+    fs::remove_file(to.join("later")).unwrap();
+    let ledger = Ledger::new();
+    let path = source.as_os_str().as_bytes();
+    let name = snapshot.id.to_string();
+    let options = Options { snapshot: &name, ..options(path, &to) };
+    run_with(&site.store(), &options, &by_time(), &ledger.monitor).unwrap();
+    ledger.assert_clean();
+    assert_eq!(marks(), 0);
+    assert_same(&wanted, &look(&to));
 }
 
 #[derive(Debug, Clone)]
