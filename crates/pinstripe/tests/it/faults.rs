@@ -121,6 +121,10 @@ fn a_full_member_ends_the_backup_and_leaves_nothing_half_done() {
         let bench = Bench::new(3, parity);
         let site = &bench.site;
         for point in POINTS {
+            if parity == 0 && *point == "op=seal,room=packs,after=1" {
+                // Packs of pages lie on one member each: another one may have them.
+                continue;
+            }
             site.put_image(&bench.image);
             let store = site.store_with_faults(&format!("{point},member=1,error={code}"));
             let error = backup(&store, &site.source(), &Ledger::new()).unwrap_err();
