@@ -114,7 +114,7 @@ fn a_killed_backup_leaves_every_finished_snapshot_whole() {
     assert_eq!(stand.run("check --read-data --store m0 -q").code, 0);
 }
 
-/// The files of a target by their names: those that are whole, and those that are not yet.
+/// The names in a target: files, and marks of a restore that has not ended.
 fn restored(stand: &Stand) -> (Vec<String>, Vec<String>) {
     let names = fs::read_dir(stand.path("out")).map(|found| {
         found.map(|it| it.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
@@ -123,7 +123,7 @@ fn restored(stand: &Stand) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn a_killed_restore_leaves_no_half_file_under_its_name() {
+fn a_killed_restore_is_known_and_what_is_whole_in_it_too() {
     let stand = Stand::with_store();
     fs::remove_dir_all(stand.path("src/sub")).unwrap();
     for file in 0..30 {
@@ -139,25 +139,29 @@ fn a_killed_restore_leaves_no_half_file_under_its_name() {
             (stand.command(&line).stdout(Stdio::null()).stderr(Stdio::null())).spawn().unwrap();
         // Killed when so many files have begun: that is sooner or later in every round, and
         // never behind the end, which has more.
-        let (mut whole, mut begun) = restored(&stand);
-        while whole.len() + begun.len() <= round as usize {
+        let (mut files, mut marks) = restored(&stand);
+        while files.len() + marks.len() <= round as usize {
             assert!(child.try_wait().unwrap().is_none(), "the restore ended by itself");
-            (whole, begun) = restored(&stand);
+            (files, marks) = restored(&stand);
         }
         child.kill().unwrap();
         assert_eq!(child.wait().unwrap().code(), None, "killed before its end");
-        (whole, begun) = restored(&stand);
-        met_finished |= !whole.is_empty();
-        met_unfinished |= !begun.is_empty();
-        for name in whole {
-            let there = fs::read(stand.path("out").join(&name)).unwrap();
-            assert!(there == fs::read(stand.path("src").join(&name)).unwrap(), "{name}");
+        (files, marks) = restored(&stand);
+        assert_eq!(marks.len(), 1, "the target says that it is not complete");
+        for name in files {
+            // The time of the last change is set last: what has it is whole.
+            let [there, wanted] = ["out", "src"].map(|tree| stand.path(tree).join(&name));
+            let time = |path: &std::path::Path| fs::metadata(path).unwrap().modified().unwrap();
+            let is_whole =
+                fs::symlink_metadata(&there).unwrap().is_file() && time(&there) == time(&wanted);
+            met_finished |= is_whole;
+            met_unfinished |= !is_whole;
+            assert!(!is_whole || fs::read(&there).unwrap() == fs::read(&wanted).unwrap(), "{name}");
         }
         if round % SPARED == 0 {
-            // The next one goes on in the same target; what was half done is the user's to remove.
-            for name in begun {
-                fs::remove_file(stand.path("out").join(name)).unwrap();
-            }
+            let refused = stand.run("restore latest:{}/src --to out --store m0 -q");
+            assert_eq!(refused.code, 14, "{}", refused.err);
+            assert!(refused.err.contains("cut off"), "{}", refused.err);
             let again = stand.run("restore latest:{}/src --to out --in-place --store m0 -q");
             assert_eq!(again.code, 0, "{}", again.err);
             assert_eq!(stand.run("restore latest:{}/src --to new --store m0 -q").code, 0);

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -101,6 +101,42 @@ struct Target {
     left: AtomicUsize,
     failed: AtomicBool,
     sink: Mutex<Option<Arc<FileSink>>>,
+    /// For a file that may stay open over several records.
+    _open: Option<Open>,
+}
+
+/// How many files that were planned may be open at this moment, shared with the planner.
+#[derive(Default)]
+struct OpenFiles {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// One of them, until its last piece was dealt with.
+struct Open(Arc<OpenFiles>);
+
+impl OpenFiles {
+    fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn add(self: &Arc<Self>) -> Open {
+        *self.lock() += 1;
+        Open(Arc::clone(self))
+    }
+
+    /// Waits until at most so many are left.
+    fn wait_for(&self, most: usize) {
+        let waited = self.fewer.wait_while(self.lock(), |count| *count > most);
+        drop(waited);
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.fewer.notify_all();
+    }
 }
 
 /// One chunk on its way into one file.

@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 
 use super::ChosenReader;
 use super::compare::{Doubtful, are_there};
-use super::{FirstNames, Piece, Plan, Reuse, Target, Task};
+use super::{FirstNames, OpenFiles, Piece, Plan, Reuse, Target, Task};
 use crate::descriptors;
 use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
@@ -39,6 +39,7 @@ pub(super) struct Planner<'p, 'a> {
     doubtful: Vec<Doubtful>,
     open_files: usize,
     open_files_most: usize,
+    all_open: Arc<OpenFiles>,
     first_names: FirstNames,
 }
 
@@ -56,6 +57,7 @@ impl<'p, 'a> Planner<'p, 'a> {
             doubtful,
             open_files: 0,
             open_files_most,
+            all_open: Arc::default(),
             first_names,
         }
     }
@@ -122,7 +124,12 @@ impl<'p, 'a> Planner<'p, 'a> {
             self.plan.monitor.add(Counter::KeptBytes, entry.size);
             return self.plan.keep(&path, existing, &entry.meta);
         }
-        self.open_files += usize::from(existing.is_some());
+        let is_long = match &entry.content {
+            Content::Chunks(rows) => rows.len() > 1,
+            Content::Lists(_) => true,
+        };
+        let may_stay_open = existing.is_some() || is_long;
+        self.open_files += usize::from(may_stay_open);
         let target = Arc::new(Target {
             path,
             size: entry.size,
@@ -133,15 +140,14 @@ impl<'p, 'a> Planner<'p, 'a> {
             left: AtomicUsize::new(1),
             failed: AtomicBool::new(false),
             sink: Mutex::default(),
+            _open: may_stay_open.then(|| self.all_open.add()),
         });
         let planned = match &entry.content {
             Content::Chunks(rows) => {
-                self.open_files += usize::from(rows.len() > 1);
                 let mut offsets = Offsets::new(entry);
                 self.rows(rows, &mut offsets, &target)
             }
             Content::Lists(lists) => {
-                self.open_files += 1;
                 let mut offsets = Offsets::new(entry);
                 lists.iter().try_for_each(|list| {
                     let rows = tree.list(&list.id)?;
@@ -226,7 +232,9 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// Hands out what is planned, in the order in which the packs hold it.
     fn hand_out(&mut self) {
-        self.open_files = 0;
+        // Many short plans would fit into the queues at once, with all of their files open.
+        let own = std::mem::take(&mut self.open_files);
+        self.all_open.wait_for(self.open_files_most + own);
         self.look_at_what_is_there();
         let mut pieces = self.place();
         pieces.sort_by_key(|piece| (piece.record, piece.raw_offset));
