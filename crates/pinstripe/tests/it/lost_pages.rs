@@ -155,7 +155,11 @@ fn what_stands_below_lost_pages_comes_back() {
     let (found, restored) = restored(&site, &store);
     let lost = restored.get(Counter::LostEntries);
     assert_eq!(outcome.hurt_paths, lost, "check counts what a restore lacks");
-    assert!(lost > 100 && lost < snapshot.root.entries / 2, "{lost} of {}", snapshot.root.entries);
+    assert!(
+        lost > 100 && lost + 200 < snapshot.root.entries,
+        "{lost} of {}",
+        snapshot.root.entries
+    );
     let made = made(&site, &restored);
     assert!(!made.is_empty(), "{:#?}", restored.seen());
     assert_sound(&wanted, &found, &made);
