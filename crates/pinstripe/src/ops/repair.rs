@@ -219,16 +219,17 @@ fn repair_set(
         _ => done.lost.push((place, error)),
     };
     let ExtentName::In(_, set) = name else { return Ok(done) };
-    let reader = match SetReader::open(&store.members(), name, store.config.store, SetId(set)) {
-        Ok(reader) => reader,
-        // Not damaged, and nothing to be written over.
-        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-        Err(_) if deletion::is_going(store, name)? => return Ok(done),
-        Err(error) => {
-            lost(&mut done, name.path().into(), error);
-            return Ok(done);
-        }
-    };
+    let reader =
+        match SetReader::open_agreed(&store.members(), name, store.config.store, SetId(set)) {
+            Ok(reader) => reader,
+            // Not damaged, and nothing to be written over.
+            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(_) if deletion::is_going(store, name)? => return Ok(done),
+            Err(error) => {
+                lost(&mut done, name.path().into(), error);
+                return Ok(done);
+            }
+        };
     let (repaired, is_all) = write_missing(store, claim, &reader, replaced, monitor)?;
     done.repaired = repaired;
     if is_all {
@@ -237,7 +238,7 @@ fn repair_set(
     // What was written is there now.
     let reader = match repaired {
         0 => reader,
-        _ => SetReader::open(&store.members(), name, store.config.store, SetId(set))?,
+        _ => SetReader::open_agreed(&store.members(), name, store.config.store, SetId(set))?,
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
     if !verification.damage.is_empty() && deletion::is_going(store, name)? {

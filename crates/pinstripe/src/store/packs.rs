@@ -93,10 +93,17 @@ impl<'a> PackReader<'a> {
     /// as written but the record is not.
     pub fn fetch(&self, set: SetId, offset: u64, bytes: u32) -> Result<FetchedRecord> {
         match self.fetch_once(set, offset, bytes) {
-            // Members come and go: extents may have moved since the set was opened.
-            Err(error) if error.kind() == Kind::TooManyLosses => {
+            // Members come and go: extents may have moved since the set was opened. Or the trailer
+            // by which it was opened is not the one that the others have.
+            Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
                 let poisoned = "no thread panics while it holds the list of readers";
-                self.open.lock().expect(poisoned).remove(&set);
+                let again = SetReader::open_agreed(
+                    &self.members,
+                    ExtentName::pack(set),
+                    self.store.config.store,
+                    set,
+                )?;
+                self.open.lock().expect(poisoned).insert(set, Arc::new(again));
                 self.fetch_once(set, offset, bytes)
             }
             fetched => fetched,

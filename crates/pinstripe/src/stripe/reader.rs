@@ -71,6 +71,34 @@ impl SetReader {
         }))
     }
 
+    /// As [`open`](Self::open), by the trailer that most members have. All trailers of a set are
+    /// the same, and one alone may be made up: checksums under which sound strips look damaged.
+    /// For what judges strips, and for a second try of what could not be read.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_agreed(
+        members: &[Option<SharedMember>],
+        name: ExtentName,
+        store: StoreId,
+        set: SetId,
+    ) -> Result<Self> {
+        let mut said: Vec<(Trailer, usize)> = Vec::new();
+        for member in members.iter().flatten() {
+            let Ok(trailer) = read_trailer(member.as_ref(), name, store, set) else { continue };
+            match said.iter_mut().find(|(known, _)| *known == trailer) {
+                Some((_, holders)) => *holders += 1,
+                None => said.push((trailer, 1)),
+            }
+        }
+        // Of equals the first: `max_by_key` would take the last.
+        said.reverse();
+        match said.into_iter().max_by_key(|(_, holders)| *holders) {
+            Some((trailer, _)) => Self::with_trailer(members, name, trailer),
+            None => Self::open(members, name, store, set),
+        }
+    }
+
     /// A set that was cut off before its trailers were written, as far as `layout` says that its rows
     /// are there. Only [`read`](Self::read) works: nothing says what a strip's checksum was, so the
     /// records in it are all that tells whether it is sound.

@@ -18,6 +18,7 @@ use pinstripe::format::removed_slot::RemovedSlot;
 use pinstripe::format::scrub::ScrubState;
 use pinstripe::format::session::{Process, Session, Work};
 use pinstripe::format::snapshot::{self, Snapshot};
+use pinstripe::format::stripe_set::{FOOTER_BYTES, Footer, Trailer};
 use pinstripe::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops::forget::{Choice, Options};
@@ -266,9 +267,11 @@ enum Attack {
     Shuffle,
     /// A few bytes in each room.
     Junk,
+    /// Trailers under whose checksums every sound strip looks damaged.
+    Trailers,
 }
 
-const ATTACKS: [Attack; 16] = [
+const ATTACKS: [Attack; 17] = [
     Attack::Marks,
     Attack::Tombstone,
     Attack::DeadCollector,
@@ -285,6 +288,7 @@ const ATTACKS: [Attack; 16] = [
     Attack::OldObjects,
     Attack::Shuffle,
     Attack::Junk,
+    Attack::Trailers,
 ];
 
 impl Attack {
@@ -352,6 +356,7 @@ impl Attack {
                 world.put_back(|path| !path.components().any(|part| part.as_os_str() == "packs"))
             }
             Attack::Shuffle => world.shuffle(),
+            Attack::Trailers => world.forge_trailers(),
             Attack::Junk => {
                 for (number, room) in Room::ALL.into_iter().enumerate() {
                     world.plant(ExtentName::In(room, [0xf0 + number as u8; 16]), b"junk!");
@@ -368,7 +373,8 @@ impl World {
     fn relabel(&self, attack: Attack, has_mac: bool) {
         for evil in &self.evil {
             let path = self.site.members[*evil].join(ExtentName::Label.path());
-            let mut label = Label::decode(&fs::read(&path).unwrap()).unwrap();
+            // An earlier attack may have left no label to change.
+            let Ok(mut label) = Label::decode(&fs::read(&path).unwrap()) else { continue };
             if attack == Attack::Table {
                 label.table.generation = 1 << 60;
                 label.table.rows.retain(|row| self.evil.contains(&usize::from(row.number)));
@@ -444,6 +450,24 @@ impl World {
                     fs::create_dir_all(path.parent().unwrap()).unwrap();
                     fs::write(path, bytes).unwrap();
                 }
+            }
+        }
+    }
+
+    /// Trailers that are whole, with other checksums of all strips.
+    fn forge_trailers(&self) {
+        for evil in &self.evil {
+            let mut files = Default::default();
+            read_files(&self.site.members[*evil].join("packs"), &mut files);
+            for (path, mut bytes) in files {
+                let Some(footer_at) = bytes.len().checked_sub(FOOTER_BYTES) else { continue };
+                let Ok(footer) = Footer::decode(&bytes[footer_at..]) else { continue };
+                let trailer_at = footer_at - footer.trailer_bytes as usize;
+                let mut trailer = Trailer::decode(&bytes[trailer_at..footer_at], &footer).unwrap();
+                trailer.checksums.iter_mut().for_each(|sum| sum[0] ^= 1);
+                bytes.truncate(trailer_at);
+                bytes.extend_from_slice(&trailer.encode());
+                fs::write(path, bytes).unwrap();
             }
         }
     }
@@ -559,6 +583,25 @@ fn whatever_hostile_members_do_in_turn_nothing_is_lost() {
         Some(from.parse().ok()?..to.parse().ok()?)
     });
     seeds.unwrap_or(0..12).for_each(play_seed);
+}
+
+/// One made-up trailer of four: nothing is given up for it, and `repair` writes it anew.
+#[test]
+fn a_made_up_trailer_gives_up_no_extent() {
+    for evil in 0..4 {
+        let world = World::new(true, 4, 1, &[evil]);
+        world.forge_trailers();
+        let mut store = world.store();
+        let ledger = Ledger::new();
+        let outcome = check(&store, true, &ledger);
+        ledger.assert_no_losses();
+        assert!(outcome.repairable > 0, "the trailer is named");
+        let ledger = Ledger::new();
+        let outcome = repair(&mut store, &ledger);
+        assert_eq!(outcome.lost_extents, 0, "{:#?}", ledger.seen());
+        crate::support::assert_whole(&world.store());
+        world.assert_honest("after a repair");
+    }
 }
 
 /// The MAC of an object does not help it in another place: the frame is sound, the name is not its.

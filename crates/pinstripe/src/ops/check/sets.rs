@@ -122,7 +122,7 @@ fn examine(
     monitor: &Monitor,
 ) -> Result<Examined> {
     let name = ExtentName::In(room, set.0);
-    let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
+    let reader = SetReader::open_agreed(&store.members(), name, store.config.store, set)?;
     let verification = if options.read_data {
         reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes))
     } else {

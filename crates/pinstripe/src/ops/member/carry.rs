@@ -97,7 +97,7 @@ fn carry(store: &Store, claim: &Claim, one: &Move, monitor: &Monitor) -> Result<
 /// Opens a set; `None` when no trailer of it is sound, or nobody has it any more.
 pub(super) fn open(store: &Store, name: ExtentName) -> Result<Option<SetReader>> {
     let ExtentName::In(_, id) = name else { return Ok(None) };
-    match SetReader::open(&store.members(), name, store.config.store, SetId(id)) {
+    match SetReader::open_agreed(&store.members(), name, store.config.store, SetId(id)) {
         Ok(reader) => Ok(Some(reader)),
         Err(error) if error.kind() == Kind::Unsupported => Err(error),
         Err(_) => Ok(None),

@@ -84,7 +84,8 @@ pub(super) fn verify(
     // Too few parts to read it, and nobody speaks of it: left over from a backup that was cut off.
     let is_leftover =
         |needed: usize| !derived && item.extents < needed && !survey.indexed.contains(&item.set);
-    let reader = match SetReader::open(&store.members(), name, store.config.store, item.set) {
+    let reader = match SetReader::open_agreed(&store.members(), name, store.config.store, item.set)
+    {
         Ok(reader) => reader,
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
         // Removed since it was listed.
