@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use clap::builder::styling::{AnsiColor, Styles};
@@ -21,6 +22,9 @@ use crate::verbs::Verb;
 const MEMORY_MIN_BYTES: u64 = 64 * MIB;
 /// More threads than any machine has processors.
 const THREADS_MAX: u64 = 1024;
+
+/// Disks that spin up take some ten seconds; what takes longer without a sign of life is broken.
+const MEMBER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -126,12 +130,26 @@ pub struct Common {
           value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     pub threads: Option<u64>,
 
+    /// How long a member is waited for before it counts as failed, as in 30s or 2m
+    ///
+    /// Each operation has so long, and one that moves data a second more for each MiB. A member that
+    /// lets it pass is named once and is not asked again until the run ends.
+    #[arg(long, global = true, value_name = "TIME", value_parser = duration,
+          default_value_t = Time(MEMBER_TIMEOUT_DEFAULT), hide_short_help = true)]
+    pub member_timeout: Time,
+
+    /// Leave this member out as if it were absent; may be given more than once
+    ///
+    /// Its number is what 'pinstripe members' shows. Its place is not looked at.
+    #[arg(long, global = true, value_name = "N", hide_short_help = true)]
+    pub without_member: Vec<usize>,
+
     /// Make members fail on purpose, to test a set-up
     ///
     /// PLAN is a list of key=value separated by commas: op (create, append, seal, put, read, len,
     /// list, delete, sync, any), member, room (packs, index, snapshots, keys, label), after,
     /// times, chance, seed, and one effect: error=EIO, delay=5ms, rate=50M, torn=SIZE, lost=yes,
-    /// flip=BITS or short=SIZE. Several faults stand in one PLAN with ';' between them, or in
+    /// flip=BITS, short=SIZE or hang=yes. Several faults stand in one PLAN with ';' between them, or in
     /// several --fault. Example: --fault op=append,member=1,after=10,error=EIO
     #[arg(long = "fault", global = true, value_name = "PLAN", value_parser = plan,
           hide_short_help = true)]
@@ -166,6 +184,38 @@ impl fmt::Display for Size {
             Some((bytes, name)) => write!(f, "{}{name}", self.0 / bytes),
             None => write!(f, "{}", self.0),
         }
+    }
+}
+
+/// A time as an option has it: `30s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_millis() {
+            millis if millis % 1000 > 0 => write!(f, "{millis}ms"),
+            millis => write!(f, "{}s", millis / 1000),
+        }
+    }
+}
+
+/// Reads a time.
+pub fn duration(text: &str) -> Result<Time, String> {
+    let wrong = || "write a number and ms, s, m or h, as in 500ms, 30s or 2m".to_owned();
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let (digits, unit) = text.split_at(unit_at);
+    let amount: u64 = digits.parse().map_err(|_| wrong())?;
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    match amount.checked_mul(millis) {
+        Some(millis) if millis > 0 => Ok(Time(Duration::from_millis(millis))),
+        _ => Err(wrong()),
     }
 }
 
@@ -278,6 +328,17 @@ mod tests {
         for verb in command.find_subcommand("lab").unwrap().get_subcommands() {
             let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  pinstripe lab"), "{}", verb.get_name());
+        }
+    }
+
+    #[test]
+    fn times_are_written_as_they_are_read() {
+        for text in ["500ms", "30s", "7200s"] {
+            assert_eq!(duration(text).unwrap().to_string(), text);
+        }
+        assert_eq!(duration("2m").unwrap().to_string(), "120s");
+        for text in ["", "s", "30", "0s", "-1s", "1.5s", "99999999999999999999s", "1d"] {
+            assert!(duration(text).is_err(), "{text}");
         }
     }
 

@@ -88,6 +88,7 @@ impl Event {
     pub fn problem(problem: &Problem) -> Self {
         let severity = match problem.severity {
             Severity::Warning => "warning",
+            Severity::Degraded => "degraded",
             Severity::Loss => "loss",
         };
         let event = Event::new("problem").with("severity", severity);

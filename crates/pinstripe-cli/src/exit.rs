@@ -16,6 +16,8 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// It was done but for losses, each of them named.
 pub const LOSSES: u8 = 3;
+/// It was done, but a member that should have taken part did not. Nothing is lost.
+pub const DEGRADED: u8 = 4;
 /// `check` found damage that `repair` can mend.
 pub const REPAIRABLE: u8 = 10;
 /// No such store, snapshot or path.
@@ -48,6 +50,7 @@ Exit codes:
     1  failed
     2  bad usage
     3  finished with losses, each named on standard error
+    4  done, but degraded: a member took no part in what was written
    10  damage, or an absent member, that repair can mend
    11  no such store, snapshot or path
    12  wrong member: it belongs to another store
@@ -79,9 +82,16 @@ pub fn of_error(kind: Kind) -> u8 {
     }
 }
 
-/// The code of a run that came to its end; losses outrank what the verb has to say.
+/// The code of a run that came to its end: losses outrank what the verb has to say, and that
+/// outranks a member that took no part.
 pub fn of_ledger(monitor: &Monitor, said_by_verb: u8) -> u8 {
-    if monitor.get(Counter::Losses) > 0 { LOSSES } else { said_by_verb }
+    if monitor.get(Counter::Losses) > 0 {
+        LOSSES
+    } else if said_by_verb == DONE && monitor.get(Counter::DegradedMembers) > 0 {
+        DEGRADED
+    } else {
+        said_by_verb
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +106,7 @@ mod tests {
             FAILED,
             USAGE,
             LOSSES,
+            DEGRADED,
             REPAIRABLE,
             NOT_FOUND,
             WRONG_MEMBER,
@@ -115,6 +126,9 @@ mod tests {
     fn losses_outrank_what_the_verb_says() {
         let monitor = Monitor::default();
         assert_eq!(of_ledger(&monitor, DONE), DONE);
+        assert_eq!(of_ledger(&monitor, REPAIRABLE), REPAIRABLE);
+        monitor.add(Counter::DegradedMembers, 1);
+        assert_eq!(of_ledger(&monitor, DONE), DEGRADED);
         assert_eq!(of_ledger(&monitor, REPAIRABLE), REPAIRABLE);
         monitor.add(Counter::Losses, 1);
         assert_eq!(of_ledger(&monitor, REPAIRABLE), LOSSES);

@@ -54,10 +54,27 @@ fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
     if let Some((options, file)) = added {
         run.screen.say(&format!("{} says {}", escape::path(&file), options.join(" ")));
     }
-    let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run)));
-    let ended = ended.unwrap_or_else(|_| Err(Error::new(Kind::Io, "stopped by a bug")));
-    run.conclude(verb.name(), ended)
+    let work = || {
+        let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run)));
+        let ended = ended.unwrap_or_else(|_| Err(Error::new(Kind::Io, "stopped by a bug")));
+        run.conclude(verb.name(), ended)
+    };
+    // The system hands a signal to the first thread, and one that waits for a disk or a file
+    // system which does not answer runs no handler: so that thread does nothing but wait here.
+    std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
+        match worker.spawn_scoped(scope, work) {
+            Ok(worker) => worker.join().unwrap_or(ExitCode::from(exit::FAILED)),
+            Err(error) => {
+                let error = Error::io("cannot start a thread", "/", error);
+                run.conclude(verb.name(), Err(error))
+            }
+        }
+    })
 }
+
+/// What the first thread of a process usually has.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Shows help and version, or what is wrong with the command line.
 fn refuse(refused: &clap::Error) -> ExitCode {

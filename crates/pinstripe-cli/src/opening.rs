@@ -28,6 +28,8 @@ struct Failed {
 /// Those of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
 /// [`Kind::WrongMember`] when the places are of different stores.
 pub fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
+    // From here on, whoever looks at a place waits no longer than that.
+    let _ = run.patience();
     let mut memory = run.memory();
     let expected = expected(&memory, named)?;
     let mut failed: Vec<Failed> = Vec::new();
@@ -116,7 +118,8 @@ fn another(store: &Store, expected: Option<&Remembered>) -> Error {
 fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
     let accept_plain = run.common.i_know_it_is_plain;
     let faults = run.common.fault_plan();
-    let options = OpenOptions { faults, accept_plain, ..OpenOptions::default() };
+    let (patience, without) = (Some(run.patience()), run.common.without_member.clone());
+    let options = OpenOptions { faults, accept_plain, patience, without, ..OpenOptions::default() };
     let store = Store::open_with(place, options)?;
     if store.config.encryption == Encryption::None && !accept_plain {
         refuse_plain(run, memory, &store, place)?;

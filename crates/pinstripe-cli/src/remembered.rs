@@ -290,7 +290,7 @@ pub fn absolute(path: &Path) -> PathBuf {
 /// What a path may be remembered as: as it is named, and without symlinks.
 pub fn forms(path: &Path) -> Vec<PathBuf> {
     let mut forms = vec![absolute(path)];
-    forms.extend(std::fs::canonicalize(path).ok());
+    forms.extend(crate::run::real_path(path).ok());
     forms
 }
 

@@ -1,18 +1,19 @@
 //! One run of one verb: its options, its ledger, its screen; and how it ends.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::id::hex;
+use pinstripe::member::Patience;
 use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::Credential;
 use pinstripe::store::Store;
 
-use crate::args::Common;
+use crate::args::{Common, Time};
 use crate::config::{Config, StoreEntry};
 use crate::credential;
 use crate::event::Event;
@@ -22,7 +23,29 @@ use crate::place;
 use crate::progress::{Gauge, Ticker};
 use crate::remembered::{Memory, Proof, Remembered};
 use crate::screen::{Reporter, Screen};
+use crate::signals;
 use crate::system;
+
+/// How often it is looked whether another process has finished.
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+
+/// For what looks at places and knows of no run.
+static PATIENCE: OnceLock<Patience> = OnceLock::new();
+
+/// A path without symlinks, where the place answers.
+///
+/// # Errors
+/// Those of the system; [`Kind::Unanswered`].
+pub fn real_path(path: &Path) -> Result<PathBuf> {
+    let own = path.to_path_buf();
+    let look = move || {
+        std::fs::canonicalize(&own).map_err(|error| Error::io("cannot look at", &own, error))
+    };
+    match PATIENCE.get() {
+        Some(patience) => patience.ask(path, look),
+        None => look(),
+    }
+}
 
 /// What every verb is given.
 pub struct Run {
@@ -35,6 +58,7 @@ pub struct Run {
     began: Instant,
     config: OnceLock<Config>,
     memory: OnceLock<Mutex<Memory>>,
+    patience: OnceLock<Patience>,
 }
 
 /// How a verb that came to its end leaves things.
@@ -58,8 +82,8 @@ impl Run {
     pub fn new(common: Common) -> Self {
         let screen = Arc::new(Screen::new(&common));
         let monitor = Arc::new(Monitor::new(Box::new(Reporter(Arc::clone(&screen)))));
-        let (config, memory) = (OnceLock::new(), OnceLock::new());
-        Run { common, screen, monitor, began: Instant::now(), config, memory }
+        let (config, memory, patience) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Run { common, screen, monitor, began: Instant::now(), config, memory, patience }
     }
 
     /// What the config file says; nothing where there is none.
@@ -164,15 +188,61 @@ impl Run {
         Ok(store)
     }
 
+    /// How long members are waited for; one that does not answer is named.
+    pub fn patience(&self) -> Patience {
+        let patience = self.patience.get_or_init(|| {
+            let monitor = Arc::clone(&self.monitor);
+            let tell = move |place: &Path, error| monitor.silent_member(place, error);
+            Patience::new(self.common.member_timeout.0, signals::flag(), tell)
+        });
+        let _ = PATIENCE.set(patience.clone());
+        patience.clone()
+    }
+
+    /// Does `work`, again and again while another process has what it needs, as long as `wait` says:
+    /// without it once, with it for ever or for so long. Each time the store is opened anew.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Kind::Busy`] when the time is over.
+    pub fn wait_for(
+        &self,
+        wait: Option<Option<Time>>,
+        work: impl Fn() -> Result<Ending>,
+    ) -> Result<Ending> {
+        let (began, mut is_told) = (Instant::now(), false);
+        loop {
+            let done = work();
+            let is_over = match wait {
+                None => true,
+                Some(limit) => limit.is_some_and(|limit| began.elapsed() >= limit.0),
+            };
+            match done {
+                Err(error) if error.kind() == Kind::Busy && !is_over => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        self.monitor.note(&format!("waiting: {error}"));
+                    }
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// After a signal, ends a run in which nothing goes on. Only for what may be ended anywhere.
+    pub fn end_what_hangs(&self) {
+        let (monitor, patience) = (Arc::clone(&self.monitor), self.patience());
+        let screen = Arc::clone(&self.screen);
+        let progress = move || {
+            let counted = Counter::ALL.iter().map(|(counter, _)| monitor.get(*counter));
+            counted.fold(patience.answered(), u64::wrapping_add)
+        };
+        signals::end_what_hangs(progress, move |text| screen.complain(text));
+    }
+
     /// Warns of absent members, for verbs of the library that do not.
     pub fn warn_of_absent(&self, store: &Store) {
         for number in store.absent() {
-            let seat = &store.seats[number];
-            let error = match &seat.absence {
-                Some(absence) => absence.duplicate(),
-                None => Error::new(Kind::NotFound, "the member is absent"),
-            };
-            self.monitor.warning(&seat.place, error);
+            self.monitor.warning(&store.seats[number].place, store.absence(number));
         }
     }
 
@@ -206,7 +276,10 @@ impl Run {
             Ok(ending) => (exit::of_ledger(&self.monitor, ending.code), ending.facts),
             Err(error) => {
                 self.screen.error(&error);
-                (exit::of_error(error.kind()), Event::default())
+                // What an interrupt did not wait for is no failure of its own.
+                let is_cut = error.kind() == Kind::Unanswered && signals::is_caught();
+                let kind = if is_cut { Kind::Interrupted } else { error.kind() };
+                (exit::of_error(kind), Event::default())
             }
         };
         if code == exit::LOSSES && !self.common.quiet {
@@ -214,6 +287,14 @@ impl Run {
             self.screen.complain(&format!(
                 "pinstripe: finished with losses: {losses} named above (exit code {code})"
             ));
+        }
+        if code == exit::DEGRADED && !self.common.quiet {
+            let members = match self.count(Counter::DegradedMembers) {
+                1 => "1 member, named above, took no part; nothing is lost".to_owned(),
+                many => format!("{many} members, named above, took no part; nothing is lost"),
+            };
+            self.screen
+                .complain(&format!("pinstripe: done, but degraded: {members} (exit code {code})"));
         }
         let mut summary = Event::new("summary").with("verb", verb);
         for &(counter, name) in Counter::ALL {

@@ -151,7 +151,7 @@ pub struct Reporter(pub std::sync::Arc<Screen>);
 impl Observer for Reporter {
     fn problem(&self, problem: &Problem) {
         let level = match problem.severity {
-            Severity::Warning => "warning",
+            Severity::Warning | Severity::Degraded => "warning",
             Severity::Loss => "error",
         };
         self.0.complain(&message(level, Some(&problem.place), &problem.error));

@@ -48,10 +48,12 @@ pub enum Kind {
     Busy,
     /// Ended early because its caller asked for it.
     Interrupted,
+    /// A member did not answer in time.
+    Unanswered,
 }
 
 /// Every kind with its name.
-const KINDS: [(Kind, &str); 16] = [
+const KINDS: [(Kind, &str); 17] = [
     (Kind::Io, "io"),
     (Kind::NoSpace, "no_space"),
     (Kind::NotFound, "not_found"),
@@ -68,6 +70,7 @@ const KINDS: [(Kind, &str); 16] = [
     (Kind::NotEncrypted, "not_encrypted"),
     (Kind::Busy, "busy"),
     (Kind::Interrupted, "interrupted"),
+    (Kind::Unanswered, "unanswered"),
 ];
 
 impl Kind {

@@ -1,14 +1,14 @@
 //! The one ledger: stages count into it and report problems to it; bars, JSON and summaries read it.
 //!
-//! Invariants: counters only grow; a problem that costs data also counts as a loss, so the
-//! summary, standard error and the exit code can never disagree. Nothing here prints.
+//! Invariants: counters only grow; a problem that costs data also counts as a loss, a member that
+//! takes no part as degraded, so the summary, standard error and the exit code never disagree. Nothing here prints.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident => $key:literal,)*) => {
@@ -90,6 +90,8 @@ counters! {
     CataloguedVersions => "catalogued_versions",
     /// Problems that cost nothing: said once, counted, no change of the exit code.
     Warnings => "warnings",
+    /// Members that should have taken part in writing and did not: exit code 4.
+    DegradedMembers => "degraded_members",
     /// Things that could not be saved, restored or verified: exit code 3.
     Losses => "losses",
 }
@@ -99,6 +101,9 @@ counters! {
 pub enum Severity {
     /// Worth knowing; nothing is lost.
     Warning,
+    /// A member took no part; nothing is lost, but what was written is on fewer members. The run
+    /// goes on and ends with exit code 4.
+    Degraded,
     /// Something was not saved, restored or verified; the run goes on and ends with exit code 3.
     Loss,
 }
@@ -207,8 +212,16 @@ impl Monitor {
 
     /// Reports something that costs nothing.
     pub fn warning(&self, place: impl AsRef<Path>, error: Error) {
-        self.add(Counter::Warnings, 1);
+        if error.kind() != Kind::Unanswered {
+            self.add(Counter::Warnings, 1);
+        }
         self.report(Severity::Warning, place.as_ref(), error);
+    }
+
+    /// Reports a member that takes no part in what is written.
+    pub fn degraded(&self, place: impl AsRef<Path>, error: Error) {
+        self.add(Counter::DegradedMembers, 1);
+        self.report(Severity::Degraded, place.as_ref(), error);
     }
 
     /// Reports something that could not be saved, restored or verified.
@@ -217,7 +230,18 @@ impl Monitor {
         self.report(Severity::Loss, place.as_ref(), error);
     }
 
+    /// Reports a member that does not answer. Whoever meets it afterwards reports it as well, as
+    /// [`Kind::Unanswered`]; that is counted where it counts and shown no more.
+    pub fn silent_member(&self, place: impl AsRef<Path>, error: Error) {
+        self.add(Counter::Warnings, 1);
+        let place = place.as_ref().to_path_buf();
+        self.observer.problem(&Problem { severity: Severity::Warning, place, error });
+    }
+
     fn report(&self, severity: Severity, place: &Path, error: Error) {
+        if error.kind() == Kind::Unanswered && severity != Severity::Loss {
+            return;
+        }
         self.observer.problem(&Problem { severity, place: place.to_path_buf(), error });
     }
 

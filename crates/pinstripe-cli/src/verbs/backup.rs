@@ -63,6 +63,8 @@ Examples:
   PINSTRIPE_STORE=/mnt/a/store pinstripe backup /srv --json")]
 pub struct Args {
     /// Files and directories to back up
+    ///
+    /// One that is not there is named as a loss (exit code 3), and the others are backed up.
     #[arg(required_unless_present_any = ["files_from", "named", "stdin"], value_name = "PATH",
           value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
@@ -75,8 +77,7 @@ pub struct Args {
 
     /// Back up what this file names, one path on each line; - is standard input
     ///
-    /// May be given more than once, and beside PATHs. A path in a list that is not there any more
-    /// is a loss (exit code 3); the others are backed up.
+    /// May be given more than once, and beside PATHs.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files_from: Vec<PathBuf>,
 
@@ -159,7 +160,7 @@ impl Args {
         let host = self.host.clone().or(named.host.map(OsString::from));
         let host = host.map_or_else(system::host_name, |host| host.as_bytes().to_vec());
         let options = backup::Options {
-            paths_may_vanish: !self.files_from.is_empty(),
+            paths_are_a_list: !self.files_from.is_empty(),
             exclude,
             one_file_system: self.one_file_system || named.one_file_system,
             tags: self.tags.iter().chain(&named.tags).cloned().collect(),
@@ -171,6 +172,7 @@ impl Args {
         }
         older::warn(run, &store)?;
         let options = backup::Options { stop: signals::catch()?, ..options };
+        run.end_what_hangs();
         let ticker = run.ticker(GAUGE);
         let snapshot = backup::run(&store, options, &run.monitor)?;
         drop(ticker);
@@ -231,11 +233,12 @@ impl Args {
         let place = place::default_place()?;
         if !place::is_store(&place) && run.memory().at(&place).is_none() {
             // A backup that cannot begin should not leave a store behind.
-            for path in paths {
+            let looked = paths.iter().map(|path| {
                 std::fs::symlink_metadata(path)
                     .map_err(|error| Error::io("cannot back this path up", path, error))
-                    .map_err(|error| error.advice("name files and directories that exist"))?;
-            }
+                    .map_err(|error| error.advice("name files and directories that exist"))
+            });
+            looked.reduce(Result::or).transpose()?;
             let key_file = make_default(run, &place)?;
             let shown = escape::path(&place);
             run.monitor.note(&format!("made the default store at {shown}, on one disk only"));

@@ -101,7 +101,10 @@ fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
         let parts = counted(outcome.repairable, "damaged or missing part");
         let how = match store.absent().count() {
             0 => "pinstripe repair",
-            _ => "pinstripe repair (an absent member: attach it first, or --member N --to DIR)",
+            _ => {
+                "pinstripe repair (attach an absent member first, or replace it: pinstripe \
+                  member replace N --to DIR)"
+            }
         };
         say(format!("{parts} can be mended; do it with: {how}"));
     }

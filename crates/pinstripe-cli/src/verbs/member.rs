@@ -9,6 +9,7 @@ use pinstripe::ops::member::{self, Moved, Share};
 use pinstripe::units::format_size;
 
 use super::counted;
+use crate::args::{Time, duration};
 use crate::escape;
 use crate::event::Event;
 use crate::progress::Gauge;
@@ -31,6 +32,12 @@ Examples:
 pub struct Args {
     #[command(subcommand)]
     act: Act,
+
+    /// While another process changes the members, moves or repairs, wait for it to finish, for ever
+    /// or at most so long, as in 10m
+    #[arg(long, global = true, value_name = "TIME", num_args = 0..=1, require_equals = true,
+          value_parser = duration)]
+    wait: Option<Option<Time>>,
 }
 
 #[derive(clap::Subcommand)]
@@ -90,12 +97,12 @@ impl Args {
     /// # Errors
     /// Those of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        match &self.act {
+        run.wait_for(self.wait, || match &self.act {
             Act::Add { place, same_disk } => add(run, place, *same_disk),
             Act::Remove { member } => remove(run, *member),
             Act::Replace { member, to, same_disk } => replace(run, *member, to, *same_disk),
             Act::Rebalance { dry_run } => rebalance(run, *dry_run),
-        }
+        })
     }
 }
 
@@ -127,7 +134,7 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
     Ok(Ending::done(Event::default().with("member", number).with_fields(&removed)))
 }
 
-fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
+pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
     let mut store = run.open_store()?;
     let limits = run.limits(&store);
     let ticker = run.ticker(GAUGE);

@@ -8,8 +8,8 @@ use pinstripe::monitor::Counter;
 use pinstripe::ops::{members, repair};
 use pinstripe::units::format_size;
 
-use super::counted;
-use crate::escape;
+use super::{counted, member};
+use crate::args::{Time, duration};
 use crate::event::Event;
 use crate::exit;
 use crate::progress::Gauge;
@@ -17,29 +17,35 @@ use crate::remembered::Proof;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Mend damage, or rebuild a lost member into an empty directory
+/// Mend damage
 ///
 /// Every strip is read and judged. A damaged extent is rebuilt beside the old one and takes its
-/// place only when it is safely on the disk. With --member and --to, an absent member is rebuilt
-/// whole.
+/// place only when it is safely on the disk. To rebuild an absent member on another disk, run
+/// 'pinstripe member replace'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe repair
-  pinstripe members
-  pinstripe repair --member 2 --to /mnt/new/store")]
+  pinstripe repair --store /mnt/a/store")]
 pub struct Args {
-    /// The number of the absent member to rebuild, as 'pinstripe members' shows it
-    #[arg(long, value_name = "N", requires = "to")]
+    /// An earlier name of 'pinstripe member replace N'
+    #[arg(long, value_name = "N", requires = "to", hide = true)]
     member: Option<usize>,
 
-    /// The directory that becomes this member; missing or empty
-    #[arg(long, value_name = "DIR", requires = "member", value_hint = ValueHint::DirPath)]
+    /// With --member: the directory of the new member
+    #[arg(long, value_name = "DIR", requires = "member", hide = true,
+          value_hint = ValueHint::DirPath)]
     to: Option<PathBuf>,
 
-    /// Allow it on a disk that another member is on
-    #[arg(long, requires = "to")]
+    /// With --member: as of 'pinstripe member replace'
+    #[arg(long, requires = "to", hide = true)]
     same_disk: bool,
+
+    /// While another process changes the members, moves or repairs, wait for it to finish, for ever
+    /// or at most so long, as in 10m
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
+          value_parser = duration)]
+    wait: Option<Option<Time>>,
 }
 
 const GAUGE: Gauge = Gauge {
@@ -54,31 +60,29 @@ impl Args {
     /// # Errors
     /// Those of [`repair::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
+        run.wait_for(self.wait, || self.once(run))
+    }
+
+    fn once(&self, run: &Run) -> Result<Ending> {
+        if let Some((number, place)) = self.member.zip(self.to.as_deref()) {
+            return member::replace(run, number, place, self.same_disk);
+        }
         let mut store = run.open_keyless()?;
-        let replace = self.member.zip(self.to.clone());
-        for number in store.absent().filter(|number| Some(*number) != self.member) {
+        for number in store.absent() {
             run.monitor.note(&format!(
-                "member {number} is absent and is not repaired; rebuild it with: \
-                 pinstripe repair --member {number} --to DIR"
+                "member {number} is absent and is not repaired; to rebuild it on another disk: \
+                 pinstripe member replace {number} --to DIR"
             ));
         }
         let stored: u64 = members::run(&store)?.iter().map(|state| state.stored_bytes).sum();
         run.monitor.expect(stored, 0);
-        let options = repair::Options {
-            replace: replace.clone(),
-            same_disk: self.same_disk,
-            limits: run.limits(&store),
-        };
+        let options =
+            repair::Options { replace: None, same_disk: false, limits: run.limits(&store) };
         let ticker = run.ticker(GAUGE);
         let outcome = repair::run(&mut store, &options, &run.monitor)?;
         drop(ticker);
         run.remember(&store, Proof::Label);
         say(run, &outcome);
-        if let Some((number, place)) = replace.filter(|_| run.count(Counter::Losses) == 0) {
-            let place = escape::path(&place);
-            let new = outcome.replaced_by.unwrap_or(number);
-            run.screen.say(&format!("member {number} is replaced by member {new}, at {place}"));
-        }
         // A store with a member still absent is whole for reading, not for the next loss.
         let code = if store.absent().count() > 0 { exit::REPAIRABLE } else { exit::DONE };
         Ok(Ending { code, facts: Event::default().with_fields(&outcome) })

@@ -148,6 +148,7 @@ fn say(run: &Run, outcome: &scrub::Outcome) {
     let ended = [
         (outcome.mended_extents, "wrote", "extent", " anew"),
         (outcome.mended_objects, "wrote", "small object", " anew"),
+        (outcome.removed_runs, "removed", "superseded index run", ""),
         (outcome.repairable, "left", "damaged or missing part", " for: pinstripe repair"),
         (outcome.lost, "gave up", "damaged part", " that nothing can bring back"),
     ];

@@ -24,7 +24,7 @@ fn a_member_is_lost_and_everything_comes_back() {
     stand.tell("restore latest:{}/src --to back --verify --store m0");
     assert_same_tree(&stand.path("src"), &stand.path("back"));
     stand.tell("repair --store m0");
-    stand.tell("repair --member 1 --to m1-new --same-disk --store m0");
+    stand.tell("member replace 1 --to m1-new --same-disk --store m0");
     stand.tell("check --read-data --store m1-new");
     stand.tell("members --store m1-new");
     stand.assert("lost-member");
@@ -171,4 +171,32 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     assert!(
         output.stderr.starts_with(b"pinstripe: error: cannot write to standard output: No space")
     );
+}
+
+/// An absent member was counted as a loss of files: exit code 3, and a mark on the snapshot.
+#[test]
+fn without_a_member_a_backup_is_degraded_and_nothing_is_lost() {
+    let stand = Stand::with_store();
+    fs::rename(stand.path("m3"), stand.path("aside")).unwrap();
+    let degraded = stand.run("backup src --store m0");
+    assert_eq!(degraded.code, 4, "{}", degraded.err);
+    let advice = "pinstripe member replace 3 --to DIR";
+    assert!(degraded.err.contains(advice), "{}", degraded.err);
+    assert!(!degraded.err.contains("pinstripe init"), "{}", degraded.err);
+    let told = stand.run("backup src --store m0 --json");
+    let summary = told.summary();
+    assert_eq!((told.code, &summary["degraded_members"]), (4, &1.into()), "{}", told.out);
+    assert_eq!(summary["losses"], 0);
+    let problem = &told.events_of("problem")[0];
+    assert_eq!(problem["severity"], "degraded");
+    assert!(problem["place"].as_str().unwrap().ends_with("/m3"), "{problem}");
+    let listed = stand.run("snapshots --store m0");
+    assert!(!listed.out.contains("losses"), "{}", listed.out);
+    // A real loss beside it wins.
+    let lossy = stand.run("backup src/hello src/gone --store m0");
+    assert_eq!(lossy.code, 3, "{}", lossy.err);
+    // With the verb that was there before, too.
+    let replaced = stand.run("repair --member 3 --to m4 --same-disk --store m0");
+    assert_eq!(replaced.code, 0, "{}", replaced.err);
+    assert_eq!(stand.run("check --read-data --store m0").code, 0);
 }

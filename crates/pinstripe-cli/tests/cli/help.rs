@@ -70,7 +70,7 @@ fn mistakes_on_the_command_line_are_told_apart() {
         "ls",
         "ls latest --frobnicate",
         "restore latest",
-        "repair --member 1",
+        "member replace 1",
         "check --memory 1M",
         "check --memory lots",
         "check --threads 0",

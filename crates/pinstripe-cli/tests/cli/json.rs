@@ -71,7 +71,7 @@ fn every_verb_speaks_json_when_it_fails() {
         ("restore latest --to out --store m0", 11, "not_found"),
         ("check --store missing", 11, "not_found"),
         ("members --store src", 11, "not_found"),
-        ("repair --member 7 --to new --same-disk --store m0", 2, "usage"),
+        ("member replace 7 --to new --same-disk --store m0", 2, "usage"),
         ("completions bash", 2, "usage"),
         ("man", 2, "usage"),
         ("restore latest", 2, "usage"),
@@ -91,13 +91,13 @@ fn every_verb_speaks_json_when_it_fails() {
 fn problems_and_notes_are_events_too() {
     let stand = Stand::with_store();
     let ran = stand.run("backup src --store m0 --json --fault op=append,member=3,error=EIO");
-    assert_eq!(ran.code, 3);
+    assert_eq!(ran.code, 4);
     let problems = ran.events_of("problem");
     assert_eq!(problems.len(), 1, "{}", ran.out);
-    assert_eq!(problems[0]["severity"], "loss");
+    assert_eq!(problems[0]["severity"], "degraded");
     assert!(problems[0]["place"].as_str().unwrap().ends_with("/m3"), "{}", problems[0]);
     assert_eq!(problems[0]["cause"], "Input/output error (os error 5)");
-    assert_eq!(ran.summary()["losses"], 1);
+    assert_eq!(ran.summary()["degraded_members"], 1);
     fs::remove_dir_all(stand.path("m3")).unwrap();
     let ran = stand.run("check --store m0 --json");
     assert_eq!(ran.code, 10);

@@ -24,6 +24,7 @@ mod remembered;
 mod scrub;
 mod search;
 mod secrets;
+mod silent;
 mod split;
 mod stand;
 mod store;

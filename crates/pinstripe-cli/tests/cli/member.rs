@@ -1,6 +1,11 @@
 //! Members that come and go, on the command line.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use pinstripe::fault::Plan;
+use pinstripe::store::Store;
 
 use crate::stand::{Stand, assert_same_tree};
 
@@ -49,4 +54,31 @@ fn what_it_did_is_told_as_json() {
     fs::remove_dir_all(stand.path("m2")).unwrap();
     let refused = stand.run("member remove 2 --json --store m1");
     assert_eq!((refused.code, &refused.events_of("error")[0]["kind"]), (14, &"refused".into()));
+}
+
+/// Both of two movers gave up, each naming the other one.
+#[test]
+fn a_mover_waits_for_another_one_when_told_to() {
+    let stand = Stand::with_store();
+    assert_eq!(stand.run("backup src --store m0 -q").code, 0);
+    let store = Store::open(&stand.path("m0"), &Plan::default()).unwrap();
+    let claim = store.claim().unwrap();
+    for line in ["repair", "repair --wait=3s", "member rebalance", "member rebalance --wait=3s"] {
+        let busy = stand.run(&format!("{line} --store m0"));
+        assert_eq!(busy.code, 18, "{line}: {}", busy.err);
+        assert_eq!(busy.err.contains("waiting"), line.contains("--wait"), "{line}: {}", busy.err);
+    }
+    drop(claim);
+    for line in ["repair --wait --store m0", "member rebalance --wait --store m0"] {
+        let claim = store.claim().unwrap();
+        let mut command = stand.command(line);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut first = String::new();
+        said.read_line(&mut first).unwrap();
+        assert!(first.contains("waiting"), "{line}: {first}");
+        assert!(child.try_wait().unwrap().is_none(), "{line}: it did not wait");
+        drop(claim);
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{line}");
+    }
 }

@@ -34,7 +34,7 @@ fn a_member_of_another_store_is_refused() {
     stand.act("put a member of another store in the place of m1", || swap(&stand, "m1", "x1"));
     assert_eq!(stand.tell("members --store m0").code, 0);
     assert_eq!(stand.run("restore latest:{}/src --to out --store m0").code, 0);
-    assert_eq!(stand.tell("backup src --store m0 --quiet").code, 3);
+    assert_eq!(stand.tell("backup src --store m0 --quiet").code, 4);
     stand.act("rm -r m2", || fs::remove_dir_all(stand.path("m2")).unwrap());
     assert_eq!(stand.tell("ls latest --store m0").code, 12);
     stand.assert("foreign-member");
@@ -45,7 +45,7 @@ fn more_members_lost_than_parity_replaces() {
     let stand = Stand::with_store();
     assert_eq!(stand.run("backup src --store m0 -q").code, 0);
     fs::remove_dir_all(stand.path("m1")).unwrap();
-    assert_eq!(stand.tell("backup src --store m0 --quiet").code, 3);
+    assert_eq!(stand.tell("backup src --store m0 --quiet").code, 4);
     fs::remove_dir_all(stand.path("m3")).unwrap();
     for line in ["ls latest", "restore latest --to out", "check", "members", "backup src"] {
         assert_eq!(stand.tell(&format!("{line} --store m0")).code, 15, "{line}");
@@ -56,11 +56,11 @@ fn more_members_lost_than_parity_replaces() {
 #[test]
 fn repair_refuses_what_would_do_harm() {
     let stand = Stand::with_store();
-    assert_eq!(stand.tell("repair --member 1 --to new --store m0").code, 14);
-    assert_eq!(stand.tell("repair --member 9 --to new --store m0").code, 2);
+    assert_eq!(stand.tell("member replace 1 --to new --store m0").code, 14);
+    assert_eq!(stand.tell("member replace 9 --to new --store m0").code, 2);
     fs::remove_dir_all(stand.path("m1")).unwrap();
-    assert_eq!(stand.tell("repair --member 1 --to new --store m0").code, 14);
-    assert_eq!(stand.tell("repair --member 1 --to src --same-disk --store m0").code, 14);
+    assert_eq!(stand.tell("member replace 1 --to new --store m0").code, 14);
+    assert_eq!(stand.tell("member replace 1 --to src --same-disk --store m0").code, 14);
     stand.assert("repair-refused");
 }
 

@@ -19,7 +19,9 @@
 //! | `flip` | count | so many bits are wrong in what is read or written |
 //! | `short` | size | a read ends after so many bytes |
 //!
-//! Exactly one of the last seven. Example: `op=append,member=2,after=10,error=EIO`.
+//! | `hang` | `yes` | the call never returns |
+//!
+//! Exactly one of the last eight. Example: `op=append,member=2,after=10,error=EIO`.
 
 use std::time::Duration;
 
@@ -111,6 +113,8 @@ pub enum Effect {
     Flip(u32),
     /// A read ends after so many bytes.
     Short(u64),
+    /// The call never returns, as of a disk that answers no more.
+    Hang,
 }
 
 impl Operation {
@@ -182,7 +186,7 @@ impl Fault {
     /// Whether a call is one that this fault counts.
     pub(super) fn matches(&self, operation: Operation, target: Option<Target>) -> bool {
         let fits = match self.effect {
-            Effect::Error(_) | Effect::Delay(_) => true,
+            Effect::Error(_) | Effect::Delay(_) | Effect::Hang => true,
             Effect::Rate(_) | Effect::Flip(_) => operation.writes() || operation == Operation::Read,
             Effect::Torn(_) | Effect::Lost => operation.writes(),
             Effect::Short(_) => operation == Operation::Read,

@@ -72,6 +72,7 @@ pub(super) struct Verdict {
     /// How many bytes arrive, if not all do.
     keep: Option<u64>,
     lost: bool,
+    hangs: bool,
     /// Which bits of the buffer are turned over.
     flips: Vec<u64>,
 }
@@ -103,6 +104,7 @@ impl Armed {
                 verdict.keep = Some(verdict.keep.map_or(kept, |it| it.min(kept)));
             }
             Effect::Lost => verdict.lost = true,
+            Effect::Hang => verdict.hangs = true,
             Effect::Flip(bits) => {
                 let bits = u64::from(bits).min(8 * bytes);
                 let bits = (0..bits).map(|_| state.dice.below(8 * bytes));
@@ -165,6 +167,11 @@ impl Faults {
         }
         if !verdict.wait.is_zero() {
             std::thread::sleep(verdict.wait);
+        }
+        if verdict.hangs {
+            loop {
+                std::thread::park();
+            }
         }
         match verdict.error {
             Some(number) => {

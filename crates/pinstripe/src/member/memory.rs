@@ -122,7 +122,7 @@ impl Member for MemoryMember {
     }
 
     fn caps(&self) -> Caps {
-        Caps { device: None, free_bytes: None }
+        Caps { device: None, free_bytes: None, is_full: false }
     }
 
     fn place(&self) -> &Path {

@@ -15,6 +15,7 @@ pub mod disk;
 mod memory;
 mod shared;
 mod steps;
+mod watched;
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -23,6 +24,7 @@ pub use directory::DirectoryMember;
 pub use disk::{Disk, disk_of, physical_disk};
 pub use memory::MemoryMember;
 pub use steps::{Step, Steps};
+pub use watched::{Patience, WatchedMember};
 
 use std::fmt;
 use std::path::Path;
@@ -145,6 +147,9 @@ pub struct Caps {
     pub device: Option<u64>,
     /// Bytes still free, where that is known.
     pub free_bytes: Option<u64>,
+    /// It has hardly more room than it keeps for what deleting takes: nothing else should be
+    /// written there.
+    pub is_full: bool,
 }
 
 /// One failure domain holding part of a store.

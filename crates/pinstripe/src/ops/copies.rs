@@ -40,6 +40,8 @@ impl<'a> Copies<'a> {
                     said.entry(says).or_default().push((number, member, bytes));
                 }
                 Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+                // Named when it fell silent; what it has is not known.
+                Err(error) if error.kind() == Kind::Unanswered => {}
                 Err(error) => unsound.push((number, member, error)),
             }
         }

@@ -32,6 +32,7 @@ pub mod seen;
 pub mod select;
 pub mod snapshots;
 pub mod split;
+mod stale;
 pub mod stats;
 mod strays;
 pub mod upgrade;

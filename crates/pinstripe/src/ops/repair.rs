@@ -70,6 +70,7 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
     let mut outcome = Outcome::default();
     let claim = store.claim()?;
     store.sweep(monitor);
+    drop_superseded(store, &claim, monitor)?;
     if let Some((number, place)) = &options.replace {
         outcome.replaced_by = Some(seat_replacement(store, *number, place, options.same_disk)?);
     }
@@ -92,6 +93,14 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
         None => outcome.repaired_objects += store.write_labels_with(&claim)?,
     }
     Ok(outcome)
+}
+
+/// Names members that were away, and removes the superseded index runs that they brought back.
+fn drop_superseded(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<()> {
+    let superseded = index::superseded(store)?;
+    let stale = index::stale_members(store, &superseded)?;
+    super::stale::tell(store, &stale, super::stale::UPDATED, monitor);
+    index::drop_superseded(store, Some(claim.session())).map(drop)
 }
 
 /// Puts a new, empty member on a seat.

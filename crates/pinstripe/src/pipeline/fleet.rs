@@ -2,9 +2,9 @@
 //!
 //! Invariants: commands for one member are carried out in the order given; a member that fails is
 //! left out from then on: sets that are open stay without it, later ones are laid over the rest;
-//! the run goes on as long as no more fail or are absent than parity replaces; a full
-//! member ends the run, since going on would only fill the others; a failed fsync is never
-//! retried, the member is given up.
+//! the run goes on as long as no more fail or are absent than parity replaces; a full member is
+//! one that fails, and one that is full already takes nothing from the start; a failed fsync is
+//! never retried, the member is given up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,8 +18,13 @@ use crate::error::{Error, Kind, Result};
 use crate::format::label::StoreConfig;
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
 use crate::monitor::{Counter, Monitor};
-use crate::store::{Store, geometry_over, snapshots};
+use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
 use crate::stripe::{Geometry, StripSink};
+
+/// What to do about a member that is full.
+const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc', which work on a full disk too, or \
+     put a larger one in its place: pinstripe member replace N --to DIR; earlier snapshots are \
+     untouched";
 
 /// The members that hold a stripe set, by slot, and how it is cut.
 #[derive(Clone)]
@@ -85,6 +90,11 @@ impl<'a> Fleet<'a> {
         let mut failures: Vec<_> = members.iter().map(|_| None).collect();
         for absent in store.absent() {
             failures[absent] = Some(Error::new(Kind::NotFound, "the member is absent"));
+        }
+        for (number, member) in full_members(store) {
+            let error = full(&member);
+            failures[number] = Some(error.duplicate());
+            monitor.degraded(member.place(), error);
         }
         let shared = Shared {
             failures: Arc::new(Mutex::new(failures)),
@@ -219,6 +229,21 @@ impl<'a> Fleet<'a> {
     }
 }
 
+/// Members with no room for more than deleting takes, if the others suffice without them.
+fn full_members(store: &Store) -> Vec<(usize, SharedMember)> {
+    let is_full = |(_, member): &(usize, &SharedMember)| member.caps().is_full;
+    let full = store.present().filter(is_full).map(|(number, member)| (number, member.clone()));
+    let full: Vec<_> = full.collect();
+    let without = store.absent().count() + full.len();
+    if without > usize::from(store.config.parity) { Vec::new() } else { full }
+}
+
+fn full(member: &SharedMember) -> Error {
+    Error::new(Kind::NoSpace, "no room is left on this member: nothing is written there")
+        .at(member.place())
+        .advice(FULL)
+}
+
 /// Lays the strips of one stripe set over the members.
 pub struct FleetSink<'f, 'a> {
     fleet: &'f Fleet<'a>,
@@ -255,14 +280,10 @@ impl Shared<'_> {
         failures[number] = Some(error.duplicate());
         let failed = failures.iter().flatten().count();
         // Raised before anybody else can see the failure.
-        if error.kind() == Kind::NoSpace {
-            self.abort.raise(
-                error.at(member.place()).advice(
-                    "free some room on this member; what was backed up before is untouched",
-                ),
-            );
-        } else if failed > self.parity {
-            let advice = if self.parity == 0 {
+        if failed > self.parity {
+            let advice = if error.kind() == Kind::NoSpace {
+                FULL
+            } else if self.parity == 0 {
                 "this store has no parity; make one with --parity 1 to survive the loss of a member"
             } else {
                 "more members failed than parity replaces; earlier snapshots are untouched"
@@ -270,8 +291,11 @@ impl Shared<'_> {
             self.abort.raise(error.at(member.place()).advice(advice));
         } else {
             drop(failures);
-            let error = error.advice("the backup goes on without this member; run 'pinstripe repair' when it works again");
-            self.monitor.loss(member.place(), error);
+            let advice = match error.kind() {
+                Kind::NoSpace => FULL.to_owned(),
+                _ => attach_or_replace(number),
+            };
+            self.monitor.degraded(member.place(), error.advice(advice));
         }
     }
 }

@@ -66,7 +66,7 @@ impl Member for Window {
     }
 
     fn caps(&self) -> Caps {
-        Caps { device: None, free_bytes: None }
+        Caps { device: None, free_bytes: None, is_full: false }
     }
 
     fn place(&self) -> &Path {

@@ -1,13 +1,19 @@
 //! The right to move extents and to change the table of members: one process has it at a time.
 //!
 //! A claim is a session. It is put first, then all sessions are read; so of two at once at least
-//! one sees the other, and who sees another's gives its own up. Before anything is removed the
-//! claim is looked at again: whoever ends it from outside ends what it was for.
+//! one sees the other. Whoever sees none has the right. Of two that see each other the one with
+//! the lower id stays and looks again, a bounded number of times; the other one takes its own
+//! back. So of several that begin at the same moment one gets it, and one that has it already,
+//! which never takes its own back, is never overtaken. Before anything is removed the claim is
+//! looked at again: whoever ends it from outside ends what it was for.
 //!
-//! Invariants: a claim whose process surely runs no more is taken over; one that nobody can read
-//! holds nobody up, because its owner cannot read it either and stops.
+//! Invariants: a claim counts only after a look, later than its putting, that saw no other; a
+//! claim whose process surely runs no more is taken over; one that nobody can read holds nobody
+//! up, because its owner cannot read it either and stops.
 //!
-//! Never here: waiting.
+//! Never here: waiting for one that has the right; that is its callers' matter.
+
+use std::time::Duration;
 
 use super::objects::Belief;
 use super::sessions::{self, name_of};
@@ -18,8 +24,14 @@ use crate::id::SessionId;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
 
+/// How often one looks whether another that began at the same moment takes its claim back, and
+/// how long it waits in between: together longer than putting and removing one takes.
+const LOOKS: usize = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
 /// The right, until it is dropped.
 pub struct Claim {
+    session: SessionId,
     name: ExtentName,
     bytes: Vec<u8>,
     /// Those on which it was put.
@@ -46,38 +58,60 @@ impl Store {
         let bytes = self.vouch(name, session.encode());
         let members = self.present().map(|(_, member)| member.clone()).collect();
         // Held from here on, so that what was put before a failure is removed again.
-        let claim = Claim { name, bytes, members };
+        let claim = Claim { session: session.id, name, bytes, members };
         self.put_all(name, &claim.bytes, Reach::Backup)?;
-        let read = |id, bytes: &[u8]| sessions::read(self, id, bytes);
-        let found = self.objects(Room::Sessions, Reach::Backup, Belief::One, read)?;
-        let found = found.sound.into_values();
-        for other in found.filter(|it| it.work == Work::Rebalance && it.id != session.id) {
-            self.take_over(&other)?;
+        let mut looks = 0;
+        while let Some(other) = self.other_claim(session.id)? {
+            looks += 1;
+            // The lower one stays: the other sees it and goes, unless it had the right before.
+            if other.id < session.id || looks == LOOKS {
+                return Err(has_the_right(&other));
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
         }
+        claim.confirm()?;
         self.confirm_table()?;
         Ok(claim)
     }
 
-    /// Ends the claim of a process that runs no more.
-    fn take_over(&self, other: &Session) -> Result<()> {
-        let (name, own) = (name_of(other.id), self.process());
-        // One of an earlier boot may be that of a copied machine; it then finds its claim gone.
-        if sessions::is_dead(other, &own) || process::is_of_an_earlier_boot(&other.process, &own) {
-            return self.delete_all(name);
+    /// The lowest claim of another process that may run, after those of processes that run no
+    /// more were ended.
+    fn other_claim(&self, own: SessionId) -> Result<Option<Session>> {
+        let read = |id, bytes: &[u8]| sessions::read(self, id, bytes);
+        let found = self.objects(Room::Sessions, Reach::Backup, Belief::One, read)?;
+        let found = found.sound.into_values();
+        let mut others: Vec<Session> = Vec::new();
+        for other in found.filter(|it| it.work == Work::Rebalance && it.id != own) {
+            let process = self.process();
+            // One of an earlier boot may be that of a copied machine; it then finds its claim gone.
+            if sessions::is_dead(&other, &process)
+                || process::is_of_an_earlier_boot(&other.process, &process)
+            {
+                self.delete_all(name_of(other.id))?;
+            } else {
+                others.push(other);
+            }
         }
-        Err(Error::new(
-            Kind::Busy,
-            "another process moves parts of packs, changes the members, or repairs",
-        )
-        .at(name.path())
-        .advice(
-            "let it finish, then run this again; if it ran on a machine that has stopped since, \
-             remove this file from all members",
-        ))
+        Ok(others.into_iter().min_by_key(|it| it.id))
     }
 }
 
+/// The error for a claim of another process that stands.
+fn has_the_right(other: &Session) -> Error {
+    Error::new(Kind::Busy, "another process moves parts of packs, changes the members, or repairs")
+        .at(name_of(other.id).path())
+        .advice(
+            "let it finish, then run this again, or let this wait for it with --wait; if it ran on \
+             a machine that has stopped since, remove this file from all members",
+        )
+}
+
 impl Claim {
+    /// Its session.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
     /// Makes sure that nobody has ended it.
     ///
     /// # Errors

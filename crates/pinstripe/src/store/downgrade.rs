@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{keys_name, read_member, read_small};
+use super::{OpenOptions, keys_name, read_member, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeyRing, KeySlot};
 use crate::format::keys::Keys;
@@ -18,13 +18,18 @@ use crate::format::removed_slot::RemovedSlot;
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room};
 
-/// Refuses a store with both kinds of keys; `looked` is where its members may be.
+/// Refuses a store with both kinds of keys; `looked` is where its members may be. A place that
+/// does not answer has nothing to say.
 ///
 /// # Errors
 /// [`Kind::NotEncrypted`].
-pub(super) fn refuse(config: &StoreConfig, looked: &[&Path]) -> Result<()> {
+pub(super) fn refuse(config: &StoreConfig, looked: &[&Path], options: &OpenOptions) -> Result<()> {
+    let ask = |place: &Path, what: fn(&StoreConfig, &Path) -> Option<PathBuf>| {
+        let config = config.clone();
+        options.ask(place, move |place| Ok(what(&config, place))).ok().flatten()
+    };
     if config.encryption == Encryption::None {
-        return match looked.iter().find_map(|place| sealing(config, place)) {
+        return match looked.iter().find_map(|place| ask(place, sealing)) {
             None => Ok(()),
             Some(evidence) => Err(both(
                 "the label says that this store is not encrypted, but here is what only an \
@@ -33,7 +38,7 @@ pub(super) fn refuse(config: &StoreConfig, looked: &[&Path]) -> Result<()> {
             )),
         };
     }
-    let plain = looked.iter().filter_map(|place| keys_in_the_clear(config, place));
+    let plain = looked.iter().filter_map(|place| ask(place, keys_in_the_clear));
     let plain: Vec<_> = plain.collect();
     match plain.first() {
         Some(first) if plain.len() > usize::from(config.parity) => {

@@ -242,7 +242,7 @@ impl Store {
             Some(number) => {
                 Err(Error::new(Kind::Refused, format!("member {number} is absent: {why}"))
                     .at(&self.seats[number].place)
-                    .advice("attach it, or rebuild it with 'pinstripe repair --member N --to DIR'"))
+                    .advice(super::attach_or_replace(number)))
             }
         }
     }

@@ -80,6 +80,14 @@ pub fn keys_name(config: &StoreConfig) -> ExtentName {
     ExtentName::In(Room::Keys, config.store.0)
 }
 
+/// What to do about a member that is absent or has failed.
+pub fn attach_or_replace(number: usize) -> String {
+    format!(
+        "is the disk mounted? attach it again, then run 'pinstripe repair'; if it is gone, put \
+         another in its place: pinstripe member replace {number} --to DIR"
+    )
+}
+
 /// How a stripe set over so many members is cut: parity as the store wants it, all else data.
 ///
 /// # Errors
@@ -150,6 +158,26 @@ impl Store {
     /// Who opened it, as its sessions say.
     pub fn process(&self) -> Process {
         self.options.process.unwrap_or_else(crate::process::own)
+    }
+
+    /// Why a member is absent, and what to do about it.
+    pub fn absence(&self, number: usize) -> Error {
+        let why = self.seats.get(number).and_then(|seat| seat.absence.as_ref());
+        let error = why.map_or_else(
+            || Error::new(Kind::NotFound, format!("member {number} is absent")),
+            Error::duplicate,
+        );
+        error.advice(attach_or_replace(number))
+    }
+
+    /// Members that were there when the store was opened and have not answered since.
+    pub fn silent(&self) -> impl Iterator<Item = usize> + '_ {
+        let patience = self.options.patience.as_ref();
+        let is_silent =
+            move |place: &std::path::Path| patience.is_some_and(|it| it.is_silent(place));
+        self.present()
+            .filter(move |(_, member)| is_silent(member.place()))
+            .map(|(number, _)| number)
     }
 
     /// Numbers of the absent members that may have something of the store.

@@ -1,5 +1,8 @@
 //! Finding a store's members, starting from any one of them.
 //!
+//! A place that does not answer counts as one where no member is: with [`Patience`] every look at
+//! one has a deadline.
+//!
 //! What stands in a place is believed only when its own label says whose it is. A directory that
 //! lost only its label is taken for the member that its extents say it is.
 //!
@@ -20,7 +23,7 @@ use crate::format::session::Process;
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::id::Names;
 use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Room, SharedMember, Steps};
+use crate::member::{ExtentName, Member, Patience, Room, SharedMember, Steps, WatchedMember};
 use crate::seal::{Opener, Voucher};
 
 /// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
@@ -37,6 +40,10 @@ pub struct OpenOptions {
     /// What new sets, sessions and snapshots are called; `None` is what the system's randomness
     /// says. Never what secrets are made of.
     pub names: Option<Arc<dyn Names>>,
+    /// How long members are waited for; without it, for ever.
+    pub patience: Option<Patience>,
+    /// Numbers of members to be left out as if they were absent. Their places are not looked at.
+    pub without: Vec<usize>,
 }
 
 impl OpenOptions {
@@ -48,9 +55,31 @@ impl OpenOptions {
         };
         let faults = self.faults.for_member(number as u32);
         if faults.faults.is_empty() {
-            return Arc::new(member);
+            return self.watch(member);
         }
-        Arc::new(FaultMember::new(member, faults))
+        self.watch(FaultMember::new(member, faults))
+    }
+
+    fn watch(&self, member: impl Member + 'static) -> SharedMember {
+        match &self.patience {
+            Some(patience) => Arc::new(WatchedMember::new(member, patience.clone())),
+            None => Arc::new(member),
+        }
+    }
+
+    /// Asks something of a place, which may not answer.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        place: &Path,
+        work: impl FnOnce(&Path) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        match &self.patience {
+            None => work(place),
+            Some(patience) => {
+                let own = place.to_path_buf();
+                patience.ask(place, move || work(&own))
+            }
+        }
     }
 }
 
@@ -64,8 +93,16 @@ impl Seat {
         number: usize,
     ) {
         self.place = place;
-        self.member = Some(options.share(member, number));
-        self.absence = None;
+        let member = options.share(member, number);
+        // Asked once with all that stands between: one that is silent by now is absent.
+        let asked = options.patience.as_ref().map(|_| member.len(ExtentName::Label));
+        match asked {
+            Some(Err(error)) if error.kind() == Kind::Unanswered => self.absence = Some(error),
+            _ => {
+                self.member = Some(member);
+                self.absence = None;
+            }
+        }
     }
 }
 
@@ -86,15 +123,17 @@ impl Store {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
-        let any = std::fs::canonicalize(any).map_err(|error| {
-            Error::io("there is no store here", any, error)
-                .advice("is its disk mounted? name a member directory of a store")
+        let any = options.ask(any, |any| {
+            std::fs::canonicalize(any).map_err(|error| {
+                Error::io("there is no store here", any, error)
+                    .advice("is its disk mounted? name a member directory of a store")
+            })
         })?;
-        let search = Search::run(&any, None)?;
+        let search = Search::run(&any, None, &options)?;
         let (seats, moved) = search.seats(&options);
         if !options.accept_plain {
             let looked: Vec<_> = search.looked.iter().map(|(place, _)| &**place).collect();
-            downgrade::refuse(&search.config, &looked)?;
+            downgrade::refuse(&search.config, &looked, &options)?;
         }
         let Search { config, format, table, own_old, .. } = search;
         let (keys, opener) = match config.encryption {
@@ -114,6 +153,7 @@ impl Store {
             named: any.clone(),
             options,
         };
+        store.refuse_unknown()?;
         store.seat_unlabelled(|place| candidates(place, &own_old, &any));
         store.require_quorum()?;
         Ok(store)
@@ -126,7 +166,7 @@ impl Store {
     /// [`Kind::Corrupt`] when no label found was made with the keys; as [`open`](Self::open).
     pub(super) fn settle_members(&mut self) -> Result<()> {
         let Some(voucher) = &self.voucher else { return Ok(()) };
-        let search = Search::run(&self.named, Some(voucher))?;
+        let search = Search::run(&self.named, Some(voucher), &self.options)?;
         let is_same = search.table == self.table && search.config == self.config;
         if !is_same || search.looked.iter().any(|(_, found)| is_forged(found)) {
             let (seats, moved) = search.seats(&self.options);
@@ -142,12 +182,16 @@ impl Store {
     fn seat_unlabelled(&mut self, candidates: impl Fn(&Path) -> Vec<PathBuf>) {
         for number in 0..self.seats.len() {
             let no_label = |error: &Error| matches!(error.kind(), Kind::Corrupt | Kind::NotFound);
-            if !self.seats[number].absence.as_ref().is_some_and(no_label) {
+            if self.options.without.contains(&number)
+                || !self.seats[number].absence.as_ref().is_some_and(no_label)
+            {
                 continue;
             }
             for candidate in candidates(&self.seats[number].place) {
-                if let Ok(member) = DirectoryMember::open(&candidate)
-                    && self.is_ours(&member)
+                let open = |place: &Path| DirectoryMember::open(place);
+                let Ok(member) = self.options.ask(&candidate, open) else { continue };
+                if self.is_ours(&*self.options.watch(member))
+                    && let Ok(member) = self.options.ask(&candidate, open)
                 {
                     self.seats[number].take(&self.options, candidate, member, number);
                     break;
@@ -159,7 +203,7 @@ impl Store {
     /// Whether a member without a sound label is one of this store: the first sound header of its
     /// extents says so, or, when there is none, it holds the store's keys. Which one it is follows
     /// from where it is, and matters little: each extent says itself which one it is.
-    fn is_ours(&self, member: &DirectoryMember) -> bool {
+    fn is_ours(&self, member: &dyn Member) -> bool {
         let voucher = self.voucher.as_ref();
         if !matches!(label_of(member, voucher), Err(error) if error.kind() != Kind::Unsupported) {
             return false;
@@ -181,6 +225,18 @@ impl Store {
                         .and_then(|bytes| judge_key_object(self, id, &bytes))
                         .is_ok()
                 })
+            }
+        }
+    }
+
+    /// Refuses numbers to be left out that are no member's.
+    fn refuse_unknown(&self) -> Result<()> {
+        let is_one = |number: &usize| self.table.row(*number).is_some();
+        match self.options.without.iter().find(|number| !is_one(number)) {
+            None => Ok(()),
+            Some(number) => {
+                Err(Error::new(Kind::Usage, format!("there is no member {number} to be left out"))
+                    .advice("list the members with: pinstripe members"))
             }
         }
     }
@@ -228,7 +284,7 @@ pub fn read_member(place: &Path) -> Result<(DirectoryMember, Label)> {
 }
 
 /// Reads a label; with keys at hand, one that a holder of them made.
-fn label_of(member: &DirectoryMember, voucher: Option<&Voucher>) -> Result<Label> {
+fn label_of(member: &dyn Member, voucher: Option<&Voucher>) -> Result<Label> {
     let label = read_label(member)?;
     if let Some(voucher) = voucher {
         let place = member.place().join(ExtentName::Label.path());
@@ -244,7 +300,7 @@ fn is_forged(found: &Result<Label>) -> bool {
     matches!(found, Err(error) if error.kind() == Kind::Corrupt)
 }
 
-fn read_label(member: &DirectoryMember) -> Result<Label> {
+fn read_label(member: &dyn Member) -> Result<Label> {
     let place = member.place();
     let bytes = read_small(member, ExtentName::Label).map_err(|error| match error.kind() {
         Kind::NotFound => {
@@ -274,13 +330,22 @@ struct Search {
     table: MemberTable,
     /// The directories looked at: the label of a member of the store, or why it is none.
     looked: Vec<(PathBuf, Result<Label>)>,
+    /// Members that are left out.
+    without: Vec<usize>,
 }
 
 impl Search {
     /// Looks wherever the labels say that members are. With keys at hand only labels are believed
     /// that a holder of them made.
-    fn run(any: &Path, voucher: Option<&Voucher>) -> Result<Self> {
-        let own = read_member(any)?.1;
+    fn run(any: &Path, voucher: Option<&Voucher>, options: &OpenOptions) -> Result<Self> {
+        let own = options.ask(any, read_member)?.1;
+        if options.without.contains(&own.member.into()) {
+            let what =
+                format!("member {} is to be left out, and is the one that was named", own.member);
+            return Err(Error::new(Kind::Usage, what)
+                .at(any)
+                .advice("name another member of the store with --store"));
+        }
         let mut search = Search {
             any: any.to_path_buf(),
             own_old: path(own_place(&own.table, &own)),
@@ -289,16 +354,19 @@ impl Search {
             table: own.table.clone(),
             looked: vec![(
                 any.to_path_buf(),
-                DirectoryMember::open(any).and_then(|member| label_of(&member, voucher)),
+                options
+                    .ask(any, |place| DirectoryMember::open(place))
+                    .and_then(|member| label_of(&*options.watch(member), voucher)),
             )],
+            without: options.without.clone(),
         };
         let store = own.config.store;
         // Any label may say where to look: what is found there speaks for itself.
         let mut hints = vec![own.table.clone()];
         while let Some(place) = search.unseen(&hints) {
-            let found = read_member(&place).and_then(|(member, label)| {
+            let found = options.ask(&place, read_member).and_then(|(member, label)| {
                 if label.config.store == store {
-                    return label_of(&member, voucher);
+                    return label_of(&*options.watch(member), voucher);
                 }
                 Err(Error::new(Kind::WrongMember, "this member belongs to another store")
                     .at(&place)
@@ -362,6 +430,7 @@ impl Search {
     /// A place where a member may be and that was not looked at yet.
     fn unseen(&self, hints: &[MemberTable]) -> Option<PathBuf> {
         let rows = hints.iter().flat_map(|table| &table.rows);
+        let rows = rows.filter(|row| !self.without.contains(&row.number.into()));
         let mut places = rows.flat_map(|row| self.candidates(row));
         places.find(|place| self.looked.iter().all(|(looked, _)| looked != place))
     }
@@ -379,6 +448,10 @@ impl Search {
             let seat = &mut seats[number];
             seat.row = Some(row.clone());
             seat.place = path(&row.place);
+            if self.without.contains(&number) {
+                seat.absence = Some(left_out(number));
+                continue;
+            }
             let candidates = self.candidates(row);
             let is_it = |label: &Label| {
                 let own = label.table.row(number).filter(|_| label.member == row.number);
@@ -394,7 +467,8 @@ impl Search {
                 (place != self.any, at.unwrap_or(candidates.len()))
             };
             let found = mine.min_by_key(|place| rank(place));
-            match found.map(|place| (place, DirectoryMember::open(place))) {
+            let open = |place: &Path| DirectoryMember::open(place);
+            match found.map(|place| (place, options.ask(place, open))) {
                 Some((place, Ok(member))) => {
                     if *place != seat.place {
                         moved.push((number, seat.place.clone()));
@@ -419,6 +493,12 @@ impl Search {
         };
         candidates.iter().find_map(why)
     }
+}
+
+/// The error for a member that nobody wants to use.
+fn left_out(number: usize) -> Error {
+    Error::new(Kind::NotFound, format!("member {number} is left out, as was asked for"))
+        .advice("without --without-member it takes part again; then run 'pinstripe repair'")
 }
 
 /// Where a label's own member is, as far as a table knows.

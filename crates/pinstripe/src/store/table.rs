@@ -234,7 +234,7 @@ impl Store {
             return Ok(number);
         }
         let steps = self.options.steps.clone();
-        let member = match read_member(place) {
+        let member = match self.options.ask(place, read_member) {
             // A member that got a number that is not its own any more, or never became one.
             Ok((member, label)) if label.config == self.config => {
                 let holds_any = [Room::Packs, Room::Index].into_iter();
@@ -255,7 +255,8 @@ impl Store {
                     None => member,
                 }
             }
-            _ => DirectoryMember::create_in_with(place, steps)?,
+            Err(error) if error.kind() == Kind::Unanswered => return Err(error),
+            _ => self.options.ask(place, |place| DirectoryMember::create_in_with(place, steps))?,
         };
         let place = absolute(place)?;
         let number = usize::from(self.table.next);
@@ -282,7 +283,11 @@ impl Store {
 
     /// The number of a directory that is a member already, as far as its own label knows.
     fn joined(&mut self, place: &Path) -> Result<Option<usize>> {
-        let Ok((member, label)) = read_member(place) else { return Ok(None) };
+        let (member, label) = match self.options.ask(place, read_member) {
+            Ok(found) => found,
+            Err(error) if error.kind() == Kind::Unanswered => return Err(error),
+            Err(_) => return Ok(None),
+        };
         if label.config.store != self.config.store {
             return Err(Error::new(Kind::Refused, "this is a member of another store")
                 .at(place)

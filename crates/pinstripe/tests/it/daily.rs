@@ -67,7 +67,7 @@ fn a_list_may_name_many_files_and_some_that_are_gone() {
     paths.extend(["d/e", "d/e/short", "gone", "noise/below"].map(|name| source.join(name)));
     paths.reverse();
     let list =
-        || Options { paths_may_vanish: true, ..Options::new(paths.clone(), b"test", limits()) };
+        || Options { paths_are_a_list: true, ..Options::new(paths.clone(), b"test", limits()) };
     let ledger = Ledger::new();
     let snapshot = backup::run(&site.store(), list(), &ledger.monitor).unwrap();
     let losses = ledger.losses();
@@ -82,13 +82,49 @@ fn a_list_may_name_many_files_and_some_that_are_gone() {
     backup::run(&site.store(), list(), &ledger_again.monitor).unwrap();
     assert_eq!(ledger_again.get(Counter::UnchangedFiles), 301);
 
-    let paths = vec![source.join("d"), source.join("gone")];
-    let named = Options { paths_may_vanish: false, paths, ..list() };
-    let error = backup::run(&site.store(), named, &Ledger::new().monitor).unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound);
     let none = Options { paths: vec![source.join("gone")], ..list() };
     let error = backup::run(&site.store(), none, &Ledger::new().monitor).unwrap_err();
-    assert!(error.to_string().contains("nothing to back up"), "{error}");
+    assert_eq!(error.kind(), Kind::NotFound);
+}
+
+/// Of paths that were named one by one a missing one ended the backup, and nothing was backed up.
+#[test]
+fn a_path_that_vanished_is_a_loss_and_the_others_are_backed_up() {
+    let site = Site::new(3, 1);
+    let source = site.source();
+    small_tree(&source, 2);
+    let paths = vec![source.join("d"), source.join("usb/photos"), source.join("noise")];
+    let run = |paths: &[PathBuf]| {
+        std::thread::sleep(std::time::Duration::from_millis(25));
+        let (options, ledger) = (Options::new(paths.to_vec(), b"test", limits()), Ledger::new());
+        let snapshot = backup::run(&site.store(), options, &ledger.monitor).unwrap();
+        (snapshot, ledger)
+    };
+    fs::create_dir_all(source.join("usb/photos")).unwrap();
+    fs::write(source.join("usb/photos/one"), b"1").unwrap();
+    let (whole, ledger) = run(&paths);
+    ledger.assert_clean();
+    // The directory above it is gone as well, as with a disk that is not mounted.
+    fs::rename(source.join("usb"), site.path("aside")).unwrap();
+    let (short, ledger) = run(&paths);
+    assert_eq!(ledger.losses().len(), 1, "{:?}", ledger.seen());
+    assert_eq!(ledger.loss_at("usb/photos").kind, Kind::NotFound);
+    // One of the same sources, so nothing of the others was read again.
+    assert_eq!(short.sources, whole.sources);
+    assert_eq!(ledger.get(Counter::ReadBytes), 0);
+    assert_eq!(ledger.get(Counter::UnchangedFiles), 4);
+    fs::rename(site.path("aside"), source.join("usb")).unwrap();
+    let (again, ledger) = run(&paths);
+    ledger.assert_clean();
+    assert_eq!(again.sources, whole.sources);
+    assert_eq!(ledger.get(Counter::NewFiles), 1);
+
+    for gone in [vec!["gone"], vec!["gone", "usb/no/more"]] {
+        let paths = gone.into_iter().map(|name| source.join(name)).collect();
+        let options = Options::new(paths, b"test", limits());
+        let error = backup::run(&site.store(), options, &Ledger::new().monitor).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound, "{error}");
+    }
 }
 
 #[test]

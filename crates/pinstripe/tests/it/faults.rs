@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use pinstripe::error::Kind;
 use pinstripe::format::snapshot::Snapshot;
+use pinstripe::member::{DirectoryMember, ExtentName, Member, Room};
 use pinstripe::monitor::Counter;
 
 use crate::look::{Tree, look};
@@ -73,11 +74,13 @@ fn a_member_that_fails_is_done_without_and_repaired_later() {
             let ledger = Ledger::new();
             let second = backup(&store, &site.source(), &ledger).unwrap();
             drop(store);
-            let losses = ledger.losses();
-            assert_eq!(losses.len(), usize::from(parity), "{point}: {:#?}", ledger.seen());
+            ledger.assert_no_losses();
+            let degraded = ledger.degraded();
+            assert_eq!(degraded.len(), usize::from(parity), "{point}: {:#?}", ledger.seen());
+            assert!(degraded.iter().all(|seen| seen.kind == Kind::Io), "{degraded:#?}");
             for n in 0..usize::from(parity) {
-                let seen = ledger.loss_at(&format!("m{}", 1 + 2 * n));
-                assert_eq!(seen.kind, Kind::Io);
+                let name = format!("m{}", 1 + 2 * n);
+                assert!(degraded.iter().any(|seen| seen.place.ends_with(&name)), "{degraded:#?}");
             }
             // As it was left, then repaired.
             let mut store = site.store();
@@ -115,8 +118,9 @@ fn one_failure_more_than_parity_ends_the_backup_and_hurts_nothing() {
     }
 }
 
+/// A full member ended the backup, although the others sufficed.
 #[test]
-fn a_full_member_ends_the_backup_and_leaves_nothing_half_done() {
+fn a_full_member_is_passed_over_where_parity_allows_and_else_ends_the_backup() {
     for (parity, code) in [(0_u8, "ENOSPC"), (1, "ENOSPC"), (1, "EDQUOT")] {
         let bench = Bench::new(3, parity);
         let site = &bench.site;
@@ -127,13 +131,43 @@ fn a_full_member_ends_the_backup_and_leaves_nothing_half_done() {
             }
             site.put_image(&bench.image);
             let store = site.store_with_faults(&format!("{point},member=1,error={code}"));
-            let error = backup(&store, &site.source(), &Ledger::new()).unwrap_err();
+            let ledger = Ledger::new();
+            let saved = backup(&store, &site.source(), &ledger);
             drop(store);
-            assert_eq!(error.kind(), Kind::NoSpace, "{point}: {error}");
-            assert!(error.advice_text().is_some());
+            if parity == 0 {
+                let error = saved.unwrap_err();
+                assert_eq!(error.kind(), Kind::NoSpace, "{point}: {error}");
+                assert!(error.advice_text().unwrap().contains("pinstripe gc"), "{error}");
+                bench.assert_first_is_whole();
+                continue;
+            }
+            let second = saved.unwrap();
+            ledger.assert_no_losses();
+            let degraded = ledger.degraded();
+            assert_eq!(degraded.len(), 1, "{point}: {degraded:#?}");
+            assert!(degraded[0].place.ends_with("m1"), "{point}: {degraded:#?}");
+            assert_eq!(degraded[0].kind, Kind::NoSpace);
+            let mut store = site.store();
+            site.assert_restores(&store, &second, &bench.second_tree);
+            repair(&mut store, &Ledger::new());
+            assert_whole(&site.store());
+            site.assert_restores(&site.store(), &second, &bench.second_tree);
             bench.assert_first_is_whole();
         }
     }
+}
+
+/// Of more full members than parity replaces nothing new is begun.
+#[test]
+fn more_full_members_than_parity_replaces_end_the_backup() {
+    let bench = Bench::new(4, 1);
+    let site = &bench.site;
+    let full = "op=append,room=packs,member=1,error=ENOSPC;\
+                op=append,room=packs,member=2,after=3,error=ENOSPC";
+    let error = backup(&site.store_with_faults(full), &site.source(), &Ledger::new()).unwrap_err();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    assert!(error.advice_text().unwrap().contains("pinstripe forget"), "{error}");
+    bench.assert_first_is_whole();
 }
 
 #[test]
@@ -248,27 +282,71 @@ fn fill_a_real_file_system(site: &Site) {
     site.init(1, "4K", Arc::new(NoWait)).unwrap();
     small_tree(&site.source(), 1);
     let (first, tree) = (site.save(), look(&site.source()));
-    let before: Vec<_> = site.image().0.into_keys().collect();
     fs::write(site.source().join("huge"), noise(3, 6 << 20)).unwrap();
+    let ledger = Ledger::new();
     let store = site.store();
-    let error = backup(&store, &site.source(), &Ledger::new()).unwrap_err();
-    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    let second = backup(&store, &site.source(), &ledger).unwrap();
     drop(store);
-    let room = |path: &&std::path::PathBuf| path.to_string_lossy().contains("/snapshots/");
+    ledger.assert_no_losses();
+    let degraded = ledger.degraded();
+    assert_eq!(degraded.len(), 1, "{:#?}", ledger.seen());
+    assert!(degraded[0].place.ends_with("m1") && degraded[0].kind == Kind::NoSpace);
     let after = site.image();
-    assert_eq!(before.iter().filter(room).count(), after.0.keys().filter(room).count());
     let half_done =
         |path: &std::path::PathBuf| site.members.iter().any(|m| path.starts_with(m.join("tmp")));
     assert!(!after.0.keys().any(half_done), "a half object");
+    let huge = look(&site.source());
     let store = site.store();
     site.assert_restores(&store, &first, &tree);
+    site.assert_restores(&store, &second, &huge);
     let ledger = Ledger::new();
     check(&store, true, &ledger);
     ledger.assert_no_losses();
-    // With less to store it works again.
+    drop(store);
+
+    // To the last byte: forgetting and deleting work all the same.
     fs::remove_file(site.source().join("huge")).unwrap();
-    let (wanted, second) = (look(&site.source()), site.save());
-    site.assert_restores(&site.store(), &second, &wanted);
+    let (third, tree) = (site.save(), look(&site.source()));
+    fill(&site.members[1].join("filler"));
+    let full = DirectoryMember::open(&site.members[1]).unwrap();
+    let name = ExtentName::In(Room::Checkpoints, [7; 16]);
+    assert_eq!(full.put(name, &[7; 9000]).unwrap_err().kind(), Kind::NoSpace);
+    let before = bytes(site);
+    for snapshot in [&first, &second] {
+        crate::gc::forget_one(&site.store(), snapshot);
+    }
+    let outcome = crate::gc::collect_with(&site.store());
+    assert_eq!(outcome.deleted_snapshots, 2, "{outcome:?}");
+    assert!(bytes(site) < before, "{} of {before}", bytes(site));
+    site.assert_restores(&site.store(), &third, &tree);
+    // A member that is full is passed over from the start.
+    fill(&site.members[1].join("filler"));
+    fs::write(site.source().join("later"), noise(8, 20_000)).unwrap();
+    let ledger = Ledger::new();
+    let last = backup(&site.store(), &site.source(), &ledger).unwrap();
+    assert_eq!(ledger.degraded().len(), 1, "{:#?}", ledger.seen());
+    assert_eq!(ledger.get(Counter::Losses), 0);
+    site.assert_restores(&site.store(), &last, &look(&site.source()));
+    // With room again it is written to as before.
+    fs::remove_file(site.members[1].join("filler")).unwrap();
+    repair(&mut site.store(), &Ledger::new());
+    fs::write(site.source().join("later"), noise(9, 20_000)).unwrap();
+    site.save();
+    assert_whole(&site.store());
+}
+
+/// Bytes of packs on the member that is full.
+fn bytes(site: &Site) -> u64 {
+    let full = DirectoryMember::open(&site.members[1]).unwrap();
+    full.list(Room::Packs).unwrap().into_iter().map(|(_, bytes)| bytes).sum()
+}
+
+/// Takes all room of a file system.
+fn fill(path: &Path) {
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    for step in [64 << 10, 4096, 1] {
+        while std::io::Write::write(&mut file, &vec![1; step]).is_ok_and(|it| it > 0) {}
+    }
 }
 
 #[test]

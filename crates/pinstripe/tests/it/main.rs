@@ -1,6 +1,7 @@
 //! The library as a whole, verb by verb, on real directories: what goes in comes back, whatever
 //! happens to the members, the power, the disks and the files in between.
 
+mod away;
 mod bulk;
 mod catalog;
 mod census;

@@ -137,6 +137,12 @@ impl Ledger {
         losses
     }
 
+    pub fn degraded(&self) -> Vec<Seen> {
+        let degraded = self.of(Severity::Degraded);
+        assert_eq!(degraded.len() as u64, self.get(Counter::DegradedMembers));
+        degraded
+    }
+
     pub fn warnings(&self) -> Vec<Seen> {
         let warnings = self.of(Severity::Warning);
         assert_eq!(warnings.len() as u64, self.get(Counter::Warnings));

@@ -89,6 +89,7 @@ fn effect(key: &str, value: &str) -> Result<Option<Effect>> {
         "lost" => choose(key, value, &[(Effect::Lost, "yes")])?,
         "flip" => Effect::Flip(number(key, value)?),
         "short" => Effect::Short(parse_size(value)?),
+        "hang" => choose(key, value, &[(Effect::Hang, "yes")])?,
         _ => return Ok(None),
     }))
 }
@@ -130,7 +131,7 @@ impl FromStr for Fault {
                         let what = format!("a fault has no '{key}'");
                         return Err(usage(
                             what,
-                            "op, member, room, after, times, chance, seed, and one of error, delay, rate, torn, lost, flip, short",
+                            "op, member, room, after, times, chance, seed, and one of error, delay, rate, torn, lost, flip, short, hang",
                         ));
                     }
                 },
@@ -138,7 +139,7 @@ impl FromStr for Fault {
         }
         fault.effect = found.ok_or_else(|| {
             let what = format!("the fault '{text}' does not say what happens");
-            usage(what, "add one of error, delay, rate, torn, lost, flip, short")
+            usage(what, "add one of error, delay, rate, torn, lost, flip, short, hang")
         })?;
         fault.check()
     }
@@ -166,6 +167,7 @@ impl fmt::Display for Effect {
             Effect::Lost => f.write_str("lost=yes"),
             Effect::Flip(bits) => write!(f, "flip={bits}"),
             Effect::Short(bytes) => write!(f, "short={bytes}"),
+            Effect::Hang => f.write_str("hang=yes"),
         }
     }
 }

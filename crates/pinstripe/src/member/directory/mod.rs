@@ -7,6 +7,7 @@
 //! empty. It never writes in place.
 
 mod handles;
+mod reserve;
 mod shelf;
 mod tree;
 mod writer;
@@ -30,6 +31,7 @@ use self::tree::{OpenShelf, Tree, is_regular};
 use self::writer::DirectoryWriter;
 use crate::error::{Error, Kind, Result};
 use crate::id::SetId;
+use crate::member::watched::goes_on;
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, Steps};
 
 /// What a fresh file system puts into its own top directory.
@@ -85,6 +87,8 @@ impl DirectoryMember {
         }
         let member = Self::open_with(path, steps.clone())?;
         member.ensure_empty()?;
+        // Without room for it the member can be used, though not when it is full.
+        let _ = member.tree.keep_reserve();
         let made = Shelf::FIXED
             .into_iter()
             .try_for_each(|shelf| member.tree.make_shelf(shelf))
@@ -114,10 +118,7 @@ impl DirectoryMember {
 
     fn open_with(path: &Path, steps: Option<Arc<dyn Steps>>) -> Result<Self> {
         let tree = Tree::open(path, steps).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::io("no such directory", path, error).advice(
-                "is its disk mounted? a member that is lost for good: \
-                     pinstripe member replace N --to DIR",
-            ),
+            io::ErrorKind::NotFound => Error::io("no such directory", path, error),
             io::ErrorKind::NotADirectory => {
                 Error::new(Kind::Usage, "a member must be a directory").at(path)
             }
@@ -149,7 +150,7 @@ impl DirectoryMember {
             |name: &[u8]| Shelf::FIXED.into_iter().find(|shelf| shelf.path().as_bytes() == name);
         for name in self.tree.shelf(Shelf::Root)?.names()? {
             let text = String::from_utf8_lossy(&name).into_owned();
-            if name == FILE_SYSTEM_OWN {
+            if name == FILE_SYSTEM_OWN || name == reserve::NAME.as_bytes() {
                 continue;
             }
             let Some(shelf) = fixed(&name) else { return Ok(Some(text)) };
@@ -218,6 +219,7 @@ impl DirectoryMember {
     fn list_shelf(&self, shelf: &OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
         let mut found = Vec::new();
         for name in shelf.names()? {
+            goes_on();
             let Some(id) = parse_leaf(&name) else { continue };
             // `None` when it was deleted since.
             if let Some(stat) = shelf.stat(&SetId(id).to_string())?
@@ -244,6 +246,12 @@ impl DirectoryMember {
         Ok(found)
     }
 
+    fn put_once(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        let mut writer = self.create(name, Replace::Never)?;
+        writer.append(bytes)?;
+        writer.seal()
+    }
+
     fn unsynced(&self) -> MutexGuard<'_, Unsynced> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -259,9 +267,16 @@ impl Member for DirectoryMember {
     }
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        let mut writer = self.create(name, Replace::Never)?;
-        writer.append(bytes)?;
-        writer.seal()
+        match self.put_once(name, bytes) {
+            Err(error)
+                if error.kind() == Kind::NoSpace
+                    && reserve::is_for(name)
+                    && self.tree.give_reserve() =>
+            {
+                self.put_once(name, bytes)
+            }
+            put => put,
+        }
     }
 
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -341,16 +356,20 @@ impl Member for DirectoryMember {
     }
 
     fn sweep(&self) -> Result<u64> {
-        self.sweep_tmp()
+        let swept = self.sweep_tmp();
+        // Where there is no room for it now, a later sweep makes it.
+        let _ = self.tree.keep_reserve();
+        swept
     }
 
     fn caps(&self) -> Caps {
         let root = self.tree.root();
+        let space = rustix::fs::fstatvfs(root).ok();
+        let free_bytes = space.as_ref().map(|it| it.f_bavail.saturating_mul(it.f_frsize));
         Caps {
             device: rustix::fs::fstat(root).ok().map(|stat| stat.st_dev),
-            free_bytes: rustix::fs::fstatvfs(root)
-                .ok()
-                .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize)),
+            free_bytes,
+            is_full: space.zip(free_bytes).is_some_and(|(it, free)| free < reserve::bytes(&it)),
         }
     }
 

@@ -67,7 +67,10 @@ impl DirectoryWriter {
     fn failed(&self, what: &str, error: io::Error) -> Error {
         let error = Error::io(what, self.target(), error);
         match error.kind() {
-            Kind::NoSpace => error.advice("make room on this member, or delete old snapshots"),
+            Kind::NoSpace => error.advice(
+                "free space on it with 'pinstripe forget' and 'pinstripe gc', which work on a full \
+                 disk too, or put a larger one in its place: pinstripe member replace N --to DIR",
+            ),
             Kind::Io => error.advice(
                 "look into the system log (dmesg) for this disk; \
                  everything finished before is untouched",

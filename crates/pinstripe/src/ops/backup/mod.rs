@@ -16,7 +16,7 @@ pub use stream::{Stream, run_stream};
 use writer::Writer;
 
 use crate::clock;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::id::{ChunkId, SnapshotId};
 use crate::monitor::{Counter, Monitor};
@@ -33,9 +33,9 @@ use crate::walk::Exclude;
 pub struct Options {
     /// Files and directories, as they were named.
     pub paths: Vec<PathBuf>,
-    /// The paths come from a list, which may be older than what it names: a path that is not
-    /// there is a loss, and the others are backed up.
-    pub paths_may_vanish: bool,
+    /// The paths come from a list, which names others each time: one that is not there is no source
+    /// of the snapshot. Either way it is a loss, and the others are backed up.
+    pub paths_are_a_list: bool,
     /// What to leave out.
     pub exclude: Exclude,
     /// Do not enter other file systems.
@@ -76,7 +76,7 @@ impl Options {
     pub fn new(paths: Vec<PathBuf>, host: &[u8], limits: Limits) -> Self {
         Options {
             paths,
-            paths_may_vanish: false,
+            paths_are_a_list: false,
             exclude: Exclude::default(),
             one_file_system: false,
             host: host.to_vec(),
@@ -111,23 +111,23 @@ const LOSSES_MARK: &str = "losses_mark";
 /// without them.
 ///
 /// # Errors
-/// When nothing could be committed: a path that does not exist, a full member, more members lost
+/// When nothing could be committed: no path that exists, a full member, more members lost
 /// than parity replaces. Earlier snapshots are untouched then.
 pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapshot> {
     let (began_seconds, began_nanos) = clock::now();
     let sources = sources(&options, monitor)?;
-    refuse_members(store, &sources)?;
+    refuse_members(store, &sources.named)?;
     prepare(store, monitor);
-    let exclude = exclude_members(store, options.exclude.clone(), &sources, monitor);
+    let exclude = exclude_members(store, options.exclude.clone(), &sources.there, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;
     let id = SnapshotId(store.new_name()?);
-    let find = || Ancestry::find(store, &options.host, &sources, monitor);
-    let (Writer { session, mut answers, index }, earlier) =
+    let find = || Ancestry::find(store, &options.host, &sources.named, monitor);
+    let (Writer { session, mut answers, index, is_doubtful }, earlier) =
         Writer::begin_after(store, id, monitor, find)?;
     let packs = PackReader::new(store, monitor);
     let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
-    let comparison =
-        comparison(&index, earlier.is_doubtful(&index), &sources, &exclude, &options, previous);
+    let is_doubtful = is_doubtful || earlier.is_doubtful(&index);
+    let comparison = comparison(&index, is_doubtful, &sources.there, &exclude, &options, previous);
     let due = options.checkpoints.map(|interval| due(interval, monitor));
     let plan = pipeline::backup::Plan {
         store,
@@ -144,7 +144,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let began = (began_seconds, began_nanos);
     let parent = earlier.parent.map(|parent| parent.id);
     let losses_mark = index.losses_mark();
-    let begun = begun(store, id, began, &options, sources.clone(), parent);
+    let begun = begun(store, id, began, &options, sources.named.clone(), parent);
     let snapshot = pipeline::backup::run(plan, &mut answers, monitor, &|root, reach| {
         let mark = (reach == Reach::Part).then(|| (checkpoints::MARK.to_owned(), 1));
         let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
@@ -221,14 +221,20 @@ pub fn survey(
     show: &mut dyn FnMut(Wanted<'_>) -> Result<()>,
 ) -> Result<()> {
     let sources = sources(options, monitor)?;
-    refuse_members(store, &sources)?;
-    let exclude = exclude_members(store, options.exclude.clone(), &sources, monitor);
+    refuse_members(store, &sources.named)?;
+    let exclude = exclude_members(store, options.exclude.clone(), &sources.there, monitor);
     let index = Index::load(store, monitor)?;
-    let earlier = Ancestry::find(store, &options.host, &sources, monitor)?;
+    let earlier = Ancestry::find(store, &options.host, &sources.named, monitor)?;
     let packs = PackReader::new(store, monitor);
     let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
-    let comparison =
-        comparison(&index, earlier.is_doubtful(&index), &sources, &exclude, options, previous);
+    let comparison = comparison(
+        &index,
+        earlier.is_doubtful(&index),
+        &sources.there,
+        &exclude,
+        options,
+        previous,
+    );
     pipeline::backup::survey(comparison, monitor, show)
 }
 
@@ -244,7 +250,6 @@ fn comparison<'a>(
         index,
         is_doubtful,
         sources,
-        sources_may_vanish: options.paths_may_vanish,
         exclude,
         one_file_system: options.one_file_system,
         previous,
@@ -266,17 +271,7 @@ fn counts(monitor: &Monitor, losses_mark: u64) -> Vec<(String, u64)> {
 /// Says which members a backup has to do without.
 fn report_absent(store: &Store, monitor: &Monitor) {
     for number in store.absent() {
-        let seat = &store.seats[number];
-        let error = seat
-            .absence
-            .as_ref()
-            .map_or_else(|| Error::new(Kind::NotFound, "the member is absent"), Error::duplicate);
-        monitor.loss(
-            &seat.place,
-            error.advice(
-                "the backup goes on without this member; run 'pinstripe repair' when it is back",
-            ),
-        );
+        monitor.degraded(&store.seats[number].place, store.absence(number));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use super::Options;
 use crate::error::{Error, Kind, Result};
@@ -34,36 +34,63 @@ pub fn exclude_members(
     exclude
 }
 
-/// The paths to walk, from the file system's root, in path order, none within another. The last
-/// component of a path is never followed, so a symlink is backed up as one.
-pub fn sources(options: &Options, monitor: &Monitor) -> Result<Vec<Vec<u8>>> {
-    let mut sources = Vec::with_capacity(options.paths.len());
+/// What is backed up: from the file system's root, in path order, none within another.
+pub struct Sources {
+    /// What the snapshot is one of: also paths that are not there this time.
+    pub named: Vec<Vec<u8>>,
+    /// What is walked.
+    pub there: Vec<Vec<u8>>,
+}
+
+/// The paths to walk. The last component of a path is never followed, so a symlink is backed up
+/// as one.
+///
+/// A path that is not there is a loss, and the others are backed up. It stays among the sources
+/// where it was named by itself, so that this snapshot is one of the same sources as those before
+/// and after it; of a list, which names other paths each time, it is left out.
+///
+/// # Errors
+/// [`Kind::NotFound`] when none is there.
+pub fn sources(options: &Options, monitor: &Monitor) -> Result<Sources> {
+    let (mut named, mut there, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     for path in &options.paths {
         match source(path) {
-            Err(error) if options.paths_may_vanish => monitor.loss(path, error),
-            named => sources.push(named?),
+            Ok(source) => there.push(source),
+            Err(error) => missing.push((path, error)),
         }
     }
-    if sources.is_empty() {
-        return Err(Error::new(Kind::NotFound, "there is nothing to back up: no path is there")
-            .advice("name files and directories that exist"));
+    if there.is_empty() {
+        let several = missing.len() > 1;
+        let is_gone = |(_, error): &(&PathBuf, Error)| error.kind() == Kind::NotFound;
+        let first = missing.iter().position(is_gone).unwrap_or(0);
+        let error = match missing.into_iter().nth(first) {
+            Some((_, error)) if !several || error.kind() != Kind::NotFound => error,
+            _ => Error::new(Kind::NotFound, "there is nothing to back up: no path is there"),
+        };
+        return Err(error.advice("name files and directories that exist"));
     }
-    sources.sort_by(|left, right| compare_paths(left, right));
-    sources.dedup_by(|later, earlier| is_at_or_below(later, earlier));
-    let bytes: usize = sources.iter().map(Vec::len).sum();
+    for (path, error) in missing {
+        if !options.paths_are_a_list {
+            named.extend(vanished(path));
+        }
+        monitor.loss(path, error.advice("the other paths are backed up"));
+    }
+    named.extend_from_slice(&there);
+    for sources in [&mut named, &mut there] {
+        sources.sort_by(|left, right| compare_paths(left, right));
+        sources.dedup_by(|later, earlier| is_at_or_below(later, earlier));
+    }
+    let bytes: usize = named.iter().map(Vec::len).sum();
     if bytes > SOURCES_MAX_BYTES {
         return Err(Error::new(Kind::Usage, "too many paths are named for one snapshot")
             .expected(format!("at most {SOURCES_MAX_BYTES} bytes of paths"), bytes)
             .advice("name directories that hold them, or make several backups"));
     }
-    Ok(sources)
+    Ok(Sources { named, there })
 }
 
 fn source(path: &Path) -> Result<Vec<u8>> {
-    let io = |error| {
-        Error::io("cannot back this path up", path, error)
-            .advice("name files and directories that exist")
-    };
+    let io = |error| Error::io("cannot back this path up", path, error);
     std::fs::symlink_metadata(path).map_err(io)?;
     let absolute = match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => {
@@ -73,8 +100,27 @@ fn source(path: &Path) -> Result<Vec<u8>> {
         // "/", "..", "a/..": no name that could be a symlink.
         _ => std::fs::canonicalize(path).map_err(io)?,
     };
+    Ok(below_root(&absolute))
+}
+
+/// What a path that is not there would be called, by the directories above it that are there.
+fn vanished(path: &Path) -> Option<Vec<u8>> {
+    let absolute = std::path::absolute(path).ok()?;
+    let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    if !absolute.components().all(is_plain) {
+        return None;
+    }
+    for above in absolute.ancestors().skip(1) {
+        if let Ok(there) = std::fs::canonicalize(above) {
+            return Some(below_root(&there.join(absolute.strip_prefix(above).ok()?)));
+        }
+    }
+    None
+}
+
+fn below_root(absolute: &Path) -> Vec<u8> {
     let bytes = absolute.as_os_str().as_bytes();
-    Ok(bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec())
+    bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec()
 }
 
 /// A store must not back itself up: every run would find its own new packs.

@@ -51,7 +51,7 @@ pub fn run_stream(
     prepare(store, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;
     let id = SnapshotId(store.new_name()?);
-    let Writer { session, mut answers, index } = Writer::begin(store, id, monitor)?;
+    let Writer { session, mut answers, index, .. } = Writer::begin(store, id, monitor)?;
     let losses_mark = index.losses_mark();
     let plan = pipeline::backup::Plan {
         store,

@@ -5,8 +5,9 @@ use crate::error::{Error, Kind, Result};
 use crate::format::session::Work;
 use crate::id::SnapshotId;
 use crate::monitor::Monitor;
+use crate::ops::stale;
 use crate::store::deletion::answer::Answers;
-use crate::store::index::Index;
+use crate::store::index::{self, Index};
 use crate::store::sessions::{self, OpenSession};
 use crate::store::{Store, snapshots};
 
@@ -18,6 +19,8 @@ pub(super) struct Writer<'a> {
     pub session: OpenSession<'a>,
     pub answers: Answers,
     pub index: Index<'a>,
+    /// A run that could not be read was removed: what it knew may be known no more.
+    pub is_doubtful: bool,
 }
 
 impl<'a> Writer<'a> {
@@ -60,9 +63,28 @@ impl<'a> Writer<'a> {
     }
 
     fn with(store: &'a Store, session: OpenSession<'a>, monitor: &'a Monitor) -> Result<Self> {
+        let is_doubtful = drop_superseded(store, &session, monitor);
         let index = Index::load(store, monitor)?;
         let mut answers = Answers::new(session.session.id);
         answers.look(store, &index)?;
-        Ok(Writer { session, answers, index })
+        Ok(Writer { session, answers, index, is_doubtful })
+    }
+}
+
+/// Removes the index runs that a member which was away brought back, and names it. Says whether
+/// what they knew of packs that are gone may be lost with them.
+fn drop_superseded(store: &Store, session: &OpenSession<'_>, monitor: &Monitor) -> bool {
+    let dropped = index::drop_superseded(store, Some(session.session.id)).and_then(|dropped| {
+        if !dropped.is_empty() {
+            stale::tell(store, &index::stale_members(store, &dropped)?, stale::REMOVED, monitor);
+        }
+        Ok(dropped)
+    });
+    match dropped {
+        Ok(dropped) => dropped.iter().any(|run| run.is_unreadable),
+        Err(error) => {
+            monitor.warning("index runs", error.advice("they stay as they are; nothing is lost"));
+            false
+        }
     }
 }

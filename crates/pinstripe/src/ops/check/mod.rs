@@ -10,23 +10,25 @@ pub(super) mod sets;
 mod tests;
 mod trees;
 
+use std::collections::BTreeMap;
+
 use super::copies::Copies;
 use super::strays;
 use sets::{lost_chunks, stripe_sets};
 use trees::Trees;
 
 use crate::error::{Error, Kind, Result};
-
 use crate::format::label::{Encryption, Label};
 use crate::format::scrub::ScrubState;
 use crate::format::snapshot;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
-use crate::store::index::Index;
+use crate::store::index::{self, Index, Stale};
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::{
-    Store, checkpoints, deletion, forgotten, judge_key_object, read_small, sessions, snapshots,
+    Store, attach_or_replace, checkpoints, deletion, forgotten, judge_key_object, read_small,
+    sessions, snapshots,
 };
 
 /// How thorough to be.
@@ -67,20 +69,31 @@ pub struct Outcome {
 /// # Errors
 /// Only what keeps the check from running; damage is in the outcome and in the ledger.
 pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
+    let mut outcome = examine(store, options, monitor)?;
+    // Each was named when it fell silent.
+    outcome.repairable += store.silent().count() as u64;
+    Ok(outcome)
+}
+
+fn examine(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     absent_members(store, monitor, &mut outcome);
-    small_objects(store, monitor, &mut outcome)?;
+    let superseded = index::superseded(store)?;
+    let stale = index::stale_members(store, &superseded)?;
+    super::stale::tell(store, &stale, super::stale::UNTOUCHED, monitor);
+    let superseded = superseded.into_iter().map(|run| run.set).collect();
+    small_objects(store, &stale, monitor, &mut outcome)?;
     if store.is_locked() {
         outcome.without_key = true;
         outcome.snapshots = store.list(Room::Snapshots)?.len() as u64;
-        let bad = stripe_sets(store, options, monitor, &mut outcome)?;
+        let bad = stripe_sets(store, &superseded, options, monitor, &mut outcome)?;
         sets::tell(bad, None, monitor, &mut outcome);
         return Ok(outcome);
     }
     let snapshots = snapshots::load(store, monitor)?;
     outcome.snapshots = snapshots.len() as u64;
     let index = Index::load(store, monitor)?;
-    let bad = stripe_sets(store, options, monitor, &mut outcome)?;
+    let bad = stripe_sets(store, &superseded, options, monitor, &mut outcome)?;
     let packs = PackReader::new(store, monitor);
     let mut chunks = ChunkReader::new(&packs, &index);
     let (lost, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
@@ -96,25 +109,31 @@ pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcom
 fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
     for number in store.absent() {
         let seat = &store.seats[number];
-        let error = Error::new(Kind::NotFound, format!("member {number} is absent")).advice(
-            format!("attach it again, or rebuild it: pinstripe repair --member {number} --to DIR"),
-        );
+        let error = Error::new(Kind::NotFound, format!("member {number} is absent"))
+            .advice(attach_or_replace(number));
         monitor.warning(&seat.place, error);
         outcome.repairable += 1;
     }
 }
 
 /// Labels, keys, snapshots, marks and tombstones: whole on every member?
-fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+fn small_objects(
+    store: &Store,
+    stale: &BTreeMap<usize, Stale>,
+    monitor: &Monitor,
+    outcome: &mut Outcome,
+) -> Result<()> {
     labels(store, monitor, outcome);
     for (_, member) in store.present() {
         if let Some(error) = Room::ALL.into_iter().find_map(|room| member.list(room).err()) {
+            if error.kind() != Kind::Unanswered {
+                outcome.repairable += 1;
+            }
             monitor.warning(member.place(), error.advice("the disk may be failing: replace it"));
-            outcome.repairable += 1;
         }
     }
     for name in store.lasting_objects()? {
-        small_object(store, name, monitor, outcome)?;
+        small_object(store, name, stale, monitor, outcome)?;
     }
     for stray in strays::find(store)? {
         monitor.warning(stray.place(store), stray.error);
@@ -139,6 +158,7 @@ fn labels(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
 fn small_object(
     store: &Store,
     name: ExtentName,
+    stale: &BTreeMap<usize, Stale>,
     monitor: &Monitor,
     outcome: &mut Outcome,
 ) -> Result<()> {
@@ -148,7 +168,12 @@ fn small_object(
     }
     let place = |member: &SharedMember| member.place().join(name.path());
     if copies.good.is_some() {
-        for (_, member, error) in copies.unsound {
+        for (number, member, error) in copies.unsound {
+            // A member that was away was named, with how much it lacks.
+            if error.kind() == Kind::NotFound && stale.contains_key(&number) {
+                outcome.repairable += 1;
+                continue;
+            }
             let advice = "run 'pinstripe repair' to copy it from another member";
             monitor.warning(place(member), error.advice(advice));
             outcome.repairable += 1;

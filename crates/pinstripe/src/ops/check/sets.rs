@@ -48,9 +48,11 @@ fn gone_meanwhile(
     Ok(sets.iter().map(|(set, _)| *set).filter(|set| !there.contains_key(set)).collect())
 }
 
-/// Checks every stripe set; returns what is lost of the packs.
+/// Checks every stripe set but for superseded index runs, which nothing needs; returns what is
+/// lost of the packs.
 pub(super) fn stripe_sets(
     store: &Store,
+    superseded: &HashSet<SetId>,
     options: &Options,
     monitor: &Monitor,
     outcome: &mut Outcome,
@@ -64,7 +66,8 @@ pub(super) fn stripe_sets(
                 sets.entry(*set).or_default();
             }
         }
-        let sets: Vec<_> = sets.into_iter().collect();
+        let is_wanted = |(set, _): &(SetId, _)| room == Room::Packs || !superseded.contains(set);
+        let sets: Vec<_> = sets.into_iter().filter(is_wanted).collect();
         let results = each(options.limits.workers, &sets, |(set, members)| {
             let leftover = room == Room::Packs
                 && !indexed.contains(set)
@@ -217,6 +220,10 @@ fn tally(
     let mut with_absent = store.absent().count();
     let mut beyond_parity = Vec::new();
     for damage in &examined.verification.damage {
+        // A member that fell silent was named; what is on it is not known.
+        if damage.member.is_some_and(|number| store.silent().any(|silent| silent == number)) {
+            continue;
+        }
         let seat = damage.member.and_then(|number| Some((number, store.seats.get(number)?)));
         let (place, text) = match seat {
             Some((number, seat)) => (

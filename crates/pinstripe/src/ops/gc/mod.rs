@@ -174,7 +174,17 @@ impl Collector<'_> {
         if is_empty(&survey.lists) && survey.thin.is_empty() {
             return Ok(outcome);
         }
-        let spared = self.repack(&survey)?;
+        let spared = match self.repack(&survey) {
+            // What nothing needs goes all the same, and makes room for the next time.
+            Err(error) if error.kind() == Kind::NoSpace && matches!(pick, Pick::Waste(_)) => {
+                monitor.warning("packs that hold waste", error.advice_instead(
+                    "there is no room to write anew what is needed of them; what nothing needs is \
+                     deleted all the same: run 'pinstripe gc' again",
+                ));
+                survey.leaving.iter().map(|pack| pack.set).collect()
+            }
+            spared => spared?,
+        };
         if is_empty(&survey.lists) {
             return Ok(outcome);
         }

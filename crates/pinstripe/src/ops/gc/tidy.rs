@@ -14,7 +14,7 @@ use crate::format::gc::Lists;
 use crate::id::{CondemnationId, SetId};
 use crate::member::{ExtentName, Room};
 use crate::store::deletion;
-use crate::store::index::{Index, sets_spoken_of};
+use crate::store::index::{Index, drop_superseded, sets_spoken_of};
 use crate::store::objects::Reach;
 
 /// Times that merging is tried while other writers are first.
@@ -58,14 +58,15 @@ fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
 
 /// Merges runs that speak of deleted packs, so that they speak of them no more.
 fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
+    drop_superseded(gc.store, Some(gc.session.session.id))?;
     let index = Index::load(gc.store, gc.monitor)?;
     for _ in 0..MERGE_TRIES {
         // Those that were cut off while they were written are made whole on the way.
         let Some(merge) = index.plan_forgetting().or_else(|| index.plan_loose()) else { break };
         match index.merge(merge, &|| false) {
             Ok(_) => {}
-            // Too few members: what is derived stays larger than it need be.
-            Err(error) if error.kind() == Kind::TooManyLosses => break,
+            // Too few members, or no room: what is derived stays larger than it need be.
+            Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::NoSpace) => break,
             Err(error) => return Err(error),
         }
         index.refresh_packs()?;

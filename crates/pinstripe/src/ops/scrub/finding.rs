@@ -76,6 +76,12 @@ impl<'a> Ledger<'a> {
         self.monitor.warning(finding.place, error);
     }
 
+    /// A member that was away.
+    pub(super) fn stale(&self, member: usize, what: String) {
+        let finding = self.finding(member, None, &what);
+        (self.report)(&Finding { part: "member", fate: Fate::Mended, ..finding });
+    }
+
     /// A small object of one member.
     pub(super) fn object(&self, member: usize, name: ExtentName, error: &Error, fate: Fate) {
         let mut finding = self.finding(member, Some(name), &error.to_string());

@@ -5,7 +5,8 @@
 //! small objects carry checksums of what is stored.
 //!
 //! Invariants: what is written anew takes its place only when it is durable; a missing extent that
-//! a writer at work may be about to write is left alone; nothing is decided by wall clocks.
+//! a writer at work may be about to write is left alone; of what is sound only index runs are
+//! removed that others have taken the place of; nothing is decided by wall clocks.
 //!
 //! Never here: index runs made anew, labels of new members, lost packs forgotten: that is repair's.
 
@@ -20,6 +21,7 @@ pub use budget::{Budget, Portion};
 pub use finding::{Fate, Finding};
 pub use status::{AgeBand, Status, status};
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use budget::Throttle;
@@ -27,10 +29,12 @@ use finding::Ledger;
 
 use crate::clock;
 use crate::error::{Error, Kind, Result};
+use crate::id::SetId;
 use crate::monitor::{Counter, Monitor};
+use crate::ops::stale;
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
-use crate::store::Store;
+use crate::store::{Store, attach_or_replace, index};
 use crate::units::GIB;
 
 /// Bytes that a scrub which is killed may have verified for nothing: the state is written so often.
@@ -67,6 +71,8 @@ pub struct Outcome {
     pub mended_extents: u64,
     /// Small objects written anew.
     pub mended_objects: u64,
+    /// Superseded index runs that a member which was away brought back, removed.
+    pub removed_runs: u64,
     /// Damaged or missing parts that are left for `repair`.
     pub repairable: u64,
     /// Parts that nothing can bring back.
@@ -91,16 +97,22 @@ pub fn run(
     let began = clock::monotonic();
     let throttle = Throttle::new(options.rate);
     absent_members(store, &ledger);
+    let (superseded, removed_runs) = drop_superseded(store, &ledger)?;
     objects::run(store, &ledger)?;
 
-    let survey = sets::survey(store, &ledger)?;
+    let survey = sets::survey(store, &superseded, &ledger)?;
     let all_bytes: u64 = survey.sets.iter().map(|set| set.bytes).sum();
     let wanted = options.budget.bytes(all_bytes);
     monitor.expect(wanted.min(all_bytes), 0);
     let mut round = Round {
         progress: state::Progress::new(&mut known, store.absent().next().is_none()),
         saved: (began, 0),
-        outcome: Outcome { all_sets: survey.sets.len() as u64, all_bytes, ..Outcome::default() },
+        outcome: Outcome {
+            all_sets: survey.sets.len() as u64,
+            all_bytes,
+            removed_runs,
+            ..Outcome::default()
+        },
     };
     let is_late = || options.budget.time.is_some_and(|time| began.elapsed() >= time);
     let mut order = &round.progress.order(&survey.sets)[..];
@@ -127,6 +139,8 @@ pub fn run(
     let Round { progress, mut outcome, .. } = round;
     progress.save(store, monitor)?;
     ledger.tally(&mut outcome);
+    // Each was named when it fell silent.
+    outcome.repairable += store.silent().count() as u64;
     Ok(outcome)
 }
 
@@ -150,11 +164,23 @@ impl Round<'_> {
     }
 }
 
+/// Names members that were away, and removes the superseded index runs that they brought back.
+/// Returns which runs those are, and how many were removed: none while another writer is at work.
+fn drop_superseded(store: &Store, ledger: &Ledger<'_>) -> Result<(HashSet<SetId>, u64)> {
+    let superseded = index::superseded(store)?;
+    let stale = index::stale_members(store, &superseded)?;
+    stale::tell(store, &stale, stale::UPDATED, ledger.monitor);
+    for (number, one) in &stale {
+        ledger.stale(*number, one.describe(*number));
+    }
+    let removed = index::drop_superseded(store, None)?.len() as u64;
+    Ok((superseded.into_iter().map(|run| run.set).collect(), removed))
+}
+
 fn absent_members(store: &Store, ledger: &Ledger<'_>) {
     for number in store.absent() {
-        let error = Error::new(Kind::NotFound, format!("member {number} is absent")).advice(
-            format!("attach it again, or rebuild it: pinstripe repair --member {number} --to DIR"),
-        );
+        let error = Error::new(Kind::NotFound, format!("member {number} is absent"))
+            .advice(attach_or_replace(number));
         ledger.absent(number, error);
     }
 }

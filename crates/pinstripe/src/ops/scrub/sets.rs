@@ -38,7 +38,11 @@ pub(super) struct Survey {
 
 /// Lists the sets. Who writes is asked *after* that: a set that was listed and whose writer is no
 /// more by then is finished.
-pub(super) fn survey(store: &Store, ledger: &Ledger<'_>) -> Result<Survey> {
+pub(super) fn survey(
+    store: &Store,
+    superseded: &HashSet<SetId>,
+    ledger: &Ledger<'_>,
+) -> Result<Survey> {
     let mut found: BTreeMap<(SetId, Room), (u64, usize)> = BTreeMap::new();
     let mut spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
     for room in [Room::Packs, Room::Index] {
@@ -60,7 +64,10 @@ pub(super) fn survey(store: &Store, ledger: &Ledger<'_>) -> Result<Survey> {
         }
     }
     let going = deletion::going_packs(store)?;
-    found.retain(|(set, room), _| *room != Room::Packs || !going.contains(set));
+    found.retain(|(set, room), _| match room {
+        Room::Packs => !going.contains(set),
+        _ => !superseded.contains(set),
+    });
     let item = |((set, room), (bytes, extents))| Item { set, room, bytes, extents };
     Ok(Survey {
         sets: found.into_iter().map(item).collect(),
@@ -137,7 +144,9 @@ fn mend(
     let derived = matches!(name, ExtentName::In(Room::Index, _));
     let all_present = store.absent().next().is_none();
     // With a member absent, which was named, what has no home may be there.
+    let is_silent = |member: Option<usize>| store.silent().any(|it| Some(it) == member);
     let is_ours = |damage: &&Damage| match damage.reason.is_missing() {
+        _ if is_silent(damage.member) => false,
         true => finished && (all_present || damage.member.is_some()),
         false => true,
     };

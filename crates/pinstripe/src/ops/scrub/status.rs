@@ -1,5 +1,7 @@
 //! `scrub --status`: how much of the store was verified within which time.
 
+use std::collections::HashSet;
+
 use super::finding::Ledger;
 use super::{sets, state};
 use crate::error::Result;
@@ -42,7 +44,7 @@ pub struct Status {
 /// As [`super::run`].
 pub fn status(store: &Store, now: i64, monitor: &Monitor) -> Result<Status> {
     let state = state::load(store)?;
-    let survey = sets::survey(store, &Ledger::new(store, monitor, &|_| {}))?;
+    let survey = sets::survey(store, &HashSet::new(), &Ledger::new(store, monitor, &|_| {}))?;
     let band = |days| AgeBand { days, verified: true, ..AgeBand::default() };
     let mut bands: Vec<_> = AGES.iter().map(|days| band(Some(*days))).chain([band(None)]).collect();
     bands.push(AgeBand::default());

@@ -35,8 +35,6 @@ pub struct Comparison<'a> {
     pub is_doubtful: bool,
     /// Absolute paths without the leading slash, sorted in path order, none below another.
     pub sources: &'a [Vec<u8>],
-    /// A source that cannot be looked at when its turn comes is a loss, not the end.
-    pub sources_may_vanish: bool,
     /// What to leave out.
     pub exclude: &'a Exclude,
     /// Do not enter other file systems.
@@ -98,6 +96,8 @@ pub struct Join<'a, T> {
     stop: &'a AtomicBool,
     /// Ended early because `stop` was set.
     stopped: bool,
+    /// Sources that could not be looked at.
+    refused: usize,
     /// Inodes with several names of which one was handed out.
     linked: HashSet<(u64, u64)>,
 }
@@ -114,7 +114,8 @@ impl<'env, T: Taker> Join<'env, T> {
         stop: &'env AtomicBool,
     ) -> Self {
         let linked = HashSet::new();
-        Join { root, monitor, abort, comparison, taker, claims, stop, stopped: false, linked }
+        let (stopped, refused) = (false, 0);
+        Join { root, monitor, abort, comparison, taker, claims, stop, stopped, refused, linked }
     }
 
     /// Walks all sources and hands everything on, unless it is stopped; says whether all was
@@ -140,9 +141,10 @@ impl<'env, T: Taker> Join<'env, T> {
         Ok(!self.stopped)
     }
 
-    /// A source that cannot be looked at: a loss where it stands in a list, else the end.
-    fn refused(&self, source: &[u8], error: Error) -> Result<()> {
-        if !self.comparison.sources_may_vanish {
+    /// A source that cannot be looked at: a loss, and the end when it is so with all of them.
+    fn refused(&mut self, source: &[u8], error: Error) -> Result<()> {
+        self.refused += 1;
+        if self.refused == self.comparison.sources.len() {
             return Err(error);
         }
         self.monitor.loss(shown_from_root(source), error);

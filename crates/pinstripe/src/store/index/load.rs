@@ -105,10 +105,12 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
 /// When a member that is present cannot be listed.
 pub fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)>> {
     let runs = sets_in(store, Room::Index)?.into_iter();
-    let spoken_of = |(set, members): (SetId, Vec<usize>)| {
-        (set, open_run(store, set, members.len()).map(|run| run.packs()))
-    };
-    Ok(runs.map(spoken_of).collect())
+    Ok(runs.map(|(set, members)| (set, packs_of_run(store, set, members.len()))).collect())
+}
+
+/// Packs that one run speaks of, of which so many members have an extent.
+pub(super) fn packs_of_run(store: &Store, set: SetId, extents: usize) -> Result<Vec<RunPack>> {
+    open_run(store, set, extents).map(|run| run.packs())
 }
 
 impl Index<'_> {

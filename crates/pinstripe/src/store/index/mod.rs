@@ -30,6 +30,7 @@ mod part;
 mod rebuild;
 mod redundant;
 mod run;
+mod stale;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -47,6 +48,7 @@ pub use mend::{Mended, indexed_sets};
 pub use merge::Merge;
 pub use part::index_record;
 pub use rebuild::{pack_from_records, unsound_records};
+pub use stale::{Stale, Superseded, drop_superseded, stale_members, superseded};
 pub use write::{RunWriter, SealedPack, lay_run, write_run};
 
 use crate::error::Result;

@@ -1,0 +1,227 @@
+//! A member whose every operation has a deadline.
+//!
+//! A call that the kernel does not answer cannot be ended from outside, so it is made by a thread
+//! that can be left behind: each caller has one of the member's own threads make its call, and
+//! waits for the answer as long as its deadline says. A member that lets one pass is silent from
+//! then on: every call, also those that wait, ends with [`Kind::Unanswered`] at once.
+//!
+//! Invariants: what a call is given or fills belongs to the thread that makes it, so that one left
+//! behind touches nothing of its caller; a member has as many threads as were ever waiting for it
+//! at once, and they end with it, but for those that wait for the kernel, which end with the
+//! process; the deadline begins anew whenever the call says that it goes on ([`goes_on`]).
+//!
+//! Never here: what a silent member means to a verb. To a verb it is one that fails.
+
+mod lane;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lane::Lane;
+pub(super) use lane::goes_on;
+
+use super::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use crate::error::{Error, Result};
+use crate::units::MIB;
+
+/// Bytes that a member has to move in a second, beside what every operation has.
+const DATA_BYTES_PER_SECOND: u64 = MIB;
+/// How long operations are waited for when the run was interrupted.
+const INTERRUPTED: Duration = Duration::from_millis(700);
+
+/// How long members are waited for, and who is told of one that does not answer.
+#[derive(Clone)]
+pub struct Patience(Arc<Terms>);
+
+/// Hears of a member that did not answer.
+type Tell = Box<dyn Fn(&Path, Error) + Send + Sync>;
+
+struct Terms {
+    control: Duration,
+    interrupted: Arc<AtomicBool>,
+    answered: AtomicU64,
+    /// Places that did not answer: they are not asked again.
+    silent: Mutex<BTreeSet<PathBuf>>,
+    tell: Tell,
+}
+
+impl Patience {
+    /// Waits `control` for an operation, and longer for one that moves many bytes. Once
+    /// `interrupted` is set, nothing is waited for longer than most of a second. `tell` hears of
+    /// each member that did not answer, once, from any thread.
+    pub fn new(
+        control: Duration,
+        interrupted: Arc<AtomicBool>,
+        tell: impl Fn(&Path, Error) + Send + Sync + 'static,
+    ) -> Self {
+        let (answered, silent) = (AtomicU64::new(0), Mutex::default());
+        Patience(Arc::new(Terms { control, interrupted, answered, silent, tell: Box::new(tell) }))
+    }
+
+    /// Asks something of a place that may not answer.
+    ///
+    /// # Errors
+    /// [`Kind::Unanswered`](crate::error::Kind::Unanswered) when it does not; what `work` returns.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        place: &Path,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        Lane::new(place, self.clone()).call(0, work)?
+    }
+
+    /// How many operations have been answered so far.
+    pub fn answered(&self) -> u64 {
+        self.0.answered.load(Ordering::Relaxed)
+    }
+
+    /// Whether a place did not answer.
+    pub fn is_silent(&self, place: &Path) -> bool {
+        self.0.silent.lock().unwrap_or_else(PoisonError::into_inner).contains(place)
+    }
+
+    /// A place did not answer; it is told once.
+    fn give_up(&self, place: &Path, error: Error) {
+        let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = silent.insert(place.to_path_buf());
+        drop(silent);
+        if is_news {
+            (self.0.tell)(place, error);
+        }
+    }
+
+    /// What an operation that moves so many bytes may take.
+    fn of(&self, bytes: u64) -> Duration {
+        self.0.control + Duration::from_secs(bytes / DATA_BYTES_PER_SECOND)
+    }
+
+    /// What it may take now.
+    fn now(&self, bytes: u64) -> Duration {
+        let full = self.of(bytes);
+        if self.is_interrupted() { full.min(INTERRUPTED) } else { full }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.0.interrupted.load(Ordering::Relaxed)
+    }
+}
+
+/// A member with deadlines.
+pub struct WatchedMember<M> {
+    inner: Arc<M>,
+    lane: Arc<Lane>,
+}
+
+impl<M: Member + 'static> WatchedMember<M> {
+    /// Puts deadlines before a member.
+    pub fn new(inner: M, patience: Patience) -> Self {
+        let lane = Lane::new(inner.place(), patience);
+        WatchedMember { inner: Arc::new(inner), lane }
+    }
+
+    fn control<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&M) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let inner = Arc::clone(&self.inner);
+        self.lane.call(0, move || work(&inner))?
+    }
+}
+
+impl<M: Member + 'static> Member for WatchedMember<M> {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        let inner = self.control(move |member| member.create(name, replace))?;
+        let lane = Arc::clone(&self.lane);
+        Ok(Box::new(WatchedWriter { inner: Some(inner), lane, buffer: Vec::new(), bytes: 0 }))
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        let (inner, bytes) = (Arc::clone(&self.inner), bytes.to_vec());
+        self.lane.call(bytes.len() as u64, move || inner.put(name, &bytes))?
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let inner = Arc::clone(&self.inner);
+        let mut own = self.lane.buffer(buf.len());
+        let (own, read) = self.lane.call(buf.len() as u64, move || {
+            let read = inner.read_at(name, offset, &mut own);
+            (own, read)
+        })?;
+        buf.copy_from_slice(&own);
+        self.lane.keep(own);
+        read
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        self.control(move |member| member.len(name))
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        self.control(move |member| member.list(room))
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.control(move |member| member.delete(name))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.control(|member| member.sync())
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.control(|member| member.sweep())
+    }
+
+    fn caps(&self) -> Caps {
+        let unknown = Caps { device: None, free_bytes: None, is_full: false };
+        self.control(|member| Ok(member.caps())).unwrap_or(unknown)
+    }
+
+    fn place(&self) -> &Path {
+        self.lane.place()
+    }
+}
+
+struct WatchedWriter {
+    /// `None` once a call was left behind, and it with that call.
+    inner: Option<Box<dyn ExtentWriter>>,
+    lane: Arc<Lane>,
+    buffer: Vec<u8>,
+    bytes: u64,
+}
+
+impl ExtentWriter for WatchedWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(mut inner) = self.inner.take() else { return Err(self.lane.silence()) };
+        let mut own = std::mem::take(&mut self.buffer);
+        own.clear();
+        own.extend_from_slice(bytes);
+        let (inner, own, appended) = self.lane.call(bytes.len() as u64, move || {
+            let appended = inner.append(&own);
+            (inner, own, appended)
+        })?;
+        (self.inner, self.buffer) = (Some(inner), own);
+        self.bytes += bytes.len() as u64;
+        appended
+    }
+
+    fn seal(mut self: Box<Self>) -> Result<()> {
+        let Some(inner) = self.inner.take() else { return Err(self.lane.silence()) };
+        self.lane.call(self.bytes, move || inner.seal())?
+    }
+}
+
+impl Drop for WatchedWriter {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            // What it leaves is removed by the sweep when the member does not answer.
+            let _ = self.lane.call(0, move || drop(inner));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

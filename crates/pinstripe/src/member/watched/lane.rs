@@ -1,0 +1,231 @@
+//! The threads of one member, and the waiting for them.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Patience;
+use crate::clock;
+use crate::error::{Error, Kind, Result};
+
+/// How often who waits looks at more than the answer.
+const LOOK: Duration = Duration::from_millis(50);
+/// Buffers that are kept for reads, and how long they are at most.
+const BUFFERS_KEPT: usize = 4;
+const BUFFER_MAX_BYTES: usize = 512 << 10;
+
+type Job = Box<dyn FnOnce(&Arc<Worker>) + Send>;
+
+/// The threads that make a member's calls.
+pub(super) struct Lane {
+    place: PathBuf,
+    patience: Patience,
+    silent: AtomicBool,
+    idle: Mutex<Vec<Arc<Worker>>>,
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+/// One thread's mailbox.
+struct Worker {
+    mail: Mutex<Mail>,
+    arrived: Condvar,
+    /// Counts signs of life of the call at hand.
+    pulse: Arc<AtomicU64>,
+}
+
+enum Mail {
+    Nothing,
+    Job(Job),
+    End,
+}
+
+/// What a call comes back with.
+struct Answer<T> {
+    given: Mutex<Option<std::thread::Result<T>>>,
+    arrived: Condvar,
+}
+
+thread_local! {
+    static PULSE: RefCell<Option<Arc<AtomicU64>>> = const { RefCell::new(None) };
+}
+
+/// Says that the call which this thread makes goes on: of calls that take many small steps.
+pub(in crate::member) fn goes_on() {
+    PULSE.with_borrow(|pulse| {
+        if let Some(pulse) = pulse {
+            pulse.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lane {
+    pub fn new(place: &Path, patience: Patience) -> Arc<Self> {
+        Arc::new(Lane {
+            place: place.to_path_buf(),
+            silent: AtomicBool::new(patience.is_silent(place)),
+            patience,
+            idle: Mutex::default(),
+            buffers: Mutex::default(),
+        })
+    }
+
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Has one of the threads do `work`, which moves so many bytes, and waits for what it returns.
+    ///
+    /// # Errors
+    /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already.
+    pub fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        bytes: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        if self.silent.load(Ordering::Acquire) {
+            return Err(self.silence());
+        }
+        let answer = Arc::new(Answer { given: Mutex::new(None), arrived: Condvar::new() });
+        let worker = self.worker()?;
+        let (lane, to) = (Arc::downgrade(self), Arc::clone(&answer));
+        worker.give(Mail::Job(Box::new(move |worker| {
+            let done = catch_unwind(AssertUnwindSafe(work));
+            // Idle before the answer is there: the next call of the same caller finds it.
+            match lane.upgrade() {
+                Some(lane) => lock(&lane.idle).push(Arc::clone(worker)),
+                None => worker.give(Mail::End),
+            }
+            *lock(&to.given) = Some(done);
+            to.arrived.notify_one();
+        })));
+        let waited = self.wait(&answer, &worker, bytes);
+        self.patience.0.answered.fetch_add(1, Ordering::Relaxed);
+        match waited? {
+            Ok(done) => Ok(done),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn wait<T>(
+        &self,
+        answer: &Answer<T>,
+        worker: &Worker,
+        bytes: u64,
+    ) -> Result<Result<T, Box<dyn Any + Send>>> {
+        let mut since: Option<(Instant, u64, bool)> = None;
+        let mut given = lock(&answer.given);
+        loop {
+            if let Some(done) = given.take() {
+                return Ok(done);
+            }
+            let waited = answer.arrived.wait_timeout(given, LOOK);
+            given = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if given.is_some() {
+                continue;
+            }
+            if self.silent.load(Ordering::Acquire) {
+                return Err(self.silence());
+            }
+            // The clock is asked only when an answer takes longer than a look.
+            let now = (worker.pulse.load(Ordering::Relaxed), self.patience.is_interrupted());
+            let (began, pulse, interrupted) =
+                *since.get_or_insert_with(|| (clock::monotonic(), now.0, now.1));
+            if (pulse, interrupted) != now {
+                since = Some((clock::monotonic(), now.0, now.1));
+            } else if began.elapsed() + LOOK > self.patience.now(bytes) {
+                self.give_up();
+                return Err(self.silence());
+            }
+        }
+    }
+
+    /// The error of a member that does not answer.
+    pub fn silence(&self) -> Error {
+        Error::new(Kind::Unanswered, "the member does not answer")
+            .at(&self.place)
+            .expected(format!("an answer within {} s", self.patience.of(0).as_secs_f64()), "none")
+            .advice(
+                "it counts as failed until this run ends; look at the disk or the network below \
+                 it; --without-member N leaves it out from the start, --member-timeout changes \
+                 how long it is waited for",
+            )
+    }
+
+    fn give_up(&self) {
+        if !self.silent.swap(true, Ordering::AcqRel) {
+            self.patience.give_up(&self.place, self.silence());
+        }
+    }
+
+    fn worker(self: &Arc<Self>) -> Result<Arc<Worker>> {
+        if let Some(idle) = lock(&self.idle).pop() {
+            return Ok(idle);
+        }
+        let worker = Arc::new(Worker {
+            mail: Mutex::new(Mail::Nothing),
+            arrived: Condvar::new(),
+            pulse: Arc::default(),
+        });
+        let own = Arc::clone(&worker);
+        std::thread::Builder::new().name("member".to_owned()).spawn(move || own.work()).map_err(
+            |error| Error::io("cannot start a thread for this member", &self.place, error),
+        )?;
+        Ok(worker)
+    }
+
+    /// A buffer of this length for a read.
+    pub fn buffer(&self, len: usize) -> Vec<u8> {
+        let mut buffer = lock(&self.buffers).pop().unwrap_or_default();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub fn keep(&self, buffer: Vec<u8>) {
+        let mut kept = lock(&self.buffers);
+        if kept.len() < BUFFERS_KEPT && buffer.capacity() <= BUFFER_MAX_BYTES {
+            kept.push(buffer);
+        }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        for worker in lock(&self.idle).drain(..) {
+            worker.give(Mail::End);
+        }
+    }
+}
+
+impl Worker {
+    fn give(&self, mail: Mail) {
+        *lock(&self.mail) = mail;
+        self.arrived.notify_one();
+    }
+
+    fn work(self: Arc<Self>) {
+        PULSE.set(Some(Arc::clone(&self.pulse)));
+        loop {
+            let mut mail = lock(&self.mail);
+            let job = loop {
+                match std::mem::replace(&mut *mail, Mail::Nothing) {
+                    Mail::Job(job) => break job,
+                    Mail::End => return,
+                    Mail::Nothing => {
+                        mail = self.arrived.wait(mail).unwrap_or_else(PoisonError::into_inner);
+                    }
+                }
+            };
+            drop(mail);
+            job(&self);
+        }
+    }
+}

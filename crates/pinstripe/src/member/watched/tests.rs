@@ -1,0 +1,128 @@
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::error::Kind;
+use crate::member::{MemoryMember, conformance};
+
+/// A member that answers `len` only when it is told to.
+struct Held {
+    inner: MemoryMember,
+    go: Mutex<Receiver<()>>,
+}
+
+macro_rules! passed_on {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($arg: $ty),*) -> $out { self.inner.$name($($arg),*) })*
+    };
+}
+
+impl Member for Held {
+    passed_on! {
+        create(name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>>;
+        put(name: ExtentName, bytes: &[u8]) -> Result<()>;
+        read_at(name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
+        delete(name: ExtentName) -> Result<()>;
+        sync() -> Result<()>;
+        sweep() -> Result<u64>;
+        caps() -> Caps;
+        place() -> &Path;
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        let _ = self.go.lock().unwrap().recv();
+        self.inner.len(name)
+    }
+
+    /// Takes as long as it is told to, and shows that it goes on.
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        while self.go.lock().unwrap().recv_timeout(Duration::from_millis(20)).is_err() {
+            goes_on();
+        }
+        self.inner.list(room)
+    }
+}
+
+fn patience(millis: u64) -> (Patience, Arc<AtomicBool>, Arc<Mutex<Vec<Error>>>) {
+    let (interrupted, told) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
+    let tell = Arc::clone(&told);
+    let patience =
+        Patience::new(Duration::from_millis(millis), Arc::clone(&interrupted), move |_, error| {
+            tell.lock().unwrap().push(error);
+        });
+    (patience, interrupted, told)
+}
+
+fn held(patience: Patience) -> (WatchedMember<Held>, Sender<()>) {
+    let (go, wait) = channel();
+    let inner = Held { inner: MemoryMember::new("held"), go: Mutex::new(wait) };
+    (WatchedMember::new(inner, patience), go)
+}
+
+#[test]
+fn it_is_a_member_like_any_other() {
+    let day = 24 * 3600 * 1000;
+    conformance::run(&|| Box::new(WatchedMember::new(MemoryMember::new("m"), patience(day).0)));
+}
+
+#[test]
+fn one_that_does_not_answer_is_silent_from_then_on_and_told_once() {
+    let (patience, _, told) = patience(100);
+    let (member, go) = held(patience);
+    let name = ExtentName::Label;
+    member.put(name, b"label").unwrap();
+    let mut writer = member.create(ExtentName::In(Room::Packs, [1; 16]), Replace::Never).unwrap();
+    writer.append(b"some").unwrap();
+    // Several wait at once; all are released.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(member.len(name).unwrap_err().kind(), Kind::Unanswered));
+        }
+    });
+    // What could be answered is asked no more.
+    let mut buf = [0; 5];
+    assert_eq!(member.read_at(name, 0, &mut buf).unwrap_err().kind(), Kind::Unanswered);
+    assert_eq!(writer.append(b"more").unwrap_err().kind(), Kind::Unanswered);
+    assert_eq!(writer.seal().unwrap_err().kind(), Kind::Unanswered);
+    assert_eq!(member.caps().free_bytes, None);
+    assert_eq!(told.lock().unwrap().len(), 1);
+    drop(go);
+}
+
+#[test]
+fn what_goes_on_may_take_as_long_as_it_likes() {
+    let (patience, _, told) = patience(300);
+    let (member, go) = held(patience);
+    std::thread::scope(|scope| {
+        let listing = scope.spawn(|| member.list(Room::Packs));
+        // Several times what is waited for an operation without a sign of life.
+        std::thread::sleep(Duration::from_millis(900));
+        go.send(()).unwrap();
+        assert!(listing.join().unwrap().unwrap().is_empty());
+    });
+    assert!(told.lock().unwrap().is_empty());
+}
+
+#[test]
+fn an_interrupt_ends_the_waiting() {
+    let day = 24 * 3600 * 1000;
+    let (patience, interrupted, told) = patience(day);
+    let (member, go) = held(patience);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| member.len(ExtentName::Label));
+        interrupted.store(true, Ordering::Relaxed);
+        assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Unanswered);
+    });
+    assert_eq!(told.lock().unwrap().len(), 1);
+    drop(go);
+}
+
+#[test]
+fn a_panic_of_the_member_is_the_callers() {
+    let (patience, ..) = patience(24 * 3600 * 1000);
+    let lane = Lane::new(Path::new("m"), patience);
+    let call = std::panic::AssertUnwindSafe(|| lane.call(0, || panic!("as planned")));
+    let caught = std::panic::catch_unwind(call);
+    assert!(caught.is_err());
+    assert_eq!(lane.call(0, || 7).unwrap(), 7);
+}

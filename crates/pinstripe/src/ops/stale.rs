@@ -1,0 +1,25 @@
+//! What verbs say of members that were away and are back.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Kind};
+use crate::monitor::Monitor;
+use crate::store::Store;
+use crate::store::index::Stale;
+
+/// The superseded index runs were removed; the rest is for others.
+pub(super) const REMOVED: &str = "the superseded index runs were removed; 'pinstripe scrub' or 'pinstripe repair' writes what \
+     it lacks";
+/// Nothing was done about it.
+pub(super) const UNTOUCHED: &str =
+    "the other members are sound; 'pinstripe scrub' or 'pinstripe repair' brings it up to date";
+/// All is being done about it.
+pub(super) const UPDATED: &str = "it is brought up to date";
+
+/// Names each member that was away, and what it has and lacks.
+pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {
+    for (number, one) in stale {
+        let error = Error::new(Kind::Changed, one.describe(*number)).advice(advice);
+        monitor.warning(&store.seats[*number].place, error);
+    }
+}

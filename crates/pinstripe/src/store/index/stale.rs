@@ -1,0 +1,168 @@
+//! Index runs that others have taken the place of, on members that were away when that happened.
+//!
+//! A merge writes a new run and removes the old ones, but not from a member that is absent. When
+//! that member is back it has parts of runs that nobody needs: they are superseded, not damaged,
+//! and say nothing against the members that have no part of them.
+//!
+//! Invariants: what is superseded is decided with all members there only, and removed only when
+//! no other writer is at work that may be about to write such a run or to remove it. A run on more
+//! members than may be away at once is no such thing, unless other runs speak of all its packs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::Result;
+use crate::format::index_run::RunPack;
+use crate::id::{SessionId, SetId};
+use crate::member::{ExtentName, Room};
+use crate::store::objects::Reach;
+use crate::store::{Store, deletion, sessions};
+
+use super::cut::geometry_of;
+use super::load::packs_of_run;
+
+/// A run that others have taken the place of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superseded {
+    /// Its name.
+    pub set: SetId,
+    /// Members that have a part of it.
+    pub holders: Vec<usize>,
+    /// It cannot be read, so that what it said of packs that are gone is not known.
+    pub is_unreadable: bool,
+}
+
+/// What a member that was away has and lacks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stale {
+    /// Superseded index runs of which it has a part.
+    pub superseded_runs: u64,
+    /// Snapshots that the other members have.
+    pub lacking_snapshots: u64,
+}
+
+impl Stale {
+    /// For people: `member 3 was away or failed: it lacks 2 snapshots that the others have`.
+    pub fn describe(&self, number: usize) -> String {
+        let counted = |count: u64, what: &str| match count {
+            1 => format!("1 {what}"),
+            _ => format!("{count} {what}s"),
+        };
+        let lacks = counted(self.lacking_snapshots, "snapshot");
+        let has = counted(self.superseded_runs, "superseded index run");
+        match (self.lacking_snapshots, self.superseded_runs) {
+            (0, _) => format!("member {number} has {has}: the other members have newer ones"),
+            (_, 0) => {
+                format!("member {number} was away or failed: it lacks {lacks} that the others have")
+            }
+            _ => format!(
+                "member {number} was away or failed: it lacks {lacks} that the others have, and \
+                 has {has}"
+            ),
+        }
+    }
+}
+
+/// The runs that others have taken the place of: those on no more members than may be away at
+/// once and too few to be read, and those of whose packs whole runs speak. None while a member is
+/// absent or cannot be listed.
+///
+/// # Errors
+/// Those of reading what is deleted.
+pub fn superseded(store: &Store) -> Result<Vec<Superseded>> {
+    if store.absent().next().is_some() {
+        return Ok(Vec::new());
+    }
+    let mut runs: BTreeMap<SetId, Vec<usize>> = BTreeMap::new();
+    for (number, member) in store.present() {
+        let Ok(listed) = member.list(Room::Index) else { return Ok(Vec::new()) };
+        listed.into_iter().for_each(|(id, _)| runs.entry(SetId(id)).or_default().push(number));
+    }
+    let (mut found, mut short, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    let members = store.present().count();
+    for (set, holders) in runs {
+        let geometry = match holders.len() {
+            // A run on every member cannot lack anything.
+            all if all == members => None,
+            _ => geometry_of(store, ExtentName::index(set), &holders),
+        };
+        match geometry {
+            Some(it) if holders.len() < it.data() && holders.len() <= it.parity() => {
+                found.push(Superseded { set, holders, is_unreadable: true });
+            }
+            Some(it) if holders.len() < it.members() && holders.len() >= it.data() => {
+                short.push((set, holders));
+            }
+            Some(it) if holders.len() < it.data() => {}
+            _ => whole.push((set, holders.len())),
+        }
+    }
+    if !short.is_empty() {
+        let covered = covered_by(store, &whole)?;
+        let is_covered = |pack: &RunPack| covered.contains(&(pack.set, pack.is_lost));
+        let is_spoken_of = |(set, holders): &(SetId, Vec<usize>)| {
+            let packs = packs_of_run(store, *set, holders.len());
+            packs.is_ok_and(|packs| packs.iter().all(is_covered))
+        };
+        let short = short.into_iter().filter(is_spoken_of);
+        found.extend(short.map(|(set, holders)| Superseded { set, holders, is_unreadable: false }));
+    }
+    Ok(found)
+}
+
+/// What some runs speak of, and packs that are deleted, which none need speak of.
+fn covered_by(store: &Store, runs: &[(SetId, usize)]) -> Result<BTreeSet<(SetId, bool)>> {
+    let going = deletion::going_packs(store)?;
+    let mut covered: BTreeSet<_> =
+        going.into_iter().flat_map(|set| [(set, false), (set, true)]).collect();
+    for (set, extents) in runs {
+        // One that cannot be read speaks of nothing.
+        let packs = packs_of_run(store, *set, *extents).unwrap_or_default();
+        covered.extend(packs.iter().map(|pack| (pack.set, pack.is_lost)));
+    }
+    Ok(covered)
+}
+
+/// Removes superseded runs and says which they were; none while another writer than `own` is at
+/// work.
+///
+/// # Errors
+/// Those of the members.
+pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Superseded>> {
+    let before = superseded(store)?;
+    // In this order: a writer that was putting a run when it was listed has a session still, or
+    // has ended and the run is whole, or is dead.
+    if before.is_empty() || !sessions::at_work(store, own, Reach::Backup)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let now = superseded(store)?;
+    let dropped: Vec<_> = before.into_iter().filter(|run| now.contains(run)).collect();
+    for run in &dropped {
+        store.drop_all(ExtentName::index(run.set))?;
+    }
+    store.sync_all()?;
+    Ok(dropped)
+}
+
+/// Which members were away, as far as that shows: they have superseded runs, or lack snapshots
+/// that the others have. One snapshot that is missing may have been lost by itself.
+///
+/// # Errors
+/// As [`Store::list`].
+pub fn stale_members(store: &Store, superseded: &[Superseded]) -> Result<BTreeMap<usize, Stale>> {
+    // What concerns more than may be away at once says nothing about one of them.
+    let may_be_away = usize::from(store.config.parity);
+    let mut stale: BTreeMap<usize, Stale> = BTreeMap::new();
+    let present: Vec<usize> = store.present().map(|(number, _)| number).collect();
+    for holders in store.list(Room::Snapshots)?.into_values() {
+        let lacking: Vec<_> = present.iter().filter(|number| !holders.contains(number)).collect();
+        for number in lacking.iter().filter(|_| lacking.len() <= may_be_away) {
+            stale.entry(**number).or_default().lacking_snapshots += 1;
+        }
+    }
+    let runs = superseded.iter().filter(|run| run.holders.len() <= may_be_away);
+    for number in runs.flat_map(|run| &run.holders) {
+        stale.entry(*number).or_default().superseded_runs += 1;
+    }
+    stale.retain(|_, one| one.superseded_runs > 0 || one.lacking_snapshots > 1);
+    Ok(stale)
+}
