@@ -17,6 +17,7 @@ mod keyring;
 pub mod objects;
 mod open;
 pub mod packs;
+mod search;
 pub mod sessions;
 pub mod snapshots;
 mod table;
@@ -28,7 +29,8 @@ use std::path::PathBuf;
 pub use claim::Claim;
 pub use keyring::{COST_DEFAULT_KIB, ChainedRing, KeyRoom, Opened, UnlockLimits, judge_key_object};
 use objects::Reach;
-pub use open::{OpenOptions, read_member};
+pub use open::OpenOptions;
+pub use search::read_member;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::envelope::OBJECT_MAX_BYTES;

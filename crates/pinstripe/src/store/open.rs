@@ -9,22 +9,21 @@
 //! Which table of members is true is decided twice: before the keys are known by what the members
 //! agree on (`agreement`), and once they are by the newest label that a holder of them made.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Seat, Store, agreement, downgrade, judge_key_object, keys_name, read_small};
+use super::search::{Search, candidates, is_forged, label_of};
+use super::{Seat, Store, downgrade, judge_key_object, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::fault::{FaultMember, Plan};
 use crate::format::keys::Keys;
-use crate::format::label::{Encryption, Format, Label, MemberRow, MemberTable, StoreConfig};
+use crate::format::label::{Encryption, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::id::Names;
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Patience, Room, SharedMember, Steps, WatchedMember};
-use crate::seal::{Opener, Voucher};
+use crate::seal::Opener;
 
 /// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
 #[derive(Default, Clone)]
@@ -60,7 +59,7 @@ impl OpenOptions {
         self.watch(FaultMember::new(member, faults))
     }
 
-    fn watch(&self, member: impl Member + 'static) -> SharedMember {
+    pub(super) fn watch(&self, member: impl Member + 'static) -> SharedMember {
         match &self.patience {
             Some(patience) => Arc::new(WatchedMember::new(member, patience.clone())),
             None => Arc::new(member),
@@ -269,271 +268,6 @@ impl Store {
     }
 }
 
-/// The advice where a label was not made with the store's keys.
-const FORGED: &str = "something that has no key of this store wrote this label: the member that holds \
-                      it is not to be trusted; 'pinstripe repair' writes it anew";
-
-/// Opens a directory as a member and reads its label.
-///
-/// # Errors
-/// [`Kind::NotFound`] when it is no member.
-pub fn read_member(place: &Path) -> Result<(DirectoryMember, Label)> {
-    let member = DirectoryMember::open(place)?;
-    let label = read_label(&member)?;
-    Ok((member, label))
-}
-
-/// Reads a label; with keys at hand, one that a holder of them made.
-fn label_of(member: &dyn Member, voucher: Option<&Voucher>) -> Result<Label> {
-    let label = read_label(member)?;
-    if let Some(voucher) = voucher {
-        let place = member.place().join(ExtentName::Label.path());
-        let verified = read_small(member, ExtentName::Label)
-            .and_then(|bytes| voucher.verify(ExtentName::Label, &bytes));
-        verified.map_err(|error| error.at(place).advice(FORGED))?;
-    }
-    Ok(label)
-}
-
-/// Whether what stands in a place is a label that no holder of the keys made.
-fn is_forged(found: &Result<Label>) -> bool {
-    matches!(found, Err(error) if error.kind() == Kind::Corrupt)
-}
-
-fn read_label(member: &dyn Member) -> Result<Label> {
-    let place = member.place();
-    let bytes = read_small(member, ExtentName::Label).map_err(|error| match error.kind() {
-        Kind::NotFound => {
-            Error::new(Kind::NotFound, "this directory is no member of a store").at(place).advice(
-                "is its disk mounted? a member that is lost for good: \
-                 pinstripe member replace N --to DIR",
-            )
-        }
-        _ => error,
-    })?;
-    Label::decode(&bytes).map_err(|error| {
-        error
-            .at(place.join(ExtentName::Label.path()))
-            .advice("open the store through another member, then run repair")
-    })
-}
-
-/// What was found of a store, and by which table of members.
-struct Search {
-    any: PathBuf,
-    /// Where the member at hand was when its label was written.
-    own_old: PathBuf,
-    /// What the store is.
-    config: StoreConfig,
-    format: Format,
-    /// The table that is true.
-    table: MemberTable,
-    /// The directories looked at: the label of a member of the store, or why it is none.
-    looked: Vec<(PathBuf, Result<Label>)>,
-    /// Members that are left out.
-    without: Vec<usize>,
-}
-
-impl Search {
-    /// Looks wherever the labels say that members are. With keys at hand only labels are believed
-    /// that a holder of them made.
-    fn run(any: &Path, voucher: Option<&Voucher>, options: &OpenOptions) -> Result<Self> {
-        let own = options.ask(any, read_member)?.1;
-        if options.without.contains(&own.member.into()) {
-            let what =
-                format!("member {} is to be left out, and is the one that was named", own.member);
-            return Err(Error::new(Kind::Usage, what)
-                .at(any)
-                .advice("name another member of the store with --store"));
-        }
-        let mut search = Search {
-            any: any.to_path_buf(),
-            own_old: path(own_place(&own.table, &own)),
-            config: own.config.clone(),
-            format: own.format,
-            table: own.table.clone(),
-            looked: vec![(
-                any.to_path_buf(),
-                options
-                    .ask(any, |place| DirectoryMember::open(place))
-                    .and_then(|member| label_of(&*options.watch(member), voucher)),
-            )],
-            without: options.without.clone(),
-        };
-        let store = own.config.store;
-        // Any label may say where to look: what is found there speaks for itself.
-        let mut hints = vec![own.table.clone()];
-        while let Some(place) = search.unseen(&hints) {
-            let found = options.ask(&place, read_member).and_then(|(member, label)| {
-                if label.config.store == store {
-                    return label_of(&*options.watch(member), voucher);
-                }
-                Err(Error::new(Kind::WrongMember, "this member belongs to another store")
-                    .at(&place)
-                    .expected(store, label.config.store))
-            });
-            match &found {
-                Ok(label) if !hints.contains(&label.table) => hints.push(label.table.clone()),
-                // A newer version knows more than this one.
-                Err(error) if error.kind() == Kind::Unsupported => return Err(error.duplicate()),
-                _ => {}
-            }
-            search.looked.push((place, found));
-        }
-        search.settle(&own, voucher.is_some())?;
-        Ok(search)
-    }
-
-    /// Decides which settings and which table are true, and leaves out labels with other settings.
-    fn settle(&mut self, own: &Label, is_verified: bool) -> Result<()> {
-        let found: Vec<&Label> =
-            self.looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
-        let newest = || {
-            found.iter().copied().reduce(
-                |one, other| {
-                    if other.table.replaces(&one.table) { other } else { one }
-                },
-            )
-        };
-        let (config, table) = match is_verified {
-            true => newest().map(|label| (&label.config, &label.table)).ok_or_else(|| {
-                Error::corrupt(
-                    "no label of a member was made with the keys of this store",
-                    &self.any,
-                )
-                .advice(FORGED)
-            })?,
-            false => (agreement::agreed_config(own, &found), agreement::agreed_table(own, &found)),
-        };
-        let (config, table) = (config.clone(), table.clone());
-        let of_format = |format| {
-            let label = found.iter().filter(|it| it.config == config && it.format == format);
-            label.count()
-        };
-        // A change of the format goes from member to member; it is done when most have it.
-        self.format = match of_format(Format::V1) >= of_format(Format::V2).max(1) {
-            true => Format::V1,
-            false => Format::V2,
-        };
-        self.own_old = path(own_place(&table, own));
-        for (place, found) in &mut self.looked {
-            if found.as_ref().is_ok_and(|label| label.config != config) {
-                *found =
-                    Err(Error::corrupt("this label describes the store in another way", &*place)
-                        .advice("open the store through another member"));
-            }
-        }
-        (self.config, self.table) = (config, table);
-        Ok(())
-    }
-
-    /// A place where a member may be and that was not looked at yet.
-    fn unseen(&self, hints: &[MemberTable]) -> Option<PathBuf> {
-        let rows = hints.iter().flat_map(|table| &table.rows);
-        let rows = rows.filter(|row| !self.without.contains(&row.number.into()));
-        let mut places = rows.flat_map(|row| self.candidates(row));
-        places.find(|place| self.looked.iter().all(|(looked, _)| looked != place))
-    }
-
-    fn candidates(&self, row: &MemberRow) -> Vec<PathBuf> {
-        candidates(&path(&row.place), &self.own_old, &self.any)
-    }
-
-    /// The seats of the table, and which members were found in another place than it says.
-    fn seats(&self, options: &OpenOptions) -> (Vec<Seat>, Vec<(usize, PathBuf)>) {
-        let mut seats: Vec<Seat> = (0..self.table.next).map(|_| Seat::default()).collect();
-        let mut moved = Vec::new();
-        for row in &self.table.rows {
-            let number = usize::from(row.number);
-            let seat = &mut seats[number];
-            seat.row = Some(row.clone());
-            seat.place = path(&row.place);
-            if self.without.contains(&number) {
-                seat.absence = Some(left_out(number));
-                continue;
-            }
-            let candidates = self.candidates(row);
-            let is_it = |label: &Label| {
-                let own = label.table.row(number).filter(|_| label.member == row.number);
-                own.is_some_and(|own| own.id == row.id)
-            };
-            let mine = self.looked.iter().filter_map(|(place, found)| match found {
-                Ok(label) if is_it(label) => Some(place),
-                _ => None,
-            });
-            // The member at hand; else the one that is where it should be; else any.
-            let rank = |place: &Path| {
-                let at = candidates.iter().position(|candidate| candidate == place);
-                (place != self.any, at.unwrap_or(candidates.len()))
-            };
-            let found = mine.min_by_key(|place| rank(place));
-            let open = |place: &Path| DirectoryMember::open(place);
-            match found.map(|place| (place, options.ask(place, open))) {
-                Some((place, Ok(member))) => {
-                    if *place != seat.place {
-                        moved.push((number, seat.place.clone()));
-                    }
-                    seat.take(options, place.clone(), member, number);
-                }
-                Some((_, Err(error))) => seat.absence = Some(error),
-                None => seat.absence = self.absence(number, &candidates),
-            }
-        }
-        (seats, moved)
-    }
-
-    /// Why a member is in none of the places where it may be.
-    fn absence(&self, number: usize, candidates: &[PathBuf]) -> Option<Error> {
-        let why = |candidate: &PathBuf| {
-            let (_, found) = self.looked.iter().find(|(place, _)| place == candidate)?;
-            Some(match found {
-                Ok(label) => another(candidate, number, label.member.into()),
-                Err(error) => error.duplicate(),
-            })
-        };
-        candidates.iter().find_map(why)
-    }
-}
-
-/// The error for a member that nobody wants to use.
-fn left_out(number: usize) -> Error {
-    Error::new(Kind::NotFound, format!("member {number} is left out, as was asked for"))
-        .advice("without --without-member it takes part again; then run 'pinstripe repair'")
-}
-
-/// Where a label's own member is, as far as a table knows.
-fn own_place<'a>(table: &'a MemberTable, own: &'a Label) -> &'a [u8] {
-    let row = |table: &'a MemberTable| table.row(own.member.into()).map(|row| &row.place[..]);
-    row(table).or_else(|| row(&own.table)).unwrap_or_default()
-}
-
-/// The error for a place that holds member `found` of the store instead of member `number`.
-fn another(place: &Path, number: usize, found: usize) -> Error {
-    Error::new(Kind::WrongMember, "another member of this store is here")
-        .at(place)
-        .expected(format!("member {number}"), format!("member {found}"))
-}
-
-/// Where a member may be: where it was last seen, and where it would be if all members had moved
-/// together as the one at hand did (`own_old` -> `own_new`).
-fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> {
-    let mut all = vec![last_seen.to_path_buf()];
-    let (mut old, mut new) = (own_old, own_new);
-    while let (Some(old_up), Some(new_up)) = (old.parent(), new.parent()) {
-        if old.file_name() != new.file_name() {
-            break;
-        }
-        (old, new) = (old_up, new_up);
-    }
-    if let Ok(rest) = last_seen.strip_prefix(old)
-        && old != new
-        && !rest.as_os_str().is_empty()
-    {
-        all.push(new.join(rest));
-    }
-    all
-}
-
 /// The keys in the clear that most members have: one that made up other ones changes nothing.
 fn read_keys(seats: &[Seat], config: &StoreConfig) -> Result<Keys> {
     let (mut said, mut last): (Vec<(Keys, usize)>, _) = (Vec::new(), None);
@@ -564,10 +298,6 @@ fn read_keys(seats: &[Seat], config: &StoreConfig) -> Result<Keys> {
     keys.ok_or_else(|| last.expect("a store that opens has at least one member"))
 }
 
-fn path(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -587,21 +317,10 @@ mod tests {
             now_seconds: 0,
         })
         .unwrap();
-        let mut label = read_member(&places[1]).unwrap().1;
+        let mut label = crate::store::read_member(&places[1]).unwrap().1;
         label.config = StoreConfig { parity: 0, ..config };
         std::fs::write(places[1].join(ExtentName::Label.path()), label.encode()).unwrap();
         let store = Store::open(&places[0], &Plan::default()).unwrap();
         assert_eq!(store.absent().collect::<Vec<_>>(), [1]);
-    }
-
-    #[test]
-    fn members_that_moved_together_are_found() {
-        let at = |last: &str, old: &str, new: &str| {
-            candidates(Path::new(last), Path::new(old), Path::new(new))
-        };
-        assert_eq!(at("/a/m1", "/a/m0", "/a/m0"), [PathBuf::from("/a/m1")]);
-        let moved = at("/a/m1", "/a/m0", "/b/c/m0");
-        assert_eq!(moved, [PathBuf::from("/a/m1"), PathBuf::from("/b/c/m1")]);
-        assert_eq!(at("/x/m1", "/a/m0", "/b/m0"), [PathBuf::from("/x/m1")]);
     }
 }
