@@ -1,6 +1,7 @@
 //! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds, and
 //! `cargo xtask soak split`: a split that is far larger than its memory. `cargo xtask soak lab`: verdicts on
-//! devices that take a known time. Without any word, all of these. `cargo xtask soak quick` runs `lab quick`
+//! devices that take a known time. Without any word, all of these. `cargo xtask soak hostile [--seeds N]
+//! [--from S]`: members that lie, and every verb beside them. `cargo xtask soak quick` runs `lab quick`
 //! again and again and compares its advice: half an hour, on a machine that does nothing else.
 //!
 //! The test command runs the first fifty seeds; this runs as many as there is time for. A seed
@@ -18,7 +19,8 @@ const SEEDS: u64 = 1000;
 /// Runs what is asked for; false when something failed.
 pub fn run(args: &[String]) -> Result<bool> {
     match args {
-        [] => Ok(seeds(args)? & split::run()? & lab::run()?),
+        [] => Ok(seeds(args)? & hostile(args)? & split::run()? & lab::run()?),
+        [word, args @ ..] if word == "hostile" => hostile(args),
         [word] if word == "split" => split::run(),
         [word] if word == "lab" => lab::run(),
         [word, args @ ..] if word == "quick" => quick::run(args),
@@ -36,6 +38,17 @@ fn seeds(args: &[String]) -> Result<bool> {
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         test.env("RUST_BACKTRACE", "0");
     }
+    succeeds(test.current_dir(root_folder()?))
+}
+
+/// Attacks and verbs in the order that each seed draws.
+fn hostile(args: &[String]) -> Result<bool> {
+    let (from, to) = range(args)?;
+    println!("hostile members with seeds {from} to {}", to - 1);
+    let mut test = cargo();
+    test.args(["test", "--release", "--package", "pinstripe", "--test", "it", "--", "--nocapture"]);
+    test.arg("hostile_members::whatever_hostile_members_do_in_turn_nothing_is_lost");
+    test.env("PINSTRIPE_HOSTILE_SEEDS", format!("{from}..{to}"));
     succeeds(test.current_dir(root_folder()?))
 }
 

@@ -12,7 +12,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::search::{Search, candidates, is_forged, label_of};
+use super::search::{Search, candidates, forgery, label_of};
 use super::{Seat, Store, downgrade, judge_key_object, keys_name, read_small};
 use crate::error::{Error, Kind, Result};
 use crate::fault::{FaultMember, Plan};
@@ -159,21 +159,23 @@ impl Store {
     }
 
     /// Makes the members those of the newest label that a holder of the keys made. To be called
-    /// when the keys are known.
+    /// when the keys are known. Returns what is wrong with labels that none made.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when no label found was made with the keys; as [`open`](Self::open).
-    pub(super) fn settle_members(&mut self) -> Result<()> {
-        let Some(voucher) = &self.voucher else { return Ok(()) };
+    pub(super) fn settle_members(&mut self) -> Result<Vec<Error>> {
+        let Some(voucher) = &self.voucher else { return Ok(Vec::new()) };
         let search = Search::run(&self.named, Some(voucher), &self.options)?;
         let is_same = search.table == self.table && search.config == self.config;
-        if !is_same || search.looked.iter().any(|(_, found)| is_forged(found)) {
+        let forged = search.looked.iter().filter_map(|(_, found)| forgery(found));
+        let forged: Vec<Error> = forged.map(Error::duplicate).collect();
+        if !is_same || !forged.is_empty() {
             let (seats, moved) = search.seats(&self.options);
             let Search { config, table, own_old, any, .. } = search;
             (self.seats, self.moved, self.config, self.table) = (seats, moved, config, table);
             self.seat_unlabelled(|place| candidates(place, &own_old, &any));
         }
-        self.require_quorum()
+        self.require_quorum().map(|()| forged)
     }
 
     /// Seats members of which only the label is damaged or gone: their directory is where it

@@ -264,9 +264,9 @@ pub(super) fn label_of(member: &dyn Member, voucher: Option<&Voucher>) -> Result
     Ok(label)
 }
 
-/// Whether what stands in a place is a label that no holder of the keys made.
-pub(super) fn is_forged(found: &Result<Label>) -> bool {
-    matches!(found, Err(error) if error.kind() == Kind::Corrupt)
+/// What is wrong with a label that stands in a place and that no holder of the keys made.
+pub(super) fn forgery(found: &Result<Label>) -> Option<&Error> {
+    found.as_ref().err().filter(|error| error.advice_text() == Some(FORGED))
 }
 
 fn read_label(member: &dyn Member) -> Result<Label> {

@@ -585,6 +585,21 @@ fn whatever_hostile_members_do_in_turn_nothing_is_lost() {
     seeds.unwrap_or(0..12).for_each(play_seed);
 }
 
+/// A label that was not made with the keys is named whenever the store is opened, until a repair.
+#[test]
+fn a_made_up_label_is_named_and_written_anew() {
+    let world = World::new(true, 4, 1, &[3]);
+    world.relabel(Attack::Table, true);
+    let mut store = world.site.locked_store();
+    let told = store.unlock(&crate::support::credential()).unwrap();
+    let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("m3/pinstripe.member"), "{told:?}");
+    assert_eq!(repair(&mut store, &Ledger::new()).repaired_objects, 1);
+    let mut store = world.site.locked_store();
+    assert!(store.unlock(&crate::support::credential()).unwrap().is_empty());
+}
+
 /// One made-up trailer of four: nothing is given up for it, and `repair` writes it anew.
 #[test]
 fn a_made_up_trailer_gives_up_no_extent() {

@@ -122,7 +122,7 @@ impl Store {
         self.voucher = (format > Format::V1).then(|| Voucher::new(&keys));
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked { keys, root, generation });
-        self.settle_members()?;
+        self.settle_members()?.into_iter().for_each(&mut *tell);
         // Seen with the keys, so that what was made up is told from what is damaged.
         self.key_room()?.damaged.into_iter().for_each(|(_, error)| tell(error));
         Ok(Some(opened))
