@@ -52,6 +52,7 @@ const PACKAGES: &[&str] = &[
     ORACLES[1].package,
     "attr",
     "acl",
+    "bindfs",
     "btrfs-progs",
     "chromium",
     "dbench",

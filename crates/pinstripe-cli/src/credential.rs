@@ -152,6 +152,26 @@ pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credent
     Ok(Some(used))
 }
 
+/// Opens the secrets of another half of a store with what opened the first; nothing is remembered
+/// of it.
+///
+/// # Errors
+/// [`Kind::WrongKey`] when it does not fit there.
+pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>) -> Result<()> {
+    match credential {
+        Some(credential) if half.config.encryption != Encryption::None => {
+            try_slots(run, half, credential).map(|_| ()).map_err(|error| match error.kind() {
+                Kind::WrongKey => error.advice_instead(
+                    "the slots of the other half are those of when it was cut off: name a password \
+                     or key file that opens both",
+                ),
+                _ => error,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns what opened the store, and the slot.
 fn unlock_sealed(
     run: &Run,

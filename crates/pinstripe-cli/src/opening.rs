@@ -13,7 +13,7 @@ use pinstripe::store::{OpenOptions, Seat, Store};
 
 use crate::credential;
 use crate::escape;
-use crate::remembered::{self, Memory, Proof, Remembered};
+use crate::remembered::{self, Memory, Place, Proof, Remembered};
 use crate::run::Run;
 
 /// A place that did not open the store.
@@ -114,12 +114,33 @@ fn another(store: &Store, expected: Option<&Remembered>) -> Error {
         .expected(expected.map_or("another", Remembered::short), store.config.store.short())
 }
 
+/// Opens the half of a divided store to which a directory belongs.
+///
+/// # Errors
+/// As [`Store::open_with`].
+pub fn open_half(run: &Run, place: &Path) -> Result<Store> {
+    let accept_plain = run.common.i_know_it_is_plain;
+    let patience = Some(run.patience());
+    Store::open_with(
+        place,
+        OpenOptions { half: true, accept_plain, patience, ..OpenOptions::default() },
+    )
+}
+
 /// Opens the store through one place, if it is what may be there.
 fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
     let accept_plain = run.common.i_know_it_is_plain;
     let faults = run.common.fault_plan();
     let (patience, without) = (Some(run.patience()), run.common.without_member.clone());
-    let options = OpenOptions { faults, accept_plain, patience, without, ..OpenOptions::default() };
+    let left = memory.at(place).map(|known| known.left.iter().map(Place::path).collect());
+    let options = OpenOptions {
+        faults,
+        accept_plain,
+        patience,
+        without,
+        also: left.unwrap_or_default(),
+        ..OpenOptions::default()
+    };
     let store = Store::open_with(place, options)?;
     if store.config.encryption == Encryption::None && !accept_plain {
         refuse_plain(run, memory, &store, place)?;

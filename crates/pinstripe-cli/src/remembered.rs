@@ -35,6 +35,9 @@ pub struct Remembered {
     pub named: Vec<Place>,
     /// Where its members were.
     pub members: Vec<MemberPlace>,
+    /// Where members were that have left, the last one first: they may come back as another half.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<Place>,
     /// The key slot that opened it last, as hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
@@ -151,9 +154,13 @@ impl Remembered {
     /// Takes over what an open store says of itself, and the paths that led to it.
     fn take(&mut self, store: &Store, names: &[PathBuf]) {
         let seats = store.seats.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
-        self.members = seats
+        let members: Vec<_> = seats
             .map(|(member, seat)| MemberPlace { member, place: Place::of(&seat.place) })
             .collect();
+        let is_in_use = |place: &Place| members.iter().any(|it| it.place == *place);
+        let left = self.members.drain(..).map(|it| it.place).chain(self.left.drain(..));
+        self.left = left.filter(|place| !is_in_use(place)).take(NAMES_MAX).collect();
+        self.members = members;
         for name in names {
             self.named.retain(|known| known.path() != *name);
             self.named.insert(0, Place::of(name));
@@ -166,6 +173,7 @@ impl Remembered {
 
     fn leave(&mut self, path: &Path) -> bool {
         let before = (self.named.len(), self.members.len());
+        self.left.retain(|place| place.path() != path);
         self.named.retain(|name| name.path() != path);
         self.members.retain(|it| it.place.path() != path);
         before != (self.named.len(), self.members.len())

@@ -11,11 +11,12 @@ use pinstripe::member::Patience;
 use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::Credential;
-use pinstripe::store::Store;
+use pinstripe::store::{OtherHalf, Store};
 
 use crate::args::{Common, Time};
 use crate::config::{Config, StoreEntry};
 use crate::credential;
+use crate::escape;
 use crate::event::Event;
 use crate::exit;
 use crate::opening;
@@ -144,6 +145,7 @@ impl Run {
     pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
         let mut store = self.open_at(places)?;
         credential::unlock(self, &mut store, true)?;
+        self.warn_of_halves(&store);
         Ok(store)
     }
 
@@ -155,6 +157,7 @@ impl Run {
     pub fn open_keyless(&self) -> Result<Store> {
         let mut store = self.open_locked()?;
         credential::unlock(self, &mut store, false)?;
+        self.warn_of_halves(&store);
         Ok(store)
     }
 
@@ -238,6 +241,25 @@ impl Run {
             counted.fold(0, u64::wrapping_add)
         };
         signals::end_what_hangs(progress, move |text| screen.complain(text));
+    }
+
+    /// Names other halves of the store that were met on the way, and have snapshots of their own.
+    fn warn_of_halves(&self, store: &Store) {
+        // Why a member cannot be listed is told by the verb itself.
+        for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
+            let has = match snapshots.len() {
+                1 => "1 snapshot that is not here".to_owned(),
+                many => format!("{many} snapshots that are not here"),
+            };
+            let what = format!("this is a member of another half of the store, which has {has}");
+            let advice = format!(
+                "the store was divided, and its halves went on by themselves; bring over what that \
+                 one has: pinstripe member merge {}",
+                escape::path(&places[0])
+            );
+            let error = Error::new(Kind::Changed, what).advice(advice);
+            self.monitor.warning(&places[0], error);
+        }
     }
 
     /// Warns of absent members, for verbs of the library that do not.

@@ -1,4 +1,4 @@
-//! `pinstripe member`: members join, leave, are replaced, and share evenly.
+//! `pinstripe member`: members join, leave, are replaced, and share evenly; halves are merged.
 
 use std::path::{Path, PathBuf};
 
@@ -10,17 +10,19 @@ use pinstripe::units::format_size;
 
 use super::counted;
 use crate::args::{Time, duration};
+use crate::credential;
 use crate::escape;
 use crate::event::Event;
+use crate::opening;
 use crate::progress::Gauge;
 use crate::remembered::Proof;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Add, remove and replace members of the store, or spread what they hold evenly
+/// Add, remove and replace members of the store, spread what they hold evenly, or merge a half
 ///
-/// The store stays usable meanwhile: backup, restore and check go on beside. No password is needed.
+/// The store stays usable meanwhile: backup, restore and check go on beside.
 /// Whatever is interrupted goes on where it was when it is run again.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -28,6 +30,7 @@ Examples:
   pinstripe member add /mnt/e/store
   pinstripe member remove 2
   pinstripe member replace 2 --to /mnt/new/store
+  pinstripe member merge /mnt/old/store
   pinstripe member rebalance --dry-run")]
 pub struct Args {
     #[command(subcommand)]
@@ -80,6 +83,21 @@ enum Act {
         #[arg(long)]
         same_disk: bool,
     },
+    /// Bring over the snapshots of another half of the store
+    ///
+    /// Members that were apart, each half with its own backups, and of which one half replaced the
+    /// members of the other, are halves of a divided store: each says of the other that it is one.
+    /// What its snapshots need is read from there, verified, and stored in the store that is named
+    /// with --store. The other half is not changed.
+    Merge {
+        /// A directory that is a member of the other half
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        place: PathBuf,
+
+        /// Only show what would be brought over
+        #[arg(long, short = 'n')]
+        dry_run: bool,
+    },
     /// Move parts of packs from members with much to members with little
     Rebalance {
         /// Only show what would be moved
@@ -101,6 +119,7 @@ impl Args {
             Act::Add { place, same_disk } => add(run, place, *same_disk),
             Act::Remove { member } => remove(run, *member),
             Act::Replace { member, to, same_disk } => replace(run, *member, to, *same_disk),
+            Act::Merge { place, dry_run } => merge(run, place, *dry_run),
             Act::Rebalance { dry_run } => rebalance(run, *dry_run),
         })
     }
@@ -154,6 +173,42 @@ pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -
         run.screen.say(&format!("member {number} is replaced by member {new}, at {place}"));
     }
     Ok(Ending::done(Event::default().with("member", number).with_fields(&replaced)))
+}
+
+const MERGE_GAUGE: Gauge = Gauge {
+    label: "bringing over",
+    done_bytes: |monitor| monitor.get(Counter::ReadBytes),
+    passes: 1,
+};
+
+fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
+    let (store, credential) = run.open_with_credential()?;
+    let mut other = opening::open_half(run, place)?;
+    credential::unlock_half(run, &mut other, credential.as_ref())?;
+    let ticker = run.ticker(MERGE_GAUGE);
+    let merged = member::merge(&store, &other, dry_run, &run.limits(&store), &run.monitor)?;
+    drop(ticker);
+    let act = if dry_run { "would bring over" } else { "brought over" };
+    for id in &merged.brought {
+        run.screen.event(&Event::new("snapshot").with("id", id.to_string()))?;
+        run.screen.say(&format!("{act} snapshot {}", id.short()));
+    }
+    let of = [
+        (merged.brought_snapshots, act, ""),
+        (merged.known_snapshots, "found", " that this half has too"),
+        (merged.deleted_snapshots, "left", " that this half has deleted"),
+    ];
+    for (count, act, which) in of.into_iter().filter(|(count, ..)| *count > 0) {
+        run.screen.say(&format!("{act} {}{which}", counted(count, "snapshot")));
+    }
+    if !dry_run && run.count(Counter::Losses) == 0 {
+        run.screen.say(&format!(
+            "nothing of the other half is needed any more: {} can be emptied, and made a member of \
+             this one with 'pinstripe member add'",
+            escape::path(place)
+        ));
+    }
+    Ok(Ending::done(Event::default().with("dry_run", dry_run).with_fields(&merged)))
 }
 
 const HEAD: [(&str, Side); 3] =

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use pinstripe::fault::Plan;
 use pinstripe::store::Store;
 
-use crate::stand::{Stand, assert_same_tree};
+use crate::stand::{Stand, assert_same_tree, noise};
 
 #[test]
 fn a_member_joins_and_others_leave() {
@@ -54,6 +54,54 @@ fn what_it_did_is_told_as_json() {
     fs::remove_dir_all(stand.path("m2")).unwrap();
     let refused = stand.run("member remove 2 --json --store m1");
     assert_eq!((refused.code, &refused.events_of("error")[0]["kind"]), (14, &"refused".into()));
+}
+
+/// Each half of a store of two went on by itself; they meet again on the host of the first.
+#[test]
+fn a_half_that_comes_back_is_named_and_its_snapshots_are_brought_over() {
+    let stand = Stand::new();
+    stand.make_tree();
+    let away = |name: &str| {
+        fs::rename(stand.path(name), stand.path(&format!("{name} away"))).unwrap();
+    };
+    let back = |name: &str| {
+        fs::rename(stand.path(&format!("{name} away")), stand.path(name)).unwrap();
+    };
+    let init = "init --member m0 --member m1 --parity 1 --no-encryption --same-disk";
+    assert_eq!(stand.run(init).code, 0);
+    assert_eq!(stand.run("backup src --store m0 -q").code, 0);
+    away("m1");
+    assert_eq!(stand.run("member replace 1 --to n1 --same-disk --store m0 -q").code, 0);
+    assert_eq!(stand.run("backup src --store m0 -q").code, 0);
+    ["m0", "n1"].into_iter().for_each(away);
+    back("m1");
+    assert_eq!(stand.run("member replace 0 --to n0 --same-disk --store m1 -q").code, 0);
+    fs::write(stand.path("src/of the second half"), noise(7, 100_000)).unwrap();
+    assert_eq!(stand.run("backup src --store m1 -q").code, 0);
+    let theirs = stand.run("snapshots --store m1 --json").events_of("snapshot");
+    let only_there = theirs.last().unwrap()["id"].as_str().unwrap().to_owned();
+    ["m0", "n1"].into_iter().for_each(back);
+
+    let told = stand.run("snapshots --store m0 --json");
+    assert_eq!((told.code, told.events_of("snapshot").len()), (0, 2));
+    let warnings = told.events_of("problem");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let text = |key: &str| warnings[0][key].as_str().unwrap().to_owned();
+    assert!(text("what").contains("1 snapshot that is not here"), "{warnings:?}");
+    assert!(text("advice").contains("member merge"), "{warnings:?}");
+    let dry = stand.run("member merge m1 --dry-run --store m0 --json");
+    assert_eq!(dry.summary()["brought_snapshots"], 1);
+    assert_eq!(dry.events_of("snapshot")[0]["id"], only_there);
+    assert_eq!(stand.run("snapshots --store m0 --json").events_of("snapshot").len(), 2);
+    let done = stand.run("member merge m1 --store m0 --json");
+    assert_eq!((done.code, &done.summary()["brought_snapshots"]), (0, &1.into()), "{}", done.err);
+    let told = stand.run("snapshots --store m0 --json");
+    assert_eq!((told.events_of("snapshot").len(), told.events_of("problem").len()), (3, 0));
+    assert_eq!(stand.run(&format!("restore {only_there}:{{}}/src --to out --store m0 -q")).code, 0);
+    assert_same_tree(&stand.path("src"), &stand.path("out"));
+    assert_eq!(stand.run("check --read-data --store m0 -q").code, 0);
+    let refused = stand.run("member merge n1 --store m0");
+    assert_eq!(refused.code, 12, "{}", refused.err);
 }
 
 /// Both of two movers gave up, each naming the other one.

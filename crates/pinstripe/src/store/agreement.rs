@@ -10,7 +10,7 @@
 //! true, and nothing of this is asked.
 
 use super::objects::votes_needed;
-use crate::format::label::{Label, MemberState, MemberTable, StoreConfig};
+use crate::format::label::{Label, MemberRow, MemberState, MemberTable, StoreConfig};
 
 /// The table that the labels found agree on; `named` is the label of the member at hand.
 pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a MemberTable {
@@ -58,6 +58,25 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
             None => return current,
         }
     }
+}
+
+/// Whether a label's member has gone on in another half of the store whose table is `table`: enough
+/// members say what it says, and no later change of its table leads to the true one. That is so when
+/// both have a member of the same number, which is given once, and it is not the same; or when the
+/// other table is no older.
+pub(super) fn is_of_another_half(
+    label: &Label,
+    table: &MemberTable,
+    parity: u8,
+    found: &[&Label],
+) -> bool {
+    let own = &label.table;
+    let is_other =
+        |row: &MemberRow| own.row(row.number.into()).is_some_and(|other| other.id != row.id);
+    let has_parted =
+        table.rows.iter().any(is_other) || (own != table && own.generation >= table.generation);
+    let members = Members::of(own, found);
+    has_parted && members.saying(|said| said == own) >= members.votes(parity.into())
 }
 
 /// The settings that the members of the named label's table agree on: its own, unless as many of
@@ -110,7 +129,7 @@ impl<'a> Members<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::label::{Chunker, Encryption, Format, MemberRow, Padding};
+    use crate::format::label::{Chunker, Encryption, Format, Padding};
     use crate::id::StoreId;
 
     fn table(generation: u64, numbers: &[u16]) -> MemberTable {
@@ -194,6 +213,43 @@ mod tests {
         assert_eq!(agreed(1, &[(0, &new), (1, &old)]).0, 6);
         assert_eq!(agreed(0, &[(0, &table(3, &[0]))]).0, 3);
         assert_eq!(agreed(1, &[(0, &new), (2, &new)]).0, 6);
+    }
+
+    #[test]
+    fn halves_are_told_from_members_that_were_away() {
+        let is_apart = |said: &[(u16, &MemberTable)], of: u16, table: &MemberTable| {
+            let labels: Vec<_> = said.iter().map(|(n, table)| label(1, *n, table)).collect();
+            let found: Vec<&Label> = labels.iter().collect();
+            let at = said.iter().position(|(number, _)| *number == of).unwrap();
+            is_of_another_half(found[at], table, 1, &found)
+        };
+        let other_two = |generation| {
+            let mut table = table(generation, &[0, 1, 2]);
+            table.rows[2].id = [99; 16];
+            table
+        };
+        // Both halves of two members added one.
+        let (first, second) = (table(6, &[0, 1, 2]), other_two(6));
+        let said = [(0, &first), (2, &first), (1, &second)];
+        assert!(!is_apart(&said, 0, &first));
+        assert!(is_apart(&said, 0, &second));
+        // The second half did more since.
+        let second = other_two(9);
+        assert!(is_apart(&said, 0, &second));
+        // One that was away while members were added, and one that was first to hear of a change.
+        let (old, new) = (table(5, &[0, 1]), table(6, &[0, 1, 2]));
+        assert!(!is_apart(&[(0, &new), (1, &old), (2, &new)], 1, &new));
+        let (old, new) = (table(5, &[0, 1, 2, 3]), table(6, &[0, 1, 2, 3, 4]));
+        let said = [(0, &new), (1, &old), (2, &old), (3, &old), (4, &new)];
+        assert!(!is_apart(&said, 0, &old));
+        // The change was cut off, another was made with the same number, and this one was away.
+        let (cut, made) = (table(6, &[0, 1, 2, 3, 4]), {
+            let mut table = table(7, &[0, 1, 2, 3, 4]);
+            table.rows[4].id = [99; 16];
+            table
+        });
+        let said = [(0, &cut), (1, &made), (2, &made), (3, &made), (4, &cut)];
+        assert!(!is_apart(&said, 0, &made));
     }
 
     #[test]

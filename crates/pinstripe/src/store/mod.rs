@@ -12,6 +12,7 @@ mod claim;
 pub mod deletion;
 mod downgrade;
 pub mod forgotten;
+mod halves;
 pub mod index;
 mod keyring;
 pub mod objects;
@@ -24,9 +25,10 @@ mod table;
 pub mod tree;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use claim::Claim;
+pub use halves::OtherHalf;
 pub use keyring::{COST_DEFAULT_KIB, ChainedRing, KeyRoom, Opened, UnlockLimits, judge_key_object};
 use objects::Reach;
 pub use open::OpenOptions;
@@ -65,6 +67,8 @@ pub struct Store {
     pub table: MemberTable,
     /// Members that were found in another place than their neighbours' labels say.
     pub moved: Vec<(usize, PathBuf)>,
+    /// What was met of other halves, or was left behind.
+    outsiders: Vec<halves::Outsider>,
     /// The version of its format.
     pub format: Format,
     keys: Option<Keys>,
@@ -155,6 +159,11 @@ impl Store {
         let mut name = [0; N];
         names.fill(&mut name)?;
         Ok(name)
+    }
+
+    /// The member that it was opened through.
+    pub fn named(&self) -> &Path {
+        &self.named
     }
 
     /// Who opened it, as its sessions say.

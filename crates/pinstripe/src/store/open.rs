@@ -39,6 +39,11 @@ pub struct OpenOptions {
     /// What new sets, sessions and snapshots are called; `None` is what the system's randomness
     /// says. Never what secrets are made of.
     pub names: Option<Arc<dyn Names>>,
+    /// Places where members were once: a half of the store may be there.
+    pub also: Vec<PathBuf>,
+    /// Opens the half of a divided store that the named member belongs to: by the table of its own
+    /// label, whatever other members say.
+    pub half: bool,
     /// How long members are waited for; without it, for ever.
     pub patience: Option<Patience>,
     /// Numbers of members to be left out as if they were absent. Their places are not looked at.
@@ -130,6 +135,7 @@ impl Store {
         })?;
         let search = Search::run(&any, None, &options)?;
         let (seats, moved) = search.seats(&options);
+        let outsiders = search.outsiders();
         if !options.accept_plain {
             let looked: Vec<_> = search.looked.iter().map(|(place, _)| &**place).collect();
             downgrade::refuse(&search.config, &looked, &options)?;
@@ -144,6 +150,7 @@ impl Store {
             seats,
             table,
             moved,
+            outsiders,
             format,
             keys,
             opener,
@@ -169,6 +176,7 @@ impl Store {
         let is_same = search.table == self.table && search.config == self.config;
         let forged = search.looked.iter().filter_map(|(_, found)| forgery(found));
         let forged: Vec<Error> = forged.map(Error::duplicate).collect();
+        self.outsiders = search.outsiders();
         if !is_same || !forged.is_empty() {
             let (seats, moved) = search.seats(&self.options);
             let Search { config, table, own_old, any, .. } = search;

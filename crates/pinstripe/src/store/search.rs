@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::halves::Outsider;
 use super::open::OpenOptions;
 use super::{Seat, agreement, read_small};
 use crate::error::{Error, Kind, Result};
@@ -32,6 +33,8 @@ pub(super) struct Search {
     pub(super) looked: Vec<(PathBuf, Result<Label>)>,
     /// Members that are left out.
     without: Vec<usize>,
+    /// More places to look at.
+    also: Vec<PathBuf>,
 }
 
 impl Search {
@@ -63,14 +66,19 @@ impl Search {
                     .and_then(|member| label_of(&*options.watch(member), voucher)),
             )],
             without: options.without.clone(),
+            also: options.also.clone(),
         };
         let store = own.config.store;
+        let is_of_half = |label: &Label| !options.half || label.table == own.table;
         // Any label may say where to look: what is found there speaks for itself.
         let mut hints = vec![own.table.clone()];
         while let Some(place) = search.unseen(&hints) {
             let found = options.ask(&place, read_member).and_then(|(member, label)| {
-                if label.config.store == store {
+                if label.config.store == store && is_of_half(&label) {
                     return label_of(&*options.watch(member), voucher);
+                }
+                if label.config.store == store {
+                    return Err(of_another_half(&place));
                 }
                 Err(Error::new(Kind::WrongMember, "this member belongs to another store")
                     .at(&place)
@@ -136,7 +144,8 @@ impl Search {
         let rows = hints.iter().flat_map(|table| &table.rows);
         let rows = rows.filter(|row| !self.without.contains(&row.number.into()));
         let mut places = rows.flat_map(|row| self.candidates(row));
-        places.find(|place| self.looked.iter().all(|(looked, _)| looked != place))
+        let is_new = |place: &PathBuf| self.looked.iter().all(|(looked, _)| looked != place);
+        places.find(is_new).or_else(|| self.also.iter().find(|place| is_new(place)).cloned())
     }
 
     fn candidates(&self, row: &MemberRow) -> Vec<PathBuf> {
@@ -157,10 +166,7 @@ impl Search {
                 continue;
             }
             let candidates = self.candidates(row);
-            let is_it = |label: &Label| {
-                let own = label.table.row(number).filter(|_| label.member == row.number);
-                own.is_some_and(|own| own.id == row.id)
-            };
+            let is_it = |label: &Label| label.member == row.number && self.has_as_member(label);
             let mine = self.looked.iter().filter_map(|(place, found)| match found {
                 Ok(label) if is_it(label) => Some(place),
                 _ => None,
@@ -186,11 +192,35 @@ impl Search {
         (seats, moved)
     }
 
+    /// Places of what its own label calls a member of this store, and the table does not: one that
+    /// was replaced while it was away, or a member of another half.
+    pub(super) fn outsiders(&self) -> Vec<Outsider> {
+        let claims = self.looked.iter().filter_map(|(place, found)| {
+            let label = found.as_ref().ok()?;
+            let number = usize::from(label.member);
+            let is_claim = label.table.row(number).is_some() && !self.has_as_member(label);
+            is_claim.then(|| Outsider { place: place.clone(), table: label.table.clone() })
+        });
+        claims.collect()
+    }
+
+    /// Whether the table has the member that a label is of, and that one has not gone on without.
+    fn has_as_member(&self, label: &Label) -> bool {
+        let number = usize::from(label.member);
+        let claimed = label.table.row(number).map(|row| row.id);
+        let found: Vec<&Label> =
+            self.looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
+        claimed.is_some()
+            && self.table.row(number).map(|row| row.id) == claimed
+            && !agreement::is_of_another_half(label, &self.table, self.config.parity, &found)
+    }
+
     /// Why a member is in none of the places where it may be.
     fn absence(&self, number: usize, candidates: &[PathBuf]) -> Option<Error> {
         let why = |candidate: &PathBuf| {
             let (_, found) = self.looked.iter().find(|(place, _)| place == candidate)?;
             Some(match found {
+                Ok(label) if usize::from(label.member) == number => of_another_half(candidate),
                 Ok(label) => another(candidate, number, label.member.into()),
                 Err(error) => error.duplicate(),
             })
@@ -216,6 +246,17 @@ fn another(place: &Path, number: usize, found: usize) -> Error {
     Error::new(Kind::WrongMember, "another member of this store is here")
         .at(place)
         .expected(format!("member {number}"), format!("member {found}"))
+}
+
+/// The error for a member that went on without those that look for it.
+fn of_another_half(place: &Path) -> Error {
+    Error::new(Kind::WrongMember, "this member belongs to another half of the store")
+        .at(place)
+        .advice(format!(
+            "bring over what that half has: pinstripe member merge {}; then put a new member in \
+             its place: pinstripe member replace N --to DIR",
+            place.display()
+        ))
 }
 
 /// Where a member may be: where it was last seen, and where it would be if all members had moved

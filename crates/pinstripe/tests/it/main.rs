@@ -16,6 +16,7 @@ mod export;
 mod faults;
 mod forget;
 mod gc;
+mod halves;
 mod hostile_members;
 mod in_place;
 mod lost_pages;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ancestry::Ancestry;
 use sources::{exclude_members, refuse_members, sources};
 pub use stream::{Stream, run_stream};
-use writer::Writer;
+pub(super) use writer::Writer;
 
 use crate::clock;
 use crate::error::Result;
@@ -155,14 +155,14 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
 }
 
 /// What is done to every store before it is written to.
-fn prepare(store: &Store, monitor: &Monitor) {
+pub(super) fn prepare(store: &Store, monitor: &Monitor) {
     report_absent(store, monitor);
     store.sweep(monitor);
     keep_labels_true(store, monitor);
 }
 
 /// Ends the session of a backup that is done. One that cannot be removed says nothing any more.
-fn end(session: OpenSession<'_>, monitor: &Monitor) {
+pub(super) fn end(session: OpenSession<'_>, monitor: &Monitor) {
     if let Err(error) = session.end() {
         monitor.warning("the session of this backup", error.advice("the next gc removes it"));
     }

@@ -15,7 +15,7 @@ use crate::store::{Store, snapshots};
 const PARENTS_TRIED: usize = 16;
 
 /// A writer at work.
-pub(super) struct Writer<'a> {
+pub(in crate::ops) struct Writer<'a> {
     pub session: OpenSession<'a>,
     pub answers: Answers,
     pub index: Index<'a>,

@@ -1,4 +1,4 @@
-//! `member`: members join, leave, are replaced, and share evenly.
+//! `member`: members join, leave, are replaced, and share evenly; halves of a store are merged.
 //!
 //! Order of a move: the extent is written on its new member from strips that match their
 //! checksums, made durable, and only then removed where it was. Cut off in between, it stands
@@ -10,6 +10,7 @@
 
 mod add;
 mod carry;
+mod merge;
 pub mod plan;
 mod rebalance;
 mod remove;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 
 pub(super) use add::refuse_disk;
 pub use add::{Added, add};
+pub use merge::{Merged, merge};
 pub use rebalance::{Rebalanced, Share, rebalance};
 pub use remove::{Removed, remove};
 pub use replace::{Replaced, replace};

@@ -6,6 +6,7 @@
 
 mod assemble;
 mod beside;
+mod bring;
 mod checkpoint;
 mod content;
 mod entry;
@@ -37,6 +38,7 @@ use ingest::Worker;
 use join::Join;
 use shared::Ingest;
 
+pub use bring::{Bringing, bring};
 pub use join::Comparison;
 pub use previous::{Earlier, Previous};
 pub use repack::{Leaving, repack};

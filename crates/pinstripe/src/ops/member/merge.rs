@@ -1,0 +1,93 @@
+//! `member merge`: snapshots of another half of the same store are brought over.
+//!
+//! What a snapshot needs and this half lacks is stored anew, as a backup stores it; nothing is taken
+//! from the other half as it stands, and nothing there is changed. So it can be run again and again,
+//! and cut off anywhere: what was brought over is a snapshot, the rest is brought the next time.
+
+use crate::error::{Error, Kind, Result};
+use crate::id::{ChunkId, SnapshotId};
+use crate::member::Room;
+use crate::monitor::Monitor;
+use crate::ops::backup::{Writer, end, prepare};
+use crate::pipeline::backup::{Bringing, bring};
+use crate::pipeline::limits::Limits;
+use crate::store::index::Index;
+use crate::store::{Store, snapshots};
+
+/// What became of the snapshots of the other half.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Merged {
+    /// Those that were brought over, or would be; oldest first.
+    #[serde(skip)]
+    pub brought: Vec<SnapshotId>,
+    /// How many that is.
+    pub brought_snapshots: u64,
+    /// How many are here already.
+    pub known_snapshots: u64,
+    /// How many were deleted here, and stay so.
+    pub deleted_snapshots: u64,
+}
+
+/// Brings over what `other`, another half of the same store, has and this one lacks. `dry_run` only
+/// says what that is. What `other` cannot give back is a loss in the ledger.
+///
+/// # Errors
+/// [`Kind::WrongMember`] when it is no other half of this store; [`Kind::Locked`] without the keys
+/// of both; whatever ends a backup.
+pub fn merge(
+    store: &Store,
+    other: &Store,
+    dry_run: bool,
+    limits: &Limits,
+    monitor: &Monitor,
+) -> Result<Merged> {
+    refuse_strangers(store, other)?;
+    let (ever, here) = (store.snapshots_ever()?, store.list(Room::Snapshots)?);
+    let mut merged = Merged::default();
+    let mut lacking = Vec::new();
+    for snapshot in snapshots::load(other, monitor)? {
+        match (here.contains_key(&snapshot.id.0), ever.contains(&snapshot.id)) {
+            (true, _) => merged.known_snapshots += 1,
+            (false, true) => merged.deleted_snapshots += 1,
+            (false, false) => lacking.push(snapshot),
+        }
+    }
+    merged.brought = lacking.iter().map(|snapshot| snapshot.id).collect();
+    merged.brought_snapshots = lacking.len() as u64;
+    if dry_run || lacking.is_empty() {
+        return Ok(merged);
+    }
+    monitor.expect(0, lacking.iter().map(|snapshot| snapshot.root.entries).sum());
+    prepare(store, monitor);
+    let there = Index::load(other, monitor)?;
+    for snapshot in &lacking {
+        let Writer { session, mut answers, index, .. } =
+            Writer::begin(store, snapshot.id, monitor)?;
+        let plan = Bringing { from: (other, &there), to: (store, &index), limits: *limits };
+        bring(&plan, snapshot, &mut answers, monitor)?;
+        end(session, monitor);
+    }
+    Ok(merged)
+}
+
+/// Refuses what is no other half of this store.
+fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
+    let at = |error: Error| error.at(other.named());
+    if store.config.store != other.config.store {
+        let what = "this is a member of another store";
+        return Err(at(Error::new(Kind::WrongMember, what)
+            .expected(store.config.store, other.config.store)
+            .advice("only halves of one store can be merged; restore from it and back that up")));
+    }
+    if store.table == other.table {
+        let what = "this is a member of the store as it is: there is nothing to merge";
+        return Err(at(Error::new(Kind::WrongMember, what)
+            .advice("what it lacks is written by 'pinstripe repair'")));
+    }
+    let name = |store: &Store| -> Result<ChunkId> { Ok(store.keys()?.chunk_id(b"pinstripe")) };
+    if name(store)? != name(other)? {
+        return Err(at(Error::new(Kind::WrongMember, "its keys are not those of this store")
+            .advice("only halves of one store can be merged; restore from it and back that up")));
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Halves of a divided store: members that were apart, of which some replaced the others.
+//!
+//! With as many members away as parity replaces, a store goes on without them. Where both parts do
+//! (two members, parity 1, each for itself), each takes backups, and as soon as one of them replaces
+//! the members of the other, the tables of members differ for good. A half that meets the other
+//! names it and counts the snapshots that only the other has; `ops::member::merge` brings them over.
+//!
+//! Invariant: nothing is believed of another half but that it is there.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::objects::Reach;
+use super::{Store, deletion, read_small};
+use crate::error::Result;
+use crate::format::forgotten::Mark;
+use crate::format::gc::GcObject;
+use crate::format::label::MemberTable;
+use crate::id::SnapshotId;
+use crate::member::directory::DirectoryMember;
+use crate::member::{ExtentName, Member, Room};
+
+/// Another half of the store, as far as its members were met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherHalf {
+    /// Directories of its members.
+    pub places: Vec<PathBuf>,
+    /// Snapshots on them that this half never had.
+    pub snapshots: BTreeSet<SnapshotId>,
+}
+
+/// A directory that calls itself a member of this store, and is none by its table.
+pub(super) struct Outsider {
+    pub(super) place: PathBuf,
+    /// The table of its label.
+    pub(super) table: MemberTable,
+}
+
+impl Store {
+    /// The other halves that were met when this one was opened, if they have snapshots that this
+    /// one never had.
+    ///
+    /// # Errors
+    /// Those of this half's members; a directory of another half that cannot be listed is passed
+    /// over.
+    pub fn other_halves(&self) -> Result<Vec<OtherHalf>> {
+        if self.outsiders.is_empty() {
+            return Ok(Vec::new());
+        }
+        let known = self.snapshots_ever()?;
+        let mut halves: Vec<(&MemberTable, OtherHalf)> = Vec::new();
+        for Outsider { place, table } in &self.outsiders {
+            let Ok(mut there) = self.snapshots_at(place) else { continue };
+            there.retain(|id| !known.contains(id));
+            match halves.iter_mut().find(|(of, _)| *of == table) {
+                Some((_, half)) => {
+                    half.places.push(place.clone());
+                    half.snapshots.extend(there);
+                }
+                None => {
+                    let half = OtherHalf { places: vec![place.clone()], snapshots: there };
+                    halves.push((table, half));
+                }
+            }
+        }
+        let halves = halves.into_iter().map(|(_, half)| half);
+        Ok(halves.filter(|half| !half.snapshots.is_empty()).collect())
+    }
+
+    /// Names of the snapshots that are there, and of those that were deleted.
+    ///
+    /// # Errors
+    /// As [`Store::names`].
+    pub fn snapshots_ever(&self) -> Result<BTreeSet<SnapshotId>> {
+        let names = self.names(Room::Snapshots, Reach::Backup)?;
+        let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
+        names.extend(deletion::load(self, Reach::Backup)?.dead_snapshots());
+        Ok(names)
+    }
+
+    /// Names of the snapshots on a member of another half, without those forgotten there.
+    fn snapshots_at(&self, place: &Path) -> Result<BTreeSet<SnapshotId>> {
+        let member = self.options.ask(place, |place| DirectoryMember::open(place))?;
+        let member = self.options.watch(member);
+        let is_void = |id: SnapshotId| {
+            let read = read_small(&*member, ExtentName::snapshot(id));
+            read.and_then(|bytes| GcObject::decode(&bytes)).is_ok()
+        };
+        let marks: BTreeSet<_> = member.list(Room::Forgotten)?.into_iter().map(|it| it.0).collect();
+        let is_marked = |snapshot, generation| {
+            let mark = Mark { store: self.config.store, snapshot, generation };
+            marks.contains(&mark.name())
+        };
+        let is_forgotten = |id| {
+            let last = (1..u32::MAX).take_while(|generation| is_marked(id, *generation)).last();
+            last.is_some_and(|generation| generation % 2 == 1)
+        };
+        let listed = member.list(Room::Snapshots)?.into_iter().map(|(id, _)| SnapshotId(id));
+        Ok(listed.filter(|id| !is_forgotten(*id) && !is_void(*id)).collect())
+    }
+}
