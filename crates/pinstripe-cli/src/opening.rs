@@ -13,7 +13,7 @@ use pinstripe::store::{OpenOptions, Seat, Store};
 
 use crate::credential;
 use crate::escape;
-use crate::remembered::{self, Memory, Place, Proof, Remembered};
+use crate::remembered::{self, Memory, Proof, Remembered};
 use crate::run::Run;
 
 /// A place that did not open the store.
@@ -132,13 +132,12 @@ fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
     let accept_plain = run.common.i_know_it_is_plain;
     let faults = run.common.fault_plan();
     let (patience, without) = (Some(run.patience()), run.common.without_member.clone());
-    let left = memory.at(place).map(|known| known.left.iter().map(Place::path).collect());
     let options = OpenOptions {
         faults,
         accept_plain,
         patience,
         without,
-        also: left.unwrap_or_default(),
+        also: memory.at(place).map(Remembered::places).unwrap_or_default(),
         ..OpenOptions::default()
     };
     let store = Store::open_with(place, options)?;

@@ -171,6 +171,11 @@ impl Remembered {
         }
     }
 
+    /// Where members are, and where those were that have left.
+    pub fn places(&self) -> Vec<PathBuf> {
+        self.members.iter().map(|it| &it.place).chain(&self.left).map(Place::path).collect()
+    }
+
     fn leave(&mut self, path: &Path) -> bool {
         let before = (self.named.len(), self.members.len());
         self.left.retain(|place| place.path() != path);

@@ -20,7 +20,7 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Add, remove and replace members of the store, spread what they hold evenly, or merge a half
+/// Add, remove, replace and merge members of the store, or spread what they hold
 ///
 /// The store stays usable meanwhile: backup, restore and check go on beside.
 /// Whatever is interrupted goes on where it was when it is run again.
@@ -190,7 +190,7 @@ fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     drop(ticker);
     let act = if dry_run { "would bring over" } else { "brought over" };
     for id in &merged.brought {
-        run.screen.event(&Event::new("snapshot").with("id", id.to_string()))?;
+        run.screen.event(&Event::new("snapshot").with("snapshot", id.to_string()))?;
         run.screen.say(&format!("{act} snapshot {}", id.short()));
     }
     let of = [

@@ -67,7 +67,7 @@ fn a_half_that_comes_back_is_named_and_its_snapshots_are_brought_over() {
     let back = |name: &str| {
         fs::rename(stand.path(&format!("{name} away")), stand.path(name)).unwrap();
     };
-    let init = "init --member m0 --member m1 --parity 1 --no-encryption --same-disk";
+    let init = "init --encryption none --member m0 --member m1 --parity 1 --same-disk";
     assert_eq!(stand.run(init).code, 0);
     assert_eq!(stand.run("backup src --store m0 -q").code, 0);
     away("m1");
@@ -79,7 +79,7 @@ fn a_half_that_comes_back_is_named_and_its_snapshots_are_brought_over() {
     fs::write(stand.path("src/of the second half"), noise(7, 100_000)).unwrap();
     assert_eq!(stand.run("backup src --store m1 -q").code, 0);
     let theirs = stand.run("snapshots --store m1 --json").events_of("snapshot");
-    let only_there = theirs.last().unwrap()["id"].as_str().unwrap().to_owned();
+    let only_there = theirs.last().unwrap()["snapshot"].as_str().unwrap().to_owned();
     ["m0", "n1"].into_iter().for_each(back);
 
     let told = stand.run("snapshots --store m0 --json");
@@ -91,7 +91,7 @@ fn a_half_that_comes_back_is_named_and_its_snapshots_are_brought_over() {
     assert!(text("advice").contains("member merge"), "{warnings:?}");
     let dry = stand.run("member merge m1 --dry-run --store m0 --json");
     assert_eq!(dry.summary()["brought_snapshots"], 1);
-    assert_eq!(dry.events_of("snapshot")[0]["id"], only_there);
+    assert_eq!(dry.events_of("snapshot")[0]["snapshot"], only_there);
     assert_eq!(stand.run("snapshots --store m0 --json").events_of("snapshot").len(), 2);
     let done = stand.run("member merge m1 --store m0 --json");
     assert_eq!((done.code, &done.summary()["brought_snapshots"]), (0, &1.into()), "{}", done.err);

@@ -159,9 +159,10 @@ fn members_that_join_and_move_are_remembered() {
     let file = fs::read_dir(memory(&stand)).unwrap().next().unwrap().unwrap().path();
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
     let text = fs::read_to_string(&file).unwrap();
-    let members = text.split_once("\"members\"").unwrap().1;
+    let (members, left) = text.split_once("\"members\"").unwrap().1.split_once("\"left\"").unwrap();
     let is_there = |name| members.contains(&format!("/{name}\""));
     assert!(is_there("new") && is_there("more") && !is_there("m0"), "{text}");
+    assert!(left.contains("/m0\""), "{text}");
     // The name that is known leads to members that joined since.
     assert_eq!(stand.run("snapshots --store m1 --json").events_of("snapshot").len(), 1);
     // A damaged file is as if the store was new; that is said once.
