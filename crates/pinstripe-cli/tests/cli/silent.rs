@@ -2,8 +2,9 @@
 //! allows; an interrupt ends the waiting.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -24,6 +25,22 @@ fn stand() -> Stand {
 
 fn times_named(text: &str) -> usize {
     text.matches("does not answer").count()
+}
+
+/// What a process said that is to end soon; one that does not is killed, so that the test ends.
+fn ended_or_killed(child: Child) -> Output {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let pid = Pid::from_child(&child);
+    let (ended, is_over) = mpsc::channel::<()>();
+    let guard = thread::spawn(move || {
+        if is_over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            kill_process(pid, Signal::KILL).unwrap();
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(ended);
+    guard.join().unwrap();
+    output
 }
 
 #[test]
@@ -135,7 +152,7 @@ fn an_interrupt_ends_what_waits_for_a_member() {
         );
         let child = waiting(&stand, &line);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        let ended = child.wait_with_output().unwrap();
+        let ended = ended_or_killed(child);
         let said = String::from_utf8(ended.stderr).unwrap();
         assert!(codes.contains(&ended.status.code().unwrap()), "{:?} {said}", ended.status);
         assert_eq!(stand.run("backup src --store m0 -q").code, 0);
@@ -150,7 +167,7 @@ fn an_interrupt_ends_what_waits_for_a_source() {
     hung.stop();
     let child = waiting(&stand, "backup src --store m0");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let ended = child.wait_with_output().unwrap();
+    let ended = ended_or_killed(child);
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(130), "{said}");
 }

@@ -16,7 +16,7 @@ mod lane;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,7 +42,6 @@ type Tell = Box<dyn Fn(&Path, Error) + Send + Sync>;
 struct Terms {
     control: Duration,
     interrupted: Arc<AtomicBool>,
-    answered: AtomicU64,
     /// Places that did not answer: they are not asked again.
     silent: Mutex<BTreeSet<PathBuf>>,
     tell: Tell,
@@ -57,8 +56,8 @@ impl Patience {
         interrupted: Arc<AtomicBool>,
         tell: impl Fn(&Path, Error) + Send + Sync + 'static,
     ) -> Self {
-        let (answered, silent) = (AtomicU64::new(0), Mutex::default());
-        Patience(Arc::new(Terms { control, interrupted, answered, silent, tell: Box::new(tell) }))
+        let silent = Mutex::default();
+        Patience(Arc::new(Terms { control, interrupted, silent, tell: Box::new(tell) }))
     }
 
     /// Asks something of a place that may not answer.
@@ -71,11 +70,6 @@ impl Patience {
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         Lane::new(place, self.clone()).call(0, work)?
-    }
-
-    /// How many operations have been answered so far.
-    pub fn answered(&self) -> u64 {
-        self.0.answered.load(Ordering::Relaxed)
     }
 
     /// Whether a place did not answer.

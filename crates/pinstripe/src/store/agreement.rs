@@ -10,11 +10,11 @@
 //! true, and nothing of this is asked.
 
 use super::objects::votes_needed;
-use crate::format::label::{Label, MemberRow, MemberState, MemberTable, StoreConfig};
+use crate::format::label::{Label, MemberState, MemberTable, StoreConfig};
 
 /// The table that the labels found agree on; `named` is the label of the member at hand.
 pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a MemberTable {
-    let parity = usize::from(named.config.parity);
+    let parity = named.config.parity;
     let mut tables: Vec<&MemberTable> = Vec::new();
     for label in std::iter::once(&named).chain(found) {
         if tables.iter().all(|known| **known != label.table) {
@@ -25,10 +25,7 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
         true => std::cmp::Ordering::Greater,
         false => std::cmp::Ordering::Less,
     });
-    let holds = |table: &MemberTable| {
-        let members = Members::of(table, found);
-        members.saying(|said| said == table) >= members.votes(parity)
-    };
+    let holds = |table: &MemberTable| holds(table, parity, found);
     let knows_named = |table: &MemberTable| {
         let row = named.table.row(named.member.into());
         row.is_some() && table.row(named.member.into()).map(|row| row.id) == row.map(|row| row.id)
@@ -51,7 +48,7 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
         let next = tables.iter().find(|table| {
             table.replaces(current)
                 && members.saying(|said| said == **table || said.replaces(table))
-                    >= members.votes(parity)
+                    >= members.votes(parity.into())
         });
         match next {
             Some(next) => current = next,
@@ -61,9 +58,7 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
 }
 
 /// Whether a label's member has gone on in another half of the store whose table is `table`: enough
-/// members say what it says, and no later change of its table leads to the true one. That is so when
-/// both have a member of the same number, which is given once, and it is not the same; or when the
-/// other table is no older.
+/// members say what it says, and no change of its table leads to the true one.
 pub(super) fn is_of_another_half(
     label: &Label,
     table: &MemberTable,
@@ -71,12 +66,20 @@ pub(super) fn is_of_another_half(
     found: &[&Label],
 ) -> bool {
     let own = &label.table;
-    let is_other =
-        |row: &MemberRow| own.row(row.number.into()).is_some_and(|other| other.id != row.id);
-    let has_parted =
-        table.rows.iter().any(is_other) || (own != table && own.generation >= table.generation);
-    let members = Members::of(own, found);
-    has_parted && members.saying(|said| said == own) >= members.votes(parity.into())
+    let is_no_older = own != table && own.generation >= table.generation;
+    (is_no_older || have_parted(own, table)) && holds(own, parity, found)
+}
+
+/// Whether no change leads from one of two tables to the other: a number, which is given once, is
+/// that of different members.
+pub(super) fn have_parted(one: &MemberTable, other: &MemberTable) -> bool {
+    one.rows.iter().any(|row| other.row(row.number.into()).is_some_and(|it| it.id != row.id))
+}
+
+/// Whether as many members of a table say it as any writer must have reached.
+pub(super) fn holds(table: &MemberTable, parity: u8, found: &[&Label]) -> bool {
+    let members = Members::of(table, found);
+    members.saying(|said| said == table) >= members.votes(parity.into())
 }
 
 /// The settings that the members of the named label's table agree on: its own, unless as many of
@@ -129,7 +132,7 @@ impl<'a> Members<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::label::{Chunker, Encryption, Format, Padding};
+    use crate::format::label::{Chunker, Encryption, Format, MemberRow, Padding};
     use crate::id::StoreId;
 
     fn table(generation: u64, numbers: &[u16]) -> MemberTable {

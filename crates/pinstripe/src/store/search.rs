@@ -101,11 +101,16 @@ impl Search {
         let found: Vec<&Label> =
             self.looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
         let newest = || {
-            found.iter().copied().reduce(
-                |one, other| {
-                    if other.table.replaces(&one.table) { other } else { one }
-                },
-            )
+            // Of halves the one that was named goes on.
+            let named = self.looked[0].1.as_ref().ok().map(|label| &label.table);
+            let has_parted = |label: &Label| {
+                named.is_some_and(|named| {
+                    agreement::have_parted(named, &label.table)
+                        && agreement::holds(named, self.config.parity, &found)
+                })
+            };
+            (found.iter().copied().filter(|label| !has_parted(label)))
+                .reduce(|one, other| if other.table.replaces(&one.table) { other } else { one })
         };
         let (config, table) = match is_verified {
             true => newest().map(|label| (&label.config, &label.table)).ok_or_else(|| {

@@ -106,9 +106,7 @@ impl Lane {
             *lock(&to.given) = Some(done);
             to.arrived.notify_one();
         })));
-        let waited = self.wait(&answer, &worker, bytes);
-        self.patience.0.answered.fetch_add(1, Ordering::Relaxed);
-        match waited? {
+        match self.wait(&answer, &worker, bytes)? {
             Ok(done) => Ok(done),
             Err(panic) => resume_unwind(panic),
         }
