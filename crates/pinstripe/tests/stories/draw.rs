@@ -5,11 +5,12 @@ use crate::operation::{Beside, Dice, End, KeyWork, Operation, Partner, SHAPES, S
 
 /// Operations of one story.
 const FEWEST: usize = 6;
-const MORE: usize = 9;
+const MORE: usize = 13;
 /// How often a kind of operation may come in a story: most kinds come in few of them.
 const WEIGHTS: &[usize] = &[0, 0, 0, 1, 3];
-/// Changes and backups come in each.
-const WEIGHT_OF_BACKUPS: usize = 4;
+/// Changes and backups come in each, and in some hardly anything else: runs of the index are
+/// merged after four backups.
+const WEIGHTS_OF_BACKUPS: &[usize] = &[4, 12, 40];
 /// Steps after which the longest operations of these stores have ended, and those of short ones.
 const STEPS: &[usize] = &[40, 120, 300];
 
@@ -18,7 +19,11 @@ type Draw = fn(&mut Dice) -> Operation;
 /// What comes in every story.
 const ALWAYS: &[Draw] = &[
     |dice| Operation::Change { source: dice.below(2), seed: dice.next() },
-    |dice| Operation::Backup { source: dice.below(2), end: end(dice) },
+    |dice| {
+        let is_whole = dice.below(2) == 0;
+        let end = if is_whole { End::Whole } else { end(dice) };
+        Operation::Backup { source: dice.below(2), end }
+    },
 ];
 
 /// What comes in some.
@@ -68,7 +73,7 @@ const SOMETIMES: &[Draw] = &[
 pub fn story(seed: u64) -> Story {
     let mut dice = Dice::new(seed);
     let &(members, parity) = dice.pick(SHAPES);
-    let mut kinds: Vec<Draw> = ALWAYS.repeat(WEIGHT_OF_BACKUPS);
+    let mut kinds: Vec<Draw> = ALWAYS.repeat(*dice.pick(WEIGHTS_OF_BACKUPS));
     for kind in SOMETIMES {
         kinds.extend(vec![*kind; *dice.pick(WEIGHTS)]);
     }

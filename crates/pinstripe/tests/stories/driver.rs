@@ -15,14 +15,13 @@ use tempfile::TempDir;
 
 use crate::calls;
 use crate::draw;
-use crate::operation::{End, Operation, Story};
+use crate::operation::Story;
 use crate::schedule::Counts;
+use crate::shrink::Short;
 use crate::source::STAMP_SECONDS;
 use crate::trace::Trace;
 use crate::world::World;
 
-/// Plays of one story while it is shortened, at most.
-const SHRINK_PLAYS: usize = 500;
 /// Seeds between two lines that say how far it has come.
 const TOLD_EVERY: u64 = 500;
 
@@ -111,8 +110,9 @@ pub fn parse_seeds(text: &str) -> Option<Range<u64>> {
     (from < to).then_some(from..to)
 }
 
-/// Plays every seed; panics at the end when one failed, the first of which was shortened.
-pub fn run(seeds: Range<u64>) {
+/// Plays every seed, of its story only what is asked for; panics at the end when one failed, the
+/// first of which was shortened.
+pub fn run(seeds: Range<u64>, only: Option<&str>) {
     let (began, mut calls, mut choices) = (Instant::now(), 0, 0);
     let (mut orders, mut failed) = (HashSet::new(), Vec::new());
     let all = seeds.end - seeds.start;
@@ -124,7 +124,10 @@ pub fn run(seeds: Range<u64>) {
             let each = each * 1000.0;
             eprintln!("stories: {done} of {all} seeds, {each:.1} ms each, {left:.0} min left");
         }
-        let story = draw::story(seed);
+        let mut story = draw::story(seed);
+        if let Some(only) = only {
+            story = Short::parse(&story, only).expect("NUMBER[=STEPS|=whole],...").story();
+        }
         let played = play(&story, false);
         calls += played.counts.calls;
         choices += played.counts.choices;
@@ -154,84 +157,15 @@ fn report(story: &Story, first: &Played) {
     eprintln!("stories: seed {seed} replays {}", if is_same { "exactly" } else { "OTHERWISE" });
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let short = shrink(story);
-    let played = play(&short, true);
+    let short = Short::of(story, |tried| play(tried, false).wrong.is_some());
+    let played = play(&short.story(), true);
     std::panic::set_hook(hook);
-    eprintln!("stories: seed {seed}, shortened: {short}");
+    eprintln!("stories: seed {seed}, shortened: {}", short.story());
     eprintln!("stories: what is wrong then: {}", played.wrong.unwrap_or_default());
+    let next = seed + 1;
+    eprintln!(
+        "stories: it alone: PINSTRIPE_STORY_SEEDS={seed}..{next} PINSTRIPE_STORY_ONLY={short}"
+    );
     let kept = place(seed).with_extension("failed");
     eprintln!("stories: its directory, story and trace: {}", kept.display());
-}
-
-/// Leaves out operations, halves first, and then lets what is cut off end whole or earlier, as
-/// long as the story fails.
-pub fn shrink(story: &Story) -> Story {
-    let mut short = story.clone();
-    let mut plays = 0;
-    let mut fails = |tried: &Story| {
-        plays += 1;
-        plays <= SHRINK_PLAYS && play(tried, false).wrong.is_some()
-    };
-    let mut piece = short.operations.len().div_ceil(2);
-    while piece > 0 {
-        let (mut at, before) = (0, short.operations.len());
-        while at < short.operations.len() {
-            let mut tried = short.clone();
-            tried.operations.drain(at..(at + piece).min(tried.operations.len()));
-            if fails(&tried) { short = tried } else { at += piece }
-        }
-        // Once more with single ones, until none can be left out.
-        if piece > 1 || short.operations.len() == before {
-            piece /= 2;
-        }
-    }
-    for at in 0..short.operations.len() {
-        while let Some(tried) = earlier(&short, at).into_iter().find(|tried| fails(tried)) {
-            short = tried;
-        }
-    }
-    short
-}
-
-/// The story with one operation that ends whole, or after fewer steps.
-fn earlier(story: &Story, at: usize) -> Vec<Story> {
-    let Some(end) = end_of(&mut story.operations[at].clone()).copied() else { return Vec::new() };
-    let fewer = |steps: u64| {
-        [0, steps / 2, steps.saturating_sub(1)].into_iter().filter(move |it| *it < steps)
-    };
-    let ends: Vec<End> = match end {
-        End::Whole => Vec::new(),
-        End::Killed(steps) => fewer(steps).map(End::Killed).collect(),
-        End::PowerCut(steps, seed) => {
-            fewer(steps).map(|steps| End::PowerCut(steps, seed)).collect()
-        }
-    };
-    let whole = (end != End::Whole).then_some(End::Whole);
-    let with = |end: End| {
-        let mut tried = story.clone();
-        *end_of(&mut tried.operations[at]).expect("it has one") = end;
-        tried
-    };
-    whole.into_iter().chain(ends).map(with).collect()
-}
-
-fn end_of(operation: &mut Operation) -> Option<&mut End> {
-    match operation {
-        Operation::Backup { end, .. }
-        | Operation::Together { end, .. }
-        | Operation::Replace { end }
-        | Operation::Repair { end }
-        | Operation::Scrub { end, .. }
-        | Operation::Forget { end, .. }
-        | Operation::ForgetByRule { end, .. }
-        | Operation::Undelete { end, .. }
-        | Operation::Collect { end, .. }
-        | Operation::CollectBeside { end, .. }
-        | Operation::AddMember { end }
-        | Operation::RemoveMember { end, .. }
-        | Operation::SwapMember { end, .. }
-        | Operation::Rebalance { end }
-        | Operation::Keys { end, .. } => Some(end),
-        _ => None,
-    }
 }

@@ -4,13 +4,16 @@
 //! and is shortened by playing it.
 //!
 //! `PINSTRIPE_STORY_SEEDS=FROM..TO` chooses other seeds (`cargo xtask soak stories` does). Of a seed
-//! that fails, directory, story and trace are kept.
+//! that fails, directory, story and trace are kept; with `PINSTRIPE_STORY_ONLY`, which is told beside
+//! its shortened story, only that part is played.
 
 mod calls;
 mod draw;
 mod driver;
+mod found;
 mod process;
 mod schedule;
+mod shrink;
 mod trace;
 
 // What is done to a store and what must hold then, shared with the stress test.
@@ -49,7 +52,8 @@ fn every_story_ends_well() {
             .unwrap_or_else(|| panic!("PINSTRIPE_STORY_SEEDS: expected FROM..TO, found '{text}'")),
         Err(_) => SEEDS,
     };
-    driver::run(seeds);
+    let only = std::env::var("PINSTRIPE_STORY_ONLY").ok();
+    driver::run(seeds, only.as_deref());
 }
 
 #[test]
