@@ -24,6 +24,8 @@ usage:
   cargo xtask fuzz [SECONDS]       every fuzz target for SECONDS each (default 30)
   cargo xtask soak [--seeds N] [--from S]
                                    the stress test with N seeds from S on (default 1000 from 0)
+  cargo xtask soak stories [--seeds N] [--from S]
+                                   short stories of which each replays exactly (default 1000)
   cargo xtask soak split           16 GiB split with parity, and verified without an output
   cargo xtask soak lab             equal devices and slower ones, and what the lab says of them
   cargo xtask soak quick [--rounds N] [--dir DIR] [--time S]

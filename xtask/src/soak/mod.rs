@@ -1,7 +1,8 @@
 //! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds, and
 //! `cargo xtask soak split`: a split that is far larger than its memory. `cargo xtask soak lab`: verdicts on
 //! devices that take a known time. Without any word, all of these. `cargo xtask soak hostile [--seeds N]
-//! [--from S]`: members that lie, and every verb beside them. `cargo xtask soak quick` runs `lab quick`
+//! [--from S]`: members that lie, and every verb beside them. `cargo xtask soak stories [--seeds N] [--from S]`:
+//! short stories that follow from their seeds in all, in release. `cargo xtask soak quick` runs `lab quick`
 //! again and again and compares its advice: half an hour, on a machine that does nothing else.
 //!
 //! The test command runs the first fifty seeds; this runs as many as there is time for. A seed
@@ -10,6 +11,7 @@
 mod lab;
 mod quick;
 mod split;
+mod stories;
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
@@ -19,8 +21,9 @@ const SEEDS: u64 = 1000;
 /// Runs what is asked for; false when something failed.
 pub fn run(args: &[String]) -> Result<bool> {
     match args {
-        [] => Ok(seeds(args)? & hostile(args)? & split::run()? & lab::run()?),
+        [] => Ok(seeds(args)? & stories::run(args)? & hostile(args)? & split::run()? & lab::run()?),
         [word, args @ ..] if word == "hostile" => hostile(args),
+        [word, args @ ..] if word == "stories" => stories::run(args),
         [word] if word == "split" => split::run(),
         [word] if word == "lab" => lab::run(),
         [word, args @ ..] if word == "quick" => quick::run(args),

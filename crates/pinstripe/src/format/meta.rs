@@ -3,6 +3,8 @@
 //! Invariants: plain values, no handles and no system calls; mode bits never hold the file type;
 //! names and attribute values are bytes. Never decides what to keep: whoever reads fills in all.
 
+use std::sync::OnceLock;
+
 /// The kinds of entries that a directory can hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileKind {
@@ -90,7 +92,22 @@ pub struct Stat {
     pub rdev: (u32, u32),
 }
 
+/// Who says otherwise than the system what an entry is like.
+static TELLER: OnceLock<fn(Stat) -> Stat> = OnceLock::new();
+
+/// Lets a test say what file systems answer as they like, in the whole process and for good:
+/// numbers and times of inodes. What it says of what it said must be the same.
+pub fn be_told_by(teller: fn(Stat) -> Stat) {
+    TELLER.get_or_init(|| teller);
+}
+
 impl Stat {
+    /// This, or what a test says in its place.
+    #[must_use]
+    pub fn as_told(self) -> Stat {
+        TELLER.get().map_or(self, |teller| teller(self))
+    }
+
     /// What names the inode on this machine: `(device, inode)`, equal for hard links.
     pub fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)

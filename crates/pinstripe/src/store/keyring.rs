@@ -2,8 +2,8 @@
 //!
 //! Invariants: slots are put before the ring they speak of, which alone makes them count; a ring's
 //! name follows from its generation, so of two rotations at once one wins. A slot is removed by an
-//! object that says so, and goes when that stands on every member. Nothing is sealed before the
-//! current ring and its slots stand on every present member. Only a process that has opened a ring
+//! object that says so, and goes when that stands on every member. Nothing is sealed, and no label
+//! is written, before the current ring and its slots stand on every present member. Only a process that has opened a ring
 //! deletes those of before it, or any slot: what one member says of a newer one deletes nothing.
 
 mod room;

@@ -18,8 +18,8 @@ use pinstripe::store::{OpenOptions, Store, UnlockLimits, index};
 
 use crate::look::look;
 use crate::support::{
-    Image, Ledger, Meanwhile, NoWait, Site, assert_whole, backup, check, credential, new_slot,
-    noise, repair, restore, small_tree,
+    Image, Ledger, Meanwhile, NoWait, Site, assert_whole, backup, check, credential, limits,
+    new_slot, noise, repair, restore, small_tree,
 };
 
 const CHEAP: KdfCosts = KdfCosts { memory_kib: 64, passes: 1, lanes: 1 };
@@ -617,6 +617,31 @@ fn a_rotation_cut_off_at_any_step_leaves_the_old_or_the_new_key_working() {
         assert_whole(&site.store());
     }
     assert!(old_works.into_inner() > 5 && new_works.into_inner() > 3);
+}
+
+/// The first member may be the only one that a rotation reached before it was cut off.
+#[test]
+fn keys_that_one_member_alone_has_do_not_leave_with_it() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    let (snapshot, tree) = (site.save(), look(&site.source()));
+    let image = site.image();
+    for cut in 0..=40 {
+        site.put_image(&image);
+        let power = Arc::new(PowerCut::new(cut));
+        let mut store = site.open_doomed(0, "", Arc::clone(&power) as Arc<dyn Steps>).unwrap();
+        let _ = ops::key::rotate(&mut store, &slot(password("new"), "new"));
+        drop(store);
+        power.after_power_cut(cut * 7919).unwrap();
+        let keys = [credential(), password("new")];
+        let works = keys.iter().find(|key| open(&site, key).is_ok()).expect("one opens it");
+        let mut store = open(&site, works).unwrap();
+        ops::member::remove(&mut store, 0, &limits(), &Ledger::new().monitor).unwrap();
+        let options = OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
+        let mut store = Store::open_with(&site.members[1], options).unwrap();
+        store.unlock(works).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        site.assert_restores(&store, &snapshot, &tree);
+    }
 }
 
 /// What a store is made with, seen in what it writes.

@@ -213,7 +213,11 @@ impl Site {
 
     /// Member directories that are not there yet.
     pub fn bare(members: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Site::bare_in(tempfile::tempdir().unwrap(), members)
+    }
+
+    /// The same in a directory that was made for it.
+    pub fn bare_in(dir: TempDir, members: usize) -> Self {
         let root = fs::canonicalize(dir.path()).unwrap();
         let members = (0..members).map(|number| root.join(format!("m{number}"))).collect();
         let site = Site { dir, members, sealed: true };

@@ -186,8 +186,9 @@ impl World {
         let (done, cut) = under(end, |who| gc(&self.open("", who)?, waste, &ledger));
         self.untidy |= cut;
         let is_done = self.take_note_of_gc(&done, cut, false, &ledger);
-        // With all members there, what dead writers left has gone with it.
-        self.leftovers &= !is_done || self.absent() > 0 || self.ghosts() > 0;
+        // With all members there, what dead writers left has gone with it; but for packs that had
+        // enough extents before one was damaged, which gc does not take for theirs.
+        self.leftovers &= !is_done || self.damaged || self.absent() > 0 || self.ghosts() > 0;
         self.meet_deletion(is_done);
         if is_done {
             self.assert_freed(waste);
@@ -380,13 +381,16 @@ impl World {
             self.collect_to_the_end();
         }
         assert!(store.list(Room::Gc).unwrap().is_empty());
-        assert_whole(&store);
+        if !self.leftovers {
+            assert_whole(&store);
+        }
         while let Some(id) = self.pick_listed(0) {
             forget_named(&store, id).unwrap();
             self.set_wanted(id, Wanted::No);
         }
         self.collect_to_the_end();
-        for room in [Room::Packs, Room::Snapshots] {
+        let may_stay = |room| room == Room::Packs && self.leftovers;
+        for room in [Room::Packs, Room::Snapshots].into_iter().filter(|room| !may_stay(*room)) {
             assert!(self.store().list(room).unwrap().is_empty(), "{room:?}");
         }
     }

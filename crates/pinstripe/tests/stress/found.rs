@@ -1,10 +1,14 @@
 //! Stories that once broke a promise, kept short: each must hold from now on.
 
+use pinstripe::member::{ExtentName, Room};
+
+use crate::health::is_named;
 use crate::operation::{End, Operation, Story};
+use crate::support::{Ledger, Site, check};
 use crate::world::World;
 
 fn play(members: usize, parity: u8, operations: Vec<Operation>) {
-    World::play(&Story { members, parity, operations }, true);
+    World::play(&Story { seed: 0, members, parity, operations }, true);
 }
 
 /// Packs of a backup that was killed before its index run were relied on by the next backup, and
@@ -34,4 +38,29 @@ fn an_index_run_left_on_some_members_is_mended_or_removed() {
         let repair = Operation::Repair { end: End::Whole };
         play(5, 2, vec![Operation::Backup { source: 1, end: cut }, repair]);
     }
+}
+
+/// Short names are what `check` says; with full ones this could never fire.
+#[test]
+fn a_loss_in_a_finished_snapshot_is_recognized() {
+    let mut world = World::plain(Site::new(3, 1), 1);
+    world.backup(0, End::Whole);
+    world.check();
+    // Content that nothing can bring back: as if it had been lost.
+    let store = world.store();
+    for (_, member) in store.present() {
+        for (id, _) in member.list(Room::Packs).unwrap() {
+            member.delete(ExtentName::In(Room::Packs, id)).unwrap();
+        }
+    }
+    let kept = world.kept[0].id();
+    let ledger = Ledger::new();
+    check(&store, true, &ledger);
+    let losses = ledger.losses();
+    assert!(!losses.is_empty());
+    assert!(losses.iter().all(|seen| is_named(kept, &seen.place.to_string_lossy())), "{losses:#?}");
+    let told =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.check())).unwrap_err();
+    let told = told.downcast_ref::<String>().unwrap();
+    assert!(told.contains("a finished snapshot is hurt"), "{told}");
 }

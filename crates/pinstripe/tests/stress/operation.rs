@@ -214,11 +214,12 @@ const MORE: usize = 60;
 /// Steps after which the longest operations of these stores have ended.
 const STEPS: usize = 200;
 /// Numbers of members and parity that are tried.
-const SHAPES: &[(usize, u8)] = &[(3, 1), (4, 1), (4, 2), (5, 2), (2, 1), (1, 0)];
+pub const SHAPES: &[(usize, u8)] = &[(3, 1), (4, 1), (4, 2), (5, 2), (2, 1), (1, 0)];
 
 /// One seed's story.
 #[derive(Debug, Clone)]
 pub struct Story {
+    pub seed: u64,
     pub members: usize,
     pub parity: u8,
     pub operations: Vec<Operation>,
@@ -230,13 +231,13 @@ impl Story {
         let &(members, parity) = dice.pick(SHAPES);
         let count = FEWEST + dice.below(MORE);
         let operations = (0..count).map(|_| operation(&mut dice)).collect();
-        Story { members, parity, operations }
+        Story { seed, members, parity, operations }
     }
 }
 
 impl fmt::Display for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} members, parity {}", self.members, self.parity)?;
+        writeln!(f, "seed {}, {} members, parity {}", self.seed, self.members, self.parity)?;
         for (number, operation) in self.operations.iter().enumerate() {
             writeln!(f, "  {number:>2} {operation:?}")?;
         }

@@ -12,8 +12,24 @@ use pinstripe::fault::PowerCut;
 use pinstripe::format::session::Process;
 use pinstripe::member::Steps;
 
-use crate::operation::End;
-use crate::support::NoWait;
+use crate::operation::{End, Story};
+use crate::support::{NoWait, Site};
+
+/// Faults of every member beside those of an operation.
+pub const FAULTS: &str = "";
+
+/// Operations between two looks at everything.
+pub const JUDGED_EVERY: usize = 6;
+
+/// Whether the store is made whole and then emptied when the story is over.
+pub fn is_healed_at_the_end(_: &Story) -> bool {
+    true
+}
+
+/// Where a story takes place.
+pub fn site(story: &Story) -> Site {
+    Site::new(story.members, story.parity)
+}
 
 /// A child process that does nothing until it is dropped.
 struct Life(Child);
@@ -51,6 +67,11 @@ impl Who {
     /// This process, which nothing disturbs.
     pub fn own() -> Self {
         Who { steps: Arc::new(NoWait), process: None }
+    }
+
+    /// What it is called in the trace.
+    pub fn name(&self) -> String {
+        self.process.map_or_else(|| "own".to_owned(), |process| process.pid.to_string())
     }
 }
 

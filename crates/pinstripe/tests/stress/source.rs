@@ -2,11 +2,16 @@
 //! snapshot alone had comes back in later ones, in the other source, or under another name.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use crate::operation::Dice;
 use crate::support::noise;
 
+/// The second of all modification times.
+pub const STAMP_SECONDS: i64 = 1_500_000_000;
 /// Different contents there are.
 const STOCK: usize = 12;
 /// Lengths around what chunking at 4K decides by.
@@ -14,17 +19,42 @@ const LENGTHS: &[usize] = &[0, 1, 700, 1024, 4095, 4096, 9_000, 16_385, 40_000];
 const NAMES: &[&str] = &["a", "b", "c", "d/a", "d/b", "d/e/a", "f/a", "f/b"];
 
 /// A first tree.
-pub fn make(at: &Path, seed: u64) {
+pub fn make(at: &Path, seed: u64, stamps: &mut Stamps) {
     fs::create_dir_all(at).unwrap();
-    change(at, seed);
-    change(at, seed + 1);
+    change(at, seed, stamps);
+    change(at, seed + 1, stamps);
 }
 
 /// One to four changes.
-pub fn change(at: &Path, seed: u64) {
+pub fn change(at: &Path, seed: u64, stamps: &mut Stamps) {
     let mut dice = Dice::new(seed);
     for _ in 0..=dice.below(4) {
         change_once(at, &mut dice);
+    }
+    stamps.stamp(at);
+}
+
+/// Modification times, each another one: what was changed shows it at whatever speed a story goes.
+#[derive(Default)]
+pub struct Stamps(i64);
+
+impl Stamps {
+    /// Stamps what has none: what was made or changed since the last time.
+    fn stamp(&mut self, at: &Path) {
+        let found = fs::symlink_metadata(at).unwrap();
+        if found.is_dir() {
+            let entries = fs::read_dir(at).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+            names.sort();
+            names.iter().for_each(|name| self.stamp(name));
+        }
+        if found.mtime() == STAMP_SECONDS {
+            return;
+        }
+        self.0 += 1;
+        let time = Timespec { tv_sec: STAMP_SECONDS, tv_nsec: self.0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, at, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     }
 }
 

@@ -22,8 +22,7 @@ impl Trace {
 
     /// The steps of a process, traced.
     pub fn before(trace: &Arc<Trace>, who: &Who) -> Arc<dyn Steps> {
-        let process =
-            who.process.map_or_else(|| "own".to_owned(), |process| process.pid.to_string());
+        let process = who.name();
         Arc::new(Traced { trace: Arc::clone(trace), process, steps: Arc::clone(&who.steps) })
     }
 }

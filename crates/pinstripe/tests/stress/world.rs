@@ -21,13 +21,10 @@ use pinstripe::store::{OpenOptions, Store};
 use crate::keys::Key;
 use crate::look::{Tree, assert_same, look};
 use crate::operation::{End, Operation, Story};
-use crate::process::Who;
-use crate::source;
+use crate::process::{JUDGED_EVERY, Who};
+use crate::source::{self, Stamps};
 use crate::support::{Ledger, Site, remove_tree, repair, restore};
 use crate::trace::Trace;
-
-/// Operations between two looks at everything.
-const JUDGED_EVERY: usize = 6;
 
 /// Whether somebody wants a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +85,7 @@ pub struct World {
     pub site: Site,
     pub parity: usize,
     pub sources: [PathBuf; 2],
+    stamps: Stamps,
     pub kept: Vec<Kept>,
     /// Snapshots that gc took: they must not be seen again.
     pub gone: Vec<SnapshotId>,
@@ -118,7 +116,7 @@ impl World {
     /// one that fails stays, with the story and a trace of what every process did to names.
     pub fn play(story: &Story, keep: bool) {
         let tell = std::env::var_os("PINSTRIPE_STRESS_TELL").is_some();
-        let mut world = World::plain(story.members, story.parity);
+        let mut world = World::plain(crate::process::site(story), story.parity);
         world.keep = keep.then(|| story.to_string());
         for (number, operation) in story.operations.iter().enumerate() {
             if tell {
@@ -132,22 +130,26 @@ impl World {
             }
         }
         world.judge();
-        world.heal();
-        world.judge();
-        world.purge();
+        if crate::process::is_healed_at_the_end(story) {
+            world.heal();
+            world.judge();
+            world.purge();
+        }
     }
 
     /// A store that nothing has happened to yet.
-    pub fn plain(members: usize, parity: u8) -> Self {
-        let site = Site::new(members, parity);
+    pub fn plain(site: Site, parity: u8) -> Self {
+        let members = site.members.len();
         let sources = [site.source(), site.path("other")];
+        let mut stamps = Stamps::default();
         for (number, source) in sources.iter().enumerate() {
-            source::make(source, number as u64);
+            source::make(source, number as u64, &mut stamps);
         }
         World {
             site,
             parity: usize::from(parity),
             sources,
+            stamps,
             kept: Vec::new(),
             gone: Vec::new(),
             health: (0..members).map(|_| Health::sound()).collect(),
@@ -166,7 +168,9 @@ impl World {
     fn carry_out(&mut self, operation: &Operation) {
         let wrap = |member: usize| member % self.health.len();
         match *operation {
-            Operation::Change { source, seed } => source::change(&self.sources[source], seed),
+            Operation::Change { source, seed } => {
+                source::change(&self.sources[source], seed, &mut self.stamps);
+            }
             Operation::Backup { source, end } => self.backup(source, end),
             Operation::TroubledBackup { source, member, trouble, after } => {
                 self.troubled_backup(source, wrap(member), trouble, after);
@@ -229,7 +233,11 @@ impl World {
 
     /// Members that were replaced while extents were lost: they stay in the table, absent.
     pub fn ghosts(&self) -> usize {
-        self.store().absent().count().saturating_sub(self.absent())
+        self.ghosts_in(&self.store())
+    }
+
+    pub fn ghosts_in(&self, store: &Store) -> usize {
+        store.absent().count().saturating_sub(self.absent())
     }
 
     /// Something was written: who was not there lacks it from now on.
@@ -243,10 +251,15 @@ impl World {
     pub fn open(&self, faults: &str, who: &Who) -> Result<Store, Error> {
         let here = |member: &usize| self.health[*member].place == Where::Here;
         let mut members: Vec<usize> = (0..self.health.len()).filter(here).collect();
-        members.sort_by_key(|member| self.health[*member].hurt || self.health[*member].leaving);
-        let faults = match faults {
-            "" => pinstripe::fault::Plan::default(),
-            faults => faults.parse().unwrap(),
+        let is_second = |member: &usize| {
+            // One whose replacement was cut off may be none any more.
+            let is_none = !self.site.members[*member].join("pinstripe.member").exists();
+            is_none || self.health[*member].hurt || self.health[*member].leaving
+        };
+        members.sort_by_key(is_second);
+        let faults = match [faults, crate::process::FAULTS].join(";") {
+            none if none == ";" => pinstripe::fault::Plan::default(),
+            faults => faults.trim_matches(';').parse().unwrap(),
         };
         let steps = Trace::before(&self.trace, who);
         let (steps, process) = (Some(steps), who.process);
@@ -363,7 +376,7 @@ impl Drop for World {
             // A second panic would hide the first.
             let _ = std::fs::write(kept.join("story"), story);
             let _ = std::fs::write(kept.join("trace"), self.trace.text());
-            eprintln!("stress: kept {}", kept.display());
+            eprintln!("kept {}", kept.display());
         }
     }
 }

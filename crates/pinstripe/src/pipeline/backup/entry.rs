@@ -96,9 +96,10 @@ fn report_xattrs(shared: &Ingest<'_>, found: source::Xattrs) -> XattrList {
 
 /// The entry of what `stat` describes, without content.
 pub fn entry_of(path: Vec<u8>, stat: &Stat, xattrs: XattrList) -> Entry {
+    let stat = stat.as_told();
     Entry {
         path,
-        meta: Metadata::new(stat, xattrs),
+        meta: Metadata::new(&stat, xattrs),
         ctime: stat.ctime,
         inode: stat.inode,
         device: stat.device,

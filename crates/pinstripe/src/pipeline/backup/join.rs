@@ -208,6 +208,7 @@ impl<'env, T: Taker> Join<'env, T> {
 
     /// Decides about one entry.
     fn entry(&mut self, path: Vec<u8>, stat: Stat) -> Result<()> {
+        let stat = stat.as_told();
         self.monitor.add(Counter::WalkedEntries, 1);
         let is_file = stat.kind == FileKind::File;
         let previous = self.comparison.previous.entry(&path, self.monitor);

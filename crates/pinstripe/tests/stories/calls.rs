@@ -1,0 +1,362 @@
+//! The calls of the C library through which threads meet, sleep, ask for the time and for random
+//! bytes. What stands here takes their place in the whole test program: the threads of a story
+//! come to the schedule, all others to the C library.
+//!
+//! So nothing of what is tested has to know of the schedule, and no way to wait is forgotten: a
+//! thread that would wait in the kernel without a turn of its own stops the story for good.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_long, c_void};
+use std::mem::transmute;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
+
+use crate::schedule::{Counts, Schedule, Turn, Wait};
+
+/// Seconds at which the clock of every story begins: later than any file was changed.
+const FIRST_SECOND: i64 = 4_000_000_000;
+/// Sleeps up to this are what a call of the member seam takes.
+const CALL_SLEEP_NANOS: u64 = 1_000_000;
+
+static SCHEDULE: Mutex<Option<Schedule>> = Mutex::new(None);
+/// The threads of the story by their handles, the newest last.
+static HANDLES: Mutex<Vec<(pthread_t, usize)>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Copy)]
+struct Own {
+    number: usize,
+    turn: &'static Turn,
+}
+
+thread_local! {
+    /// The thread's place in the schedule, if it is one of a story.
+    static OWN: Cell<Option<Own>> = const { Cell::new(None) };
+}
+
+/// Plays `story` on a thread of its own, with all that it starts scheduled by `seed`.
+pub fn scheduled<T: Send>(seed: u64, story: impl FnOnce() -> T + Send) -> (T, Counts) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = lock(&ONE_AT_A_TIME);
+    std::thread::scope(|scope| {
+        let play = scope.spawn(|| {
+            stay_on_one_processor();
+            let mut schedule = Schedule::new(seed);
+            let (number, turn) = schedule.begin();
+            *lock(&SCHEDULE) = Some(schedule);
+            OWN.set(Some(Own { number, turn }));
+            let done = story();
+            // Threads that nobody waits for come to their ends.
+            while !with(|it| it.is_alone(number)) {
+                go_on(with(|it| it.give_way(number)));
+            }
+            OWN.set(None);
+            lock(&HANDLES).clear();
+            let mut schedule = lock(&SCHEDULE).take().expect("it was put there");
+            schedule.end(number);
+            (done, schedule.counts)
+        });
+        play.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// A call of the member seam: another thread may go first.
+pub fn seam() {
+    if let Some(own) = OWN.get() {
+        go_on(with(|it| it.call(own.number)));
+    }
+}
+
+/// Does what is no part of the story: nobody else goes meanwhile.
+pub fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let own = OWN.take();
+    let done = work();
+    OWN.set(own);
+    done
+}
+
+/// Now, by the story's clock, as seconds and nanoseconds.
+pub fn now() -> (i64, u32) {
+    let nanos = OWN.get().map_or(0, |_| with(|it| it.time()));
+    (FIRST_SECOND + (nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as u32)
+}
+
+/// Handing turns over costs little where nobody has to be woken on another processor.
+fn stay_on_one_processor() {
+    // SAFETY: the set is a plain bit field, live and as long as is said; 0 is this thread.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Only the thread that has the turn comes here, so the lock is always free.
+fn with<T>(ask: impl FnOnce(&mut Schedule) -> T) -> T {
+    ask(lock(&SCHEDULE).as_mut().expect("a story is played"))
+}
+
+/// Gives the turn to another thread, if there is one to give it to, and waits for the own one.
+fn go_on(next: Option<&'static Turn>) {
+    if let Some(next) = next {
+        next.give(wake_in_kernel);
+        wait_for_turn(OWN.get().expect("a thread of the story").turn);
+    }
+}
+
+fn wait_for_turn(turn: &Turn) {
+    // SAFETY: the word lives as long as the program.
+    turn.wait(|word| unsafe {
+        let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        real_syscall()(libc::SYS_futex, word.as_ptr(), op, 0, null_mut::<timespec>());
+    });
+}
+
+fn wake_in_kernel(word: &AtomicU32) {
+    // SAFETY: the word lives as long as the program.
+    unsafe {
+        let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        real_syscall()(libc::SYS_futex, word.as_ptr(), op, 1);
+    }
+}
+
+/// What the C library has under a name.
+fn real(kept: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let found = kept.load(Ordering::Relaxed);
+    if !found.is_null() {
+        return found;
+    }
+    // SAFETY: the name ends with a zero byte.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    assert!(!found.is_null(), "the C library has no {name:?}");
+    kept.store(found, Ordering::Relaxed);
+    found
+}
+
+/// The C library's function of this name and type.
+macro_rules! real {
+    ($name:literal, $type:ty) => {{
+        static KEPT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+        let found = real(&KEPT, $name);
+        // SAFETY: the type is the one that the C library declares.
+        unsafe { transmute::<*mut c_void, $type>(found) }
+    }};
+}
+
+fn real_syscall() -> unsafe extern "C" fn(c_long, ...) -> c_long {
+    real!(c"syscall", unsafe extern "C" fn(c_long, ...) -> c_long)
+}
+
+fn fail(error: c_int) -> c_long {
+    // SAFETY: errno is this thread's own.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+fn nanos_of(time: timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// # Safety
+/// As of syscall(2). What a caller did not give is read from where it would be, and passed on.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    match OWN.get() {
+        Some(own) if number == libc::SYS_futex => match b as c_int & libc::FUTEX_CMD_MASK {
+            libc::FUTEX_WAKE => with(|it| it.wake(a, c)) as c_long,
+            // SAFETY: the caller gives a word, what it expects there, and a time or none.
+            op @ (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => unsafe {
+                let until = (d as *const timespec).as_ref().map(|time| nanos_of(*time));
+                let word = &*(a as *const AtomicU32);
+                wait_for_word(own, word, c as u32, until, op == libc::FUTEX_WAIT)
+            },
+            _ => fail(libc::ENOSYS),
+        },
+        // SAFETY: as the caller's.
+        _ => unsafe { real_syscall()(number, a, b, c, d, e, f) },
+    }
+}
+
+fn wait_for_word(
+    own: Own,
+    word: &AtomicU32,
+    expected: u32,
+    until: Option<u64>,
+    is_relative: bool,
+) -> c_long {
+    if word.load(Ordering::SeqCst) != expected {
+        return fail(libc::EAGAIN);
+    }
+    let address = word.as_ptr() as usize;
+    go_on(with(|it| {
+        let base = if is_relative { it.time() } else { 0 };
+        it.wait(own.number, Wait::Word { address, until: until.map(|until| base + until) })
+    }));
+    if with(|it| it.is_late(own.number)) { fail(libc::ETIMEDOUT) } else { 0 }
+}
+
+type Begin = extern "C" fn(*mut c_void) -> *mut c_void;
+
+struct Started {
+    own: Own,
+    begin: Begin,
+    argument: *mut c_void,
+}
+
+extern "C" fn begun(started: *mut c_void) -> *mut c_void {
+    // SAFETY: `pthread_create` below gave it away.
+    let Started { own, begin, argument } = *unsafe { Box::from_raw(started.cast::<Started>()) };
+    wait_for_turn(own.turn);
+    OWN.set(Some(own));
+    let done = begin(argument);
+    OWN.set(None);
+    if let Some(next) = with(|it| it.end(own.number)) {
+        next.give(wake_in_kernel);
+    }
+    done
+}
+
+/// # Safety
+/// As of pthread_create(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_create(
+    handle: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    begin: Begin,
+    argument: *mut c_void,
+) -> c_int {
+    type Create =
+        unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Begin, *mut c_void) -> c_int;
+    let create = real!(c"pthread_create", Create);
+    if OWN.get().is_none() {
+        // SAFETY: as the caller's.
+        return unsafe { create(handle, attributes, begin, argument) };
+    }
+    let (number, turn) = with(Schedule::begin);
+    let started = Box::new(Started { own: Own { number, turn }, begin, argument });
+    let started = Box::into_raw(started).cast::<c_void>();
+    // SAFETY: as the caller's; `begun` takes what is given away here.
+    let made = unsafe { create(handle, attributes, begun, started) };
+    assert_eq!(made, 0, "a story needs its threads");
+    // SAFETY: it was filled in just now.
+    lock(&HANDLES).push((unsafe { *handle }, number));
+    made
+}
+
+/// # Safety
+/// As of pthread_join(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_join(handle: pthread_t, value: *mut *mut c_void) -> c_int {
+    type Join = unsafe extern "C" fn(pthread_t, *mut *mut c_void) -> c_int;
+    if let Some(own) = OWN.get() {
+        let mut handles = lock(&HANDLES);
+        let at = handles.iter().rposition(|(it, _)| *it == handle);
+        let joined = at.map(|at| handles.remove(at).1);
+        drop(handles);
+        if let Some(joined) = joined.filter(|it| !with(|schedule| schedule.is_over(*it))) {
+            go_on(with(|it| it.wait(own.number, Wait::EndOf(joined))));
+        }
+    }
+    let join = real!(c"pthread_join", Join);
+    // SAFETY: as the caller's. What is left of a thread that ended is short.
+    unsafe { join(handle, value) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sched_yield() -> c_int {
+    let Some(own) = OWN.get() else {
+        let give_way = real!(c"sched_yield", unsafe extern "C" fn() -> c_int);
+        // SAFETY: it takes nothing.
+        return unsafe { give_way() };
+    };
+    go_on(with(|it| it.give_way(own.number)));
+    0
+}
+
+/// # Safety
+/// As of clock_nanosleep(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_nanosleep(
+    clock: clockid_t,
+    flags: c_int,
+    time: *const timespec,
+    left: *mut timespec,
+) -> c_int {
+    type Sleep = unsafe extern "C" fn(clockid_t, c_int, *const timespec, *mut timespec) -> c_int;
+    let Some(own) = OWN.get() else {
+        let sleep = real!(c"clock_nanosleep", Sleep);
+        // SAFETY: as the caller's.
+        return unsafe { sleep(clock, flags, time, left) };
+    };
+    // SAFETY: the caller gives a time.
+    let nanos = nanos_of(unsafe { *time });
+    let now = with(|it| it.time());
+    let until = if flags & libc::TIMER_ABSTIME == 0 { now + nanos } else { nanos };
+    if until.saturating_sub(now) <= CALL_SLEEP_NANOS {
+        seam();
+    } else {
+        go_on(with(|it| it.wait(own.number, Wait::Moment(until))));
+    }
+    0
+}
+
+/// # Safety
+/// As of nanosleep(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
+    // SAFETY: as the caller's.
+    match unsafe { clock_nanosleep(libc::CLOCK_MONOTONIC, 0, time, left) } {
+        0 => 0,
+        error => fail(error) as c_int,
+    }
+}
+
+/// # Safety
+/// As of clock_gettime(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    type Ask = unsafe extern "C" fn(clockid_t, *mut timespec) -> c_int;
+    if OWN.get().is_none() {
+        let ask = real!(c"clock_gettime", Ask);
+        // SAFETY: as the caller's.
+        return unsafe { ask(clock, time) };
+    }
+    let nanos = with(Schedule::ask_time);
+    let first = if clock == libc::CLOCK_MONOTONIC { 0 } else { FIRST_SECOND };
+    let tv_sec = first + (nanos / 1_000_000_000) as i64;
+    let told = timespec { tv_sec, tv_nsec: (nanos % 1_000_000_000) as c_long };
+    // SAFETY: the caller gives room for a time.
+    unsafe { time.write(told) };
+    0
+}
+
+/// # Safety
+/// As of getrandom(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getrandom(bytes: *mut u8, len: usize, flags: u32) -> isize {
+    type Fill = unsafe extern "C" fn(*mut u8, usize, u32) -> isize;
+    if OWN.get().is_none() {
+        let fill = real!(c"getrandom", Fill);
+        // SAFETY: as the caller's.
+        return unsafe { fill(bytes, len, flags) };
+    }
+    if len > 0 {
+        // SAFETY: the caller gives so many bytes to be filled.
+        with(|it| it.fill(unsafe { std::slice::from_raw_parts_mut(bytes, len) }));
+    }
+    len as isize
+}

@@ -1,0 +1,121 @@
+//! Short stories from a seed: few operations, and of few kinds each, so that what takes several of
+//! one kind in a row comes about.
+
+use crate::operation::{Beside, Dice, End, KeyWork, Operation, Partner, SHAPES, Story, Trouble};
+
+/// Operations of one story.
+const FEWEST: usize = 6;
+const MORE: usize = 13;
+/// How often a kind of operation may come in a story: most kinds come in few of them.
+const WEIGHTS: &[usize] = &[0, 0, 0, 1, 3];
+/// Changes and backups come in each, and in some hardly anything else: runs of the index are
+/// merged after four backups.
+const WEIGHTS_OF_BACKUPS: &[usize] = &[4, 12, 40];
+/// Steps after which the longest operations of these stores have ended, and those of short ones.
+const STEPS: &[usize] = &[40, 120, 300];
+
+type Draw = fn(&mut Dice) -> Operation;
+
+/// What comes in every story.
+const ALWAYS: &[Draw] = &[
+    |dice| Operation::Change { source: dice.below(2), seed: dice.next() },
+    |dice| {
+        let is_whole = dice.below(2) == 0;
+        let end = if is_whole { End::Whole } else { end(dice) };
+        Operation::Backup { source: dice.below(2), end }
+    },
+];
+
+/// What comes in some.
+const SOMETIMES: &[Draw] = &[
+    |dice| {
+        let trouble = *dice.pick(&[Trouble::Fails, Trouble::Loses, Trouble::Tears, Trouble::Flips]);
+        let (source, member, after) = (dice.below(2), dice.below(16), dice.below(12));
+        Operation::TroubledBackup { source, member, trouble, after }
+    },
+    |dice| Operation::Damage { member: dice.below(16), seed: dice.next() },
+    |dice| Operation::Together { beside: beside(dice), end: end(dice) },
+    |dice| match dice.below(4) {
+        0 | 1 => Operation::Lose { member: dice.below(16) },
+        _ => Operation::Return { member: dice.below(16) },
+    },
+    |dice| match dice.below(2) {
+        0 => Operation::Destroy { member: dice.below(16) },
+        _ => Operation::Replace { end: end(dice) },
+    },
+    |dice| Operation::Repair { end: end(dice) },
+    |dice| Operation::Scrub { part: *dice.pick(&[5, 30, 100, 100]), end: end(dice) },
+    |dice| {
+        let (snapshot, member, seed) = (dice.below(64), dice.below(16), dice.next());
+        Operation::TroubledRestore { snapshot, member, seed }
+    },
+    |dice| match dice.below(4) {
+        0 => Operation::ForgetByRule { last: 1 + dice.below(3) as u64, end: end(dice) },
+        1 => Operation::Undelete { snapshot: dice.below(64), end: end(dice) },
+        _ => Operation::Forget { snapshot: dice.below(64), end: end(dice) },
+    },
+    |dice| Operation::Collect { waste: waste(dice), end: end(dice) },
+    collect_beside,
+    |dice| Operation::AddMember { end: end(dice) },
+    |dice| match dice.below(3) {
+        0 => Operation::KeepMember,
+        _ => Operation::RemoveMember { member: dice.below(16), end: end(dice) },
+    },
+    |dice| Operation::SwapMember { member: dice.below(16), end: end(dice) },
+    |dice| Operation::Rebalance { end: end(dice) },
+    |dice| {
+        let work = *dice.pick(&[KeyWork::Add, KeyWork::Remove, KeyWork::Rotate]);
+        Operation::Keys { work, end: end(dice) }
+    },
+];
+
+/// The story of a seed.
+pub fn story(seed: u64) -> Story {
+    let mut dice = Dice::new(seed);
+    let &(members, parity) = dice.pick(SHAPES);
+    let mut kinds: Vec<Draw> = ALWAYS.repeat(*dice.pick(WEIGHTS_OF_BACKUPS));
+    for kind in SOMETIMES {
+        kinds.extend(vec![*kind; *dice.pick(WEIGHTS)]);
+    }
+    let count = FEWEST + dice.below(MORE);
+    let operations = (0..count).map(|_| dice.pick(&kinds)(&mut dice)).collect();
+    Story { seed, members, parity, operations }
+}
+
+fn end(dice: &mut Dice) -> End {
+    let steps = dice.pick(STEPS);
+    match dice.below(5) {
+        0 => End::Killed(dice.below(*steps) as u64),
+        1 | 2 => End::PowerCut(dice.below(*steps) as u64, dice.next()),
+        _ => End::Whole,
+    }
+}
+
+fn waste(dice: &mut Dice) -> u64 {
+    *dice.pick(&[0, 0, 10, 50, 100])
+}
+
+fn beside(dice: &mut Dice) -> Beside {
+    *dice.pick(&[
+        Beside::Nothing,
+        Beside::Check,
+        Beside::Scrub,
+        Beside::ThirdBackup,
+        Beside::Collect,
+    ])
+}
+
+fn collect_beside(dice: &mut Dice) -> Operation {
+    let partner = *dice.pick(&[
+        Partner::Backup,
+        Partner::Backup,
+        Partner::Backup,
+        Partner::Collect,
+        Partner::Restore,
+        Partner::Forget,
+        Partner::Undelete,
+        Partner::Check,
+    ]);
+    let (snapshot, of_partner) = (dice.below(64), dice.below(2) == 0);
+    Operation::CollectBeside { partner, snapshot, waste: waste(dice), end: end(dice), of_partner }
+}

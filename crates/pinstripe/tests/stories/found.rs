@@ -1,0 +1,43 @@
+//! Stories that failed once, as they were shortened: each must hold from now on.
+
+use crate::driver;
+use crate::operation::{End, KeyWork, Operation, Story, Trouble};
+
+fn holds(seed: u64, members: usize, parity: u8, operations: Vec<Operation>) {
+    let played = driver::play(&Story { seed, members, parity, operations }, false);
+    assert_eq!(played.wrong, None);
+}
+
+/// A rotation was cut off when one member had the new ring, and that member left.
+#[test]
+fn keys_that_one_member_alone_has_do_not_leave_with_it() {
+    let rotate =
+        Operation::Keys { work: KeyWork::Rotate, end: End::PowerCut(20, 16594735147645832090) };
+    holds(1810, 3, 1, vec![rotate, Operation::RemoveMember { member: 12, end: End::Whole }]);
+}
+
+/// The member that was replaced was none any more, and the store was to be opened through it.
+#[test]
+fn a_replacement_that_was_cut_off_late_is_ended_through_another_member() {
+    let troubled = |source, member, trouble, after| {
+        Operation::TroubledBackup { source, member, trouble, after }
+    };
+    let end = End::PowerCut(220, 444807535059007342);
+    let operations = vec![
+        troubled(1, 6, Trouble::Fails, 2),
+        troubled(0, 8, Trouble::Flips, 0),
+        Operation::SwapMember { member: 13, end },
+    ];
+    holds(1335, 4, 2, operations);
+}
+
+/// What a killed backup left had as many extents as reading takes, until one was damaged.
+#[test]
+fn damage_to_what_a_killed_backup_left_is_no_loss() {
+    let operations = vec![
+        Operation::Check,
+        Operation::Backup { source: 1, end: End::Killed(83) },
+        Operation::Damage { member: 12, seed: 3482059964382706976 },
+    ];
+    holds(5408, 5, 2, operations);
+}

@@ -1,0 +1,254 @@
+//! Which thread of a story goes next, and what time it is: decided by the story's seed alone.
+//!
+//! One thread goes at a time. It gives its turn away where it waits for another, and may lose it
+//! at the calls of the member seam; the dice say to which of those that could go. Time is a number
+//! that grows with what is done, and jumps where everybody waits for it: nothing takes time.
+//!
+//! Never here: which calls of a thread these are (`calls`).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::operation::Dice;
+
+/// What a call of the member seam takes.
+const CALL_NANOS: u64 = 20_000;
+/// What asking for the time takes: whoever asks until it has come gets there.
+const ASKING_NANOS: u64 = 100;
+/// One of so many calls takes long: then timers end beside work that goes on.
+const LONG_ONE_OF: usize = 500;
+const LONG_MOST_NANOS: usize = 1_500_000_000;
+/// A story with more calls than this never ends.
+const CALLS_MOST: u64 = 20_000_000;
+
+/// One thread's right to go on.
+#[derive(Default)]
+pub struct Turn(AtomicU32);
+
+/// Turns of threads that have ended: a kernel may still look at a word that it was told of.
+static SPARE: Mutex<Vec<&'static Turn>> = Mutex::new(Vec::new());
+
+fn spare() -> MutexGuard<'static, Vec<&'static Turn>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Turn {
+    pub fn give(&self, wake: impl FnOnce(&AtomicU32)) {
+        self.0.store(1, Ordering::Release);
+        wake(&self.0);
+    }
+
+    pub fn wait(&self, wait: impl Fn(&AtomicU32)) {
+        while self.0.swap(0, Ordering::Acquire) == 0 {
+            wait(&self.0);
+        }
+    }
+}
+
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Nothing: it could go.
+    Nothing,
+    /// A word of memory that another one changes, and perhaps a moment.
+    Word {
+        address: usize,
+        until: Option<u64>,
+    },
+    Moment(u64),
+    EndOf(usize),
+}
+
+impl Wait {
+    fn until(self) -> Option<u64> {
+        match self {
+            Wait::Word { until, .. } => until,
+            Wait::Moment(until) => Some(until),
+            Wait::Nothing | Wait::EndOf(_) => None,
+        }
+    }
+}
+
+struct Thread {
+    turn: &'static Turn,
+    wait: Wait,
+    /// Whether its last wait ended because the moment had come.
+    is_late: bool,
+}
+
+/// What was scheduled so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls of the member seam.
+    pub calls: u64,
+    /// Points where more than one thread could go next.
+    pub choices: u64,
+    /// All choices in order, as one number: two runs with the same one went the same way.
+    pub order: u64,
+}
+
+pub struct Schedule {
+    dice: Dice,
+    random: Dice,
+    /// Threads that have not ended, by their number.
+    threads: BTreeMap<usize, Thread>,
+    next_number: usize,
+    nanos: u64,
+    /// At one of so many calls the turn may go to another.
+    changes_one_of: usize,
+    pub counts: Counts,
+}
+
+impl Schedule {
+    pub fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x5eed_0f_5c4e_d01e);
+        let changes_one_of = *dice.pick(&[1, 3, 10, 50]);
+        let random = Dice::new(dice.next());
+        Schedule {
+            dice,
+            random,
+            threads: BTreeMap::new(),
+            next_number: 0,
+            nanos: 1_000_000_000,
+            changes_one_of,
+            counts: Counts::default(),
+        }
+    }
+
+    /// A thread more, which could go.
+    pub fn begin(&mut self) -> (usize, &'static Turn) {
+        let turn = spare().pop().unwrap_or_else(|| Box::leak(Box::default()));
+        let number = self.next_number;
+        self.next_number += 1;
+        self.threads.insert(number, Thread { turn, wait: Wait::Nothing, is_late: false });
+        (number, turn)
+    }
+
+    /// A thread ends; says which one goes on.
+    pub fn end(&mut self, own: usize) -> Option<&'static Turn> {
+        spare().extend(self.threads.remove(&own).map(|thread| thread.turn));
+        for thread in self.threads.values_mut().filter(|it| it.wait == Wait::EndOf(own)) {
+            thread.wait = Wait::Nothing;
+        }
+        (!self.threads.is_empty()).then(|| self.choose(None)).flatten()
+    }
+
+    pub fn is_over(&self, number: usize) -> bool {
+        !self.threads.contains_key(&number)
+    }
+
+    /// Whether nothing but this thread could ever go.
+    pub fn is_alone(&self, own: usize) -> bool {
+        let is_stuck = |(number, thread): (&usize, &Thread)| {
+            *number == own || (thread.wait != Wait::Nothing && thread.wait.until().is_none())
+        };
+        self.threads.iter().all(is_stuck)
+    }
+
+    /// A call of the member seam; says which thread goes on, if it is another one.
+    pub fn call(&mut self, own: usize) -> Option<&'static Turn> {
+        self.counts.calls += 1;
+        assert!(self.counts.calls < CALLS_MOST, "the story does not end");
+        self.pass(CALL_NANOS);
+        if self.dice.below(LONG_ONE_OF) == 0 {
+            let nanos = self.dice.below(LONG_MOST_NANOS) as u64;
+            self.pass(nanos);
+        }
+        if self.dice.below(self.changes_one_of) > 0 {
+            return None;
+        }
+        self.choose(Some(own))
+    }
+
+    /// A thread lets others go first.
+    pub fn give_way(&mut self, own: usize) -> Option<&'static Turn> {
+        self.pass(CALL_NANOS);
+        self.choose(Some(own))
+    }
+
+    /// A thread waits; says which one goes on, if it is another one.
+    pub fn wait(&mut self, own: usize, wait: Wait) -> Option<&'static Turn> {
+        let thread = self.threads.get_mut(&own).expect("it has not ended");
+        (thread.wait, thread.is_late) = (wait, false);
+        self.choose(Some(own))
+    }
+
+    /// Whether the thread's last wait ended because the moment had come.
+    pub fn is_late(&self, own: usize) -> bool {
+        self.threads[&own].is_late
+    }
+
+    /// Ends the waits of so many threads for a word; says of how many.
+    pub fn wake(&mut self, address: usize, most: usize) -> usize {
+        let is_it = |wait: Wait| matches!(wait, Wait::Word { address: it, .. } if it == address);
+        let waiting = self.threads.iter().filter(|(_, thread)| is_it(thread.wait));
+        let mut waiting: Vec<usize> = waiting.map(|(number, _)| *number).collect();
+        while waiting.len() > most {
+            waiting.remove(self.dice.below(waiting.len()));
+        }
+        for number in &waiting {
+            self.threads.get_mut(number).expect("found above").wait = Wait::Nothing;
+        }
+        waiting.len()
+    }
+
+    /// What a thread is told when it asks for the time.
+    pub fn ask_time(&mut self) -> u64 {
+        self.pass(ASKING_NANOS);
+        self.nanos
+    }
+
+    pub fn time(&self) -> u64 {
+        self.nanos
+    }
+
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for piece in bytes.chunks_mut(8) {
+            let drawn = self.random.next().to_le_bytes();
+            piece.copy_from_slice(&drawn[..piece.len()]);
+        }
+    }
+
+    fn pass(&mut self, nanos: u64) {
+        self.nanos += nanos;
+        for thread in self.threads.values_mut() {
+            if thread.wait.until().is_some_and(|until| until <= self.nanos) {
+                (thread.wait, thread.is_late) = (Wait::Nothing, true);
+            }
+        }
+    }
+
+    /// Draws who goes next of those that could; where none could, time passes.
+    fn choose(&mut self, own: Option<usize>) -> Option<&'static Turn> {
+        let could = |it: &Self| -> Vec<usize> {
+            let ready = it.threads.iter().filter(|(_, thread)| thread.wait == Wait::Nothing);
+            ready.map(|(number, _)| *number).collect()
+        };
+        let mut ready = could(self);
+        if ready.is_empty() {
+            let next = self.threads.values().filter_map(|thread| thread.wait.until()).min();
+            let Some(next) = next else { self.say_stuck() };
+            self.pass(next.saturating_sub(self.nanos));
+            ready = could(self);
+        }
+        let next = match ready[..] {
+            [only] => only,
+            _ => {
+                self.counts.choices += 1;
+                *self.dice.pick(&ready)
+            }
+        };
+        let order = self.counts.order ^ next as u64;
+        self.counts.order = order.wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
+        (Some(next) != own).then(|| self.threads[&next].turn)
+    }
+
+    fn say_stuck(&self) -> ! {
+        eprintln!("stories: every thread waits for another one, for ever:");
+        for (number, thread) in &self.threads {
+            eprintln!("  {number}: {:?}", thread.wait);
+        }
+        std::process::abort()
+    }
+}
