@@ -14,6 +14,9 @@ const WEIGHTS_OF_BACKUPS: &[usize] = &[4, 12, 40];
 /// Steps after which the longest operations of these stores have ended, and those of short ones.
 const STEPS: &[usize] = &[40, 120, 300];
 
+/// One of so many stories is of index runs that are merged.
+const MERGED_ONE_OF: usize = 8;
+
 type Draw = fn(&mut Dice) -> Operation;
 
 /// What comes in every story.
@@ -73,6 +76,9 @@ const SOMETIMES: &[Draw] = &[
 pub fn story(seed: u64) -> Story {
     let mut dice = Dice::new(seed);
     let &(members, parity) = dice.pick(SHAPES);
+    if dice.below(MERGED_ONE_OF) == 0 {
+        return Story { seed, members, parity, operations: merges(&mut dice) };
+    }
     let mut kinds: Vec<Draw> = ALWAYS.repeat(*dice.pick(WEIGHTS_OF_BACKUPS));
     for kind in SOMETIMES {
         kinds.extend(vec![*kind; *dice.pick(WEIGHTS)]);
@@ -80,6 +86,25 @@ pub fn story(seed: u64) -> Story {
     let count = FEWEST + dice.below(MORE);
     let operations = (0..count).map(|_| dice.pick(&kinds)(&mut dice)).collect();
     Story { seed, members, parity, operations }
+}
+
+/// Backups of one source until their index runs are merged, a member in trouble at some point, and
+/// a backup that dies when it may be merging, with one that ends well after it.
+fn merges(dice: &mut Dice) -> Vec<Operation> {
+    let source = dice.below(2);
+    let change = |dice: &mut Dice| Operation::Change { source, seed: dice.next() };
+    let mut operations = Vec::new();
+    for _ in 0..4 + dice.below(3) {
+        operations.extend([change(dice), Operation::Backup { source, end: End::Whole }]);
+    }
+    let trouble = SOMETIMES[dice.below(2)](dice);
+    operations.insert(dice.below(operations.len()), trouble);
+    let steps = 20 + dice.below(150) as u64;
+    let end =
+        if dice.below(2) == 0 { End::Killed(steps) } else { End::PowerCut(steps, dice.next()) };
+    operations.extend([change(dice), Operation::Backup { source, end }]);
+    operations.push(Operation::Backup { source: 1 - source, end: End::Whole });
+    operations
 }
 
 fn end(dice: &mut Dice) -> End {

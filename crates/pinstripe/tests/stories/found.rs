@@ -19,8 +19,11 @@ fn keys_that_one_member_alone_has_do_not_leave_with_it() {
 /// The member that was replaced was none any more, and the store was to be opened through it.
 #[test]
 fn a_replacement_that_was_cut_off_late_is_ended_through_another_member() {
-    let troubled = |source, member, trouble, after| {
-        Operation::TroubledBackup { source, member, trouble, after }
+    let troubled = |source, member, trouble, after| Operation::TroubledBackup {
+        source,
+        member,
+        trouble,
+        after,
     };
     let end = End::PowerCut(220, 444807535059007342);
     let operations = vec![

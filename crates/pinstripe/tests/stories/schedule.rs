@@ -102,7 +102,7 @@ pub struct Schedule {
 
 impl Schedule {
     pub fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed ^ 0x5eed_0f_5c4e_d01e);
+        let mut dice = Dice::new(seed ^ 0x005e_ed0f_5c4e_d01e);
         let changes_one_of = *dice.pick(&[1, 3, 10, 50]);
         let random = Dice::new(dice.next());
         Schedule {
