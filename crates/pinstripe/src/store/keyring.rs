@@ -66,16 +66,29 @@ impl Store {
         if self.config.encryption == Encryption::None {
             return Ok(());
         }
-        self.spread(&self.key_room()?)
+        self.spread(&self.key_room()?, true)
     }
 
-    fn spread(&self, room: &KeyRoom) -> Result<()> {
+    /// Puts the current ring and its slots where they are missing; what is damaged is for `scrub`
+    /// and `repair` to name and mend.
+    ///
+    /// # Errors
+    /// As [`spread_keys`](Self::spread_keys).
+    pub(super) fn spread_missing_keys(&self) -> Result<()> {
+        if self.config.encryption == Encryption::None {
+            return Ok(());
+        }
+        self.spread(&self.key_room()?, false)
+    }
+
+    fn spread(&self, room: &KeyRoom, mends: bool) -> Result<()> {
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (_, member) in self.present() {
             for (name, bytes) in room.wanted() {
                 let put = match read_small(&**member, name) {
                     Ok(there) if there == bytes => continue,
                     Err(error) if error.kind() == Kind::NotFound => member.put(name, bytes),
+                    _ if !mends => continue,
                     _ => super::replace_small(&**member, name, bytes),
                 };
                 match put {
@@ -264,7 +277,7 @@ impl Store {
         }
         // What goes is judged by what was spread: a rotation in between would make it wrong.
         let room = self.key_room()?;
-        self.spread(&room)?;
+        self.spread(&room, true)?;
         for name in room.stale() {
             for (_, member) in self.present() {
                 member.delete(name)?;

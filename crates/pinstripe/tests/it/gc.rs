@@ -324,16 +324,18 @@ fn a_pack_that_cannot_be_read_goes_when_its_copies_stand_elsewhere() {
     let tree = look(&source);
     let old = names(&site.store(), Room::Packs);
     let hidden = hide(&site, &old);
-    site.save();
+    let second = site.save();
     unhide(&site, hidden);
-    // All content stands twice, and one copy of it lost an extent; pages stand four times.
+    // All content stands twice, and one copy of it lost an extent; pages stand four times, unless
+    // a directory above the source changed between the two.
     let hurt = striped(&site, &old);
     for set in &hurt {
         let path = ExtentName::In(Room::Packs, *set).path();
         fs::remove_file(site.members[0].join(path)).unwrap();
     }
     let done = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap();
-    assert_eq!((done.deleted_packs, done.missing_chunks), (old.len() as u64, 0));
+    let going = if first.root.id == second.root.id { old.len() } else { hurt.len() };
+    assert_eq!((done.deleted_packs, done.missing_chunks), (going as u64, 0));
     let now = names(&site.store(), Room::Packs);
     assert!(hurt.is_disjoint(&now), "{now:?}");
     assert_whole(&site.store());

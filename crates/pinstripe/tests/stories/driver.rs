@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
 use pinstripe::clock;
@@ -78,6 +78,9 @@ fn is_same(one: &File, other: &File) -> bool {
 
 /// Plays a story; `keeps` a trace, and the directory when it fails.
 pub fn play(story: &Story, keeps: bool) -> Played {
+    // Trace and schedule are the process's: tests that run side by side play one after the other.
+    static PLAYING: Mutex<()> = Mutex::new(());
+    let _alone = PLAYING.lock().unwrap_or_else(PoisonError::into_inner);
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
         clock::be_told_by(calls::now);
