@@ -119,29 +119,28 @@ fn another(store: &Store, expected: Option<&Remembered>) -> Error {
 /// # Errors
 /// As [`Store::open_with`].
 pub fn open_half(run: &Run, place: &Path) -> Result<Store> {
-    let accept_plain = run.common.i_know_it_is_plain;
-    let patience = Some(run.patience());
-    Store::open_with(
-        place,
-        OpenOptions { half: true, accept_plain, patience, ..OpenOptions::default() },
-    )
+    Store::open_with(place, OpenOptions { half: true, ..options(run) })
+}
+
+/// How every store is opened.
+fn options(run: &Run) -> OpenOptions {
+    OpenOptions {
+        accept_plain: run.common.i_know_it_is_plain,
+        patience: Some(run.patience()),
+        ..OpenOptions::default()
+    }
 }
 
 /// Opens the store through one place, if it is what may be there.
 fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
-    let accept_plain = run.common.i_know_it_is_plain;
-    let faults = run.common.fault_plan();
-    let (patience, without) = (Some(run.patience()), run.common.without_member.clone());
     let options = OpenOptions {
-        faults,
-        accept_plain,
-        patience,
-        without,
+        faults: run.common.fault_plan(),
+        without: run.common.without_member.clone(),
         also: memory.at(place).map(Remembered::places).unwrap_or_default(),
-        ..OpenOptions::default()
+        ..options(run)
     };
     let store = Store::open_with(place, options)?;
-    if store.config.encryption == Encryption::None && !accept_plain {
+    if store.config.encryption == Encryption::None && !run.common.i_know_it_is_plain {
         refuse_plain(run, memory, &store, place)?;
     }
     Ok(store)

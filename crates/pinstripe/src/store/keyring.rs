@@ -3,8 +3,9 @@
 //! Invariants: slots are put before the ring they speak of, which alone makes them count; a ring's
 //! name follows from its generation, so of two rotations at once one wins. A slot is removed by an
 //! object that says so, and goes when that stands on every member. Nothing is sealed, and no label
-//! is written, before the current ring and its slots stand on every present member. Only a process that has opened a ring
-//! deletes those of before it, or any slot: what one member says of a newer one deletes nothing.
+//! is written, before the current ring and its slots stand on every present member. Only a process
+//! that has opened a ring deletes those of before it, or any slot: what one member says of a newer
+//! one deletes nothing.
 
 mod room;
 mod unlock;
@@ -63,10 +64,7 @@ impl Store {
     /// # Errors
     /// Those of the members, when more of them fail than parity replaces.
     pub fn spread_keys(&self) -> Result<()> {
-        if self.config.encryption == Encryption::None {
-            return Ok(());
-        }
-        self.spread(&self.key_room()?, true)
+        self.spread_current(true)
     }
 
     /// Puts the current ring and its slots where they are missing; what is damaged is for `scrub`
@@ -75,10 +73,14 @@ impl Store {
     /// # Errors
     /// As [`spread_keys`](Self::spread_keys).
     pub(super) fn spread_missing_keys(&self) -> Result<()> {
-        if self.config.encryption == Encryption::None {
-            return Ok(());
+        self.spread_current(false)
+    }
+
+    fn spread_current(&self, mends: bool) -> Result<()> {
+        match self.config.encryption {
+            Encryption::None => Ok(()),
+            _ => self.spread(&self.key_room()?, mends),
         }
-        self.spread(&self.key_room()?, false)
     }
 
     fn spread(&self, room: &KeyRoom, mends: bool) -> Result<()> {

@@ -74,15 +74,16 @@ impl Search {
         let mut hints = vec![own.table.clone()];
         while let Some(place) = search.unseen(&hints) {
             let found = options.ask(&place, read_member).and_then(|(member, label)| {
-                if label.config.store == store && is_of_half(&label) {
-                    return label_of(&*options.watch(member), voucher);
+                if label.config.store != store {
+                    let what = "this member belongs to another store";
+                    return Err(Error::new(Kind::WrongMember, what)
+                        .at(&place)
+                        .expected(store, label.config.store));
                 }
-                if label.config.store == store {
-                    return Err(of_another_half(&place));
+                match is_of_half(&label) {
+                    true => label_of(&*options.watch(member), voucher),
+                    false => Err(of_another_half(&place)),
                 }
-                Err(Error::new(Kind::WrongMember, "this member belongs to another store")
-                    .at(&place)
-                    .expected(store, label.config.store))
             });
             match &found {
                 Ok(label) if !hints.contains(&label.table) => hints.push(label.table.clone()),
@@ -98,8 +99,7 @@ impl Search {
 
     /// Decides which settings and which table are true, and leaves out labels with other settings.
     fn settle(&mut self, own: &Label, is_verified: bool) -> Result<()> {
-        let found: Vec<&Label> =
-            self.looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
+        let found = self.labels();
         let newest = || {
             // Of halves the one that was named goes on.
             let named = self.looked[0].1.as_ref().ok().map(|label| &label.table);
@@ -213,11 +213,15 @@ impl Search {
     fn has_as_member(&self, label: &Label) -> bool {
         let number = usize::from(label.member);
         let claimed = label.table.row(number).map(|row| row.id);
-        let found: Vec<&Label> =
-            self.looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
+        let parity = self.config.parity;
         claimed.is_some()
             && self.table.row(number).map(|row| row.id) == claimed
-            && !agreement::is_of_another_half(label, &self.table, self.config.parity, &found)
+            && !agreement::is_of_another_half(label, &self.table, parity, &self.labels())
+    }
+
+    /// The labels found that are members'.
+    fn labels(&self) -> Vec<&Label> {
+        self.looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect()
     }
 
     /// Why a member is in none of the places where it may be.

@@ -44,7 +44,7 @@ impl Store {
         self.require_voucher()?;
         self.confirm_table()?;
         // A rotation that was cut off may have left its ring on one member alone, which may be the
-        // one that leaves: nobody could tell then who made these labels.
+        // one that leaves: no later opener could verify the MACs of these labels then.
         self.spread_missing_keys()?;
         let (table, mut written) = (self.table_now(), 0);
         for (number, member, label) in self.outdated_labels(&table) {

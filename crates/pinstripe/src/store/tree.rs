@@ -3,6 +3,7 @@
 //! Both work in memory of one page per level, whatever the number of entries.
 
 mod diff;
+mod follow;
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ use crate::id::ChunkId;
 use super::packs::ChunkReader;
 
 pub use diff::{Difference, TreeDiff};
+pub use follow::{Follow, follow};
 
 /// Builds a tree. `store` is asked to keep each page and node as a chunk and to name it.
 ///

@@ -10,7 +10,7 @@ use pinstripe::error::{Kind, Result};
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::monitor::Counter;
-use pinstripe::ops::member::{self, Merged};
+use pinstripe::ops::member::{self, Brought};
 use pinstripe::ops::{self, gc};
 use pinstripe::store::{OpenOptions, Store};
 
@@ -108,7 +108,7 @@ impl Halves {
         store
     }
 
-    fn merge(&self, store: &Store, dry_run: bool, ledger: &Ledger) -> Result<Merged> {
+    fn merge(&self, store: &Store, dry_run: bool, ledger: &Ledger) -> Result<Brought> {
         member::merge(store, &self.half(&self.old), dry_run, &limits(), &ledger.monitor)
     }
 

@@ -12,16 +12,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
-use crate::format::entry::{Content, decode_page, read_chunks};
 use crate::format::record::ChunkRow;
 use crate::format::snapshot::TreeRoot;
-use crate::format::tree::decode_node;
-use crate::format::wire::Reader;
 use crate::id::ChunkId;
 use crate::monitor::Monitor;
 use crate::pipeline::each::each;
 use crate::store::index::{Index, Pack, Rows};
 use crate::store::packs::{ChunkReader, PackReader, missing_chunk};
+use crate::store::tree::{Follow, follow};
 use crate::store::{Store, page_copies};
 
 /// Content chunks looked up together: 8 MiB of ids.
@@ -109,8 +107,7 @@ pub(super) fn mark(
     let walk = |root: &Root| {
         let chunks = ChunkReader::new(&packs, index);
         let mut walk = Walk { shared: &shared, chunks, content: Vec::new() };
-        let TreeRoot { id, height, .. } = root.tree;
-        let entered = walk.node(&id, height);
+        let entered = follow(&root.tree, &mut walk);
         walk.look_up()?;
         entered.map_err(|error| error.at(&root.whose))
     };
@@ -139,33 +136,21 @@ struct Walk<'r> {
     content: Vec<ChunkId>,
 }
 
-impl Walk<'_> {
-    fn node(&mut self, id: &ChunkId, height: u8) -> Result<()> {
-        if !self.enter(id)? {
-            return Ok(());
+impl Follow for Walk<'_> {
+    fn page(&mut self, id: &ChunkId, _: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.enter(id)? {
+            true => self.chunks.read(id).map(Some),
+            false => Ok(None),
         }
-        let bytes = self.chunks.read(id)?;
-        if height > 0 {
-            let children = decode_node(&bytes)?;
-            return children.iter().try_for_each(|child| self.node(&child.id, height - 1));
-        }
-        for entry in decode_page(&bytes)? {
-            match &entry.content {
-                Content::Chunks(rows) => self.content(rows)?,
-                Content::Lists(lists) => {
-                    for list in lists {
-                        if self.enter(&list.id)? {
-                            let bytes = self.chunks.read(&list.id)?;
-                            let rows = read_chunks(&mut Reader::new(&bytes, "content list"))?;
-                            self.content(&rows)?;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
+    fn content(&mut self, _: &[u8], rows: Vec<ChunkRow>) -> Result<()> {
+        self.content.extend(rows.iter().map(|row| row.id));
+        if self.content.len() >= BATCH_IDS { self.look_up() } else { Ok(()) }
+    }
+}
+
+impl Walk<'_> {
     /// Marks a page; whether it is to be read now.
     fn enter(&self, id: &ChunkId) -> Result<bool> {
         let (mut is_known, mut is_first) = (false, false);
@@ -175,11 +160,6 @@ impl Walk<'_> {
             is_known = true;
         })?;
         if is_known { Ok(is_first) } else { Err(missing_chunk(id)) }
-    }
-
-    fn content(&mut self, rows: &[ChunkRow]) -> Result<()> {
-        self.content.extend(rows.iter().map(|row| row.id));
-        if self.content.len() >= BATCH_IDS { self.look_up() } else { Ok(()) }
     }
 
     fn look_up(&mut self) -> Result<()> {

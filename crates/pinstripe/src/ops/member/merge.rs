@@ -16,7 +16,7 @@ use crate::store::{Store, snapshots};
 
 /// What became of the snapshots of the other half.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Merged {
+pub struct Brought {
     /// Those that were brought over, or would be; oldest first.
     #[serde(skip)]
     pub brought: Vec<SnapshotId>,
@@ -40,10 +40,10 @@ pub fn merge(
     dry_run: bool,
     limits: &Limits,
     monitor: &Monitor,
-) -> Result<Merged> {
+) -> Result<Brought> {
     refuse_strangers(store, other)?;
     let (ever, here) = (store.snapshots_ever()?, store.list(Room::Snapshots)?);
-    let mut merged = Merged::default();
+    let mut merged = Brought::default();
     let mut lacking = Vec::new();
     for snapshot in snapshots::load(other, monitor)? {
         match (here.contains_key(&snapshot.id.0), ever.contains(&snapshot.id)) {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 pub(super) use add::refuse_disk;
 pub use add::{Added, add};
-pub use merge::{Merged, merge};
+pub use merge::{Brought, merge};
 pub use rebalance::{Rebalanced, Share, rebalance};
 pub use remove::{Removed, remove};
 pub use replace::{Replaced, replace};

@@ -17,11 +17,8 @@ use super::shared::Ingest;
 use super::{beside, joined, packer, stage};
 use crate::beneath::shown_from_root;
 use crate::error::Result;
-use crate::format::entry::{Content, decode_page, read_chunks};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::format::tree::decode_node;
-use crate::format::wire::Reader;
 use crate::id::ChunkId;
 use crate::member::ExtentName;
 use crate::monitor::{Counter, Monitor};
@@ -31,6 +28,7 @@ use crate::store::Store;
 use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::tree::{Follow, follow};
 
 /// Where a snapshot is brought from and to.
 pub struct Bringing<'a> {
@@ -43,7 +41,7 @@ pub struct Bringing<'a> {
 }
 
 /// Content of one file, or of a part of one: its path, and its chunks.
-type Wanted = (Vec<u8>, Vec<ChunkRow>);
+type FileRows = (Vec<u8>, Vec<ChunkRow>);
 
 /// Brings a snapshot over. `answers` speaks for the session that was begun for it.
 ///
@@ -65,7 +63,7 @@ pub fn bring(
                 let packer = |laying| packer(stages, shared, publisher, queued, laying);
                 let (data, data_packer) = packer(Laying::Striped);
                 let (tree, tree_packer) = packer(Laying::of_pages(store.config.parity));
-                let (content, queue) = bounded::<Wanted>(plan.limits.jobs_queued);
+                let (content, queue) = bounded::<FileRows>(plan.limits.jobs_queued);
                 for _ in 0..plan.limits.workers {
                     let (data, queue) = (data.clone(), queue.clone());
                     stage(stages, shared.abort, move || {
@@ -77,7 +75,7 @@ pub fn bring(
                     });
                 }
                 drop(data);
-                let walked = follow(plan, shared, &snapshot.root, tree, content);
+                let walked = hand_out(plan, shared, &snapshot.root, tree, content);
                 if let Err(error) = walked {
                     shared.abort.raise(error);
                 }
@@ -98,7 +96,7 @@ pub fn bring(
 fn work(
     plan: &Bringing<'_>,
     shared: &Ingest<'_>,
-    queue: &Receiver<Wanted>,
+    queue: &Receiver<FileRows>,
     data: Sender<ToPacker>,
 ) -> Result<()> {
     let packs = PackReader::new(plan.from.0, shared.monitor);
@@ -129,56 +127,32 @@ fn work(
 }
 
 /// Follows the tree, brings its pages over, and hands the content on.
-fn follow(
+fn hand_out(
     plan: &Bringing<'_>,
     shared: &Ingest<'_>,
     root: &TreeRoot,
     tree: Sender<ToPacker>,
-    content: Sender<Wanted>,
+    content: Sender<FileRows>,
 ) -> Result<()> {
     let packs = PackReader::new(plan.from.0, shared.monitor);
     let there = ChunkReader::new(&packs, plan.from.1);
     let pages = RecordBuilder::of_kind(shared, RecordKind::Tree, tree)?;
-    let mut follow = Follow { shared, there, pages, content };
-    follow.node(&root.id, root.height, b"")?;
-    follow.pages.flush()
+    let mut follower = Follower { shared, there, pages, content };
+    follow(root, &mut follower)?;
+    follower.pages.flush()
 }
 
-struct Follow<'w> {
+struct Follower<'w> {
     shared: &'w Ingest<'w>,
     there: ChunkReader<'w>,
     pages: RecordBuilder<'w>,
-    content: Sender<Wanted>,
+    content: Sender<FileRows>,
 }
 
-impl Follow<'_> {
-    /// A node of the tree and all below it. `first` is the path that it begins with.
-    fn node(&mut self, id: &ChunkId, height: u8, first: &[u8]) -> Result<()> {
-        self.shared.abort.check()?;
-        let Some(bytes) = self.page(id, first)? else { return Ok(()) };
-        if height > 0 {
-            let children = decode_node(&bytes)?;
-            return (children.iter())
-                .try_for_each(|child| self.node(&child.id, height - 1, &child.first_path));
-        }
-        for entry in decode_page(&bytes)? {
-            match entry.content {
-                Content::Chunks(rows) => self.hand_on(entry.path, rows),
-                Content::Lists(lists) => {
-                    for list in lists {
-                        let Some(bytes) = self.page(&list.id, &entry.path)? else { continue };
-                        let rows = read_chunks(&mut Reader::new(&bytes, "content list"))?;
-                        self.hand_on(entry.path.clone(), rows);
-                    }
-                }
-            }
-            self.shared.monitor.add(Counter::WalkedEntries, 1);
-        }
-        Ok(())
-    }
-
-    /// Reads a page and stores it, if it is new here.
+impl Follow for Follower<'_> {
+    /// Stores the page, if it is new here. One that cannot be read is a loss.
     fn page(&mut self, id: &ChunkId, path: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.shared.abort.check()?;
         let page = match self.there.read(id) {
             Ok(page) => page,
             Err(error) => {
@@ -193,8 +167,13 @@ impl Follow<'_> {
         Ok(Some(page))
     }
 
-    fn hand_on(&self, path: Vec<u8>, rows: Vec<ChunkRow>) {
+    fn content(&mut self, path: &[u8], rows: Vec<ChunkRow>) -> Result<()> {
         // Workers that stopped have said why.
-        let _ = if rows.is_empty() { Ok(()) } else { self.content.send((path, rows)) };
+        let _ = if rows.is_empty() { Ok(()) } else { self.content.send((path.to_vec(), rows)) };
+        Ok(())
+    }
+
+    fn entry_done(&mut self) {
+        self.shared.monitor.add(Counter::WalkedEntries, 1);
     }
 }

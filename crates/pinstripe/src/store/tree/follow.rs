@@ -1,0 +1,60 @@
+//! Following a tree from its root down to the chunks of its files, page by page.
+
+use crate::error::Result;
+use crate::format::entry::{Content, decode_page, read_chunks};
+use crate::format::record::ChunkRow;
+use crate::format::snapshot::TreeRoot;
+use crate::format::tree::decode_node;
+use crate::format::wire::Reader;
+use crate::id::ChunkId;
+
+/// What is done with the chunks of a tree.
+pub trait Follow {
+    /// A node, a page of entries or a list of chunks, and the path that it begins with; its bytes,
+    /// unless it is not to be entered.
+    ///
+    /// # Errors
+    /// What ends the following.
+    fn page(&mut self, id: &ChunkId, path: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Chunks of the content of the entry at a path: all of them, or those of one list.
+    ///
+    /// # Errors
+    /// What ends the following.
+    fn content(&mut self, path: &[u8], rows: Vec<ChunkRow>) -> Result<()>;
+
+    /// The content of one more entry was shown.
+    fn entry_done(&mut self) {}
+}
+
+/// Shows `to` everything that a tree needs, each page before what is below it.
+///
+/// # Errors
+/// Those of `to`; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a page that is none.
+pub fn follow(root: &TreeRoot, to: &mut impl Follow) -> Result<()> {
+    node(&root.id, root.height, b"", to)
+}
+
+fn node(id: &ChunkId, height: u8, path: &[u8], to: &mut impl Follow) -> Result<()> {
+    let Some(bytes) = to.page(id, path)? else { return Ok(()) };
+    if height > 0 {
+        let children = decode_node(&bytes)?;
+        return children
+            .iter()
+            .try_for_each(|child| node(&child.id, height - 1, &child.first_path, to));
+    }
+    for entry in decode_page(&bytes)? {
+        match entry.content {
+            Content::Chunks(rows) => to.content(&entry.path, rows)?,
+            Content::Lists(lists) => {
+                for list in lists {
+                    let Some(bytes) = to.page(&list.id, &entry.path)? else { continue };
+                    let rows = read_chunks(&mut Reader::new(&bytes, "content list"))?;
+                    to.content(&entry.path, rows)?;
+                }
+            }
+        }
+        to.entry_done();
+    }
+    Ok(())
+}
