@@ -27,6 +27,7 @@ use pinstripe::seal::{Credential, NewSlot, RootKey, Voucher};
 use pinstripe::store::{Store, index};
 
 use crate::look::{Tree, look};
+use crate::seeds;
 use crate::support::{
     Image, Ledger, Site, backup, check, limits, new_slot, read_files, remove_tree, repair,
     small_tree,
@@ -577,12 +578,7 @@ fn play_seed(seed: u64) {
 
 #[test]
 fn whatever_hostile_members_do_in_turn_nothing_is_lost() {
-    let seeds = std::env::var("PINSTRIPE_HOSTILE_SEEDS").ok();
-    let seeds = seeds.and_then(|text| {
-        let (from, to) = text.split_once("..")?;
-        Some(from.parse().ok()?..to.parse().ok()?)
-    });
-    seeds.unwrap_or(0..12).for_each(play_seed);
+    seeds::chosen("PINSTRIPE_HOSTILE_SEEDS", 0..12).for_each(play_seed);
 }
 
 /// A label that was not made with the keys is named whenever the store is opened, until a repair.

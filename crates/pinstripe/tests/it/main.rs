@@ -34,4 +34,5 @@ mod strangers;
 
 mod hostile;
 mod look;
+mod seeds;
 mod support;

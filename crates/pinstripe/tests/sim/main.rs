@@ -7,6 +7,8 @@
 mod dice;
 mod disk;
 mod model;
+#[path = "../it/seeds.rs"]
+mod seeds;
 mod world;
 
 use world::World;
@@ -21,9 +23,7 @@ const FOUND: [(u64, &str); 1] =
 const STRIDE: u64 = 4;
 
 fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("PINSTRIPE_SIM_SEEDS") else { return SEEDS };
-    let range = text.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
-    range.unwrap_or_else(|| panic!("PINSTRIPE_SIM_SEEDS: expected FROM..TO, found '{text}'"))
+    seeds::chosen("PINSTRIPE_SIM_SEEDS", SEEDS)
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub fn scheduled<T: Send>(seed: u64, story: impl FnOnce() -> T + Send) -> (T, Co
             *lock(&SCHEDULE) = Some(schedule);
             OWN.set(Some(Own { number, turn }));
             let done = story();
-            // Threads that nobody waits for come to their ends.
+            // Threads that no thread of the story joins come to their ends.
             while !with(|it| it.is_alone(number)) {
                 go_on(with(|it| it.give_way(number)));
             }
@@ -69,7 +69,7 @@ pub fn seam() {
     }
 }
 
-/// Does what is no part of the story: nobody else goes meanwhile.
+/// Does what is no part of the story: no thread of the story goes meanwhile.
 pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     let own = OWN.take();
     let done = work();
@@ -83,7 +83,7 @@ pub fn now() -> (i64, u32) {
     (FIRST_SECOND + (nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as u32)
 }
 
-/// Handing turns over costs little where nobody has to be woken on another processor.
+/// Handing turns over costs little where no thread has to be woken on another processor.
 fn stay_on_one_processor() {
     // SAFETY: the set is a plain bit field, live and as long as is said; 0 is this thread.
     unsafe {

@@ -1,7 +1,9 @@
 //! Short stories from a seed: few operations, and of few kinds each, so that what takes several of
 //! one kind in a row comes about.
 
-use crate::operation::{Beside, Dice, End, KeyWork, Operation, Partner, SHAPES, Story, Trouble};
+use crate::operation::{
+    BESIDE, Dice, End, KEY_WORKS, Operation, PARTNERS, PARTS, SHAPES, Story, TROUBLES, WASTE,
+};
 
 /// Operations of one story.
 const FEWEST: usize = 6;
@@ -32,12 +34,12 @@ const ALWAYS: &[Draw] = &[
 /// What comes in some.
 const SOMETIMES: &[Draw] = &[
     |dice| {
-        let trouble = *dice.pick(&[Trouble::Fails, Trouble::Loses, Trouble::Tears, Trouble::Flips]);
+        let trouble = *dice.pick(&TROUBLES);
         let (source, member, after) = (dice.below(2), dice.below(16), dice.below(12));
         Operation::TroubledBackup { source, member, trouble, after }
     },
     |dice| Operation::Damage { member: dice.below(16), seed: dice.next() },
-    |dice| Operation::Together { beside: beside(dice), end: end(dice) },
+    |dice| Operation::Together { beside: *dice.pick(&BESIDE), end: end(dice) },
     |dice| match dice.below(4) {
         0 | 1 => Operation::Lose { member: dice.below(16) },
         _ => Operation::Return { member: dice.below(16) },
@@ -47,7 +49,7 @@ const SOMETIMES: &[Draw] = &[
         _ => Operation::Replace { end: end(dice) },
     },
     |dice| Operation::Repair { end: end(dice) },
-    |dice| Operation::Scrub { part: *dice.pick(&[5, 30, 100, 100]), end: end(dice) },
+    |dice| Operation::Scrub { part: *dice.pick(PARTS), end: end(dice) },
     |dice| {
         let (snapshot, member, seed) = (dice.below(64), dice.below(16), dice.next());
         Operation::TroubledRestore { snapshot, member, seed }
@@ -57,7 +59,7 @@ const SOMETIMES: &[Draw] = &[
         1 => Operation::Undelete { snapshot: dice.below(64), end: end(dice) },
         _ => Operation::Forget { snapshot: dice.below(64), end: end(dice) },
     },
-    |dice| Operation::Collect { waste: waste(dice), end: end(dice) },
+    |dice| Operation::Collect { waste: *dice.pick(WASTE), end: end(dice) },
     collect_beside,
     |dice| Operation::AddMember { end: end(dice) },
     |dice| match dice.below(3) {
@@ -67,7 +69,7 @@ const SOMETIMES: &[Draw] = &[
     |dice| Operation::SwapMember { member: dice.below(16), end: end(dice) },
     |dice| Operation::Rebalance { end: end(dice) },
     |dice| {
-        let work = *dice.pick(&[KeyWork::Add, KeyWork::Remove, KeyWork::Rotate]);
+        let work = *dice.pick(&KEY_WORKS);
         Operation::Keys { work, end: end(dice) }
     },
 ];
@@ -116,31 +118,9 @@ fn end(dice: &mut Dice) -> End {
     }
 }
 
-fn waste(dice: &mut Dice) -> u64 {
-    *dice.pick(&[0, 0, 10, 50, 100])
-}
-
-fn beside(dice: &mut Dice) -> Beside {
-    *dice.pick(&[
-        Beside::Nothing,
-        Beside::Check,
-        Beside::Scrub,
-        Beside::ThirdBackup,
-        Beside::Collect,
-    ])
-}
-
 fn collect_beside(dice: &mut Dice) -> Operation {
-    let partner = *dice.pick(&[
-        Partner::Backup,
-        Partner::Backup,
-        Partner::Backup,
-        Partner::Collect,
-        Partner::Restore,
-        Partner::Forget,
-        Partner::Undelete,
-        Partner::Check,
-    ]);
+    let partner = *dice.pick(&PARTNERS);
     let (snapshot, of_partner) = (dice.below(64), dice.below(2) == 0);
-    Operation::CollectBeside { partner, snapshot, waste: waste(dice), end: end(dice), of_partner }
+    let waste = *dice.pick(WASTE);
+    Operation::CollectBeside { partner, snapshot, waste, end: end(dice), of_partner }
 }

@@ -107,12 +107,6 @@ pub fn play(story: &Story, keeps: bool) -> Played {
     Played { wrong, counts, trace }
 }
 
-pub fn parse_seeds(text: &str) -> Option<Range<u64>> {
-    let (from, to) = text.split_once("..")?;
-    let (from, to) = (from.parse().ok()?, to.parse().ok()?);
-    (from < to).then_some(from..to)
-}
-
 /// Plays every seed, of its story only what is asked for; panics at the end when one failed, the
 /// first of which was shortened.
 pub fn run(seeds: Range<u64>, only: Option<&str>) {

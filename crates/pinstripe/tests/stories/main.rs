@@ -19,6 +19,8 @@ mod trace;
 // What is done to a store and what must hold then, shared with the stress test.
 #[path = "../stress/deletion.rs"]
 mod deletion;
+#[path = "../stress/ends.rs"]
+mod ends;
 #[path = "../stress/health.rs"]
 mod health;
 #[path = "../stress/keys.rs"]
@@ -38,6 +40,8 @@ mod writing;
 #[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
 #[path = "../it/look.rs"]
 mod look;
+#[path = "../it/seeds.rs"]
+mod seeds;
 #[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
 #[path = "../it/support.rs"]
 mod support;
@@ -47,11 +51,7 @@ const SEEDS: std::ops::Range<u64> = 0..50;
 
 #[test]
 fn every_story_ends_well() {
-    let seeds = match std::env::var("PINSTRIPE_STORY_SEEDS") {
-        Ok(text) => driver::parse_seeds(&text)
-            .unwrap_or_else(|| panic!("PINSTRIPE_STORY_SEEDS: expected FROM..TO, found '{text}'")),
-        Err(_) => SEEDS,
-    };
+    let seeds = seeds::chosen("PINSTRIPE_STORY_SEEDS", SEEDS);
     let only = std::env::var("PINSTRIPE_STORY_ONLY").ok();
     driver::run(seeds, only.as_deref());
 }

@@ -1,7 +1,7 @@
 //! Who acts on the store in a story, and how it ends.
 //!
-//! What acts alone and is to die is taken for dead by all others from the beginning: there is
-//! nobody to see the difference. Of two at once each must be seen to live until it ends: it acts
+//! What acts alone and is to die is taken for dead by all others from the beginning: no other
+//! process is there to see the difference. Of two at once each must be seen to live until it ends: it acts
 //! under the number of a thread that is not one of the story, which the system takes for a process.
 
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use rustix::process::{Pid, test_kill_process};
 
 use crate::calls::aside;
 use crate::driver;
+use crate::ends::{StepsOfTwo, cut_off};
 use crate::operation::{End, Story};
 use crate::support::{NoWait, Site};
 
@@ -131,35 +132,17 @@ pub fn at_once<A: Send, B: Send>(
     first: impl FnOnce(&Who) -> A + Send,
     second: impl FnOnce(&Who) -> B + Send,
 ) -> ((A, bool), (B, bool)) {
-    let (steps, is_shared) = match end {
-        End::Whole => (u64::MAX, false),
-        End::Killed(steps) => (steps, false),
-        End::PowerCut(steps, _) => (steps, true),
-    };
-    let power = Arc::new(PowerCut::new(steps));
-    let cutting: Arc<dyn Steps> =
-        if end == End::Whole { Arc::new(NoWait) } else { Arc::clone(&power) as Arc<dyn Steps> };
-    let others: Arc<dyn Steps> = if is_shared { Arc::clone(&cutting) } else { Arc::new(NoWait) };
+    let steps = StepsOfTwo::until(end);
+    let [one, two] = [&steps.first, &steps.second].map(Arc::clone);
     let lives = [Life::begin(), Life::begin()];
-    let [one, other] = [&lives[0], &lives[1]].map(|life| Some(life.process));
+    let [living, other] = [&lives[0], &lives[1]].map(|life| Some(life.process));
     let (a, b) = std::thread::scope(|scope| {
         let second =
-            scope.spawn(move || second(&Who { steps: others, process: other, name: "second" }));
-        let a = first(&Who { steps: cutting, process: one, name: "first" });
+            scope.spawn(move || second(&Who { steps: two, process: other, name: "second" }));
+        let a = first(&Who { steps: one, process: living, name: "first" });
         (a, second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     drop(lives);
-    let cut = cut_off(end, &power);
-    ((a, cut), (b, cut && is_shared))
-}
-
-/// What is left on the disks when it was cut off; whether it was.
-fn cut_off(end: End, power: &PowerCut) -> bool {
-    let cut = power.is_off();
-    if let End::PowerCut(_, seed) = end
-        && cut
-    {
-        power.after_power_cut(seed).unwrap();
-    }
-    cut
+    let (is_first_cut, is_second_cut) = steps.cut_off();
+    ((a, is_first_cut), (b, is_second_cut))
 }

@@ -14,7 +14,7 @@ use crate::operation::Dice;
 
 /// What a call of the member seam takes.
 const CALL_NANOS: u64 = 20_000;
-/// What asking for the time takes: whoever asks until it has come gets there.
+/// What asking for the time takes: a thread that asks until a time has come gets there.
 const ASKING_NANOS: u64 = 100;
 /// One of so many calls takes long: then timers end beside work that goes on.
 const LONG_ONE_OF: usize = 500;

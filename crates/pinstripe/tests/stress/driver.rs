@@ -16,12 +16,6 @@ const SHRINK_RUNS: usize = 60;
 /// Seeds between two lines that say how far it has come.
 const TOLD_EVERY: u64 = 25;
 
-pub fn parse_seeds(text: &str) -> Option<Range<u64>> {
-    let (from, to) = text.split_once("..")?;
-    let (from, to) = (from.parse().ok()?, to.parse().ok()?);
-    (from < to).then_some(from..to)
-}
-
 /// Runs every seed; panics with the list of those that failed.
 pub fn run(seeds: Range<u64>) {
     let next = AtomicU64::new(seeds.start);

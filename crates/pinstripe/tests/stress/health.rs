@@ -184,8 +184,8 @@ impl World {
         let may_lose = self.untidy || self.leftovers;
         assert!(outcome.lost == 0 || may_lose, "{outcome:?} {:#?}", ledger.seen());
         // While a member is leaving, a slot may have no member that could take it.
-        let is_whole = self.hurt_members() == 0 && self.leaving().is_none();
-        let is_whole = is_whole && self.ghosts_in(&store) == 0;
+        let stays = self.leaving().is_none() && self.ghosts_in(&store) == 0;
+        let is_whole = stays && self.hurt_members() == 0;
         if is_whole && !self.untidy && !self.shrunk {
             assert_eq!(outcome.repairable, 0, "{:#?}", ledger.seen());
         }

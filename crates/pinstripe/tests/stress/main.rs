@@ -10,6 +10,7 @@
 
 mod deletion;
 mod driver;
+mod ends;
 mod found;
 mod health;
 mod keys;
@@ -25,6 +26,8 @@ mod writing;
 #[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
 #[path = "../it/look.rs"]
 mod look;
+#[path = "../it/seeds.rs"]
+mod seeds;
 #[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
 #[path = "../it/support.rs"]
 mod support;
@@ -34,10 +37,6 @@ const SEEDS: std::ops::Range<u64> = 0..50;
 
 #[test]
 fn no_finished_snapshot_ever_loses_a_byte() {
-    let seeds = match std::env::var("PINSTRIPE_STRESS_SEEDS") {
-        Ok(text) => driver::parse_seeds(&text)
-            .unwrap_or_else(|| panic!("PINSTRIPE_STRESS_SEEDS: expected FROM..TO, found '{text}'")),
-        Err(_) => SEEDS,
-    };
+    let seeds = seeds::chosen("PINSTRIPE_STRESS_SEEDS", SEEDS);
     driver::run(seeds);
 }

@@ -194,9 +194,9 @@ pub enum Operation {
     },
 }
 
-const BESIDE: [Beside; 5] =
+pub const BESIDE: [Beside; 5] =
     [Beside::Nothing, Beside::Check, Beside::Scrub, Beside::ThirdBackup, Beside::Collect];
-const PARTNERS: [Partner; 8] = [
+pub const PARTNERS: [Partner; 8] = [
     Partner::Backup,
     Partner::Backup,
     Partner::Backup,
@@ -206,7 +206,11 @@ const PARTNERS: [Partner; 8] = [
     Partner::Undelete,
     Partner::Check,
 ];
-const WASTE: &[u64] = &[0, 0, 10, 50, 100];
+pub const WASTE: &[u64] = &[0, 0, 10, 50, 100];
+pub const TROUBLES: [Trouble; 4] = [Trouble::Fails, Trouble::Loses, Trouble::Tears, Trouble::Flips];
+pub const KEY_WORKS: [KeyWork; 3] = [KeyWork::Add, KeyWork::Remove, KeyWork::Rotate];
+/// Hundredths of a store that are scrubbed.
+pub const PARTS: &[u64] = &[5, 30, 100, 100];
 
 /// Operations of one list.
 const FEWEST: usize = 40;
@@ -259,8 +263,7 @@ fn operation(dice: &mut Dice) -> Operation {
         0..9 => Operation::Change { source, seed },
         9..15 => Operation::Backup { source, end: end(dice) },
         15..18 => {
-            let trouble =
-                *dice.pick(&[Trouble::Fails, Trouble::Loses, Trouble::Tears, Trouble::Flips]);
+            let trouble = *dice.pick(&TROUBLES);
             Operation::TroubledBackup { source, member, trouble, after: dice.below(12) }
         }
         18..21 => {
@@ -274,12 +277,12 @@ fn operation(dice: &mut Dice) -> Operation {
         29..31 => Operation::Damage { member, seed },
         31..34 => Operation::Repair { end: end(dice) },
         34 => Operation::Check,
-        35..37 => Operation::Scrub { part: *dice.pick(&[5, 30, 100, 100]), end: end(dice) },
+        35..37 => Operation::Scrub { part: *dice.pick(PARTS), end: end(dice) },
         37 => Operation::TroubledRestore { snapshot: dice.below(64), member, seed },
         38..52 => deletion(dice),
         52..59 => members(dice, member),
         _ => {
-            let work = *dice.pick(&[KeyWork::Add, KeyWork::Remove, KeyWork::Rotate]);
+            let work = *dice.pick(&KEY_WORKS);
             Operation::Keys { work, end: end(dice) }
         }
     }

@@ -12,6 +12,7 @@ use pinstripe::fault::PowerCut;
 use pinstripe::format::session::Process;
 use pinstripe::member::Steps;
 
+use crate::ends::{StepsOfTwo, cut_off};
 use crate::operation::{End, Story};
 use crate::support::{NoWait, Site};
 
@@ -102,31 +103,13 @@ pub fn at_once<A: Send, B: Send>(
     first: impl FnOnce(&Who) -> A + Send,
     second: impl FnOnce(&Who) -> B + Send,
 ) -> ((A, bool), (B, bool)) {
-    let (steps, is_shared) = match end {
-        End::Whole => (u64::MAX, false),
-        End::Killed(steps) => (steps, false),
-        End::PowerCut(steps, _) => (steps, true),
-    };
-    let power = Arc::new(PowerCut::new(steps));
-    let cutting: Arc<dyn Steps> =
-        if end == End::Whole { Arc::new(NoWait) } else { Arc::clone(&power) as Arc<dyn Steps> };
-    let others: Arc<dyn Steps> = if is_shared { Arc::clone(&cutting) } else { Arc::new(NoWait) };
+    let steps = StepsOfTwo::until(end);
+    let [one, two] = [&steps.first, &steps.second].map(Arc::clone);
     let (a, b) = std::thread::scope(|scope| {
-        let second = scope.spawn(|| live(others, second));
-        let a = live(cutting, first);
+        let second = scope.spawn(|| live(two, second));
+        let a = live(one, first);
         (a, second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let cut = cut_off(end, &power);
-    ((a, cut), (b, cut && is_shared))
-}
-
-/// What is left on the disks when it was cut off; whether it was.
-fn cut_off(end: End, power: &PowerCut) -> bool {
-    let cut = power.is_off();
-    if let End::PowerCut(_, seed) = end
-        && cut
-    {
-        power.after_power_cut(seed).unwrap();
-    }
-    cut
+    let (is_first_cut, is_second_cut) = steps.cut_off();
+    ((a, is_first_cut), (b, is_second_cut))
 }
