@@ -27,6 +27,7 @@ const COPY_BYTES: usize = 64 * 1024;
 /// [`DirectoryMember::with_steps`](crate::member::DirectoryMember::with_steps).
 pub struct PowerCut {
     stop_at_step: u64,
+    is_counted: Box<dyn Fn(&Step<'_>) -> bool + Send + Sync>,
     books: Mutex<Books>,
 }
 
@@ -74,10 +75,19 @@ enum Place {
 impl PowerCut {
     /// Lets `stop_at_step` steps happen and none after them; with `u64::MAX` it only counts.
     pub fn new(stop_at_step: u64) -> Self {
-        PowerCut { stop_at_step, books: Mutex::default() }
+        Self::counting(stop_at_step, |_| true)
     }
 
-    /// How many steps were made, over all members that share this.
+    /// The same, when so many of the steps that `is_counted` names were made: rare ones are met
+    /// as often as frequent ones.
+    pub fn counting(
+        stop_at_step: u64,
+        is_counted: impl Fn(&Step<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        PowerCut { stop_at_step, is_counted: Box::new(is_counted), books: Mutex::default() }
+    }
+
+    /// How many of the counted steps were made, over all members that share this.
     pub fn steps_done(&self) -> u64 {
         self.books().steps_done
     }
@@ -117,7 +127,7 @@ impl Steps for PowerCut {
         if books.steps_done >= self.stop_at_step {
             return Err(io::Error::other("the power is off"));
         }
-        books.steps_done += 1;
+        books.steps_done += u64::from((self.is_counted)(step));
         books.take(step, act)
     }
 }

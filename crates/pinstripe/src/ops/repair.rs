@@ -166,6 +166,7 @@ fn stripe_sets(
 ) -> Result<Vec<Unmended>> {
     let mut unmended = Vec::new();
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
+    let indexed_before = indexed.clone();
     for room in [Room::Packs, Room::Index] {
         let there = index::standing_sets(store, room)?;
         // A short index run may be read from fewer: it is tried, and made anew when it is not.
@@ -190,7 +191,8 @@ fn stripe_sets(
             outcome.repaired_extents += done.repaired;
             outcome.homeless_extents += done.homeless;
             if !done.lost.is_empty() {
-                unmended.push(Unmended { set, damage: done.lost });
+                let is_known = indexed_before.contains(&set);
+                unmended.push(Unmended { set, is_known, damage: done.lost });
             }
         }
     }
@@ -200,6 +202,8 @@ fn stripe_sets(
 /// A pack with extents that parity cannot bring back.
 struct Unmended {
     set: SetId,
+    /// Whether a run speaks of it: else it may be left over from a backup that was cut off.
+    is_known: bool,
     /// Each with its place, and why not.
     damage: Vec<(PathBuf, Error)>,
 }

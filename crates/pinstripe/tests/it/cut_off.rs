@@ -72,20 +72,25 @@ impl Steps for DiesInSealing {
     }
 }
 
-/// A store over three members with four snapshots, each of one file more.
+/// A store over three members with snapshots, each of one file more.
 struct Bench {
     site: Site,
     saved: Vec<(Snapshot, Tree)>,
 }
 
 impl Bench {
+    /// As many that the next backup merges their index runs.
     fn new() -> Self {
+        Bench::with(4)
+    }
+
+    fn with(snapshots: u64) -> Self {
         let site = Site::new(3, 1);
         let save = |number: u64| {
             fs::write(site.source().join(format!("f{number}")), noise(number, 20_000)).unwrap();
             (site.save(), look(&site.source()))
         };
-        let saved = (0..4).map(save).collect();
+        let saved = (0..snapshots).map(save).collect();
         Bench { site, saved }
     }
 
@@ -102,6 +107,27 @@ impl Bench {
 
     fn extent(&self, member: usize, name: ExtentName) -> PathBuf {
         self.site.members[member].join(name.path())
+    }
+
+    /// A backup stores a new file and dies when its first index run would get a name; returns the packs
+    /// that it leaves whole.
+    fn die_before_the_index(&self) -> Vec<SetId> {
+        let own = pinstripe::process::own();
+        let started_ticks = own.started_ticks + 1;
+        let options = OpenOptions {
+            steps: Some(Arc::new(DiesInSealing(AtomicI64::new(1)))),
+            process: Some(pinstripe::format::session::Process { started_ticks, ..own }),
+            ..OpenOptions::default()
+        };
+        let mut store = Store::open_with(&self.site.members[0], options).unwrap();
+        store.unlock(&credential()).unwrap();
+        let before = self.site.store().list(Room::Packs).unwrap();
+        fs::write(self.site.source().join("left"), noise(77, 20_000)).unwrap();
+        backup(&store, &self.site.source(), &Ledger::new()).unwrap_err();
+        fs::remove_file(self.site.source().join("left")).unwrap();
+        drop(store);
+        let after = self.site.store().list(Room::Packs).unwrap().into_keys();
+        after.filter(|set| !before.contains_key(set)).map(SetId).collect()
     }
 
     /// As when a member failed during a backup: within parity, and no rule of the store is broken.
@@ -258,4 +284,43 @@ fn what_a_dead_backup_left_of_a_pack_is_no_loss_when_it_is_damaged() {
     assert!(!path.exists());
     assert_whole(&bench.site.store());
     bench.assert_all_restore();
+}
+
+/// What a dead backup stored is whole until more of it is damaged than parity replaces: in places, so
+/// that its index can still be read, or all of it.
+#[test]
+fn what_a_dead_backup_left_is_no_loss_however_it_is_damaged() {
+    for is_all in [false, true] {
+        for with_repair in [false, true] {
+            let bench = Bench::with(1);
+            let left = bench.die_before_the_index();
+            assert!(!left.is_empty());
+            for set in &left {
+                for member in 0..2 {
+                    let path = bench.extent(member, ExtentName::pack(*set));
+                    let mut bytes = fs::read(&path).unwrap();
+                    match is_all {
+                        true => bytes.fill(0x55),
+                        // The strips behind the header, and not the index and trailer at the end.
+                        false => bytes[4096..4096 + 200].fill(0x55),
+                    }
+                    fs::write(&path, bytes).unwrap();
+                }
+            }
+            bench.assert_no_losses();
+            let ledger = Ledger::new();
+            if with_repair {
+                let repaired = repair(&mut bench.site.store(), &ledger);
+                assert_eq!(repaired.lost_extents, 0, "{:#?}", ledger.seen());
+            }
+            gc::run(&bench.site.store(), &options(), &ledger.monitor).unwrap();
+            ledger.assert_no_losses();
+            for set in left {
+                assert!(!bench.extent(2, ExtentName::pack(set)).exists(), "{set} stays");
+            }
+            repair(&mut bench.site.store(), &Ledger::new());
+            assert_whole(&bench.site.store());
+            bench.assert_all_restore();
+        }
+    }
 }

@@ -387,6 +387,39 @@ fn the_store_is_used_while_a_member_leaves() {
     }
 }
 
+/// One member lacks its extents, and is away afterwards: as when a disk begins to fail and then does.
+/// What `act` moved meanwhile must not have been put on it.
+fn fails_after(mut bench: Bench, act: impl FnOnce(&mut Store)) {
+    for name in extents(&bench.site.store(), 0) {
+        if matches!(name, ExtentName::In(Room::Packs, _)) {
+            fs::remove_file(bench.site.members[0].join(name.path())).unwrap();
+        }
+    }
+    act(&mut bench.site.store());
+    fs::rename(&bench.site.members[0], bench.site.path("away")).unwrap();
+    bench.site.members.remove(0);
+    let (store, ledger) = (bench.site.store(), Ledger::new());
+    check(&store, true, &ledger);
+    ledger.assert_no_losses();
+    bench.site.assert_restores(&store, &bench.snapshot, &bench.tree);
+}
+
+#[test]
+fn rebalance_moves_nothing_of_a_set_onto_the_member_that_lacks_its_part() {
+    fails_after(Bench::new(3, 1), |store| {
+        let ledger = Ledger::new();
+        let done = member::rebalance(store, false, &limits(), &ledger.monitor).unwrap();
+        assert_eq!(done.moved.moved_extents, 0, "{done:?}");
+        let told = ledger.warnings();
+        assert!(told.iter().any(|seen| seen.text.contains("lack an extent")), "{told:?}");
+    });
+}
+
+#[test]
+fn remove_moves_nothing_of_a_set_onto_the_member_that_lacks_its_part() {
+    fails_after(Bench::with_room(), |store| drop(remove(store, 2).unwrap()));
+}
+
 fn remove_to_the_end(bench: &Bench, cut: u64) {
     let mut store = bench.site.store();
     if store.state(1).is_none() {

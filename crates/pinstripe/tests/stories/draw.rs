@@ -1,8 +1,10 @@
 //! Short stories from a seed: few operations, and of few kinds each, so that what takes several of
 //! one kind in a row comes about.
 
+use pinstripe::member::Room;
+
 use crate::operation::{
-    BESIDE, Dice, End, KEY_WORKS, Operation, PARTNERS, PARTS, SHAPES, Story, TROUBLES, WASTE,
+    BESIDE, Cut, Dice, End, KEY_WORKS, Operation, PARTNERS, PARTS, SHAPES, Story, TROUBLES, WASTE,
 };
 
 /// Operations of one story.
@@ -15,6 +17,8 @@ const WEIGHTS: &[usize] = &[0, 0, 0, 1, 3];
 const WEIGHTS_OF_BACKUPS: &[usize] = &[4, 12, 40];
 /// Steps after which the longest operations of these stores have ended, and those of short ones.
 const STEPS: &[usize] = &[40, 120, 300];
+/// Names that the longest operations change in one room, roughly.
+const NAMES: usize = 12;
 
 /// One of so many stories is of index runs that are merged.
 const MERGED_ONE_OF: usize = 8;
@@ -101,21 +105,34 @@ fn merges(dice: &mut Dice) -> Vec<Operation> {
     }
     let trouble = SOMETIMES[dice.below(2)](dice);
     operations.insert(dice.below(operations.len()), trouble);
-    let steps = 20 + dice.below(150) as u64;
-    let end =
-        if dice.below(2) == 0 { End::Killed(steps) } else { End::PowerCut(steps, dice.next()) };
+    let cut = match dice.below(3) {
+        0 => cut(dice),
+        1 => Cut::after(20 + dice.below(150) as u64),
+        _ => Cut::within(Room::Index, dice.below(NAMES) as u64),
+    };
+    let end = if dice.below(2) == 0 { End::Killed(cut) } else { End::PowerCut(cut, dice.next()) };
     operations.extend([change(dice), Operation::Backup { source, end }]);
     operations.push(Operation::Backup { source: 1 - source, end: End::Whole });
     operations
 }
 
 fn end(dice: &mut Dice) -> End {
-    let steps = dice.pick(STEPS);
     match dice.below(5) {
-        0 => End::Killed(dice.below(*steps) as u64),
-        1 | 2 => End::PowerCut(dice.below(*steps) as u64, dice.next()),
+        0 => End::Killed(cut(dice)),
+        1 | 2 => End::PowerCut(cut(dice), dice.next()),
         _ => End::Whole,
     }
+}
+
+/// Half of the cuts are drawn from all steps, half from those that change names in one room: most
+/// steps are of packs, and what decides is done in few.
+fn cut(dice: &mut Dice) -> Cut {
+    if dice.below(2) == 0 {
+        let steps = *dice.pick(STEPS);
+        return Cut::after(dice.below(steps) as u64);
+    }
+    let room = *dice.pick(&Room::ALL);
+    Cut::within(room, dice.below(NAMES) as u64)
 }
 
 fn collect_beside(dice: &mut Dice) -> Operation {

@@ -1,7 +1,7 @@
 //! Stories that failed once, as they were shortened: each must hold from now on.
 
 use crate::driver;
-use crate::operation::{End, KeyWork, Operation, Story, Trouble};
+use crate::operation::{Cut, End, KeyWork, Operation, Story, Trouble};
 
 fn holds(seed: u64, members: usize, parity: u8, operations: Vec<Operation>) {
     let played = driver::play(&Story { seed, members, parity, operations }, false);
@@ -12,7 +12,7 @@ fn holds(seed: u64, members: usize, parity: u8, operations: Vec<Operation>) {
 #[test]
 fn keys_that_one_member_alone_has_do_not_leave_with_it() {
     let rotate =
-        Operation::Keys { work: KeyWork::Rotate, end: End::PowerCut(20, 16594735147645832090) };
+        Operation::Keys { work: KeyWork::Rotate, end: End::PowerCut(Cut::after(20), 16594735147645832090) };
     holds(1810, 3, 1, vec![rotate, Operation::RemoveMember { member: 12, end: End::Whole }]);
 }
 
@@ -25,7 +25,7 @@ fn a_replacement_that_was_cut_off_late_is_ended_through_another_member() {
         trouble,
         after,
     };
-    let end = End::PowerCut(220, 444807535059007342);
+    let end = End::PowerCut(Cut::after(220), 444807535059007342);
     let operations = vec![
         troubled(1, 6, Trouble::Fails, 2),
         troubled(0, 8, Trouble::Flips, 0),
@@ -39,7 +39,7 @@ fn a_replacement_that_was_cut_off_late_is_ended_through_another_member() {
 fn damage_to_what_a_killed_backup_left_is_no_loss() {
     let operations = vec![
         Operation::Check,
-        Operation::Backup { source: 1, end: End::Killed(83) },
+        Operation::Backup { source: 1, end: End::Killed(Cut::after(83)) },
         Operation::Damage { member: 12, seed: 3482059964382706976 },
     ];
     holds(5408, 5, 2, operations);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::operation::{End, Operation, Story};
+use crate::operation::{Cut, End, Operation, Story};
 
 /// Plays of one story while it is shortened, at most.
 const PLAYS: usize = 500;
@@ -75,7 +75,8 @@ impl Short {
     fn earlier(&self, at: usize) -> Vec<Short> {
         let mut operation = self.kept[at].1.clone();
         let Some(end) = end_of(&mut operation).copied() else { return Vec::new() };
-        let (End::Killed(steps) | End::PowerCut(steps, _)) = end else { return Vec::new() };
+        let (End::Killed(cut) | End::PowerCut(cut, _)) = end else { return Vec::new() };
+        let steps = cut.after;
         let fewer = [0, steps / 2, steps.saturating_sub(1)].into_iter().filter(|it| *it < steps);
         let ends = std::iter::once(End::Whole).chain(fewer.map(|steps| after(end, steps)));
         let with = |end: End| {
@@ -95,7 +96,7 @@ impl fmt::Display for Short {
             let is_as_drawn = operation == self.drawn.operations[*number];
             match end_of(&mut operation).filter(|_| !is_as_drawn) {
                 Some(End::Whole) => write!(f, "=whole")?,
-                Some(End::Killed(steps) | End::PowerCut(steps, _)) => write!(f, "={steps}")?,
+                Some(End::Killed(cut) | End::PowerCut(cut, _)) => write!(f, "={}", cut.after)?,
                 None => {}
             }
         }
@@ -103,11 +104,12 @@ impl fmt::Display for Short {
     }
 }
 
-/// The same end after so many steps.
-fn after(end: End, steps: u64) -> End {
+/// The same end after so many of the steps that count for it.
+fn after(end: End, after: u64) -> End {
     match end {
-        End::PowerCut(_, seed) => End::PowerCut(steps, seed),
-        End::Killed(_) | End::Whole => End::Killed(steps),
+        End::PowerCut(cut, seed) => End::PowerCut(Cut { after, ..cut }, seed),
+        End::Killed(cut) => End::Killed(Cut { after, ..cut }),
+        End::Whole => End::Killed(Cut::after(after)),
     }
 }
 
@@ -134,18 +136,19 @@ fn end_of(operation: &mut Operation) -> Option<&mut End> {
 
 #[test]
 fn a_story_is_shortened_to_what_fails() {
+    use pinstripe::member::Room;
     let backup = |end| Operation::Backup { source: 0, end };
     let operations = vec![
         Operation::Check,
         backup(End::Whole),
-        backup(End::PowerCut(100, 7)),
+        backup(End::PowerCut(Cut::within(Room::Index, 100), 7)),
         Operation::KeepMember,
         Operation::Check,
-        backup(End::Killed(50)),
+        backup(End::Killed(Cut::after(50))),
     ];
     let story = Story { seed: 0, members: 2, parity: 1, operations };
     let fails = |tried: &Story| {
-        let is_cut = |it: &Operation| matches!(it, Operation::Backup { end: End::PowerCut(steps, 7), .. } if *steps >= 12);
+        let is_cut = |it: &Operation| matches!(it, Operation::Backup { end: End::PowerCut(Cut { after: 12.., room: Some(_) }, 7), .. });
         tried.operations.iter().any(is_cut) && tried.operations.contains(&Operation::KeepMember)
     };
     let short = Short::of(&story, fails);

@@ -186,9 +186,8 @@ impl World {
         let (done, cut) = under(end, |who| gc(&self.open("", who)?, waste, &ledger));
         self.untidy |= cut;
         let is_done = self.take_note_of_gc(&done, cut, false, &ledger);
-        // With all members there, what dead writers left has gone with it; but for packs that had
-        // enough extents before one was damaged, which gc does not take for theirs.
-        self.leftovers &= !is_done || self.damaged || self.absent() > 0 || self.ghosts() > 0;
+        // With all members there, what dead writers left has gone with it.
+        self.leftovers &= !is_done || self.absent() > 0 || self.ghosts() > 0;
         self.meet_deletion(is_done);
         if is_done {
             self.assert_freed(waste);

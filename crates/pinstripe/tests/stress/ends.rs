@@ -18,11 +18,11 @@ pub struct StepsOfTwo {
 
 impl StepsOfTwo {
     pub fn until(end: End) -> Self {
-        let (End::Killed(steps) | End::PowerCut(steps, _)) = end else {
+        let (End::Killed(cut) | End::PowerCut(cut, _)) = end else {
             let power = Arc::new(PowerCut::new(u64::MAX));
             return StepsOfTwo { first: Arc::new(NoWait), second: Arc::new(NoWait), end, power };
         };
-        let power = Arc::new(PowerCut::new(steps));
+        let power = Arc::new(cut.power());
         let first = Arc::clone(&power) as Arc<dyn Steps>;
         let second = match end {
             End::PowerCut(..) => Arc::clone(&first),

@@ -3,7 +3,7 @@
 use pinstripe::member::{ExtentName, Room};
 
 use crate::health::is_named;
-use crate::operation::{End, Operation, Story};
+use crate::operation::{Cut, End, Operation, Story};
 use crate::support::{Ledger, Site, check};
 use crate::world::World;
 
@@ -20,7 +20,7 @@ fn packs_of_a_killed_backup_that_the_next_one_uses_bear_the_loss_of_a_member() {
             4,
             2,
             vec![
-                Operation::Backup { source: 1, end: End::Killed(steps) },
+                Operation::Backup { source: 1, end: End::Killed(Cut::after(steps)) },
                 Operation::Backup { source: 1, end: End::Whole },
                 Operation::TroubledRestore { snapshot: 0, member: 1, seed: steps },
                 Operation::Lose { member: 2 },
@@ -34,7 +34,7 @@ fn packs_of_a_killed_backup_that_the_next_one_uses_bear_the_loss_of_a_member() {
 #[test]
 fn an_index_run_left_on_some_members_is_mended_or_removed() {
     for steps in 0..24 {
-        let cut = End::PowerCut(90 + 4 * steps, steps);
+        let cut = End::PowerCut(Cut::after(90 + 4 * steps), steps);
         let repair = Operation::Repair { end: End::Whole };
         play(5, 2, vec![Operation::Backup { source: 1, end: cut }, repair]);
     }

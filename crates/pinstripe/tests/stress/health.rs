@@ -125,7 +125,7 @@ impl World {
         self.untidy |= cut;
         match done {
             Ok(outcome) if !cut => {
-                assert!(outcome.lost == 0 || self.untidy || self.leftovers, "{outcome:?}");
+                assert!(outcome.lost == 0 || self.untidy, "{outcome:?}");
                 if part == 100 {
                     assert_eq!(outcome.sets, outcome.all_sets);
                     if outcome.repairable == 0 && !self.untidy {
@@ -181,8 +181,7 @@ impl World {
         let is_hurt = ledger.losses().iter().any(firm);
         assert!(!is_hurt, "a finished snapshot is hurt: {:#?}", ledger.seen());
         assert_eq!(outcome.hurt_paths, 0, "{outcome:?} {:#?}", ledger.seen());
-        let may_lose = self.untidy || self.leftovers;
-        assert!(outcome.lost == 0 || may_lose, "{outcome:?} {:#?}", ledger.seen());
+        assert!(outcome.lost == 0 || self.untidy, "{outcome:?} {:#?}", ledger.seen());
         // While a member is leaving, a slot may have no member that could take it.
         let stays = self.leaving().is_none() && self.ghosts_in(&store) == 0;
         let is_whole = stays && self.hurt_members() == 0;

@@ -4,6 +4,10 @@
 //! part of a list is a list: that is what makes shrinking simple.
 
 use std::fmt;
+use std::path::Path;
+
+use pinstripe::fault::PowerCut;
+use pinstripe::member::{Room, Step};
 
 /// Numbers that look random and follow a seed alone.
 #[derive(Debug, Clone)]
@@ -31,14 +35,43 @@ impl Dice {
     }
 }
 
+/// Before which step an operation is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// How many of the steps that count are made before it.
+    pub after: u64,
+    /// The room whose names change in the steps that count; all steps count where there is none.
+    pub room: Option<Room>,
+}
+
+impl Cut {
+    pub const fn after(after: u64) -> Self {
+        Cut { after, room: None }
+    }
+
+    pub const fn within(room: Room, after: u64) -> Self {
+        Cut { after, room: Some(room) }
+    }
+
+    pub fn power(self) -> PowerCut {
+        let Some(room) = self.room else { return PowerCut::new(self.after) };
+        let is_in = move |path: &Path| path.components().any(|it| it.as_os_str() == room.dir());
+        PowerCut::counting(self.after, move |step| match step {
+            Step::Rename { to, .. } => is_in(to),
+            Step::Unlink(path) => is_in(path),
+            _ => false,
+        })
+    }
+}
+
 /// How an operation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Whole,
-    /// The process dies after so many steps; what it wrote stays as it is.
-    Killed(u64),
-    /// The power goes after so many steps; the number chooses what the disks kept.
-    PowerCut(u64, u64),
+    /// The process dies; what it wrote stays as it is.
+    Killed(Cut),
+    /// The power goes; the number chooses what the disks kept.
+    PowerCut(Cut, u64),
 }
 
 /// What a member does during a backup.
@@ -251,8 +284,8 @@ impl fmt::Display for Story {
 
 fn end(dice: &mut Dice) -> End {
     match dice.below(5) {
-        0 => End::Killed(dice.below(STEPS) as u64),
-        1 | 2 => End::PowerCut(dice.below(STEPS) as u64, dice.next()),
+        0 => End::Killed(Cut::after(dice.below(STEPS) as u64)),
+        1 | 2 => End::PowerCut(Cut::after(dice.below(STEPS) as u64), dice.next()),
         _ => End::Whole,
     }
 }

@@ -8,7 +8,6 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use pinstripe::fault::PowerCut;
 use pinstripe::format::session::Process;
 use pinstripe::member::Steps;
 
@@ -21,6 +20,11 @@ pub const FAULTS: &str = "";
 
 /// Operations between two looks at everything.
 pub const JUDGED_EVERY: usize = 6;
+
+/// Whether check is asked after each operation, and not only at the end.
+pub fn is_checked_each_time(_: &Story) -> bool {
+    true
+}
 
 /// Whether the store is made whole and then emptied when the story is over.
 pub fn is_healed_at_the_end(_: &Story) -> bool {
@@ -84,10 +88,10 @@ fn live<T>(steps: Arc<dyn Steps>, work: impl FnOnce(&Who) -> T) -> T {
 
 /// Runs `work` to the end that was drawn; says whether that end came before its own.
 pub fn under<T>(end: End, work: impl FnOnce(&Who) -> T) -> (T, bool) {
-    let (End::Killed(steps) | End::PowerCut(steps, _)) = end else {
+    let (End::Killed(cut) | End::PowerCut(cut, _)) = end else {
         return (work(&Who::own()), false);
     };
-    let power = Arc::new(PowerCut::new(steps));
+    let power = Arc::new(cut.power());
     let done = live(Arc::clone(&power) as Arc<dyn Steps>, work);
     (done, cut_off(end, &power))
 }

@@ -21,7 +21,7 @@ use pinstripe::store::{OpenOptions, Store};
 use crate::keys::Key;
 use crate::look::{Tree, assert_same, look};
 use crate::operation::{End, Operation, Story};
-use crate::process::{JUDGED_EVERY, Who};
+use crate::process::{JUDGED_EVERY, Who, is_checked_each_time, is_healed_at_the_end};
 use crate::source::{self, Stamps};
 use crate::support::{Ledger, Site, remove_tree, repair, restore};
 use crate::trace::Trace;
@@ -124,13 +124,16 @@ impl World {
             }
             world.trace.note(&format!("{number:>2} {operation:?}"));
             world.carry_out(operation);
-            world.check();
+            if is_checked_each_time(story) {
+                world.check();
+            }
             if number % JUDGED_EVERY == JUDGED_EVERY - 1 {
                 world.judge();
             }
         }
+        world.check();
         world.judge();
-        if crate::process::is_healed_at_the_end(story) {
+        if is_healed_at_the_end(story) {
             world.heal();
             world.judge();
             world.purge();

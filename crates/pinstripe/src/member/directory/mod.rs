@@ -155,7 +155,7 @@ impl DirectoryMember {
             }
             let Some(shelf) = fixed(&name) else { return Ok(Some(text)) };
             let inside = match self.tree.shelf(shelf) {
-                Ok(opened) => opened.names()?,
+                Ok(mut opened) => opened.names()?,
                 Err(_) => return Ok(Some(text)),
             };
             let leftover = |inner: &Vec<u8>| shelf == Shelf::Tmp && parse_leaf(inner).is_some();
@@ -216,7 +216,7 @@ impl DirectoryMember {
             .expected(format!("{end} bytes or more"), found)
     }
 
-    fn list_shelf(&self, shelf: &OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
+    fn list_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
         let mut found = Vec::new();
         for name in shelf.names()? {
             goes_on();
@@ -231,16 +231,16 @@ impl DirectoryMember {
         Ok(found)
     }
 
-    fn list_packs(&self, packs: &OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
+    fn list_packs(&self, packs: &mut OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
         let mut found = Vec::new();
         for first in packs.names()?.iter().filter_map(|name| parse_first_byte(name)) {
-            let shelf = match self.tree.shelf(Shelf::Packs(first)) {
+            let mut shelf = match self.tree.shelf(Shelf::Packs(first)) {
                 Ok(shelf) => shelf,
                 // A stranger, or gone since.
                 Err(error) if is_absent_or_no_directory(&error) => continue,
                 Err(error) => return Err(error),
             };
-            let here = self.list_shelf(&shelf)?;
+            let here = self.list_shelf(&mut shelf)?;
             found.extend(here.into_iter().filter(|(id, _)| id[0] == first));
         }
         Ok(found)
@@ -306,8 +306,8 @@ impl Member for DirectoryMember {
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
         let shelf = Shelf::Room(room);
         let listed = match self.tree.shelf(shelf) {
-            Ok(opened) if room == Room::Packs => self.list_packs(&opened),
-            Ok(opened) => self.list_shelf(&opened),
+            Ok(mut opened) if room == Room::Packs => self.list_packs(&mut opened),
+            Ok(mut opened) => self.list_shelf(&mut opened),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),
         };

@@ -6,13 +6,14 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::shelf::{Shelf, parse_leaf};
@@ -27,6 +28,8 @@ const FILE_MODE: u32 = 0o600;
 
 /// Fresh names tried for a temp file. One is enough unless a sweep runs at this very moment.
 const TEMP_ATTEMPTS: usize = 16;
+/// Bytes of names asked for at a time: on the stack.
+const LISTING_BYTES: usize = 8 * 1024;
 
 /// A member's directory. Cheap to clone; a writer keeps one.
 #[derive(Clone)]
@@ -299,7 +302,7 @@ impl Tree {
 
     /// Removes what killed writers left in `tmp/`; returns how many files.
     pub fn sweep(&self) -> io::Result<u64> {
-        let shelf = match self.shelf(Shelf::Tmp) {
+        let mut shelf = match self.shelf(Shelf::Tmp) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             other => other?,
         };
@@ -335,10 +338,13 @@ pub(super) fn link_into_place(temp: &Temp, shelf: &OpenShelf, leaf: &str) -> io:
 }
 
 impl OpenShelf {
-    /// The names in it, sorted, in bytes.
-    pub fn names(&self) -> io::Result<Vec<Vec<u8>>> {
+    /// The names in it, sorted, in bytes. Moves the one place at which this directory is read.
+    pub fn names(&mut self) -> io::Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        for entry in patiently(|| fs::Dir::read_from(&self.fd))? {
+        fs::seek(&self.fd, fs::SeekFrom::Start(0))?;
+        let mut space = [MaybeUninit::uninit(); LISTING_BYTES];
+        let mut entries = RawDir::new(&self.fd, &mut space);
+        while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {

@@ -97,12 +97,19 @@ fn examine(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcom
     let packs = PackReader::new(store, monitor);
     let mut chunks = ChunkReader::new(&packs, &index);
     let (lost, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
-    sets::tell(bad, Some(&hurt), monitor, &mut outcome);
-    outcome.lost_chunks = lost.len() as u64;
+    let (known, unknown): (Vec<_>, Vec<_>) = bad.into_iter().partition(|pack| pack.is_known);
+    let lost_chunks = lost.len() as u64;
+    let is_known_hurt = hurt.iter().any(|set| unknown.iter().all(|pack| pack.set != *set));
+    sets::tell(known, Some(&hurt), monitor, &mut outcome);
     let mut trees = Trees::new(chunks, &index, lost);
     for snapshot in &snapshots {
         trees.check(snapshot, monitor, &mut outcome);
     }
+    // What only a dead backup stored is lost to no snapshot.
+    if is_known_hurt || outcome.hurt_snapshots > 0 {
+        outcome.lost_chunks = lost_chunks;
+    }
+    sets::tell_unknown(unknown, monitor, &mut outcome);
     Ok(outcome)
 }
 

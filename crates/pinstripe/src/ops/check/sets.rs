@@ -18,7 +18,9 @@ use crate::stripe::{SetReader, Verification};
 
 /// What of one pack cannot be read.
 pub(in crate::ops) struct BadPack {
-    set: SetId,
+    pub(super) set: SetId,
+    /// Whether a run speaks of it; without the key none can be asked, and all are known.
+    pub(super) is_known: bool,
     lost: Vec<Range<u64>>,
     /// What is to be said of it: a loss only if it costs a chunk.
     damage: Vec<(PathBuf, Error)>,
@@ -27,7 +29,7 @@ pub(in crate::ops) struct BadPack {
 impl BadPack {
     /// A pack in which any strip may be damaged.
     pub(in crate::ops) fn doubtful(set: SetId) -> BadPack {
-        BadPack { set, lost: everything(), damage: Vec::new() }
+        BadPack { set, is_known: true, lost: everything(), damage: Vec::new() }
     }
 }
 
@@ -100,9 +102,10 @@ pub(super) fn stripe_sets(
                 continue;
             };
             outcome.packs += u64::from(room == Room::Packs);
-            let (lost, damage) = tally(store, name, examined, monitor, outcome);
+            let is_known = store.is_locked() || indexed.contains(&set);
+            let (lost, damage) = tally(store, name, is_known, examined, monitor, outcome);
             if room == Room::Packs && !(lost.is_empty() && damage.is_empty()) {
-                bad.push(BadPack { set, lost, damage });
+                bad.push(BadPack { set, is_known, lost, damage });
             }
         }
     }
@@ -193,10 +196,11 @@ const LAY_ANEW: &str = "run 'pinstripe repair'; what is left then has no member 
                         'pinstripe gc' lays the pack anew, or add a member";
 
 /// Reports what was found about one set; returns what of it cannot be read, and what is to be said
-/// of that when it is known what it costs.
+/// of that when it is known what it costs. A pack that no run speaks of costs nothing yet.
 fn tally(
     store: &Store,
     name: ExtentName,
+    is_known: bool,
     examined: Result<Examined>,
     monitor: &Monitor,
     outcome: &mut Outcome,
@@ -246,8 +250,12 @@ fn tally(
     }
     let mut lost = examined.verification.lost_ranges;
     for (range, error) in examined.records {
-        monitor.loss(name.path(), error);
-        outcome.lost += 1;
+        if is_known || derived {
+            monitor.loss(name.path(), error);
+            outcome.lost += 1;
+        } else {
+            beyond_parity.push((name.path().into(), error));
+        }
         lost.push(range);
     }
     (lost, beyond_parity)
@@ -275,10 +283,28 @@ pub(super) fn tell(
     }
 }
 
+/// Says what is wrong with packs that no run speaks of: a loss where snapshots lack something,
+/// which these packs may have held.
+pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut Outcome) {
+    let is_loss = outcome.hurt_snapshots > 0;
+    for (place, error) in bad.into_iter().flat_map(|pack| pack.damage) {
+        if is_loss {
+            monitor.loss(place, error);
+            outcome.lost += 1;
+        } else {
+            monitor.warning(place, error.advice(NEEDED_BY_NONE));
+        }
+    }
+}
+
+const NEEDED_BY_NONE: &str = "nothing is lost: the pack is left over from a backup that was cut off, \
+                              and every snapshot has all that it needs; 'pinstripe gc' deletes it";
+
 const STANDS_ELSEWHERE: &str = "nothing is lost: what the pack holds stands elsewhere too, or can be \
                                 read all the same; 'pinstripe repair' lays it anew";
 
-/// The chunks in what is lost that can be read from no place, and the packs that had them.
+/// The chunks in what is lost that can be read from no place, and the packs that had them: of those
+/// that the index knows.
 ///
 /// A strip that does not match its checksum may still have whole records in it, which a restore
 /// believes by their own checksums: what stands in a lost range is lost only if reading it fails.
@@ -288,9 +314,7 @@ pub(in crate::ops) fn lost_chunks(
     bad: &[BadPack],
 ) -> Result<(HashSet<ChunkId>, HashSet<SetId>)> {
     let packs = index.packs();
-    // Nobody knows what was in a pack that the index does not know.
-    let unknown = bad.iter().map(|pack| pack.set).filter(|set| packs.find(set).is_none());
-    let mut hurt: HashSet<SetId> = unknown.collect();
+    let mut hurt = HashSet::new();
     let numbered = bad.iter().filter_map(|pack| Some((packs.find(&pack.set)?, &pack.lost)));
     let bad: HashMap<u32, &Vec<Range<u64>>> = numbered.collect();
     let mut lost = HashSet::new();

@@ -120,17 +120,18 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Sets that the index does not know and that have too few extents to be read: left by backups
-/// that were cut off while they sealed them.
+/// Sets that the index does not know because they cannot be read: left by backups that were cut
+/// off while they sealed them, and perhaps damaged since.
+///
+/// Asked only where no snapshot lacks anything, so that nothing can need what they held.
 fn leftovers(store: &Store, index: &Index<'_>) -> Result<Vec<SetId>> {
-    let unreadable: HashSet<SetId> = index.unreadable().into_iter().collect();
     let packs = index.packs();
-    let is_unknown = |set: &SetId| packs.find(set).is_none() && !unreadable.contains(set);
-    let sets = standing_sets(store, Room::Packs)?.into_iter();
+    let unknown = standing_sets(store, Room::Packs)?.into_iter();
+    let unknown = unknown.filter(|(set, _)| packs.find(set).is_none());
     let is_leftover = |(set, members): &(SetId, Vec<usize>)| {
-        is_unknown(set) && index::is_leftover(store, *set, members)
+        index::is_leftover(store, *set, members) || index::is_beyond_reading(store, *set)
     };
-    Ok(sets.filter(is_leftover).map(|(set, _)| set).collect())
+    Ok(unknown.filter(is_leftover).map(|(set, _)| set).collect())
 }
 
 /// Bytes that some packs take on the members that are there.

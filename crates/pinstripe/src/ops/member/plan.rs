@@ -4,7 +4,7 @@
 //! the same plan. Members are known by their numbers; bytes decide, not counts, because sets
 //! differ in length.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::member::ExtentName;
 
@@ -77,10 +77,11 @@ pub fn empty(
 
 /// Moves extents from members with many bytes to members with few, until no single move brings
 /// two members closer together by more than half its length: of extents of one length, they
-/// differ by no more than one then.
-pub fn even_out(spreads: &[Spread], takers: &[usize]) -> Vec<Move> {
+/// differ by no more than one then. The sets in `stay` are not moved.
+pub fn even_out(spreads: &[Spread], takers: &[usize], stay: &BTreeSet<ExtentName>) -> Vec<Move> {
+    let mut loads = loads(spreads, takers);
     let mut spreads = spreads.to_vec();
-    let mut loads = loads(&spreads, takers);
+    spreads.retain(|spread| !stay.contains(&spread.name));
     let mean = loads.values().sum::<u64>() / loads.len().max(1) as u64;
     let mut moves = Vec::new();
     // First only from those above the mean to those below it, so that nothing moves twice; then

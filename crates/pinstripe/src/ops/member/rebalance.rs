@@ -1,8 +1,10 @@
 //! `member rebalance`: extents go from members with many to members with few.
 
-use super::plan::{self, Move};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::plan::{self, Move, Spread};
 use super::{Moved, carry, survey, takers};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::member::ExtentName;
 use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
@@ -44,8 +46,9 @@ pub fn rebalance(
 ) -> Result<Rebalanced> {
     // What is planned must still be so when it is done.
     let claim = if dry_run { None } else { Some(store.claim()?) };
-    let twins = twins(store)?;
     let mut spreads = survey(store)?;
+    let widths = widths(store, &spreads);
+    let twins = twins(store, &spreads, &widths)?;
     let takers = takers(store);
     let before = plan::loads(&spreads, &takers);
     for (name, number) in &twins {
@@ -54,7 +57,8 @@ pub fn rebalance(
             spread.holders.remove(number);
         }
     }
-    let moves = plan::even_out(&spreads, &takers);
+    let stay = lacking(&spreads, &widths);
+    let moves = plan::even_out(&spreads, &takers, &stay);
     let mut after = plan::loads(&spreads, &takers);
     for one in &moves {
         after.entry(one.from).and_modify(|bytes| *bytes -= one.bytes);
@@ -66,6 +70,11 @@ pub fn rebalance(
         after_bytes: after[member],
     };
     let shares = before.iter().map(share).collect();
+    if !stay.is_empty() {
+        let what = format!("{} stripe sets lack an extent and stay as they are", stay.len());
+        let advice = "attach what is absent, run 'pinstripe repair', and then this again";
+        monitor.warning("packs", Error::new(Kind::Refused, what).advice(advice));
+    }
     let moved = match claim {
         Some(claim) => work(store, &claim, &twins, &moves, limits, monitor)?,
         None => planned(&moves, twins.len()),
@@ -100,15 +109,36 @@ fn work(
     Ok(moved)
 }
 
-/// Extents of which another member has the same, of sets that have more than they should.
-fn twins(store: &Store) -> Result<Vec<(ExtentName, usize)>> {
-    let mut twins = Vec::new();
-    for spread in survey(store)? {
+/// Over how many members each set was laid, where that can be told.
+fn widths(store: &Store, spreads: &[Spread]) -> BTreeMap<ExtentName, usize> {
+    let width = |spread: &Spread| {
         let holders: Vec<_> = spread.holders.keys().copied().collect();
-        let geometry = geometry_of(store, spread.name, &holders);
-        if geometry.is_none_or(|geometry| holders.len() <= geometry.members()) {
-            continue;
-        }
+        let geometry = geometry_of(store, spread.name, &holders)?;
+        Some((spread.name, geometry.members()))
+    };
+    spreads.iter().filter_map(width).collect()
+}
+
+/// Sets that lack an extent. The member that lacks it may be the one that fails next, and would get
+/// another extent: then one member's failure would cost the set two.
+fn lacking(spreads: &[Spread], widths: &BTreeMap<ExtentName, usize>) -> BTreeSet<ExtentName> {
+    let is_whole = |spread: &&Spread| {
+        widths.get(&spread.name).is_some_and(|width| spread.holders.len() >= *width)
+    };
+    spreads.iter().filter(|spread| !is_whole(spread)).map(|spread| spread.name).collect()
+}
+
+/// Extents of which another member has the same, of sets that have more than they should.
+fn twins(
+    store: &Store,
+    spreads: &[Spread],
+    widths: &BTreeMap<ExtentName, usize>,
+) -> Result<Vec<(ExtentName, usize)>> {
+    let has_more = |spread: &&Spread| {
+        widths.get(&spread.name).is_some_and(|width| spread.holders.len() > *width)
+    };
+    let mut twins = Vec::new();
+    for spread in spreads.iter().filter(has_more) {
         let Some(reader) = carry::open(store, spread.name)? else { continue };
         for number in reader.spare_members() {
             if carry::has_twin(store, spread.name, number)? {

@@ -85,15 +85,18 @@ pub(super) fn plan_for(store: &Store, number: usize, preferred: Option<usize>) -
     let Emptied { mut moves, homeless } = plan::empty(&spreads, number, &takers, preferred);
     let (mut twins, mut stuck) = (Vec::new(), Vec::new());
     // A set with more slots than members remain lacks one already, or no place would be free: it
-    // would lack that for ever, whoever repairs.
-    let places = takers.len() + store.absent().count();
+    // would lack that for ever, whoever repairs. One that lacks an extent in any case could lose two
+    // with the member that lacks it, if that got this one.
+    let absent = store.absent().count();
+    let places = takers.len() + absent;
     let holders: BTreeMap<_, _> = spreads.iter().map(|it| (it.name, &it.holders)).collect();
     moves.retain(|one| {
         let holders: Vec<usize> = holders[&one.name].keys().copied().collect();
         let geometry = geometry_of(store, one.name, &holders);
         // Index runs are derived.
         let is_pack = matches!(one.name, ExtentName::In(Room::Packs, _));
-        let fits = !is_pack || geometry.is_none_or(|geometry| geometry.members() <= places);
+        let is_fit = |width: usize| width <= places && width <= holders.len() + absent;
+        let fits = !is_pack || geometry.is_none_or(|geometry| is_fit(geometry.members()));
         if !fits {
             stuck.push(one.name);
         }

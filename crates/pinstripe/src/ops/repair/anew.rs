@@ -4,7 +4,7 @@
 //! elsewhere, and stands in new packs; whatever keeps that from being done costs nothing, and the
 //! damage is named as it is.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{Options, Outcome, Unmended};
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ pub(super) fn settle(
         }
     }
     outcome.relaid_packs += relaid.len() as u64;
-    for Unmended { set, damage } in unmended {
+    for Unmended { set, damage, .. } in unmended {
         if relaid.contains(&set) {
             continue;
         }
@@ -53,7 +53,7 @@ fn cannot(error: &Error) -> Error {
     Error::new(error.kind(), what)
 }
 
-/// Lays packs anew of which nothing is lost, and makes second copies of pages that lack them; returns
+/// Lays packs anew of which nothing is lost, gives up those that no run and no snapshot needs, and makes second copies of pages that lack them; returns
 /// the packs that are gone.
 fn lay_anew(
     store: &Store,
@@ -61,14 +61,17 @@ fn lay_anew(
     options: &Options,
     monitor: &Monitor,
 ) -> Result<HashSet<SetId>> {
-    let mut whole: HashSet<SetId> = unmended.iter().map(|pack| pack.set).collect();
+    let is_known: HashMap<SetId, bool> =
+        unmended.iter().map(|pack| (pack.set, pack.is_known)).collect();
+    let mut whole: HashSet<SetId> = is_known.keys().copied().collect();
     if !whole.is_empty() {
         let index = Index::load(store, monitor)?;
         let packs = PackReader::new(store, monitor);
         let mut chunks = ChunkReader::new(&packs, &index);
         let bad: Vec<BadPack> = whole.iter().copied().map(BadPack::doubtful).collect();
         let (_, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
-        whole.retain(|set| !hurt.contains(set));
+        // What no run speaks of may be needed by no snapshot: then it goes, else it stays.
+        whole.retain(|set| !hurt.contains(set) || !is_known[set]);
     }
     if !whole.is_empty() {
         gc::retire(store, whole.clone(), options.limits, monitor)?;

@@ -127,7 +127,12 @@ pub(super) fn verify(
         let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
         let error = Error::new(Kind::TooManyLosses, format!("{lost} bytes of the pack are lost"));
         let advice = "run 'pinstripe check --read-data' to see which snapshots and paths are hurt";
-        ledger.set(name, error.advice(advice), Fate::Lost);
+        // What no run speaks of may be left over from a backup that was cut off: repair can tell.
+        let fate = match survey.indexed.contains(&item.set) {
+            true => Fate::Lost,
+            false => Fate::Repairable,
+        };
+        ledger.set(name, error.advice(advice), fate);
     }
     Ok(())
 }

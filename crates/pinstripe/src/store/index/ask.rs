@@ -55,6 +55,13 @@ pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
     })
 }
 
+/// Whether neither the index of a pack nor its records can be read, because too much of it is lost:
+/// not because a member failed, or the pack is of a version that is not known.
+pub fn is_beyond_reading(store: &Store, set: SetId) -> bool {
+    let is_damage = |error: Error| matches!(error.kind(), Kind::Corrupt | Kind::TooManyLosses);
+    ask_pack(store, set).err().is_some_and(is_damage)
+}
+
 impl Index<'_> {
     /// Asks packs that no part speaks of for their own index.
     pub(super) fn take_packs(
