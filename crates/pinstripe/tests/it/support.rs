@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pinstripe::error::{Kind, Result};
@@ -180,6 +181,8 @@ pub struct Site {
     pub members: Vec<PathBuf>,
     /// Whether its store is encrypted, as stores are unless somebody asks for another.
     pub sealed: bool,
+    /// Places for restored trees that were given out.
+    targets: AtomicUsize,
 }
 
 /// What opens every encrypted store of these tests: a key file, which costs no time.
@@ -220,7 +223,7 @@ impl Site {
     pub fn bare_in(dir: TempDir, members: usize) -> Self {
         let root = fs::canonicalize(dir.path()).unwrap();
         let members = (0..members).map(|number| root.join(format!("m{number}"))).collect();
-        let site = Site { dir, members, sealed: true };
+        let site = Site { dir, members, sealed: true, targets: AtomicUsize::new(0) };
         fs::create_dir(site.source()).unwrap();
         site
     }
@@ -269,8 +272,7 @@ impl Site {
 
     /// A place for one restored tree, not there yet.
     pub fn target(&self) -> PathBuf {
-        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = self.targets.fetch_add(1, Ordering::Relaxed);
         self.path(&format!("restored-{number}"))
     }
 
