@@ -15,6 +15,7 @@ mod found;
 mod health;
 mod keys;
 mod members;
+#[allow(dead_code, reason = "shared with the stories, which are cut off in rooms")]
 mod operation;
 mod process;
 mod source;
