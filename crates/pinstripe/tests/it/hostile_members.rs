@@ -13,11 +13,11 @@ use pinstripe::format::forgotten::Mark;
 use pinstripe::format::gc::{GcObject, Lists, Step};
 use pinstripe::format::key_ring::{KeyRing, KeySlot};
 use pinstripe::format::keys::Keys;
-use pinstripe::format::label::{Format, Label, StoreConfig};
+use pinstripe::format::label::{Encryption, Format, Label, StoreConfig};
 use pinstripe::format::removed_slot::RemovedSlot;
 use pinstripe::format::scrub::ScrubState;
 use pinstripe::format::session::{Process, Session, Work};
-use pinstripe::format::snapshot::{self, Snapshot};
+use pinstripe::format::snapshot::{self, Content, Snapshot};
 use pinstripe::format::stripe_set::{FOOTER_BYTES, Footer, Trailer};
 use pinstripe::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use pinstripe::member::{ExtentName, Room};
@@ -70,6 +70,10 @@ impl World {
     /// The store, opened through a member that does not lie.
     fn store(&self) -> Store {
         self.site.store_through(self.honest())
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.config().encryption != Encryption::None
     }
 
     fn config(&self) -> StoreConfig {
@@ -258,8 +262,10 @@ enum Attack {
     ScrubStates,
     /// A checkpoint in the place of the snapshot that it would have become.
     Checkpoint,
-    /// Snapshots under other names.
+    /// Snapshots under other names, and with these names in what stands in the clear.
     RenamedSnapshots,
+    /// A snapshot that is not sealed, in a store that seals.
+    PlainSnapshot,
     /// Everything as it was earlier: marks, labels, keys, index runs, snapshots.
     Rollback,
     /// Only the small objects as they were earlier.
@@ -272,7 +278,7 @@ enum Attack {
     Trailers,
 }
 
-const ATTACKS: [Attack; 17] = [
+const ATTACKS: [Attack; 18] = [
     Attack::Marks,
     Attack::Tombstone,
     Attack::DeadCollector,
@@ -285,6 +291,7 @@ const ATTACKS: [Attack; 17] = [
     Attack::ScrubStates,
     Attack::Checkpoint,
     Attack::RenamedSnapshots,
+    Attack::PlainSnapshot,
     Attack::Rollback,
     Attack::OldObjects,
     Attack::Shuffle,
@@ -345,13 +352,27 @@ impl Attack {
             }
             Attack::Checkpoint => world.plant_checkpoint(),
             Attack::RenamedSnapshots => {
-                for (number, (snapshot, _)) in world.saved.iter().enumerate() {
+                for (number, (saved, _)) in world.saved.iter().enumerate() {
                     let from = world.site.members[world.honest()]
-                        .join(ExtentName::snapshot(snapshot.id).path());
+                        .join(ExtentName::snapshot(saved.id).path());
                     let to = ExtentName::snapshot(SnapshotId([number as u8 + 1; 16]));
-                    world.plant(to, &fs::read(from).unwrap());
+                    let bytes = fs::read(from).unwrap();
+                    world.plant(to, &bytes);
+                    // Then only the seal knows the name.
+                    if let Content::Sealed(seal, blob) = snapshot::parse(&bytes).unwrap().content {
+                        let id = SnapshotId([number as u8 + 101; 16]);
+                        let renamed = snapshot::frame_sealed(store, id, seal, blob);
+                        world.plant(ExtentName::snapshot(id), &renamed);
+                    }
                 }
             }
+            Attack::PlainSnapshot if world.is_sealed() => {
+                let mut plain = world.saved[0].0.clone();
+                plain.id = SnapshotId([0x79; 16]);
+                world.plant(ExtentName::snapshot(plain.id), &plain.encode());
+            }
+            // Nothing tells it from a true one there.
+            Attack::PlainSnapshot => {}
             Attack::Rollback => world.put_back(|_| true),
             Attack::OldObjects => {
                 world.put_back(|path| !path.components().any(|part| part.as_os_str() == "packs"))

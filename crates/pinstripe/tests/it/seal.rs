@@ -10,11 +10,13 @@ use pinstripe::error::{Error, Kind, Result};
 use pinstripe::fault::PowerCut;
 use pinstripe::format::key_ring::{KdfCosts, KeySlot, SlotWay};
 use pinstripe::format::label::{Chunker, Encryption, Label, Padding};
-use pinstripe::id::hex;
+use pinstripe::id::{SetId, hex};
 use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops;
-use pinstripe::seal::{Credential, NewSlot, padded_bytes};
+use pinstripe::seal::{Credential, NewSlot, Sealer, padded_bytes};
+use pinstripe::store::index::SealedPack;
 use pinstripe::store::{OpenOptions, Store, UnlockLimits, index};
+use pinstripe::stripe::StripSink;
 
 use crate::look::look;
 use crate::support::{
@@ -497,6 +499,32 @@ fn a_store_with_sealed_keys_and_keys_in_the_clear_is_refused() {
 }
 
 /// Puts slots of these costs on members as an attacker could, who reads which ring they must name.
+/// Made up without the keys, on every member: an index run that says what packs hold.
+#[test]
+fn a_record_that_is_not_sealed_is_not_believed_in_an_encrypted_store() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    site.save();
+    let store = site.store();
+    let (real, _) = index::sets_in(&store, Room::Packs).unwrap().pop_first().unwrap();
+    let mut claimed = index::read_pack_index(&store, real).unwrap();
+    claimed.set = SetId([9; 16]);
+    let geometry = store.geometry().unwrap();
+    for sealer in [store.sealer().unwrap(), Sealer::none()] {
+        let packs = [SealedPack { index: claimed.clone(), geometry }];
+        let lay = |set, sink: &mut dyn StripSink| {
+            index::lay_run(&store, set, geometry, &packs, &sealer, sink)
+        };
+        let (run, _) = index::write_run(&store, lay).unwrap();
+        let ledger = Ledger::new();
+        let store = site.store();
+        let loaded = index::Index::load(&store, &ledger.monitor).unwrap();
+        let is_believed = loaded.packs().find(&claimed.set).is_some();
+        assert_eq!(is_believed, sealer.encryption() != Encryption::None, "{:#?}", ledger.seen());
+        store.delete_all(ExtentName::index(run)).unwrap();
+    }
+}
+
 fn forge_slots(site: &Site, members: &[usize], count: usize, costs: KdfCosts) {
     let store = site.locked_store();
     let room = store.key_room().unwrap();

@@ -90,7 +90,7 @@ impl Shared {
     fn once(&self, up_to: u64, synced: Result<()>) -> Result<()> {
         match synced {
             Err(error) if error.kind() == Kind::Corrupt => {
-                self.state.fail_syncs(up_to, error);
+                self.state.fail_syncs(up_to, &error);
                 Ok(())
             }
             synced => synced,

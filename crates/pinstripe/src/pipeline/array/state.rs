@@ -3,7 +3,7 @@
 //! Invariants: nobody waits for anything that will not come: an error or a stop wakes everybody; a sync is
 //! done when one that began after it was asked for has ended.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,8 +33,9 @@ struct Inner {
     /// How many syncs were asked for, and how many of these are done.
     syncs_wanted: u64,
     syncs_done: u64,
-    /// Syncs that failed last though the array goes on, and why.
-    syncs_failed: Option<(Range<u64>, Error)>,
+    /// Syncs whose callers wait, by number, and why the one that covered each failed though the array
+    /// goes on. Each caller takes its own out.
+    syncs_waiting: BTreeMap<u64, Option<Error>>,
     /// Threads that use the flusher, or want to.
     guests: usize,
     /// Whether the flusher may have pending work, and whether it is at it.
@@ -75,7 +76,7 @@ impl State {
             settings,
             syncs_wanted: 0,
             syncs_done: 0,
-            syncs_failed: None,
+            syncs_waiting: BTreeMap::new(),
             guests: 0,
             has_work: true,
             is_working: false,
@@ -140,24 +141,26 @@ impl State {
         inner.check()?;
         inner.syncs_wanted += 1;
         let own = inner.syncs_wanted;
+        inner.syncs_waiting.insert(own, None);
         self.work.notify_one();
-        while inner.syncs_done < own {
+        let mut ended = Ok(());
+        while inner.syncs_done < own && ended.is_ok() {
             inner = self.wait(inner);
             if inner.syncs_done < own {
-                inner.check()?;
+                ended = inner.check();
             }
         }
-        match &inner.syncs_failed {
-            Some((failed, error)) if failed.contains(&own) => Err(error.duplicate()),
-            _ => Ok(()),
-        }
+        let failure = inner.syncs_waiting.remove(&own).flatten();
+        ended.and(failure.map_or(Ok(()), Err))
     }
 
     /// Says why all syncs fail that are not done yet, up to this one.
-    pub fn fail_syncs(&self, up_to: u64, error: Error) {
+    pub fn fail_syncs(&self, up_to: u64, error: &Error) {
         let mut inner = self.lock();
-        let failed = inner.syncs_done + 1..up_to + 1;
-        inner.syncs_failed = Some((failed, error));
+        let not_done = inner.syncs_done + 1..=up_to;
+        for (_, failure) in inner.syncs_waiting.range_mut(not_done) {
+            *failure = Some(error.duplicate());
+        }
     }
 
     pub fn wait_idle(&self) -> Result<()> {
@@ -285,5 +288,46 @@ impl Inner {
         let next = [due_at, work_at].into_iter().flatten().min();
         let wait = next.map_or(LOOK, |at| at.saturating_sub(*now));
         Err(Some(wait.min(LOOK)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn idle() -> Situation {
+        let gathered = Gathered { bytes: 0, has_full: false, oldest: None };
+        Situation { gathered, now: Duration::ZERO, work_at: Duration::ZERO, wanted_at: None }
+    }
+
+    /// Of two syncs that overlap and fail, the error of the first was lost when the second failed
+    /// before its caller woke.
+    #[test]
+    fn every_sync_that_failed_is_told_to_its_caller() {
+        const ROUNDS: usize = 10_000;
+        let state = State::new(VolumeSettings::default());
+        let told = thread::scope(|scope| {
+            scope.spawn(|| {
+                loop {
+                    let task = state.next(idle);
+                    match task {
+                        Task::End => return,
+                        Task::Sync(up_to) => {
+                            state.fail_syncs(up_to, &Error::new(Kind::Corrupt, "lost"));
+                        }
+                        Task::Flush(_) | Task::Work => {}
+                    }
+                    state.did(task, Ok(()), false);
+                }
+            });
+            let failures = || (0..ROUNDS).filter(|_| state.sync().is_err()).count();
+            let callers = [(); 2].map(|()| scope.spawn(failures));
+            let told = callers.map(|caller| caller.join().unwrap());
+            state.stop();
+            told
+        });
+        assert_eq!(told, [ROUNDS; 2]);
     }
 }
