@@ -11,8 +11,10 @@ fn holds(seed: u64, members: usize, parity: u8, operations: Vec<Operation>) {
 /// A rotation was cut off when one member had the new ring, and that member left.
 #[test]
 fn keys_that_one_member_alone_has_do_not_leave_with_it() {
-    let rotate =
-        Operation::Keys { work: KeyWork::Rotate, end: End::PowerCut(Cut::after(20), 16594735147645832090) };
+    let rotate = Operation::Keys {
+        work: KeyWork::Rotate,
+        end: End::PowerCut(Cut::after(20), 16594735147645832090),
+    };
     holds(1810, 3, 1, vec![rotate, Operation::RemoveMember { member: 12, end: End::Whole }]);
 }
 

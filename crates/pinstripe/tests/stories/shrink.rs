@@ -148,7 +148,12 @@ fn a_story_is_shortened_to_what_fails() {
     ];
     let story = Story { seed: 0, members: 2, parity: 1, operations };
     let fails = |tried: &Story| {
-        let is_cut = |it: &Operation| matches!(it, Operation::Backup { end: End::PowerCut(Cut { after: 12.., room: Some(_) }, 7), .. });
+        let is_cut = |it: &Operation| {
+            matches!(
+                it,
+                Operation::Backup { end: End::PowerCut(Cut { after: 12.., room: Some(_) }, 7), .. }
+            )
+        };
         tried.operations.iter().any(is_cut) && tried.operations.contains(&Operation::KeepMember)
     };
     let short = Short::of(&story, fails);

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, Stat};
+use rustix::fs::{
+    self, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, Stat,
+};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::shelf::{Shelf, parse_leaf};
