@@ -41,6 +41,11 @@ impl Faults {
         let place = || self.place.join(name.path());
         self.enter(operation, Some(Target::of(name)), &place, bytes)
     }
+
+    fn on_room(&self, room: Room) -> Result<Verdict> {
+        let place = || self.place.join(room.dir());
+        self.enter(Operation::List, Some(Target::Room(room)), &place, 0)
+    }
 }
 
 impl<M: Member> Member for FaultMember<M> {
@@ -77,9 +82,13 @@ impl<M: Member> Member for FaultMember<M> {
     }
 
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        let place = || self.place().join(room.dir());
-        self.faults.enter(Operation::List, Some(Target::Room(room)), &place, 0)?;
+        self.faults.on_room(room)?;
         self.inner.list(room)
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        self.faults.on_room(room)?;
+        self.inner.names(room)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {

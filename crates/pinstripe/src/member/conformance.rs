@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{ExtentName, Member, Replace, Room};
-use crate::error::Kind;
+use crate::error::{Kind, Result};
 use crate::units::MIB;
 
 /// Runs every check, each on a fresh, empty member.
@@ -19,6 +19,7 @@ pub(crate) fn run(fresh: &dyn Fn() -> Box<dyn Member>) {
         reads_are_whole_or_fail,
         what_is_missing_is_not_found,
         lists_are_sorted_and_exact,
+        extents_are_read_whole_each_on_its_own,
         rooms_are_apart,
         empty_and_big_extents,
         deleted_is_gone_and_may_come_back,
@@ -190,8 +191,25 @@ fn lists_are_sorted_and_exact(member: &dyn Member) {
     }
     member.put(ExtentName::Label, b"label").unwrap();
     expected.sort_unstable();
-    assert_eq!(member.list(Room::Packs).unwrap(), expected);
-    assert_eq!(member.list(Room::Index).unwrap(), expected);
+    let names: Vec<_> = expected.iter().map(|(id, _)| *id).collect();
+    for room in [Room::Packs, Room::Index] {
+        assert_eq!(member.list(room).unwrap(), expected);
+        assert_eq!(member.names(room).unwrap(), names);
+    }
+    assert_eq!(member.names(Room::Gc).unwrap(), [[0; 16]; 0]);
+}
+
+fn extents_are_read_whole_each_on_its_own(member: &dyn Member) {
+    let long = vec![7; 1000];
+    member.put(pack(1), &long).unwrap();
+    member.put(pack(3), b"").unwrap();
+    member.put(ExtentName::Label, b"label").unwrap();
+    let names = [pack(1), pack(2), pack(3), ExtentName::Label];
+    let kind = |read: Result<Vec<u8>>| read.map_err(|error| error.kind());
+    let read: Vec<_> = member.read_whole(&names, 1000).into_iter().map(kind).collect();
+    assert_eq!(read, [Ok(long), Err(Kind::NotFound), Ok(Vec::new()), Ok(b"label".to_vec())]);
+    let read: Vec<_> = member.read_whole(&names[..1], 999).into_iter().map(kind).collect();
+    assert_eq!(read, [Err(Kind::Corrupt)]);
 }
 
 fn rooms_are_apart(member: &dyn Member) {

@@ -30,7 +30,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::{SetId, SnapshotId};
 
 /// The parts of a member that hold extents; each is a directory or a name prefix.
@@ -163,8 +163,24 @@ pub trait Member: Send + Sync {
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Length in bytes; `Kind::NotFound` when there is no such extent.
     fn len(&self, name: ExtentName) -> Result<u64>;
+    /// Reads extents whole, in the order of `names`, as one request; one that is longer than
+    /// `most_bytes` is `Kind::Corrupt`. An error of one says nothing of the others.
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let read = |name: &ExtentName| {
+            watched::goes_on();
+            let mut whole =
+                vec![0; expect_short(self.len(*name)?, most_bytes, self.place(), *name)?];
+            self.read_at(*name, 0, &mut whole)?;
+            Ok(whole)
+        };
+        names.iter().map(read).collect()
+    }
     /// Every sealed extent of a room with its length, in name order. Strangers are passed over.
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>>;
+    /// The same without the lengths, which may cost a request for each.
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect())
+    }
     /// Removes an extent; removing one that is not there is no error.
     fn delete(&self, name: ExtentName) -> Result<()>;
     /// Makes every seal, put and delete so far survive a power cut.
@@ -176,6 +192,15 @@ pub trait Member: Send + Sync {
     fn caps(&self) -> Caps;
     /// Where it is, for messages.
     fn place(&self) -> &Path;
+}
+
+/// The length of an extent that is to be read whole.
+fn expect_short(bytes: u64, most_bytes: u64, place: &Path, name: ExtentName) -> Result<usize> {
+    if bytes > most_bytes {
+        let error = Error::corrupt("too long for a small object", place.join(name.path()));
+        return Err(error.expected(format!("at most {most_bytes} bytes"), bytes));
+    }
+    Ok(bytes as usize)
 }
 
 /// An extent being written. Dropping it without [`seal`](ExtentWriter::seal) leaves nothing behind.

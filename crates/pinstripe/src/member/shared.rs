@@ -23,8 +23,16 @@ impl<M: Member + ?Sized> Member for Arc<M> {
         (**self).len(name)
     }
 
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        (**self).read_whole(names, most_bytes)
+    }
+
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
         (**self).list(room)
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        (**self).names(room)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {

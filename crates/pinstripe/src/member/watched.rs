@@ -153,8 +153,20 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         self.control(move |member| member.len(name))
     }
 
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let (inner, own) = (Arc::clone(&self.inner), names.to_vec());
+        match self.lane.call(0, move || inner.read_whole(&own, most_bytes)) {
+            Ok(read) => read,
+            Err(silence) => names.iter().map(|_| Err(silence.duplicate())).collect(),
+        }
+    }
+
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
         self.control(move |member| member.list(room))
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        self.control(move |member| member.names(room))
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {

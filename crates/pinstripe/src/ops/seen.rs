@@ -6,10 +6,10 @@
 use crate::error::Result;
 use crate::format::snapshot::Snapshot;
 use crate::id::SnapshotId;
-use crate::member::Room;
+use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
-use crate::store::Store;
 use crate::store::snapshots::{Known, load_all};
+use crate::store::{Store, deletion};
 
 /// Names what backups of the same host and sources have in common.
 const GROUP_CONTEXT: &str = "pinstripe 2026 group of a snapshot that a host has seen";
@@ -69,7 +69,10 @@ pub enum Standing {
 /// Those of listing and reading snapshots.
 pub fn compare(store: &Store, seen: Option<&SeenSnapshot>) -> Result<Standing> {
     let Some(seen) = seen else { return Ok(Standing::There) };
-    if store.list(Room::Snapshots)?.contains_key(&seen.id.0) {
+    // One is looked for, not all of them listed: there may be thousands.
+    let name = ExtentName::snapshot(seen.id);
+    let is_on_a_member = store.present().any(|(_, member)| member.len(name).is_ok());
+    if is_on_a_member && !deletion::dead(store, Room::Snapshots)?.contains(&seen.id.0) {
         return Ok(Standing::There);
     }
     if store.is_locked() {

@@ -233,11 +233,9 @@ impl Store {
         let mut extents: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (number, member) in self.present() {
-            match member.list(room) {
-                Ok(listed) => {
-                    listed
-                        .into_iter()
-                        .for_each(|(id, _)| extents.entry(id).or_default().push(number));
+            match member.names(room) {
+                Ok(names) => {
+                    names.into_iter().for_each(|id| extents.entry(id).or_default().push(number));
                 }
                 Err(_) if spare > 0 => spare -= 1,
                 Err(error) => return Err(error),
@@ -286,17 +284,7 @@ impl Store {
 /// # Errors
 /// Those of the member; [`Kind::Corrupt`] when it is longer than a small object can be.
 pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
-    let bytes = member.len(name)?;
-    if bytes > OBJECT_MAX_BYTES {
-        return Err(Error::corrupt(
-            "too long for a small object",
-            member.place().join(name.path()),
-        )
-        .expected(format!("at most {OBJECT_MAX_BYTES} bytes"), bytes));
-    }
-    let mut whole = vec![0; bytes as usize];
-    member.read_at(name, 0, &mut whole)?;
-    Ok(whole)
+    member.read_whole(&[name], OBJECT_MAX_BYTES).pop().expect("one was asked for")
 }
 
 /// Puts a small object in the place of a damaged or outdated one; the old one stays until the new

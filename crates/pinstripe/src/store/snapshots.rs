@@ -39,9 +39,13 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
 pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     let mut known = Vec::new();
     let mut lost = Vec::new();
-    for (id, holders) in store.list(Room::Snapshots)? {
+    let listed = store.list(Room::Snapshots)?;
+    let ids: Vec<_> = listed.keys().copied().collect();
+    let decode = |id, bytes: &[u8]| decode(store, SnapshotId(id), bytes);
+    let ahead = store.read_ahead(Room::Snapshots, &ids, needed(store), decode);
+    for ((id, holders), ahead) in listed.into_iter().zip(ahead) {
         let id = SnapshotId(id);
-        match read(store, id) {
+        match ahead.map_or_else(|| read(store, id), Ok) {
             Ok(snapshot) => known.push(Known { snapshot, is_forgotten: false }),
             // Deleted since it was listed.
             Err(error) if error.kind() == Kind::NotFound => {}
@@ -117,21 +121,28 @@ pub fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// When none has.
 pub fn read(store: &Store, id: SnapshotId) -> Result<Snapshot> {
-    let decode = |bytes: &[u8]| {
-        let snapshot = store.opener().snapshot(bytes)?;
-        if snapshot.id != id || snapshot.store != store.config.store {
-            return Err(Error::new(Kind::Corrupt, "this snapshot has another name")
-                .expected(id, snapshot.id));
-        }
-        checkpoints::refuse(&snapshot)?;
-        Ok(snapshot)
-    };
+    let decode = |bytes: &[u8]| decode(store, id, bytes);
     match store.config.encryption {
-        // Nothing but the number of members that say it tells the snapshot from another one that
-        // a member made up under its name.
         Encryption::None => store.read_agreed(ExtentName::snapshot(id), decode),
         _ => store.read_object(ExtentName::snapshot(id), decode),
     }
+}
+
+/// How many members have to say the same of a snapshot. Where nothing is sealed, only that tells it
+/// from another one that a member made up under its name.
+fn needed(store: &Store) -> usize {
+    if store.config.encryption == Encryption::None { store.votes() } else { 1 }
+}
+
+fn decode(store: &Store, id: SnapshotId, bytes: &[u8]) -> Result<Snapshot> {
+    let snapshot = store.opener().snapshot(bytes)?;
+    if snapshot.id != id || snapshot.store != store.config.store {
+        return Err(
+            Error::new(Kind::Corrupt, "this snapshot has another name").expected(id, snapshot.id)
+        );
+    }
+    checkpoints::refuse(&snapshot)?;
+    Ok(snapshot)
 }
 
 /// Picks the snapshot that `name` means: `latest`, or the beginning of an id.

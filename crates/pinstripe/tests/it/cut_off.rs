@@ -13,7 +13,7 @@ use pinstripe::format::record::RecordKind;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::id::{Names, SetId};
 use pinstripe::member::{ExtentName, Room, Step, Steps};
-use pinstripe::ops::{forget, gc, member};
+use pinstripe::ops::{forget, gc, member, scrub};
 use pinstripe::store::index::{Index, read_pack_index};
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe::stripe::geometry::Permutation;
@@ -270,20 +270,23 @@ fn what_a_dead_backup_left_of_a_pack_is_no_loss_when_it_is_damaged() {
     let repaired = repair(&mut bench.site.store(), &ledger);
     ledger.assert_no_losses();
     assert_eq!((repaired.lost_extents, path.exists()), (0, true));
-    let scrub = pinstripe::ops::scrub::Options {
-        budget: "100%".parse().unwrap(),
-        rate: None,
-        save_bytes: 20_000,
-        limits: limits(),
-    };
-    let store = bench.site.store();
-    let scrubbed = pinstripe::ops::scrub::run(&store, &scrub, &ledger.monitor, &|_| {}).unwrap();
+    let scrubbed = scrub_all(&bench, &ledger);
     ledger.assert_no_losses();
     assert_eq!(scrubbed.lost, 0);
     gc::run(&bench.site.store(), &options(), &ledger.monitor).unwrap();
     assert!(!path.exists());
     assert_whole(&bench.site.store());
     bench.assert_all_restore();
+}
+
+fn scrub_all(bench: &Bench, ledger: &Ledger) -> scrub::Outcome {
+    let options = scrub::Options {
+        budget: "100%".parse().unwrap(),
+        rate: None,
+        save_bytes: 20_000,
+        limits: limits(),
+    };
+    scrub::run(&bench.site.store(), &options, &ledger.monitor, &|_| {}).unwrap()
 }
 
 /// What a dead backup stored is whole until more of it is damaged than parity replaces: in places, so
@@ -309,6 +312,7 @@ fn what_a_dead_backup_left_is_no_loss_however_it_is_damaged() {
             }
             bench.assert_no_losses();
             let ledger = Ledger::new();
+            assert_eq!(scrub_all(&bench, &ledger).lost, 0, "{:#?}", ledger.seen());
             if with_repair {
                 let repaired = repair(&mut bench.site.store(), &ledger);
                 assert_eq!(repaired.lost_extents, 0, "{:#?}", ledger.seen());

@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use self::handles::Handles;
@@ -32,7 +32,7 @@ use self::writer::DirectoryWriter;
 use crate::error::{Error, Kind, Result};
 use crate::id::SetId;
 use crate::member::watched::goes_on;
-use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, Steps};
+use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, Steps, expect_short};
 
 /// What a fresh file system puts into its own top directory.
 const FILE_SYSTEM_OWN: &[u8] = b"lost+found";
@@ -231,7 +231,34 @@ impl DirectoryMember {
         Ok(found)
     }
 
-    fn list_packs(&self, packs: &mut OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
+    /// The same without the lengths: no file is asked for anything where the directory says what
+    /// it is.
+    fn names_in_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<[u8; 16]>> {
+        let mut found = Vec::new();
+        for (name, kind) in shelf.entries()? {
+            goes_on();
+            let Some(id) = parse_leaf(&name) else { continue };
+            let is_file = match kind {
+                FileType::RegularFile => true,
+                FileType::Unknown => {
+                    shelf.stat(&SetId(id).to_string())?.is_some_and(|stat| is_regular(&stat))
+                }
+                _ => false,
+            };
+            if is_file {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Goes through the directories of packs in order; `list` says what one has.
+    fn each_of_packs<T>(
+        &self,
+        packs: &mut OpenShelf,
+        list: impl Fn(&mut OpenShelf) -> io::Result<Vec<T>>,
+        id: impl Fn(&T) -> &[u8; 16],
+    ) -> io::Result<Vec<T>> {
         let mut found = Vec::new();
         for first in packs.names()?.iter().filter_map(|name| parse_first_byte(name)) {
             let mut shelf = match self.tree.shelf(Shelf::Packs(first)) {
@@ -240,10 +267,26 @@ impl DirectoryMember {
                 Err(error) if is_absent_or_no_directory(&error) => continue,
                 Err(error) => return Err(error),
             };
-            let here = self.list_shelf(&mut shelf)?;
-            found.extend(here.into_iter().filter(|(id, _)| id[0] == first));
+            found.extend(list(&mut shelf)?.into_iter().filter(|one| id(one)[0] == first));
         }
         Ok(found)
+    }
+
+    /// What a room has: `list` says what one directory has.
+    fn in_room<T>(
+        &self,
+        room: Room,
+        list: impl Fn(&mut OpenShelf) -> io::Result<Vec<T>>,
+        id: impl Fn(&T) -> &[u8; 16],
+    ) -> Result<Vec<T>> {
+        let shelf = Shelf::Room(room);
+        let listed = match self.tree.shelf(shelf) {
+            Ok(mut opened) if room == Room::Packs => self.each_of_packs(&mut opened, list, id),
+            Ok(mut opened) => list(&mut opened),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        };
+        listed.map_err(|error| Error::io("cannot list", self.tree.path_of(shelf), error))
     }
 
     fn put_once(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
@@ -303,15 +346,26 @@ impl Member for DirectoryMember {
         Ok(stat.st_size as u64)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        let shelf = Shelf::Room(room);
-        let listed = match self.tree.shelf(shelf) {
-            Ok(mut opened) if room == Room::Packs => self.list_packs(&mut opened),
-            Ok(mut opened) => self.list_shelf(&mut opened),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error),
+    /// Opens each file once, and keeps none open.
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let read = |name: &ExtentName| {
+            goes_on();
+            let file = self.open_extent(*name)?;
+            let failed = |error| self.failed("cannot read", *name, error);
+            let bytes = file.metadata().map_err(failed)?.len();
+            let mut whole = vec![0; expect_short(bytes, most_bytes, self.tree.path(), *name)?];
+            file.read_exact_at(&mut whole, 0).map_err(failed)?;
+            Ok(whole)
         };
-        listed.map_err(|error| Error::io("cannot list", self.tree.path_of(shelf), error))
+        names.iter().map(read).collect()
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        self.in_room(room, |shelf| self.list_shelf(shelf), |(id, _)| id)
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        self.in_room(room, |shelf| self.names_in_shelf(shelf), |id| id)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {

@@ -340,9 +340,15 @@ pub(super) fn link_into_place(temp: &Temp, shelf: &OpenShelf, leaf: &str) -> io:
 }
 
 impl OpenShelf {
-    /// The names in it, sorted, in bytes. Moves the one place at which this directory is read.
+    /// The names in it, sorted, in bytes.
     pub fn names(&mut self) -> io::Result<Vec<Vec<u8>>> {
-        let mut names = Vec::new();
+        Ok(self.entries()?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The names in it, sorted, in bytes, each with its type as far as the directory knows it.
+    /// Moves the one place at which this directory is read.
+    pub fn entries(&mut self) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+        let mut found = Vec::new();
         fs::seek(&self.fd, fs::SeekFrom::Start(0))?;
         let mut space = [MaybeUninit::uninit(); LISTING_BYTES];
         let mut entries = RawDir::new(&self.fd, &mut space);
@@ -350,11 +356,11 @@ impl OpenShelf {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                names.push(name.to_vec());
+                found.push((name.to_vec(), entry.file_type()));
             }
         }
-        names.sort_unstable();
-        Ok(names)
+        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(found)
     }
 
     /// Facts about a name, itself if it is a symlink; `None` when there is none.

@@ -88,6 +88,10 @@ pub(super) fn verify(
     let name = ExtentName::In(item.room, item.set.0);
     let derived = item.room == Room::Index;
     let finished = !survey.writers || (!derived && survey.indexed.contains(&item.set));
+    // A pack that no run speaks of may be left over from a backup that was cut off: repair can tell.
+    // Without the key no run can be read.
+    let may_be_left = derived || !(store.is_locked() || survey.indexed.contains(&item.set));
+    let beyond_parity = if may_be_left { Fate::Repairable } else { Fate::Lost };
     // Too few parts to read it, and nobody speaks of it: left over from a backup that was cut off.
     let is_leftover =
         |needed: usize| !derived && item.extents < needed && !survey.indexed.contains(&item.set);
@@ -104,7 +108,7 @@ pub(super) fn verify(
         }
         Err(_) if deletion::is_going(store, name)? => return Ok(()),
         Err(error) => {
-            ledger.set(name, error, if derived { Fate::Repairable } else { Fate::Lost });
+            ledger.set(name, error, beyond_parity);
             return Ok(());
         }
     };
@@ -122,17 +126,12 @@ pub(super) fn verify(
     if !verification.damage.is_empty() && deletion::is_going(store, name)? {
         return Ok(());
     }
-    mend(store, &reader, name, &verification, finished, ledger)?;
+    mend(store, &reader, name, &verification, finished, beyond_parity, ledger)?;
     if !verification.lost_ranges.is_empty() && !derived {
         let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
         let error = Error::new(Kind::TooManyLosses, format!("{lost} bytes of the pack are lost"));
         let advice = "run 'pinstripe check --read-data' to see which snapshots and paths are hurt";
-        // What no run speaks of may be left over from a backup that was cut off: repair can tell.
-        let fate = match survey.indexed.contains(&item.set) {
-            true => Fate::Lost,
-            false => Fate::Repairable,
-        };
-        ledger.set(name, error.advice(advice), fate);
+        ledger.set(name, error.advice(advice), beyond_parity);
     }
     Ok(())
 }
@@ -144,6 +143,7 @@ fn mend(
     name: ExtentName,
     verification: &Verification,
     finished: bool,
+    beyond_parity: Fate,
     ledger: &Ledger<'_>,
 ) -> Result<()> {
     let derived = matches!(name, ExtentName::In(Room::Index, _));
@@ -161,7 +161,7 @@ fn mend(
         let fate = match became {
             Done::Written => Fate::Mended,
             Done::Homeless => Fate::Repairable,
-            Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => Fate::Lost,
+            Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => beyond_parity,
             Done::Failed(error) => {
                 let place = job.to.map(|number| store.seats[number].place.as_path());
                 let advice = "it could not be written anew";
