@@ -52,7 +52,8 @@ impl Runs {
         }
         let touched = &mut self.0[first..behind];
         let before: usize = touched.iter().map(|run| run.bytes.len()).sum();
-        // Only the last of them can reach further than what is written, and only the first begin earlier.
+        // Only the last of them can reach further than what is written, and only the first begin
+        // earlier.
         let (low, last) = touched.split_at_mut(touched.len() - 1);
         let tail_at = (end.max(last[0].start) - last[0].start) as usize;
         let (all, tail): (&mut Run, &[u8]) = match low.first_mut() {

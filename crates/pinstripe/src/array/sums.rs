@@ -1,8 +1,8 @@
-//! The checksums of a member's blocks, as they are to be: a bounded part of the table in memory.
+//! The checksums of a member's blocks as they should be: a bounded part of the table in memory.
 //!
-//! Invariant: a page that differs from what the member has stays in memory until it was written.
+//! Invariant: a page that differs from the member's copy stays in memory until it is written.
 //!
-//! Never here: reading and writing. Who asks for a page that is not here brings it.
+//! Never here: reading and writing. The caller brings a page that is missing.
 
 use std::collections::HashMap;
 
@@ -22,10 +22,10 @@ struct Page {
     sums: Box<Sums>,
     /// The newest that the member has of any of its leaves.
     version: Version,
-    /// How often it was changed, and how often it had been when it was written last.
+    /// Counts of changes: now, and when it was last written.
     changes: u64,
     written: u64,
-    /// When it was last asked for, in calls.
+    /// The call in which it was last used.
     used: u64,
 }
 
@@ -40,9 +40,9 @@ impl Page {
 pub struct Changed {
     /// Which.
     pub page: u64,
-    /// What it is to be.
+    /// The checksums that it should hold.
     pub sums: Box<Sums>,
-    /// The newest version that the member has of it.
+    /// The newest version of it on the member.
     pub version: Version,
     changes: u64,
 }

@@ -1,4 +1,4 @@
-//! Places of a member at which nothing counts any more.
+//! Forgetting content: parts of a member become as if never written.
 
 use super::Member;
 use crate::error::Result;

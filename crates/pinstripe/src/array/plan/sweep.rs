@@ -35,8 +35,8 @@ pub(super) struct Sweep {
 const CUT: u64 = CLASSES as u64;
 
 impl Sweep {
-    /// With a granule, segments end at its multiples, and a window is one granule; otherwise each segment
-    /// is its own.
+    /// With a granule, segments end at its multiples, and a window is one granule; otherwise each
+    /// segment is its own.
     pub fn cut(&mut self, row: &RowMap, marks: &[Mark], granule: Option<u32>) {
         self.events.clear();
         for mark in marks.iter().filter(|mark| !mark.column.is_empty()) {

@@ -327,8 +327,9 @@ fn range(column: &Range<u32>) -> Range<usize> {
     column.start as usize..column.end as usize
 }
 
-/// The fewest shards of one column whose reading suffices, by linear algebra: what is known, read or
-/// zeros spans what must be made. `None` if not even all of them suffice; stops looking at `most`.
+/// The fewest shards of one column whose reading suffices, by linear algebra: what is known, read
+/// or zeros spans what must be made. `None` if not even all of them suffice; stops looking at
+/// `most`.
 pub(super) fn fewest_reads(case: &Case, column: u32, most: usize) -> Option<usize> {
     let row = &case.row;
     let has = |shard: usize, class: Class| {
