@@ -49,7 +49,7 @@ fn start(disks: &[SharedDevice], change: impl FnOnce(&mut VolumeSettings)) -> Vo
     Volume::start(flusher, settings).unwrap()
 }
 
-/// Settings with which nothing is written before somebody asks for it.
+/// Settings with which rows are written only by a sync.
 fn lazy(settings: &mut VolumeSettings) {
     settings.deadline = std::time::Duration::MAX;
 }
@@ -268,7 +268,7 @@ fn long_reads_are_put_together() {
     assert!(read(&volume, 5000, all.len()) == all);
 }
 
-/// What a reader finds damaged is healed though nobody asks for it.
+/// A block that a read finds damaged is healed without any request.
 #[test]
 fn what_is_read_as_damaged_is_healed() {
     let disks = disks(4);

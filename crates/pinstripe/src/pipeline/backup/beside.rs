@@ -1,4 +1,4 @@
-//! What goes on beside a backup: looking at other writers, and merging index runs.
+//! Work beside a backup: watching other writers, and merging index runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,8 +16,8 @@ use crate::store::index::Index;
 /// closes.
 pub fn watch(store: &Store, index: &Index<'_>, answers: &mut Answers, end: &Receiver<()>) {
     while end.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        // A member that cannot be listed now is for those to report who need it. Whoever deletes
-        // waits for an answer meanwhile.
+        // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc
+        // waits for an answer.
         let _ = answers.look(store, index);
         let _ = index.refresh();
     }

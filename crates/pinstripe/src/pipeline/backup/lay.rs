@@ -1,4 +1,4 @@
-//! What a writer needs that walks nothing: its chunks come as they are.
+//! The setup of a writer without a walk: its chunks are handed to it.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A backup that only looks: the same walk and the same comparison, and nothing is read or written.
+//! A backup that only looks: the same walk and comparison, but nothing is read or written.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;

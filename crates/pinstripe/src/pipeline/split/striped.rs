@@ -21,10 +21,10 @@ pub(super) struct StripedWriter<'a> {
     ledger: Ledger,
 }
 
-/// Where strips of the set that is open go.
+/// The destinations of the strips of the open set.
 struct Slots<'a> {
     lanes: &'a [Lane<'a>],
-    /// Where in every output the set's extent begins.
+    /// The offset of the set's extent in every output.
     start: u64,
     /// By slot: bytes of it so far.
     written: Vec<u64>,

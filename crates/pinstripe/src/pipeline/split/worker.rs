@@ -68,7 +68,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Makes a batch of a piece and hands it on; `false` when nobody takes it any more.
+    /// Makes a batch of a piece and hands it on; `false` when the receiver is gone.
     fn unit(&mut self, from: usize, piece: Piece, mut raw: AlignedBuf) -> Result<bool> {
         let stages = &self.shared.stages;
         let Piece { offset, bytes, is_hole } = piece;
