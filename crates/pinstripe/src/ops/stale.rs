@@ -1,4 +1,4 @@
-//! What verbs say of members that were away and are back.
+//! Reports of members that were away and are back.
 
 use std::collections::BTreeMap;
 

@@ -41,7 +41,7 @@ pub(super) struct Stray {
     pub member: usize,
     /// Under which name.
     pub name: ExtentName,
-    /// What is wrong with it.
+    /// Its defect.
     pub error: Error,
     /// It could be an object of this store that too few members have.
     is_sound: bool,
@@ -50,7 +50,7 @@ pub(super) struct Stray {
 }
 
 impl Stray {
-    /// Where it stands.
+    /// Its path.
     pub fn place(&self, store: &Store) -> PathBuf {
         store.seats[self.member].place.join(self.name.path())
     }

@@ -1,4 +1,4 @@
-//! Whoever asks something of an array that is open in this process is answered here.
+//! Handles control requests for an array open in this process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,18 +22,18 @@ use crate::error::{Error, Kind, Result};
 use crate::fault::Plan;
 use crate::pipeline::array::Volume;
 
-/// Whoever answers for an array that is open.
+/// Handles requests for an array that is open.
 pub trait Answers: Send + Sync {
-    /// Answers what is about the array as it is now; events and the end are for whoever serves.
+    /// Answers a request about the array as it is now. Events and the end are handled by the
+    /// server.
     ///
-    /// # Errors
-    /// Why it cannot be done.
+    /// # Errors The reason why it cannot be done.
     fn answer(&self, request: &Request) -> Result<Reply>;
 
-    /// How the array is now.
+    /// The present state of the array.
     fn detail(&self) -> Detail;
 
-    /// Takes note of how it is reached.
+    /// Records the addresses at which it is served.
     fn served_as(&self, served: Served);
 
     /// Writes everything, and closes the array in order.
@@ -52,13 +52,14 @@ pub struct Desk {
     faults: Plan,
     served: OnceLock<Served>,
     pace: Mutex<Option<Pace>>,
-    /// Held by whoever changes the register.
+    /// Held while the register is changed.
     turn: Mutex<()>,
-    /// As they were set last: who only looks does not keep rows waiting.
+    /// A copy of the rules as last set, so that a look at them does not have to wait for the
+    /// flusher.
     rules: Mutex<Rules>,
 }
 
-/// How fast work goes, by two looks at it.
+/// The speed of work, by two looks at it.
 #[derive(Clone)]
 struct Pace {
     kind: String,
@@ -71,7 +72,7 @@ struct Pace {
 const LOOK_SECONDS: f64 = 0.2;
 
 impl Desk {
-    /// A desk for an array that was opened, which sets the knobs that the register has of it.
+    /// A handler for an array that was opened; applies the knobs that the register has for it.
     ///
     /// # Errors
     /// Those of the register, and of a knob that it has.

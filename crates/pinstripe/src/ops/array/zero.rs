@@ -1,4 +1,4 @@
-//! Making a device no member of any array.
+//! Erasing the superblocks of a device.
 
 use std::path::Path;
 

@@ -26,7 +26,7 @@ pub(super) struct Trees<'a> {
 /// Paths named per hurt snapshot; the rest is counted.
 const PATHS_NAMED: usize = 20;
 
-/// What is wrong in one snapshot.
+/// The damage in one snapshot.
 #[derive(Default)]
 struct Hurt {
     /// Entries that a restore cannot give back whole.

@@ -1,4 +1,4 @@
-//! The outputs of a split: their names, what may be written over, and opening them.
+//! The outputs of a split: their names, checks against overwriting, and opening them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -31,13 +31,13 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// What it is written by in place of what was asked for.
+    /// The reason why its engine is not the one that was asked for.
     pub(super) fn fallback(&self) -> Option<String> {
         let fallback = self.files.iter().find_map(|file| file.fallback())?;
         Some(fallback.to_string())
     }
 
-    /// Where its lanes write. A device that was wrapped is no file any more.
+    /// The destination of its lanes. A device that was wrapped for faults is no file any more.
     pub(super) fn sink(&self) -> Sink {
         let lane = |device: &SharedDevice, file: Option<&Arc<FileDevice>>| match file {
             Some(file) if !self.has_faults => LaneDevice::from(Arc::clone(file)),
@@ -206,7 +206,8 @@ fn refuse_twins(opened: &[Target]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the log that stood beside an output which was plain before: it is of what is written over.
+/// Removes the log beside an output that was plain before: it belongs to the content being
+/// overwritten.
 fn remove_beside(output: &Path) -> Result<()> {
     let beside = beside_path(output);
     let Ok(file) = FileDevice::open(&beside, Access::Read, Policy::Buffered) else { return Ok(()) };
