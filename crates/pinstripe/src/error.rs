@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Shorthand for results of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What sort of failure this is; the exit code follows from it (doc/exit-codes.md).
+/// The kind of failure; the exit code follows from it (doc/exit-codes.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -180,17 +180,17 @@ impl Error {
         self
     }
 
-    /// What sort of failure this is.
+    /// The kind of failure.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// What failed, without place and facts: [`fmt::Display`] says all of it.
+    /// The failure, without place and facts: [`fmt::Display`] says all of it.
     pub fn what(&self) -> &str {
         &self.0.what
     }
 
-    /// What should have been there and what was, where that was stated.
+    /// The expected and the actual value, where they were stated.
     pub fn expected_found(&self) -> Option<(&str, &str)> {
         self.0.expected_found.as_ref().map(|(expected, found)| (&**expected, &**found))
     }
@@ -205,12 +205,12 @@ impl Error {
         self.0.source.as_ref().and_then(io::Error::raw_os_error)
     }
 
-    /// Where it happened, where that is known.
+    /// The place of the failure, where that is known.
     pub fn place(&self) -> Option<&Path> {
         self.0.place.as_deref()
     }
 
-    /// What to do next, where there is something to say.
+    /// The next step for the user, where there is one.
     pub fn advice_text(&self) -> Option<&str> {
         self.0.advice.as_deref()
     }

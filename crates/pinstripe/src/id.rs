@@ -1,4 +1,5 @@
-//! Names of things: chunk, stripe set, store, snapshot, session. Random or hashed, printed as lowercase hex.
+//! Names of things: chunk, stripe set, store, snapshot, session. Random or hashed, printed as
+//! lowercase hex.
 
 use std::fmt;
 
@@ -114,8 +115,8 @@ pub fn find_by_name<'a, T, I: fmt::Display>(
     }
 }
 
-/// Where the names of new things come from: the system's randomness, unless a test says otherwise,
-/// which then has the same names each time.
+/// The source of names of new things: the system's randomness, unless a test replaces it to get the
+/// same names each time.
 pub trait Names: Send + Sync {
     /// Fills in the bytes of one name.
     ///

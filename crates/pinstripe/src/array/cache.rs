@@ -517,7 +517,7 @@ mod tests {
         cache.write(&span(5, 0, 0..CHUNK), &[1; CHUNK as usize], at(40));
         assert!(cache.write(&span(5, 1, 0..CHUNK), &[1; CHUNK as usize], at(40)));
         assert_eq!(cache.due(Due::FullOr(at(0)), 9), [5]);
-        // What is written to a row that is under way has to wait for it.
+        // A write to a row that is under way has to wait for that row.
         cache.begin(5);
         cache.write(&span(5, 1, 3..4), &[2], at(50));
         assert_eq!(cache.due(Due::FullOr(at(60)), 9), [2, 7]);

@@ -66,8 +66,9 @@ impl Member {
     /// A member as its superblock describes it. If it was stopped in order, its map of regions has
     /// to be the one that was written last, unless `force` skips that check.
     ///
-    /// # Errors Those of the device; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a map of
-    /// regions that is damaged or older.
+    /// # Errors
+    /// Those of the device; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a map of regions
+    /// that is damaged or older.
     pub fn open(device: SharedDevice, superblock: &Superblock, force: bool) -> Result<Self> {
         let count = pages(superblock.data_bytes / BLOCK_BYTES) as usize;
         let mut member = Self::with(device, superblock, Vec::new(), Vec::new());

@@ -116,7 +116,7 @@ impl Runs {
         is_there.then(|| &run.bytes[from..from + column.len()])
     }
 
-    /// What of it lies in a column.
+    /// The part of it within a column.
     pub fn within(&self, column: &Range<u32>) -> Runs {
         let mut within = Runs::default();
         self.each_within(column, |start, bytes| {

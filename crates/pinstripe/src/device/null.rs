@@ -1,4 +1,4 @@
-//! A device that keeps nothing: for measuring all that is not the disk.
+//! A device that keeps nothing: for measuring everything except the disk.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

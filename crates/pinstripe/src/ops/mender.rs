@@ -112,7 +112,8 @@ impl Mender<'_> {
 
     /// Does the jobs of a plan in order; `told` gets the outcome of each.
     ///
-    /// # Errors Those of `told`; [`Kind::Busy`] when the claim was ended.
+    /// # Errors
+    /// Those of `told`; [`Kind::Busy`] when the claim was ended.
     pub(super) fn mend(
         &self,
         jobs: &[Job<'_>],

@@ -29,7 +29,7 @@ const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc',
 /// The members that hold a stripe set, by slot, and how it is cut.
 #[derive(Clone)]
 pub struct Crew {
-    /// How the set is cut.
+    /// The geometry of the set.
     pub geometry: Geometry,
     members: Arc<Vec<usize>>,
 }

@@ -27,7 +27,7 @@ pub enum Target<'t> {
     None,
     /// Its bytes at their places, less the range's beginning.
     Device {
-        /// What takes them.
+        /// The device.
         device: LaneDevice,
         /// It reads as zeros where nothing is written.
         is_blank: bool,

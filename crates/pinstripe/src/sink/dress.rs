@@ -1,9 +1,8 @@
-//! Giving an entry its metadata, in the one order in which nothing undoes what came before:
-//! owner (clears setuid and capabilities), extended attributes (an ACL rewrites the mode), mode,
-//! times.
+//! Setting an entry's metadata, in the one order in which no step undoes an earlier one: owner
+//! (clears setuid and capabilities), extended attributes (an ACL rewrites the mode), mode, times.
 //!
-//! Invariants: works on the entry that is open, never on a name that may by now be another's;
-//! whatever cannot be set is handed back; a setuid or setgid bit is never given to an owner or
+//! Invariants: works on the open entry, never on a name that may by now belong to another one;
+//! parts that cannot be set are returned; a setuid or setgid bit is never given to an owner or
 //! group for whom it was not meant.
 
 use std::fmt;
@@ -66,7 +65,7 @@ pub(super) enum Handle<'f> {
     Named(BorrowedFd<'f>),
 }
 
-/// What an entry is to be given.
+/// The metadata to set.
 pub(super) struct Dress<'m> {
     /// For messages.
     pub path: &'m [u8],

@@ -15,10 +15,10 @@ use crate::error::{Error, Result};
 use crate::format::meta::Metadata;
 
 /// A file below the target, written in any order by any number of threads. Holds one descriptor.
-/// Where it may replace another it has a name beside its own until [`finish`](Self::finish) moves it
-/// there: under its own name there is never half a file, however this process ends. In a target that
-/// was empty it has its own name at once, and it is the time of its last change that tells whole from
-/// half: that is set last. Dropped unfinished, it is removed.
+/// Where it may replace another it has a name beside its own until [`finish`](Self::finish) moves
+/// it there: under its own name there is never half a file, however this process ends. In a target
+/// that was empty it has its own name at once, and it is the time of its last change that tells
+/// whole from half: that is set last. Dropped unfinished, it is removed.
 ///
 /// Space is not reserved ahead, and nothing is synced unless the target is durable; an ordinary
 /// small file costs five system calls in an empty target: openat2, pwrite, fstat, futimens, close;
@@ -95,10 +95,10 @@ impl FileSink {
         self.kept = Some((existing, ranges));
     }
 
-    /// Ends the file: what it keeps, its size, then its metadata, times last. From here on it stays.
+    /// Finishes the file: kept ranges, size, then metadata, times last. From here on it stays.
     ///
     /// # Errors
-    /// As the system says; the file is then removed. What it could not be given is no error but
+    /// As the system says; the file is then removed. Metadata that could not be set is no error but
     /// returned.
     pub fn finish(mut self) -> Result<Vec<Unset>> {
         if let Some((existing, ranges)) = &self.kept {

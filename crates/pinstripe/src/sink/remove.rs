@@ -1,8 +1,8 @@
-//! Removing what a snapshot does not have, when somebody asked for that.
+//! Removing entries that a snapshot does not have, when that was asked for.
 //!
 //! Invariants: never removes anything outside the target or through a symlink; never crosses into
-//! another file system; never touches a member of a store, whichever store it is of, nor a directory
-//! that holds one.
+//! another file system; never touches a member of a store, whichever store it is of, nor a
+//! directory that holds one.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ pub enum Removal {
     Done,
 }
 
-/// What was removed, or would be.
+/// The removed entries, or those that would be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Entries of all kinds.

@@ -34,7 +34,8 @@ pub(super) enum Cannot {
 impl Array {
     /// Fills a chunk of a member from the other members.
     ///
-    /// # Errors When the member does not take it.
+    /// # Errors
+    /// When the member does not take it.
     pub(super) fn fill_chunk(
         &self,
         member: &Member,

@@ -56,8 +56,9 @@ impl Flusher {
     /// Writes rows that are full or were begun at `before` or earlier, at most `most` of them.
     /// Returns how many.
     ///
-    /// # Errors [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when too many members
-    /// failed. Rows that were not written stay in the cache.
+    /// # Errors
+    /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when too many members failed.
+    /// Rows that were not written stay in the cache.
     pub fn flush(&mut self, before: Duration, most: usize) -> Result<usize> {
         self.flush_due(Due::FullOr(before), most)
     }

@@ -144,9 +144,10 @@ impl Flusher {
     /// Has a device replace a member, which stays in use until all of it is copied. The device may
     /// be a spare; of any other one, the former content is lost.
     ///
-    /// # Errors [`Kind::Refused`] when the slot has no member; [`Kind::Busy`] while another member
-    /// is being filled; [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a
-    /// member; those of the device.
+    /// # Errors
+    /// [`Kind::Refused`] when the slot has no member; [`Kind::Busy`] while another member is being
+    /// filled; [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a member;
+    /// those of the device.
     pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
         self.check_slot(slot)?;
         if self.is_filling() {

@@ -32,8 +32,8 @@ pub(super) struct Hopeless {
 impl Flusher {
     /// Keeps a window for later if it fails only because of what its own row has lost.
     ///
-    /// # Errors The one given, when the array itself has lost too much, or when it is of another
-    /// kind.
+    /// # Errors
+    /// The one given, when the array itself has lost too much, or when it is of another kind.
     pub(super) fn put_aside(&mut self, error: Error, hopeless: Hopeless) -> Result<()> {
         let array = &self.array;
         if error.kind() != Kind::TooManyLosses || !array.survives(array.absent()) {

@@ -31,7 +31,8 @@ impl Array {
 
     /// Runs a read by one shape in which all of `range` has a place.
     ///
-    /// # Errors As `read`; [`Kind::TooManyLosses`] where the bytes are lost by a failed move.
+    /// # Errors
+    /// As `read`; [`Kind::TooManyLosses`] where the bytes are lost by a failed move.
     pub(super) fn by_shape<T>(
         &self,
         range: &Range<u64>,

@@ -70,7 +70,7 @@ pub enum SlotState {
     Missing,
 }
 
-/// What went wrong with a member, counted.
+/// Errors of a member, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Errors {
     /// Reads that failed.

@@ -25,7 +25,7 @@ impl Segment {
 /// Turns marks into segments, in memory that is used again.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// Where a mark begins or ends, as numbers that sort by column.
+    /// The ends of marks, as numbers that sort by column.
     events: Vec<u64>,
     /// By column; what is in no window with anything to do is left out.
     pub segments: Vec<Segment>,

@@ -17,7 +17,7 @@ pub(super) struct View {
     pub gone: ShardSet,
 }
 
-/// Where the old bytes of the shards of a segment are.
+/// The sources of the old bytes of the shards of a segment.
 pub(super) struct Sources {
     /// Nowhere needed to be read from: zeros.
     pub zeros: ShardSet,

@@ -49,7 +49,7 @@ fn prefers_rmw(view: &View, window: &[Segment], touched: ShardSet, rmw: RmwLevel
     by_difference < anew || rmw == RmwLevel::FewerOrEqual && by_difference == anew
 }
 
-/// What is to be done in one segment.
+/// The work on one segment.
 struct Task<'a> {
     view: &'a View,
     segment: &'a Segment,

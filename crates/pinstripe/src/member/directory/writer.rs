@@ -166,7 +166,7 @@ impl ExtentWriter for DirectoryWriter {
 impl Drop for DirectoryWriter {
     fn drop(&mut self) {
         if self.state != State::Placed {
-            // What cannot be removed now is left to the sweep.
+            // A file that cannot be removed now is left to the sweep.
             let _ = self.tree.discard(&self.temp);
         }
     }

@@ -27,7 +27,8 @@ pub trait Answers: Send + Sync {
     /// Answers a request about the array as it is now. Events and the end are handled by the
     /// server.
     ///
-    /// # Errors The reason why it cannot be done.
+    /// # Errors
+    /// The reason why it cannot be done.
     fn answer(&self, request: &Request) -> Result<Reply>;
 
     /// The present state of the array.

@@ -211,8 +211,9 @@ impl Detail {
 
 /// An array by its superblocks, which are only read.
 ///
-/// # Errors [`Kind::NotFound`] for an unknown name; [`Kind::TooManyLosses`] when no device of it
-/// can be read.
+/// # Errors
+/// [`Kind::NotFound`] for an unknown name; [`Kind::TooManyLosses`] when no device of it can be
+/// read.
 pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     let entry = register.read(name)?;
     if entry.metadata == Metadata::Md {

@@ -136,7 +136,8 @@ impl Register {
 
     /// The entry of an array.
     ///
-    /// # Errors [`Kind::NotFound`] for an unknown name; [`Kind::Corrupt`] for a damaged entry,
+    /// # Errors
+    /// [`Kind::NotFound`] for an unknown name; [`Kind::Corrupt`] for a damaged entry,
     /// [`Kind::Unsupported`] for one of a newer version.
     pub fn read(&self, name: &str) -> Result<Entry> {
         check_name(name)?;

@@ -58,8 +58,9 @@ pub struct Means<'a> {
 /// Serves an array until `stop` is set or a client asks for the end, and then closes it in order.
 /// `ready` is called with its length and the ways to reach it once all of them work.
 ///
-/// # Errors [`Kind::Busy`] when it is served already; those of the devices, addresses and
-/// mountpoint; the reason why it could not be closed in order.
+/// # Errors
+/// [`Kind::Busy`] when it is served already; those of the devices, addresses and mountpoint; the
+/// reason why it could not be closed in order.
 pub fn serve(
     serving: &Serving,
     means: &Means<'_>,

@@ -214,7 +214,8 @@ fn small_object(
 
 /// Whether the bytes of a small object are what member `number` should have under this name.
 ///
-/// # Errors The defect.
+/// # Errors
+/// The defect.
 pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Result<()> {
     let wrong = |what| Err(Error::new(Kind::Corrupt, what));
     match name {

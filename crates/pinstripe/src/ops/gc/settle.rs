@@ -20,8 +20,9 @@ use crate::store::{Store, checkpoints, deletion, forgotten, sessions};
 
 /// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
 ///
-/// # Errors [`Kind::Busy`] when another process is about to bring back what one of them was
-/// deleting; those of the members.
+/// # Errors
+/// [`Kind::Busy`] when another process is about to bring back what one of them was deleting; those
+/// of the members.
 pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     end_those_of_earlier_boots(gc.store)?;
     let own = gc.session.session.id;
@@ -60,7 +61,8 @@ pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
 /// The last look, after REAPING: `false` when another process was in time to bring back what was to
 /// go.
 ///
-/// # Errors [`Kind::Busy`] when one is about to, for longer than the wait allows.
+/// # Errors
+/// [`Kind::Busy`] when one is about to, for longer than the wait allows.
 pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) -> Result<bool> {
     let mut go = Go::Wait;
     gc.wait(|| {
@@ -81,7 +83,8 @@ pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) ->
 /// Deletes, records that it is deleted, and clears up; `by` began it. Returns the bytes that were
 /// freed. Several processes that do this at once do the same.
 ///
-/// # Errors Those of the members; the next gc goes on.
+/// # Errors
+/// Those of the members; the next gc goes on.
 pub(super) fn carry_out(
     gc: &Collector<'_>,
     id: CondemnationId,

@@ -34,9 +34,10 @@ pub struct Replaced {
 /// there are moved, the others are rebuilt. After an interruption, running it again with the same
 /// directory resumes.
 ///
-/// # Errors [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is
-/// not empty, or lies on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`]
-/// when another process changes the members; those of the members.
+/// # Errors
+/// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not empty,
+/// or lies on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`] when
+/// another process changes the members; those of the members.
 pub fn replace(
     store: &mut Store,
     number: usize,

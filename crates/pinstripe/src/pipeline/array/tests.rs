@@ -145,7 +145,7 @@ fn a_sync_returns_while_others_go_on_writing() {
     });
 }
 
-/// Writers at the limit and those who sync are told, and nothing hangs.
+/// Writers at the limit and callers of sync get the error, and none of them hangs.
 #[test]
 fn an_array_that_lost_too_much_tells_everybody() {
     let disks = disks(4);

@@ -17,7 +17,8 @@ impl Client {
     /// Connects to the process that listens; `None` if none does, because there is no socket or a
     /// dead process left it.
     ///
-    /// # Errors As the system says, for example for the socket of another user.
+    /// # Errors
+    /// As the system says, for example for the socket of another user.
     pub fn connect(place: &Path) -> Result<Option<Self>> {
         match UnixStream::connect(place) {
             Ok(stream) => {

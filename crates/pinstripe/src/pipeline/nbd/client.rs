@@ -54,7 +54,8 @@ struct Client<'a> {
 impl House<'_> {
     /// Serves one client until it disconnects or violates the protocol.
     ///
-    /// # Errors The violation, or an error of its socket.
+    /// # Errors
+    /// The violation, or an error of its socket.
     pub fn serve(&self, socket: &OwnedFd) -> Result<()> {
         let mut inbox = Inbox::new(socket, self.stop);
         inbox.expect_within(self.settings.handshake)?;

@@ -232,7 +232,7 @@ mod tests {
         let (taken, ready) = memory.used();
         assert!(taken + ready <= 128 * MIB);
         drop(small);
-        // What lies ready gives way to what is wanted.
+        // Ready buffers are given up for those that are wanted.
         let many: Vec<_> = (0..4).map(|_| memory.share()).collect();
         let many = many.iter().flat_map(|it| (0..9).map_while(|_| it.try_take(2 * MIB)));
         let many: Vec<_> = many.map(filled).collect();

@@ -65,8 +65,9 @@ struct Clients {
 impl Server {
     /// Listens at each of these addresses.
     ///
-    /// # Errors [`Kind::Usage`] without an address; [`Kind::Busy`] when another process listens
-    /// there; [`Kind::Exists`] when a path is no socket; otherwise as the system says.
+    /// # Errors
+    /// [`Kind::Usage`] without an address; [`Kind::Busy`] when another process listens there;
+    /// [`Kind::Exists`] when a path is no socket; otherwise as the system says.
     pub fn bind(addresses: &[Address]) -> Result<Self> {
         if addresses.is_empty() {
             return Err(Error::new(Kind::Usage, "no address to listen at"));
@@ -84,8 +85,9 @@ impl Server {
     /// Serves until `stop` is set; then finishes the requests in progress and answers them. Errors
     /// of a device go to `monitor` as losses, those of clients as notes.
     ///
-    /// # Errors [`Kind::Usage`] for two exports of one name; otherwise as the system says when no
-    /// client can be accepted any more.
+    /// # Errors
+    /// [`Kind::Usage`] for two exports of one name; otherwise as the system says when no client can
+    /// be accepted any more.
     pub fn serve(
         &self,
         exports: &[Export],

@@ -1,5 +1,5 @@
-//! A stream that is read from front to back: a pipe, a FIFO, a terminal, a character device, or
-//! the rest of a file that somebody else began to read.
+//! A stream that is read from front to back: a pipe, a FIFO, a terminal, a character device, or the
+//! rest of a file of which another process has read the beginning.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -12,8 +12,8 @@ use rustix::io::{Errno, retry_on_intr};
 use super::{Bulk, Extent, Identity};
 use crate::error::{Error, Kind, Result};
 
-/// What is asked for as the length of a kernel's pipe buffer, and what the system grants to
-/// everybody unless it was told otherwise (`pipe-max-size`, man 7 pipe).
+/// The length asked for a kernel's pipe buffer: by default the system grants it to every user
+/// (`pipe-max-size`, man 7 pipe).
 const PIPE_BYTES: usize = 1 << 20;
 
 /// An open stream.

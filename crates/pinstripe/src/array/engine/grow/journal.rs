@@ -25,8 +25,9 @@ const MEMORY_BYTES: u64 = 32 << 20;
 impl Flusher {
     /// Moves the next stretch in place, from byte `done` of its chunks on.
     ///
-    /// # Errors [`Kind::TooManyLosses`] when too many members failed. Reads of the stretch fail
-    /// from then on.
+    /// # Errors
+    /// [`Kind::TooManyLosses`] when too many members failed. Reads of the stretch fail from then
+    /// on.
     pub(super) fn move_over(&mut self, shape: &Shape, done: u32) -> Result<()> {
         // The journal overwrites the log, so no record may be needed any more.
         self.checkpoint()?;

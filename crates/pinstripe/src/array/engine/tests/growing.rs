@@ -160,8 +160,7 @@ fn a_member_that_fails_while_the_array_grows_is_done_without_and_filled_afterwar
     }
 }
 
-/// What nothing gives back is lost afterwards as well, and what parity there makes of it is not
-/// believed.
+/// Blocks that cannot be rebuilt stay lost, and the parity over them is not used to make them up.
 #[test]
 fn blocks_that_are_lost_stay_lost() {
     let mut dice = Dice(5);

@@ -47,7 +47,7 @@ fn forge(flusher: &Flusher, slot: usize, offset: u64) {
     member.set_sums(offset / 4096, &[Sum::of(&bytes)]).unwrap();
 }
 
-/// Where checksums match, one parity says that something lies, two say who.
+/// Where checksums match, one parity shows that a shard is bad, two show which.
 #[test]
 fn a_lie_with_a_sound_checksum_is_named_by_two_parities_only() {
     for (level, count) in redundant() {
