@@ -23,7 +23,7 @@ pub enum Kind {
     NotFound,
     /// A thing that must be new exists already.
     Exists,
-    /// Stored bytes are not what was written: bad magic, checksum, length or order.
+    /// Stored bytes are not those that were written: bad magic, checksum, length or order.
     Corrupt,
     /// Written by a newer version, or with a feature this version does not know.
     Unsupported,
@@ -133,7 +133,7 @@ impl Error {
         error
     }
 
-    /// Stored bytes at `place` are not what was written.
+    /// Stored bytes at `place` are not those that were written.
     pub fn corrupt(what: impl Into<String>, place: impl AsRef<Path>) -> Self {
         Error::new(Kind::Corrupt, what).at(place)
     }
@@ -147,7 +147,7 @@ impl Error {
         self
     }
 
-    /// States what should have been there and what was.
+    /// States the expected and the actual value.
     #[must_use]
     pub fn expected(mut self, expected: impl fmt::Display, found: impl fmt::Display) -> Self {
         self.0.expected_found = Some((expected.to_string(), found.to_string()));
@@ -163,7 +163,7 @@ impl Error {
         self
     }
 
-    /// Says what to do next in place of what was said: for callers that know more.
+    /// Replaces the advice: for callers that know more.
     #[must_use]
     pub fn advice_instead(mut self, advice: impl Into<String>) -> Self {
         self.0.advice = Some(advice.into());

@@ -91,7 +91,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Digits of an id that are enough to name what it is of.
+/// The digits of an id that are enough to name its object.
 pub const NAME_MIN_DIGITS: usize = 4;
 
 /// Picks the one whose id begins with `name`. `what` it is one of, for messages.

@@ -49,7 +49,7 @@ counters! {
     KnownChunks => "known_chunks",
     /// Chunks that this run stored and another writer stored at the same time.
     DuplicateChunks => "duplicate_chunks",
-    /// Content bytes in chunks that the store did not have: what is left after dedup.
+    /// Content bytes in chunks that the store did not have: the rest after deduplication.
     DedupedBytes => "deduped_bytes",
     /// The same after compression.
     CompressedBytes => "compressed_bytes",
@@ -220,7 +220,7 @@ impl Monitor {
         self.report(Severity::Warning, place.as_ref(), error);
     }
 
-    /// Reports a member that takes no part in what is written.
+    /// Reports a member that takes no part in writes.
     pub fn degraded(&self, place: impl AsRef<Path>, error: Error) {
         self.add(Counter::DegradedMembers, 1);
         self.report(Severity::Degraded, place.as_ref(), error);

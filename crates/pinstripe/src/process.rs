@@ -36,7 +36,7 @@ pub fn own() -> Process {
     }
 }
 
-/// Whether `other` surely runs no more, as far as `own` process can tell.
+/// Whether `other` has certainly ended, as far as `own` process can tell.
 pub fn is_gone(other: &Process, own: &Process) -> bool {
     let is_known = own.boot != [0; 16] && own.namespace != 0 && own.started_ticks != 0;
     let is_comparable = other.boot == own.boot && other.namespace == own.namespace;

@@ -59,8 +59,7 @@ impl Dirty {
         self.bytes == map.data() as u64 * u64::from(map.len())
     }
 
-    /// Its marks for the planner: blocks that are new as a whole, and blocks of which only some
-    /// bytes are.
+    /// Its marks for the planner: blocks that are new, as a whole or in part.
     pub fn marks(&self, block_bytes: u32) -> Vec<Mark> {
         let mut marks = Vec::new();
         self.marks_within(&(0..u32::MAX), block_bytes, &mut marks);
@@ -82,7 +81,7 @@ impl Dirty {
     }
 }
 
-/// Memory that rows had which are on the members: what is used again is still mapped, and near.
+/// Buffers of rows that have landed: memory that is used again is mapped and cached already.
 #[derive(Debug, Default)]
 struct Spare {
     buffers: Vec<Vec<u8>>,
@@ -237,8 +236,8 @@ impl Cache {
         all
     }
 
-    /// At most `most` of the rows that are due and may be begun: the ones that gather longest, by
-    /// number.
+    /// Rows that are due and may be begun, at most `most`: full ones first, then the oldest. They
+    /// come in the order of their numbers.
     pub fn due(&mut self, due: Due, most: usize) -> Vec<u64> {
         let is_free = |row: &u64| !self.under_way.contains_key(row);
         let mut rows: Vec<u64> = match due {
@@ -349,8 +348,7 @@ impl Cache {
         self.held.contains_key(&row)
     }
 
-    /// The condvar, used with the cache's own lock, that is notified when rows have landed or are
-    /// released.
+    /// Notified when rows have landed or are released; used with the lock around the cache.
     pub fn landed(&self) -> Arc<Condvar> {
         Arc::clone(&self.landed)
     }

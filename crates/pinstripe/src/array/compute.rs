@@ -30,7 +30,7 @@ pub struct Made {
     parity: Buffer,
 }
 
-/// Memory of which some is used. What it holds at first is not said.
+/// Memory of which some is used. Its initial content is undefined.
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -48,7 +48,7 @@ impl Buffer {
     }
 }
 
-/// A row with its plan, what was read for it, and what is new.
+/// A row with its plan, the bytes read for it, and the new ones.
 #[derive(Clone, Copy)]
 pub struct Operation<'a> {
     /// The placement of its shards.
@@ -221,7 +221,7 @@ impl<'a> Operation<'a> {
         Ok(())
     }
 
-    /// Computes what of parity is written, logging what of it stays.
+    /// Computes the parity to write, and logs the part of it that stays.
     fn parity(
         &self,
         piece: &Piece,
@@ -289,7 +289,7 @@ impl<'a> Operation<'a> {
         (at + within.start, within.len())
     }
 
-    /// The new bytes of a shard: what was written over what was there.
+    /// The new bytes of a shard: written ones over old ones.
     fn merge(&self, data: usize, old: &Old<'_>, to: &mut [u8]) {
         if let Some(bytes) = self.run(data, &old.piece.column) {
             return to.copy_from_slice(bytes);

@@ -42,7 +42,7 @@ pub struct Member {
     id: MemberId,
     slot: u16,
     areas: Areas,
-    /// Data below is what it should be; what lies above is still to be filled.
+    /// Data below this is right; the rest is still to be filled.
     filled_bytes: AtomicU64,
     /// A member is away: regions that change are noted.
     notes_changes: AtomicBool,
@@ -139,7 +139,7 @@ impl Member {
         end <= self.filled_bytes.load(Ordering::Acquire)
     }
 
-    /// Says up to where its data is what it should be; `None` is all of it.
+    /// Sets the point up to which its data is right; `None` is all of it.
     pub fn set_filled(&self, bytes: Option<u64>) {
         self.filled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Release);
     }

@@ -26,7 +26,7 @@ impl Runs {
         self.0.is_empty()
     }
 
-    /// Writes `bytes` at `start`, over what is there. Returns how many bytes there are more.
+    /// Writes `bytes` at `start`, over existing ones. Returns the number of bytes added.
     pub fn write(&mut self, start: u32, bytes: &[u8]) -> u64 {
         self.write_into(start, bytes, Vec::new)
     }
@@ -89,7 +89,7 @@ impl Runs {
         self.0.iter().for_each(|run| take(run.start, &run.bytes));
     }
 
-    /// Calls `take` with what of each run lies in a column, in order.
+    /// Calls `take` with the part of each run that lies in a column, in order.
     pub fn each_within(&self, column: &Range<u32>, mut take: impl FnMut(u32, &[u8])) {
         let first = self.0.partition_point(|run| run.end() <= column.start);
         for run in self.0[first..].iter().take_while(|run| run.start < column.end) {

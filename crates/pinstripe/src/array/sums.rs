@@ -148,7 +148,7 @@ impl SumCache {
         }
     }
 
-    /// Drops what was not asked for longest, and is on the member, down to what is to be kept.
+    /// Drops the pages that were unused longest and are on the member, down to the limit.
     fn forget(&mut self) {
         let unchanged = self.pages.iter().filter(|(_, page)| !page.is_changed());
         let mut ages: Vec<u64> = unchanged.map(|(_, page)| page.used).collect();

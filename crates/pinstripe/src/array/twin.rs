@@ -33,7 +33,7 @@ impl Twin {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Does to the twin what is done to the member.
+    /// Applies an operation on the member to its replacement as well.
     pub(super) fn with(&self, act: impl FnOnce(&Member) -> Result<()>) {
         let member = self.member.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(member) = &*member

@@ -185,7 +185,7 @@ impl BufferPool {
         BufferPool(Arc::new(Shelf { capacity, stock, returned: Condvar::new() }))
     }
 
-    /// An empty buffer; waits until one is there. A pool of none waits for ever.
+    /// An empty buffer; waits until there is one, which in an empty pool is never.
     pub fn take(&self) -> AlignedBuf {
         let mut stock = self.0.stock();
         loop {

@@ -52,7 +52,7 @@ pub struct FileDevice {
     direct: Option<Direct>,
     policy: Policy,
     caps: Caps,
-    /// It swallows what is written, and has neither a length nor anything to make durable.
+    /// It drops writes, and has neither a length nor anything to make durable.
     is_sink: bool,
     fallback: OnceLock<Fallback>,
     failed_sync: Mutex<Option<Error>>,
@@ -282,7 +282,7 @@ impl AlignLimits {
     }
 }
 
-/// Whether a system call says that it cannot do what was asked for in this way.
+/// Whether a system call reports that it does not support this way of doing the transfer.
 fn is_refusal(number: Option<i32>) -> bool {
     matches!(number, Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS))
 }

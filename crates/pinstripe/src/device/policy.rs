@@ -85,7 +85,7 @@ pub(super) fn by_name<T: Copy>(what: &str, text: &str, known: &[(T, &str)]) -> R
     })
 }
 
-/// A policy that kernel or file system refused, and what is done in its place.
+/// A policy that the kernel or the file system refused, and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
     /// The policy asked for.

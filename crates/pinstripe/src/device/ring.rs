@@ -208,7 +208,8 @@ impl Ring {
         pushed.expect("there is an entry for each slot");
     }
 
-    /// Offers the kernel what it has not taken yet, waits for something to end, and takes it in.
+    /// Offers the kernel the entries that it has not taken yet, waits for one to end, and takes it
+    /// in.
     fn wait(&mut self) -> Result<()> {
         self.uring.submit_and_wait(1).map(drop).or_else(passing)?;
         self.collect();
@@ -311,7 +312,7 @@ impl Flight {
         }
     }
 
-    /// Moves what is left by this thread.
+    /// Moves the rest in this thread.
     fn move_rest(&mut self) -> Result<()> {
         let at = self.offset.wrapping_add(self.moved as u64);
         match self.direction {

@@ -92,7 +92,7 @@ const AT_THE_END: &[(u64, &[u8], &str)] = &[
     (1, &[0xde, 0x11, 0xde, 0x11], "a member of a RAID by firmware (DDF)"),
     (2, b"Intel Raid ISM Cfg Sig. ", "a member of a RAID by firmware (Intel)"),
 ];
-/// All that is looked at from the beginning.
+/// The bytes examined at the beginning.
 const HEAD_BYTES: u64 = 256 << 10;
 
 /// The content of a device, if it is well known.

@@ -119,7 +119,7 @@ impl Sparse for FileDevice {
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NXIO) => range.end,
             Err(errno) => return Err(self.cannot("cannot tell where holes are", errno)),
         };
-        // A hole made between the two questions is told the next time.
+        // A hole made between the two calls is reported by the next one.
         let bytes = if hole > range.start { hole - range.start } else { bytes };
         Ok(Run { bytes, is_hole: false })
     }

@@ -48,7 +48,7 @@ impl Shown {
     /// Reads within the length, and returns how many bytes.
     ///
     /// # Errors
-    /// Those of what is shown.
+    /// Those of the source or device.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         match self {
             Shown::Source(source) => source.read_at(offset, buf),
@@ -64,7 +64,7 @@ impl Shown {
         self.writable()?.write_at(offset, bytes)
     }
 
-    /// Makes what was written durable.
+    /// Makes all writes durable.
     ///
     /// # Errors
     /// Those of the device.

@@ -67,7 +67,7 @@ impl<D: Device> CutDevice<D> {
         CutDevice { inner, power, unsynced: Mutex::default() }
     }
 
-    /// The device behind it: what is durable.
+    /// The device behind it: the durable content.
     pub fn inner(&self) -> &D {
         &self.inner
     }

@@ -60,7 +60,7 @@ impl Patience {
         Patience(Arc::new(Terms { control, interrupted, silent, tell: Box::new(tell) }))
     }
 
-    /// Asks something of a place that may not answer.
+    /// Runs a query about a place that may not answer.
     ///
     /// # Errors
     /// [`Kind::Unanswered`](crate::error::Kind::Unanswered) when it does not; what `work` returns.
@@ -77,7 +77,7 @@ impl Patience {
         self.0.silent.lock().unwrap_or_else(PoisonError::into_inner).contains(place)
     }
 
-    /// A place did not answer; it is told once.
+    /// Reports that a place did not answer, once.
     fn give_up(&self, place: &Path, error: Error) {
         let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = silent.insert(place.to_path_buf());

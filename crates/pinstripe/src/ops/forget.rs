@@ -24,7 +24,7 @@ pub enum Choice<'a> {
         host: Option<&'a [u8]>,
         /// Seconds east of UTC at which days begin.
         offset_seconds: i32,
-        /// Seconds since 1970 and nanoseconds: what is later is from the future.
+        /// Seconds since 1970 and nanoseconds: a later snapshot is from the future.
         now: (i64, u32),
     },
     /// These, by the beginning of their ids, or `latest`.

@@ -139,7 +139,7 @@ pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<Stor
     Ok(config)
 }
 
-/// Names and bytes of what stands in the key rooms of a new store.
+/// Names and bytes of the objects in the key rooms of a new store.
 type KeyObjects = Vec<(ExtentName, Vec<u8>)>;
 
 /// The objects of a new store's key rooms, and the voucher for its labels.

@@ -107,7 +107,7 @@ pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
 pub struct Options {
     /// The part of the source; by default all of it.
     pub range: Option<Range<u64>>,
-    /// Zeros for what is lost, instead of an end.
+    /// Zeros for lost bytes, instead of an error.
     pub best_effort: bool,
     /// Threads.
     pub workers: usize,

@@ -27,7 +27,7 @@ pub struct Options<'a> {
     pub path: &'a [u8],
     /// The target directory.
     pub to: &'a Path,
-    /// Put restored files in the place of what is there.
+    /// Put restored files in the place of existing ones.
     pub overwrite: bool,
     /// Read everything again when it is written.
     pub verify: bool,
@@ -38,7 +38,7 @@ pub struct Options<'a> {
 /// The manner of a restore; by default everything as it was, into an empty directory.
 #[derive(Debug, Clone, Default)]
 pub struct Manner {
-    /// Take over what is in the target already, and replace what differs.
+    /// Take over content that is in the target already, and replace the rest.
     pub reuse: Option<Reuse>,
     /// Keep full paths below the target also when a path in the snapshot is named: with the
     /// target `/`, everything returns to its own place.

@@ -42,7 +42,7 @@ pub struct Job<'j> {
     pub reader: &'j Reader,
     /// Which part of the source.
     pub range: Range<u64>,
-    /// Write zeros for what is lost, and go on.
+    /// Write zeros for lost bytes, and go on.
     pub best_effort: bool,
     /// Threads.
     pub workers: usize,
@@ -279,7 +279,8 @@ impl Shared<'_, '_> {
         }
     }
 
-    /// Writes what of a batch is wanted; zeros only where they are not there anyway.
+    /// Writes the wanted part of a batch; zeros only where the target does not read as zeros
+    /// anyway.
     fn parts(
         &self,
         device: &dyn Device,

@@ -33,7 +33,7 @@ pub const LARGE_BYTES: u64 = 32 * MIB;
 pub const SEGMENT_BYTES: usize = 4 << 20;
 /// Chunk references planned at a time by restore.
 pub const PLAN_CHUNKS: usize = 32 << 10;
-/// Files with several chunks planned at a time by restore: bounds what is open at once.
+/// Files with several chunks planned at a time by restore: bounds the number of open files.
 pub const PLAN_OPEN_FILES: usize = 256;
 /// Changes handed to the catalog's writer at a time: sorted by key, so more touch fewer pages.
 pub const CATALOG_BATCH_CHANGES: usize = 32 << 10;

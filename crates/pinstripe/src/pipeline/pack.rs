@@ -54,7 +54,7 @@ impl Laying {
 pub enum ToPacker {
     /// To be laid into a pack.
     Record(FinishedRecord),
-    /// To make durable what was fed so far.
+    /// A call to make durable all records fed so far.
     Seal(SealTicket),
     /// A feeder's last words: it holds nothing back any more.
     Left {

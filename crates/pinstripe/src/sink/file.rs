@@ -116,7 +116,7 @@ impl FileSink {
         let dress = self.root.dress(&self.path, &self.metadata, strip);
         let unset = dress.put_on(Handle::Open(self.fd.as_fd()))?;
         if self.root.rules.durable {
-            // Before the rename: it must not be durable earlier than what it names.
+            // Before the rename: the name must not be durable earlier than the content.
             rustix::fs::fsync(&self.fd)
                 .map_err(|errno| Error::io("cannot make it durable", shown(&self.path), errno))?;
         }

@@ -55,7 +55,7 @@ pub struct TreeSink {
 /// The rules for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Put restored entries in the place of what is there.
+    /// Put restored entries in the place of existing ones.
     pub overwrite: bool,
     /// Remove even a directory that holds something, where something else must be.
     pub remove_full: bool,
@@ -70,7 +70,7 @@ impl Rules {
     /// For a target that must be empty.
     pub const EMPTY: Rules =
         Rules { overwrite: false, remove_full: false, durable: false, owners: true };
-    /// For a target in which what is in the way is replaced.
+    /// For a target in which entries in the way are replaced.
     pub const OVERWRITE: Rules = Rules { overwrite: true, ..Rules::EMPTY };
 }
 
@@ -148,7 +148,7 @@ impl TreeSink {
     /// its times, and its mode may forbid them.
     ///
     /// # Errors
-    /// As [`Self::make_directory`]. What it could not be given is no error but returned.
+    /// As [`Self::make_directory`]. Metadata that could not be set is no error but returned.
     pub fn finish_directory(&self, path: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         if !path.is_empty() {
             check_relative(path)?;
@@ -194,7 +194,7 @@ impl TreeSink {
     /// Makes the symlink at `path`. Its `target` is only stored: it may point anywhere.
     ///
     /// # Errors
-    /// As [`Self::make_directory`]. What it could not be given is no error but returned.
+    /// As [`Self::make_directory`]. Metadata that could not be set is no error but returned.
     pub fn symlink(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         self.make_entry("cannot make the symlink", path, metadata, |parent, name| {
             rustix::fs::symlinkat(target, parent, name)

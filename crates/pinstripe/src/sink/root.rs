@@ -83,7 +83,7 @@ impl Root {
         Ok(name)
     }
 
-    /// Moves what was made under `name` to its own name, if that is another.
+    /// Moves the file made under `name` to its own name, if that is another.
     pub(super) fn move_over(
         &self,
         parent: &Parent<'_, '_>,

@@ -139,7 +139,7 @@ impl Directory {
         self.kept.as_ref().map(|kept| kept.fd.as_fd())
     }
 
-    /// A descriptor of this directory that serves to open what is below it, not to list it.
+    /// A descriptor of this directory for opening entries below it, not for listing.
     fn reach(&self) -> Result<OwnedFd, Errno> {
         let mut names = Vec::new();
         let mut at = self;

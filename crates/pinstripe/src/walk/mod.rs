@@ -255,7 +255,7 @@ impl Walker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does a claimed task without the lock and puts what it turned out to be in its place.
+    /// Does a claimed task without the lock and puts its results in its place.
     fn perform<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,

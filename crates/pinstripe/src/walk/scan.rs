@@ -73,7 +73,7 @@ pub(super) struct Plan {
 pub(super) struct Scanner {
     plan: Arc<Plan>,
     names: Names,
-    /// The absolute path of what is being looked at.
+    /// The absolute path of the present entry.
     path: Vec<u8>,
     entries: Entries,
     /// The tasks found, each with the number of entries that stand before it.
@@ -93,7 +93,7 @@ impl Scanner {
         }
     }
 
-    /// Does one task; what it turned out to be, in path order, is drained from the result.
+    /// Does one task; its results, in path order, are drained from the return value.
     pub fn perform(&mut self, task: Task) -> std::vec::Drain<'_, Step> {
         match task {
             Task::Enter(directory) => self.enter(directory),

@@ -38,7 +38,7 @@ impl Flusher {
     /// requests. The superblock keeps it.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for what is no power of two from 4 KiB to 1 MiB.
+    /// [`Kind::Usage`] for anything but a power of two from 4 KiB to 1 MiB.
     pub fn set_granule(&mut self, bytes: Option<u32>) -> Result<()> {
         let is_served = |bytes: u32| bytes.is_power_of_two() && GRANULES.contains(&bytes);
         if let Some(bytes) = bytes.filter(|bytes| !is_served(*bytes)) {

@@ -202,10 +202,10 @@ impl Flusher {
         Ok(())
     }
 
-    /// Zeroes blocks that were never written before these records and match neither: they are torn
-    /// over what stood on the device before the array did, which no reader may see. A block that
-    /// both records wrote is mixed from their bytes only: the newest was begun when the earlier
-    /// write was durable.
+    /// Zeroes blocks that one of these records wrote for the first time and that do not match it:
+    /// they are torn over what stood on the device before the array did, which no reader may see. A
+    /// block that both records wrote is mixed from their bytes only, since the newest was begun
+    /// when the earlier write was durable.
     fn clear_torn(
         &self,
         map: &RowMap,

@@ -97,7 +97,7 @@ impl Shape {
         self.growth.as_ref().map(|growth| &growth.before)
     }
 
-    /// User bytes. What is gained counts when all is moved.
+    /// User bytes. The added ones count when everything has moved.
     pub fn capacity(&self) -> u64 {
         self.before().unwrap_or(&self.geometry).capacity()
     }

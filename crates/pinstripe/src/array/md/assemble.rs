@@ -38,7 +38,7 @@ pub struct LeftOut {
     pub why: String,
 }
 
-/// An array, and what of the devices was not used.
+/// An array, and the devices that were not used.
 pub struct Found {
     /// The array.
     pub array: MdArray,
@@ -279,7 +279,7 @@ fn equal_bytes(members: &[Option<Member>], chunk_bytes: u64) -> Result<u64> {
     }
 }
 
-/// Up to where parity is what it should be.
+/// The point up to which parity is right.
 fn parity_bytes(newest: &Superblock, options: Options) -> u64 {
     match newest.is_clean() || options.force {
         true => u64::MAX,
@@ -307,7 +307,7 @@ impl MdArray {
         Ok(())
     }
 
-    /// Refuses to write a set after which md could not tell what is true.
+    /// Refuses to write a set after which md could not tell which content is right.
     fn check_writable(&self) -> Result<()> {
         let has = |feature: u32| self.superblock.has(feature);
         let members = || self.members.iter().flatten();

@@ -135,7 +135,7 @@ impl MdArray {
             .advice("let md resync it with all members, or read it with --force: it may be wrong"))
     }
 
-    /// Marks what of a column cannot be read, as far as is known beforehand.
+    /// Marks the parts of a column that cannot be read, as far as that is known beforehand.
     fn doubts(&self, map: &RowMap, column: &Range<u32>, marks: &mut Vec<Mark>) {
         for shard in 0..map.shards() {
             let place = map.place(shard);
@@ -195,7 +195,7 @@ impl Member {
 }
 
 impl Sparse for MdArray {
-    /// md keeps no note of what was never written: all of it is data.
+    /// md does not record blocks that were never written: all of it counts as data.
     fn run(&self, range: Range<u64>) -> Result<Run> {
         match range.end <= self.geometry.capacity() && !range.is_empty() {
             true => Ok(Run { bytes: range.end - range.start, is_hole: false }),

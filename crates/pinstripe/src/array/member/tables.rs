@@ -30,7 +30,7 @@ pub(super) struct Tables {
     pub(super) is_urgent: bool,
     /// By sector of the map, the checksum that it was written with last.
     pub(super) checks: Vec<u32>,
-    /// Pages of regions where parity may not suit data.
+    /// Pages of regions whose parity may not match their data.
     pub(super) unsure: BTreeSet<u64>,
     /// Those of them whose checksums may be older than data.
     pub(super) unread: BTreeSet<u64>,

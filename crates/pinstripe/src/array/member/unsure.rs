@@ -75,14 +75,14 @@ impl Member {
         self.lock().unsure.clear();
     }
 
-    /// Whether parity of a range of data may not suit it.
+    /// Whether the parity of a range of data may not match it.
     pub fn is_unsure(&self, range: &Range<u64>) -> bool {
         let page = |offset: u64| offset / BLOCK_BYTES / PAGE_BLOCKS;
         let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
         self.lock().unsure.range(pages).next().is_some()
     }
 
-    /// Gives the blocks of a page the checksums of what stands in them.
+    /// Gives the blocks of a page the checksums of their present content.
     pub(super) fn as_it_stands(&self, page: u64, sums: &mut Sums) {
         for (block, sum) in (page * PAGE_BLOCKS..).zip(sums) {
             let mut bytes = [0; BLOCK_BYTES as usize];

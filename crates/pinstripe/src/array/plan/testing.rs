@@ -6,7 +6,7 @@ use pinstripe_kernel::parity::{encode, gf256, rebuild, update};
 
 use super::*;
 
-/// A row of an array with all that is known of it, and what it is to become.
+/// A row of an array with everything known of it, and the content that it should get.
 #[derive(Debug)]
 pub(super) struct Case {
     pub row: RowMap,
@@ -307,7 +307,7 @@ impl Case {
         }
     }
 
-    /// Carries a plan of a read out and holds what is wanted against the truth.
+    /// Carries out the plan of a read and compares the wanted bytes with the truth.
     pub fn get(&self, plan: &RowPlan) {
         assert!(plan.writes.is_empty());
         let got = self.read(plan);

@@ -149,7 +149,7 @@ impl<'a> Task<'a> {
         Some(Piece { dirty: self.dirty, fill: self.fill, writes, ..piece })
     }
 
-    /// Adds what is written and what is logged.
+    /// Adds the writes and the payloads.
     fn writing(&self, piece: Piece) -> Piece {
         let changed = self.dirty.or(self.fill);
         let parity = self.view.parity.minus(self.view.gone);

@@ -12,7 +12,7 @@ use super::{FileDevice, is_refusal};
 use crate::device::Device;
 use crate::error::Result;
 
-/// The descriptor past the page cache, and what it wants.
+/// The descriptor past the page cache, with its alignment.
 pub(super) struct Direct {
     pub file: File,
     pub block_bytes: usize,

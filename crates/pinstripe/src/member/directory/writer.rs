@@ -34,7 +34,7 @@ pub(super) struct DirectoryWriter {
 enum State {
     /// Appending.
     Open,
-    /// Something failed: the bytes in the temp file are not what was appended.
+    /// Something failed: the bytes in the temp file differ from the appended ones.
     Failed,
     /// The temp file has its final name.
     Placed,

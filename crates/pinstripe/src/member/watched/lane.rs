@@ -81,7 +81,7 @@ impl Lane {
         &self.place
     }
 
-    /// Has one of the threads do `work`, which moves so many bytes, and waits for what it returns.
+    /// Has one of the threads do `work`, which moves so many bytes, and waits for its result.
     ///
     /// # Errors
     /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already.

@@ -12,10 +12,10 @@ use crate::fault::Plan;
 use crate::id::ArrayId;
 use crate::monitor::Monitor;
 
-/// Opens the devices that are there. One that is not is told, and left out.
+/// Opens the devices that are there. A missing one is reported, and left out.
 ///
 /// # Errors
-/// As [`devices::open`], but for devices that are missing.
+/// As [`devices::open`], except for devices that are missing.
 pub fn open_all(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Vec<SharedDevice>> {
     let mut opened = Vec::with_capacity(paths.len());
     for (number, path) in paths.iter().enumerate() {

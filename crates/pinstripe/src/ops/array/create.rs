@@ -29,7 +29,7 @@ pub struct Wish {
     pub log_bytes: Option<u64>,
     /// The means that keeps parity true across a power cut.
     pub consistency: Consistency,
-    /// Bytes of the granule; `None` follows what is written.
+    /// Bytes of the granule; `None` follows the requests.
     pub granule: Option<u32>,
     /// The devices in the order of their slots; `None` leaves one missing.
     pub members: Vec<Option<PathBuf>>,

@@ -44,7 +44,7 @@ pub trait Answers: Send + Sync {
     fn close(&self) -> Result<()>;
 }
 
-/// A running array, and what is known of it beside.
+/// A running array, and the data kept beside it.
 pub struct Desk {
     /// The array.
     pub volume: Arc<Volume>,
@@ -111,7 +111,7 @@ impl Desk {
         Ok(entry.devices.iter().any(|known| is_same(known, device)))
     }
 
-    /// Takes note that a device went, and that another one came.
+    /// Records that a device went, and that another one came.
     pub(super) fn note(&self, gone: Option<&Path>, came: Option<&Path>) -> Result<()> {
         let _turn = lock(&self.turn);
         let mut entry = self.register.read(&self.name)?;

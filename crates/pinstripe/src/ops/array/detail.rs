@@ -116,11 +116,11 @@ pub struct ErrorCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotState {
-    /// It has what it should.
+    /// It is up to date.
     InSync,
     /// It is being filled.
     Rebuilding,
-    /// It failed: what it has is old.
+    /// It failed: its data is old.
     Failed,
     /// It is not there.
     Missing,
@@ -158,7 +158,7 @@ pub struct ReportDetail {
     pub mismatches: Vec<MismatchDetail>,
 }
 
-/// A block that is not what it should be.
+/// A block that did not hold what it should.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MismatchDetail {
     /// The slot of the member that is to blame, if that is known.
@@ -172,7 +172,7 @@ pub struct MismatchDetail {
 }
 
 impl Detail {
-    /// Slots that lack a member which has what it should.
+    /// Slots without a member that is up to date.
     pub fn degraded(&self) -> usize {
         self.slots.iter().filter(|slot| slot.state != SlotState::InSync).count()
     }

@@ -20,7 +20,7 @@ use crate::array::plan::RmwLevel;
 use crate::error::{Error, Kind, Result};
 use crate::units::{KIB, parse_size};
 
-/// A knob with what it is to be.
+/// A knob with its new value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knob {
     /// The granule; `None` follows the requests.

@@ -14,12 +14,12 @@ use crate::error::{Error, Kind, Result};
 enum Part {
     Slot(usize),
     Spare,
-    /// Known to the register, and not used: what it has is old.
+    /// Known to the register, and not used: its data is old.
     LeftOut,
 }
 
 impl Desk {
-    /// Does it, and takes note of the devices. Returns what was done, for people.
+    /// Does it, and registers the devices. Returns a text about it for people.
     ///
     /// # Errors
     /// [`Kind::NotFound`] for a device that is none of the array's; as the engine says.

@@ -55,7 +55,7 @@ impl Reached {
         matches!(self, Reached::There(_))
     }
 
-    /// Closes what was opened here.
+    /// Closes an array that was opened here.
     ///
     /// # Errors
     /// Why not everything was written.

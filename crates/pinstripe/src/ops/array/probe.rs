@@ -16,7 +16,7 @@ const SHARED_BELOW: f64 = 0.7;
 const APART_ABOVE: f64 = 0.85;
 /// Rounds for less than which nothing is said.
 const ROUNDS_MIN: usize = 5;
-/// Reads a second beyond which no arm moves: what is measured is a cache or a solid-state disk.
+/// The rate of reads beyond which no arm moves: the device is a cache or a solid-state disk.
 const NO_ARM_READS: f64 = 5_000.0;
 
 /// The findings about two devices.

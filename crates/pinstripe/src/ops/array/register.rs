@@ -170,7 +170,7 @@ impl Register {
         self.file(name).exists()
     }
 
-    /// Takes note of an array, in the place of what was known of it.
+    /// Registers an array, in place of an earlier entry.
     ///
     /// # Errors
     /// As the system says; [`Kind::Usage`] for a path that is not UTF-8.

@@ -27,7 +27,7 @@ pub enum Request {
         /// To what.
         value: String,
     },
-    /// To read everything and compare it, and to mend what is wrong.
+    /// Read everything and compare it, and repair mismatches if asked for.
     Scrub {
         /// Whether to mend.
         repair: bool,

@@ -107,7 +107,7 @@ pub(super) fn carry_out(
     Ok(bytes)
 }
 
-/// Whether a session's process surely runs no more. What this process began itself it ends itself.
+/// Whether a session's process has certainly ended. This process ends its own sessions itself.
 fn is_dead(store: &Store, session: &Session) -> bool {
     let own = store.process();
     session.process != own && sessions::is_dead(session, &own)
@@ -200,7 +200,7 @@ fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Ends the session with this beginning of its id, whatever its process does.
+/// Ends the session with this beginning of its id, even if its process runs.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so; those of

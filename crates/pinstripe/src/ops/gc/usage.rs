@@ -260,7 +260,7 @@ pub(super) fn leaving(
     Ok((packs, thin))
 }
 
-/// Which of `ours` have to stay, for what is needed.
+/// Those of `ours` that have to stay for needed chunks.
 ///
 /// # Errors
 /// When a page of the index cannot be read.

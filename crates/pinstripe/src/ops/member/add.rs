@@ -80,7 +80,7 @@ fn drop_marks(store: &Store, new: usize) -> Result<()> {
     member.sync()
 }
 
-/// Places of the members, but for the one that is at `place` itself.
+/// The paths of the members, except the one at `place` itself.
 fn others(store: &Store, place: &Path) -> Vec<PathBuf> {
     let seats = store.seats.iter().filter(|seat| seat.row.is_some() && seat.place != place);
     seats.map(|seat| seat.place.clone()).collect()

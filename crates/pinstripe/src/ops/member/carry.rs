@@ -174,7 +174,7 @@ fn bring(
     Ok(Moved { moved_extents: 1, moved_bytes: one.bytes, removed_copies: 0 })
 }
 
-/// Makes sure that what was written is what others find there now.
+/// Checks that other processes find the written extent there now.
 ///
 /// # Errors
 /// [`Kind::Busy`] when it is not.

@@ -71,7 +71,7 @@ pub fn merge(
     Ok(merged)
 }
 
-/// Refuses what is no other half of this store.
+/// Refuses a store that is no other half of this one.
 fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
     let at = |error: Error| error.at(other.named());
     if store.config.store != other.config.store {

@@ -54,7 +54,7 @@ impl std::ops::AddAssign for Moved {
 /// All sets and where their extents are, packs first.
 ///
 /// # Errors
-/// When a present member cannot be listed: what it has cannot be told then.
+/// When a present member cannot be listed: its content is unknown then.
 fn survey(store: &Store) -> Result<Vec<Spread>> {
     let mut sets: BTreeMap<ExtentName, BTreeMap<usize, u64>> = BTreeMap::new();
     for room in [Room::Packs, Room::Index] {

@@ -14,7 +14,7 @@ use crate::pipeline::limits::Limits;
 use crate::store::index::{Index, geometry_of};
 use crate::store::{Claim, Store, geometry_over};
 
-/// Times that the member is looked at again for what others laid there meanwhile.
+/// The number of further looks at the member for extents that others put there meanwhile.
 const PASSES: usize = 16;
 
 /// The outcome.
@@ -64,7 +64,7 @@ pub fn remove(
     Ok(Removed { moved, members })
 }
 
-/// The content of a member, by its future.
+/// The content of a member, by what happens to it.
 pub(super) struct Leaving {
     /// Extents that go to another member.
     pub moves: Vec<plan::Move>,

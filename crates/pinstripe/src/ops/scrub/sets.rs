@@ -26,7 +26,7 @@ pub(super) struct Item {
     extents: usize,
 }
 
-/// All stripe sets, and what must be known to judge what is missing.
+/// All stripe sets, and the data needed to judge missing extents.
 pub(super) struct Survey {
     /// In the order in which they are verified.
     pub(super) sets: Vec<Item>,
@@ -77,7 +77,7 @@ pub(super) fn survey(
     })
 }
 
-/// Verifies one set and writes anew what is damaged of it.
+/// Verifies one set and rewrites its damaged parts.
 pub(super) fn verify(
     store: &Store,
     survey: &Survey,

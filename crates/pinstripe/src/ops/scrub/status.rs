@@ -10,7 +10,7 @@ use crate::monitor::Monitor;
 use crate::store::Store;
 
 const DAY: i64 = 86_400;
-/// Ages that are told apart, in days.
+/// The bands of ages, in days.
 const AGES: [i64; 5] = [1, 7, 30, 90, 365];
 
 /// The sets whose verification falls into one band of ages.

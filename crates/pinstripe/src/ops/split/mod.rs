@@ -81,7 +81,7 @@ pub struct Written {
     /// Time in which it was being written to.
     #[serde(skip)]
     pub busy: Duration,
-    /// The engine in use and the reason, if it is not the one asked for.
+    /// The caching policy in use and the reason, if it is not the one asked for.
     pub fallback: Option<String>,
 }
 

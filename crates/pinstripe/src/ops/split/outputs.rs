@@ -31,7 +31,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The reason why its engine is not the one that was asked for.
+    /// The caching policy in use and the reason, if it is not the one asked for.
     pub(super) fn fallback(&self) -> Option<String> {
         let fallback = self.files.iter().find_map(|file| file.fallback())?;
         Some(fallback.to_string())
@@ -129,7 +129,7 @@ fn twice(path: &Path) -> Error {
         .advice("nothing was written; name each output once")
 }
 
-/// A path by which the same file is known again before it is there, but for a dangling symlink.
+/// A path that identifies the file before it exists, except for a dangling symlink.
 fn resolved(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")));
@@ -227,8 +227,8 @@ fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
     }
 }
 
-/// Makes outputs empty but for their heads, and gives plain ones the lengths of their ranges. From
-/// here on what was in them is gone.
+/// Empties outputs except for their heads, and gives plain ones the lengths of their ranges. Their
+/// former content is lost from here on.
 pub(super) fn write_heads(outputs: &[Target], heads: &[Head], plain_bytes: &[u64]) -> Result<()> {
     for ((output, head), bytes) in outputs.iter().zip(heads).zip(plain_bytes) {
         set_len(&output.log, 0)?;

@@ -12,8 +12,8 @@ use crate::store::Store;
 use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
 
-/// Looks every second at what other writers have finished and at what is to be deleted, until `end`
-/// closes.
+/// Checks every second which packs other writers have finished and which are to be deleted, until
+/// `end` closes.
 pub fn watch(store: &Store, index: &Index<'_>, answers: &mut Answers, end: &Receiver<()>) {
     while end.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc

@@ -47,7 +47,7 @@ type FileRows = (Vec<u8>, Vec<ChunkRow>);
 /// Brings a snapshot over. `answers` speaks for the session that was begun for it.
 ///
 /// # Errors
-/// Whatever ends a backup: a full member, more members lost than parity replaces.
+/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub fn bring(
     plan: &Bringing<'_>,
     snapshot: &Snapshot,

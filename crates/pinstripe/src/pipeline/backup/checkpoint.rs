@@ -101,7 +101,7 @@ impl Checkpoints<'_> {
         !self.busy.load(Ordering::Acquire) && (self.due)()
     }
 
-    /// Waits for what is under way, where that was asked for.
+    /// Waits for the checkpoint under way, where that was asked for.
     pub fn settle(&self, abort: &Abort) {
         while self.waits && self.busy.load(Ordering::Acquire) && !abort.is_raised() {
             std::thread::sleep(Duration::from_millis(1));

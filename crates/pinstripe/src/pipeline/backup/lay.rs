@@ -21,7 +21,7 @@ use crate::store::index::Index;
 /// Sets up members, claims and buffers for `work`, which lays records and publishes them.
 ///
 /// # Errors
-/// Whatever ends a backup: a full member, more members lost than parity replaces.
+/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub(super) fn lay<T>(
     store: &Store,
     index: &Index<'_>,

@@ -163,7 +163,8 @@ impl<'a> RecordBuilder<'a> {
         sent
     }
 
-    /// Closes the record being filled and asks the packer to make durable what it was fed.
+    /// Closes the record being filled and asks the packer to make everything durable that it was
+    /// fed.
     ///
     /// # Errors
     /// Those of the compressor.

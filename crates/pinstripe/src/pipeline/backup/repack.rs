@@ -45,7 +45,7 @@ pub struct Leaving {
 /// must stay because something in them is sound nowhere; each is a loss in the ledger.
 ///
 /// # Errors
-/// The reason for which any backup ends: a full member, more members lost than parity replaces.
+/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub fn repack(
     store: &Store,
     index: &Index<'_>,
@@ -302,8 +302,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Makes the missing copy of a page. A page that cannot be read stands nowhere, which gc has
-    /// reported.
+    /// Makes the missing copy of a page. One that cannot be read is left: it stands nowhere, so
+    /// nothing is lost by that.
     fn page(&mut self, id: &ChunkId) -> Result<()> {
         if !self.shared.claims.take(id) {
             return Ok(());

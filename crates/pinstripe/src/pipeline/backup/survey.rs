@@ -39,7 +39,7 @@ impl Taker for Show<'_> {
     }
 }
 
-/// Walks and compares; `show` is told of every file that a backup would read, in path order.
+/// Walks and compares; `show` gets every file that a backup would read, in path order.
 ///
 /// # Errors
 /// A source that cannot be walked at all; those of `show`.

@@ -30,7 +30,7 @@ use crate::store::tree::TreeWriter;
 /// for the session that was begun for this.
 ///
 /// # Errors
-/// Whatever ends a backup: a full member, more members lost than parity replaces.
+/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub fn write_tree(
     store: &Store,
     index: &Index<'_>,

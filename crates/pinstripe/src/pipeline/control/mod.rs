@@ -1,4 +1,4 @@
-//! A socket through which a process that serves something is told what to do: a line in, lines out.
+//! A control socket: a line to a process that serves something, lines back.
 //!
 //! ```text
 //! client: a request on a line              server: a thread per client

@@ -14,9 +14,9 @@ use crate::monitor::Monitor;
 
 /// Reads from this length on are looked at for holes: below, asking costs more than sending.
 const HOLES_FROM_BYTES: u32 = 64 << 10;
-/// Chunks in one reply; what is behind counts as data.
+/// The chunks of one reply; the rest counts as data.
 const CHUNKS: usize = 64;
-/// Extents in one answer; what is behind is asked for again.
+/// The extents of one answer; the client asks again for the rest.
 const EXTENTS: usize = 1024;
 
 /// Zeros to be written, where a disk can take them as they are.

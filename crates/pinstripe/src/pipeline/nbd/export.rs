@@ -109,7 +109,7 @@ impl Export {
         Export { is_read_only: true, ..self }
     }
 
-    /// Clients are told that its disks turn.
+    /// Tells clients that its disks rotate.
     #[must_use]
     pub fn rotational(self) -> Self {
         Export { is_rotational: true, ..self }

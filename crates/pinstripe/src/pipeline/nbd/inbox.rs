@@ -20,7 +20,7 @@ pub(super) struct Inbox<'a> {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// When what is being said must have been said.
+    /// When the present message has to be complete.
     deadline: Option<Instant>,
     stop: &'a AtomicBool,
 }

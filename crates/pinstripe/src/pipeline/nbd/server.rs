@@ -159,7 +159,8 @@ impl Server {
 /// Serves the one client at the other end of a stream socket until it goes.
 ///
 /// # Errors
-/// [`Kind::Usage`] for two exports of one name; what is wrong with the client or its socket.
+/// [`Kind::Usage`] for two exports of one name; the client's violation of the protocol, or an error
+/// of its socket.
 pub fn serve_socket(
     socket: impl Into<OwnedFd>,
     exports: &[Export],

@@ -40,14 +40,14 @@ impl Owners {
 /// Which entries are wanted, by their absolute paths in the snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only what matches, with what is below it and the directories above it.
+    /// Only matching entries, with all below them and the directories above them.
     pub include: Option<Exclude>,
-    /// All but what matches, with what is below it.
+    /// All but matching entries and those below them.
     pub exclude: Option<Exclude>,
 }
 
-/// A [`TreeReader`] that passes over what is not wanted. A directory that is not wanted itself
-/// comes before the first wanted entry below it.
+/// A [`TreeReader`] that passes over unwanted entries. An unwanted directory comes before the first
+/// wanted entry below it.
 pub struct ChosenReader<'a> {
     tree: TreeReader<'a>,
     filter: &'a Filter,

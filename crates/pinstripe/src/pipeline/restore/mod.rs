@@ -91,7 +91,7 @@ struct Target {
     path: Vec<u8>,
     size: u64,
     meta: Metadata,
-    /// Whether all of it is data: in holes, what is there could be anything.
+    /// Whether all of it is data: in a hole, an existing file could hold anything.
     is_dense: bool,
     /// The existing file that it replaces.
     existing: Option<Arc<Existing>>,
@@ -163,7 +163,7 @@ impl Plan<'_> {
         rest.strip_prefix(b"/").unwrap_or(rest)
     }
 
-    /// The same for what is no directory: a single file becomes an entry of the target.
+    /// The same for all but directories: a single file becomes an entry of the target.
     pub fn target_path<'e>(&self, entry: &'e Entry) -> &'e [u8] {
         match self.below(&entry.path) {
             [] => entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path),

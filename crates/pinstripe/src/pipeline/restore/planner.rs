@@ -230,7 +230,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         Ok(place)
     }
 
-    /// Hands out what is planned, in the order in which the packs hold it.
+    /// Hands out the planned pieces, in the order of the packs.
     fn hand_out(&mut self) {
         // Many short plans would fit into the queues at once, with all of their files open.
         let own = std::mem::take(&mut self.open_files);

@@ -9,7 +9,7 @@ use crate::pipeline::lane::Lane;
 use crate::split::batch::single;
 use crate::split::resume::Begun;
 
-/// Bytes of a log after which what it has is made durable and indexed.
+/// Bytes of a log after which its batches are made durable and indexed.
 pub(super) const INDEX_EVERY_BYTES: u64 = 1 << 30;
 
 /// The state of a log while it is written.

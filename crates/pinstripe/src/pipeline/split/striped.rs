@@ -39,7 +39,7 @@ impl StripSink for Slots<'_> {
 }
 
 impl<'a> StripedWriter<'a> {
-    /// A writer that goes on at the beginning of a set.
+    /// A writer that continues at the beginning of a set.
     pub(super) fn new(sets: Sets, lanes: &'a [Lane<'a>], tag: Tag, begun: Begun) -> Result<Self> {
         let set = begun.log_bytes / sets.log_bytes();
         let writer = open(&sets, set);
@@ -83,8 +83,8 @@ impl<'a> StripedWriter<'a> {
         Ok(())
     }
 
-    /// Rows that are not full are in memory still: what an index speaks of is durable but for the
-    /// end of the last batch.
+    /// Rows that are not full are still in memory: everything that an index names is durable,
+    /// except the end of the last batch.
     fn index(&mut self) -> Result<()> {
         self.sink.lanes.iter().try_for_each(Lane::barrier)?;
         let frame = self.ledger.index(1);

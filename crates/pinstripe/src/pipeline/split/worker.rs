@@ -100,7 +100,7 @@ impl<'a> Worker<'a> {
         if self.shared.head.layout == Layout::Stripes { 1 } else { ALIGN_BYTES }
     }
 
-    /// Gives a piece's hash to that of the whole; returns what its batch keeps.
+    /// Adds a piece's hash to that of the whole; returns the part that its batch keeps.
     fn hash(&self, piece: &Piece, raw: &[u8]) -> Option<[u8; 32]> {
         let unit = u64::from(self.shared.head.unit_bytes());
         let take = |offset: u64, bytes: &[u8]| {

@@ -133,7 +133,7 @@ impl<'a> Slicer<'a> {
         &mut self.window[filled..]
     }
 
-    /// Cuts what is there as far as that can be done.
+    /// Cuts the window as far as that is possible.
     pub fn cut(&mut self) {
         let is_last = self.is_done();
         for way in 0..WAYS {

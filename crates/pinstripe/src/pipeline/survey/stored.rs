@@ -21,7 +21,7 @@ use crate::store::packs::ChunkReader;
 /// Chunks and files of one job at most.
 const JOB_CHUNKS: usize = 1024;
 const JOB_FILES: usize = 64;
-/// Bytes of what is remembered of one content, with what the map needs around it.
+/// Bytes remembered for one content, with the overhead of the map.
 const TALLY_BYTES: u64 = 160;
 
 /// A regular file of a snapshot.

@@ -116,7 +116,7 @@ fn open_path(path: &Path) -> Result<OwnedFd> {
     })
 }
 
-/// Reads a descriptor as what it is.
+/// Reads a descriptor by its kind.
 fn by_kind(fd: OwnedFd, place: &Path) -> Result<Box<dyn Bulk>> {
     let stat = stat_of(fd.as_fd(), place.as_os_str().as_encoded_bytes())?;
     match stat.kind {

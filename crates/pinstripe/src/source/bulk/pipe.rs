@@ -28,7 +28,7 @@ pub struct Pipe {
 impl Pipe {
     /// Takes over a descriptor that can be read.
     pub fn new(fd: OwnedFd, place: &Path) -> Self {
-        // A longer buffer saves turns between writer and reader; what is no pipe refuses.
+        // A longer buffer saves turns between writer and reader; anything but a pipe refuses.
         let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE_BYTES);
         Pipe { fd, place: place.into(), at: Mutex::new(0) }
     }

@@ -105,7 +105,7 @@ impl Units {
             let Some(piece) = self.claim(&mut turn, length)? else { return Ok(None) };
             (piece, self.announce(&mut turn, length))
         };
-        // Only what is known to be data is wanted from the disk.
+        // The disk is asked only for known data.
         if !ahead.is_empty() {
             self.source.expect(ahead);
         }
@@ -125,7 +125,7 @@ impl Units {
         let unit = self.unit_bytes;
         if offset >= turn.data_end {
             let extent = self.source.extent(offset)?;
-            // The last unit is whole whatever its length.
+            // The last unit is whole at any length.
             let whole = if extent.end >= length { length } else { extent.end / unit * unit };
             let end = whole.min(limit);
             if extent.is_hole && end > offset {
