@@ -154,7 +154,7 @@ impl Error {
         self
     }
 
-    /// Says what to do next; the innermost advice wins.
+    /// Adds advice for the user; the innermost advice wins.
     #[must_use]
     pub fn advice(mut self, advice: impl Into<String>) -> Self {
         if self.0.advice.is_none() {

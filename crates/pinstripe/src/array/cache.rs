@@ -271,7 +271,7 @@ impl Cache {
         !self.full.is_empty()
     }
 
-    /// Says that a row is being written.
+    /// Marks a row as being written.
     ///
     /// # Panics
     /// If it is under way, or nothing gathered.
@@ -299,7 +299,7 @@ impl Cache {
         }
     }
 
-    /// Says that a row is on the members.
+    /// Drops a row, which is on the members now.
     ///
     /// # Panics
     /// If it is not under way.
@@ -334,7 +334,7 @@ impl Cache {
         }
     }
 
-    /// Says that a row is being mended, as if it were under way, until it has [`end`](Self::end)ed.
+    /// Marks a row as under repair, as if it were under way, until it has [`end`](Self::end)ed.
     ///
     /// # Panics
     /// If it is under way.

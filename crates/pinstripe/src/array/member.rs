@@ -294,7 +294,7 @@ impl Member {
         Ok(bad)
     }
 
-    /// Says what the checksums of blocks from `first` on are from now on.
+    /// Sets the checksums of blocks from `first` on.
     ///
     /// # Errors
     /// As [`sums`](Self::sums).

@@ -90,7 +90,7 @@ impl SumCache {
         Some(page.sums[at])
     }
 
-    /// Says what a block's sum is from now on.
+    /// Sets the checksum of a block.
     ///
     /// # Panics
     /// If its page is not here.
@@ -104,7 +104,7 @@ impl SumCache {
         }
     }
 
-    /// Says that the member does not have a page as it is here.
+    /// Marks a page as different on the member.
     ///
     /// # Panics
     /// If it is not here.
@@ -114,7 +114,7 @@ impl SumCache {
         page.changes += 1;
     }
 
-    /// Says that nothing of a page counts any more.
+    /// Drops a page, whose content does not count any more.
     pub fn forget_page(&mut self, page: u64) {
         if self.pages.remove(&page).is_some_and(|page| page.is_changed()) {
             self.changed -= 1;
@@ -138,7 +138,7 @@ impl SumCache {
         self.changed_pages().into_iter().map(changed).collect()
     }
 
-    /// Says that a page was written so, with a version.
+    /// Records that a page was written in this state, with a version.
     pub fn written(&mut self, it: &Changed, version: Version) {
         if let Some(page) = self.pages.get_mut(&it.page) {
             let was_changed = page.is_changed();

@@ -114,7 +114,7 @@ impl FileDevice {
         self.fallback.get()
     }
 
-    /// Says that these bytes will be read soon: the kernel begins to read them if it likes
+    /// Announces that these bytes will be read soon: the kernel may begin to read them
     /// (POSIX_FADV_WILLNEED, posix_fadvise(2)).
     pub fn will_read(&self, range: Range<u64>) {
         if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {

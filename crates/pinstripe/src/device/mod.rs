@@ -98,7 +98,8 @@ pub trait Device: Send + Sync {
     /// As the system says; after the first failure always that one.
     fn sync(&self) -> Result<()>;
 
-    /// Says that the bytes in `range` are wanted no more: each of them reads as zero or as before.
+    /// Announces that the bytes in `range` are not needed any more: each then reads as zero or as
+    /// before.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] where space cannot be given back; otherwise as the system says.

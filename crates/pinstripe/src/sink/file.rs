@@ -89,8 +89,8 @@ impl FileSink {
         Ok(())
     }
 
-    /// Says which ranges are taken over from the file that is replaced; they are copied at the end,
-    /// by reference where the file system can.
+    /// Sets the ranges that are taken over from the replaced file; they are copied at the end, by
+    /// reference where the file system can.
     pub fn keep(&mut self, existing: Arc<Existing>, ranges: Vec<Range<u64>>) {
         self.kept = Some((existing, ranges));
     }

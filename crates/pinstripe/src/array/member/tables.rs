@@ -228,7 +228,7 @@ impl Tables {
         }
     }
 
-    /// Says that something is written in a region. The first time its page is to be written.
+    /// Marks a region as written. The first time, its page becomes one that has to be written.
     pub(super) fn begin(&mut self, page: u64) {
         let region = self.regions[page as usize];
         if region.is_written() {

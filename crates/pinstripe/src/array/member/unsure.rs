@@ -70,7 +70,7 @@ impl Member {
         !tables.unsure.is_empty()
     }
 
-    /// Says that parity suits the data everywhere.
+    /// Declares that parity matches the data everywhere.
     pub fn be_sure(&self) {
         self.lock().unsure.clear();
     }

@@ -53,7 +53,7 @@ thread_local! {
     static PULSE: RefCell<Option<Arc<AtomicU64>>> = const { RefCell::new(None) };
 }
 
-/// Says that the call which this thread makes goes on: of calls that take many small steps.
+/// Reports that the call of this thread makes progress: for calls of many small steps.
 pub(in crate::member) fn goes_on() {
     PULSE.with_borrow(|pulse| {
         if let Some(pulse) = pulse {

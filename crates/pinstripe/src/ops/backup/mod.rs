@@ -192,8 +192,8 @@ fn begun(
     }
 }
 
-/// Says whether a checkpoint is due, and takes it that one is then made. Where nothing was read,
-/// time alone makes none due: there is nothing to gain.
+/// Returns whether a checkpoint is due, and if so restarts the interval. Without new content none
+/// is due, however late it is: there would be nothing to gain.
 fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
     let last = Mutex::new((clock::monotonic(), 0));
     move || {
@@ -268,7 +268,7 @@ fn counts(monitor: &Monitor, losses_mark: u64) -> Vec<(String, u64)> {
     counts
 }
 
-/// Says which members a backup has to do without.
+/// Reports the members that a backup has to do without.
 fn report_absent(store: &Store, monitor: &Monitor) {
     for number in store.absent() {
         monitor.degraded(&store.seats[number].place, store.absence(number));

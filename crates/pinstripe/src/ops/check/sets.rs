@@ -285,8 +285,8 @@ pub(super) fn tell(
     }
 }
 
-/// Says what is wrong with packs that no run speaks of: a loss where snapshots lack something,
-/// which these packs may have held.
+/// Reports the damage of packs that no run names: a loss where snapshots lack something that these
+/// packs may have held.
 pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut Outcome) {
     let is_loss = outcome.hurt_snapshots > 0;
     for (place, error) in bad.into_iter().flat_map(|pack| pack.damage) {

@@ -45,7 +45,7 @@ pub fn merge(index: &Index<'_>, ended: &AtomicBool, abort: &Abort, monitor: &Mon
     }
 }
 
-/// Says that the backup has ended, however it did.
+/// Sets its flag when the backup ends, in success or failure.
 pub struct Ended<'a>(pub &'a AtomicBool);
 
 impl Drop for Ended<'_> {

@@ -183,6 +183,6 @@ fn clear_away(place: &Path) -> Result<()> {
             }
             _ => Err(Error::new(Kind::Busy, "another process serves it already").at(place)),
         },
-        Err(_) => Ok(()), // Whatever else is wrong with it, binding will say.
+        Err(_) => Ok(()), // `bind` reports any other problem.
     }
 }

@@ -160,7 +160,7 @@ fn clear_away(path: &PathBuf) -> Result<()> {
             }
             _ => Err(Error::new(Kind::Busy, "somebody listens there already").at(path)),
         },
-        Err(_) => Ok(()), // Whatever else is wrong with it, binding will say.
+        Err(_) => Ok(()), // `bind` reports any other problem.
     }
 }
 

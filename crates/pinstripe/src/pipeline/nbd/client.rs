@@ -136,7 +136,7 @@ impl Client<'_> {
             // Flush replies before blocking on the socket: the client may wait for them before it
             // sends more.
             if !inbox.holds(REQUEST_BYTES) {
-                self.outbox.flush(); // Before it is waited for more.
+                self.outbox.flush();
             }
             let Some(bytes) = inbox.take()? else { return Ok(()) };
             let request = Request::decode(&bytes)?;
@@ -155,7 +155,7 @@ impl Client<'_> {
             let mut buffer = moves.then(|| self.take(request.len as usize));
             if let Some(buffer) = buffer.as_mut().filter(|_| request.command == Command::Write) {
                 if !inbox.holds(request.len as usize) {
-                    self.outbox.flush(); // As above.
+                    self.outbox.flush(); // For the same reason.
                 }
                 inbox.fill(buffer.data_mut())?;
             }

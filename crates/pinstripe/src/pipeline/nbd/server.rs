@@ -185,7 +185,7 @@ fn house<'a>(
     Ok(House { exports, settings, monitor, memory: Memory::new(settings.memory_bytes), stop })
 }
 
-/// Lets a client in, if there is one and room for it.
+/// Accepts a client, if there is one and room for it.
 fn admit(
     listener: &Listener,
     clients: &Clients,

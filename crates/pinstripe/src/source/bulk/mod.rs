@@ -68,7 +68,7 @@ pub trait Bulk: Send + Sync {
     /// ended; otherwise as the system says, with the byte.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Says that this range will be read soon. Only a wish.
+    /// Announces that this range will be read soon. Only a hint.
     fn expect(&self, range: Range<u64>);
 }
 
