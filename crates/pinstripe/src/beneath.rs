@@ -1,13 +1,13 @@
-//! Opening below a directory and nowhere else.
+//! Opening paths below a directory and nowhere else.
 //!
 //! A path that came out of a snapshot, or that a directory listing named a moment ago, may by now
-//! hold a symlink that somebody planted. Every open of `source` and `sink` therefore goes through
-//! here: from an open root directory, down through true directories only.
+//! hold a symlink that an attacker planted. Every open of `source` and `sink` therefore goes
+//! through here: from an open root directory, down through true directories only.
 //!
-//! Invariants: no symlink is followed, neither on the way nor at the end; no path climbs above
-//! the root, whatever is renamed meanwhile; every descriptor is closed on exec. A path may be
-//! longer than the system's PATH_MAX: it is walked in pieces. Crossing into a mounted file system
-//! is allowed. Never checks permissions itself, never creates a directory on its way.
+//! Invariants: no symlink is followed, neither on the way nor at the end; no path climbs above the
+//! root, even when directories are renamed meanwhile; every descriptor is closed on exec. A path
+//! may be longer than the system's PATH_MAX: it is walked in pieces. Crossing into a mounted file
+//! system is allowed. Never checks permissions itself, never creates a directory on its way.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ use crate::error::{Error, Kind, Result};
 /// The longest path that one system call takes: PATH_MAX without its NUL.
 const MAX_PIECE_BYTES: usize = 4095;
 
-/// How a directory is opened when it is only passed through: needs no right to list it.
+/// The flags for a directory that is only passed through: no right to list it is needed.
 const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 /// Refuses every path that is not a clean relative one: absolute, with an empty component, with
@@ -173,7 +173,7 @@ impl Resolver {
         }
     }
 
-    /// Where the first piece of `rest` ends (at a slash), if one call cannot take all of it.
+    /// The end of the first piece of `rest` (at a slash), if one call cannot take all of it.
     fn first_piece_end(self, rest: &[u8]) -> Option<usize> {
         let is_slash = |&byte: &u8| byte == b'/';
         match self {
@@ -242,8 +242,8 @@ pub(crate) fn shown_from_root(path: &[u8]) -> PathBuf {
     Path::new("/").join(shown(path))
 }
 
-/// The name under which the kernel reaches the very inode of `fd`, for the calls that take
-/// no `O_PATH` descriptor. Resolves to no other file, whatever is renamed meanwhile.
+/// The name under which the kernel reaches the very inode of `fd`, for calls that take no `O_PATH`
+/// descriptor. Never resolves to another file, even after a rename.
 pub(crate) fn magic_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Who says what time it is in the system's place.
+/// The replacement of the system's clock, if a test has set one.
 static TELLER: OnceLock<fn() -> (i64, u32)> = OnceLock::new();
 
-/// Lets a test say what [`now`] returns, in the whole process and for good.
+/// Lets a test replace the time that [`now`] returns, for the whole process and for good.
 pub fn be_told_by(teller: fn() -> (i64, u32)) {
     TELLER.get_or_init(|| teller);
 }
@@ -29,7 +29,7 @@ pub fn monotonic() -> Instant {
     Instant::now()
 }
 
-/// How long ago somebody asked this for the first time, by the same clock: for differences.
+/// The time since the first call, by the same clock: for differences.
 pub fn since_first_asked() -> Duration {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let now = Instant::now();

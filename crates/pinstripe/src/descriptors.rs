@@ -1,11 +1,11 @@
-//! File descriptors of this process: how many there may be, and what to do when none is left.
+//! File descriptors of this process: their number, and the way out when none is left.
 //!
-//! They are the process's, not a store's: whoever keeps files open for later says so here, and gives
-//! them up when another opening finds none left. What is open for work that goes on is closed soon,
-//! so an opening that still finds none waits.
+//! The limit belongs to the process, not to a store: code that keeps files open for later registers
+//! here, and closes them when another open finds none left. Files in use by running work are closed
+//! soon, so an open that still finds none waits.
 //!
-//! Invariants: nothing that is in use is ever closed; a wait ends. Who waits must hold nothing that
-//! the others wait for: what is planned together opens no more than its [`share`].
+//! Invariants: no file in use is ever closed; a wait ends. A thread that waits must hold nothing
+//! that the others wait for: what is planned together opens no more than its [`share`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -23,17 +23,17 @@ pub trait Keeper: Send + Sync {
 }
 
 static KEEPERS: Mutex<Vec<Weak<dyn Keeper>>> = Mutex::new(Vec::new());
-/// The last wait was in vain: until one is not, nobody waits.
+/// The last wait was in vain: until one succeeds, no open waits.
 static IS_HOPELESS: AtomicBool = AtomicBool::new(false);
 
-/// How long an opening waits for others to close something.
+/// The time an open waits for other threads to close files.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_MOST: Duration = Duration::from_millis(50);
-/// Files that a run has open whatever it does: its streams, members, a database.
+/// Files that any run has open: its streams, members, a database.
 const SET_ASIDE: u64 = 24;
 
-/// Takes note of a keeper, for as long as it lives.
+/// Registers a keeper, for as long as it lives.
 pub fn register(keeper: &Arc<impl Keeper + 'static>) {
     let keeper: Weak<dyn Keeper> = Arc::downgrade(keeper) as Weak<dyn Keeper>;
     let mut keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,9 +80,8 @@ fn give_up() {
     keepers.iter().filter_map(Weak::upgrade).for_each(|keeper| keeper.give_up());
 }
 
-/// How many files one of the parts of a run may have open at once: `wanted` where so many are
-/// allowed, else one in so many `parts` of what is allowed, and a few at least. The limit is asked
-/// for once.
+/// The number of files that one part of a run may have open at once: `wanted` if the limit allows
+/// it, else one in `parts` of the limit, and a few at least. The limit is read once.
 pub fn share(wanted: usize, parts: u64) -> usize {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     let allowed = *LIMIT.get_or_init(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));

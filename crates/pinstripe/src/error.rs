@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Shorthand for results of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What sort of failure this is; the exit code follows from it (doc/exit-codes.md).
+/// The kind of failure; the exit code follows from it (doc/exit-codes.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -23,7 +23,7 @@ pub enum Kind {
     NotFound,
     /// A thing that must be new exists already.
     Exists,
-    /// Stored bytes are not what was written: bad magic, checksum, length or order.
+    /// Stored bytes are not those that were written: bad magic, checksum, length or order.
     Corrupt,
     /// Written by a newer version, or with a feature this version does not know.
     Unsupported,
@@ -133,7 +133,7 @@ impl Error {
         error
     }
 
-    /// Stored bytes at `place` are not what was written.
+    /// Stored bytes at `place` are not those that were written.
     pub fn corrupt(what: impl Into<String>, place: impl AsRef<Path>) -> Self {
         Error::new(Kind::Corrupt, what).at(place)
     }
@@ -147,14 +147,14 @@ impl Error {
         self
     }
 
-    /// States what should have been there and what was.
+    /// States the expected and the actual value.
     #[must_use]
     pub fn expected(mut self, expected: impl fmt::Display, found: impl fmt::Display) -> Self {
         self.0.expected_found = Some((expected.to_string(), found.to_string()));
         self
     }
 
-    /// Says what to do next; the innermost advice wins.
+    /// Adds advice for the user; the innermost advice wins.
     #[must_use]
     pub fn advice(mut self, advice: impl Into<String>) -> Self {
         if self.0.advice.is_none() {
@@ -163,7 +163,7 @@ impl Error {
         self
     }
 
-    /// Says what to do next in place of what was said: for callers that know more.
+    /// Replaces the advice: for callers that know more.
     #[must_use]
     pub fn advice_instead(mut self, advice: impl Into<String>) -> Self {
         self.0.advice = Some(advice.into());
@@ -180,17 +180,17 @@ impl Error {
         self
     }
 
-    /// What sort of failure this is.
+    /// The kind of failure.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// What failed, without place and facts: [`fmt::Display`] says all of it.
+    /// The failure, without place and facts: [`fmt::Display`] says all of it.
     pub fn what(&self) -> &str {
         &self.0.what
     }
 
-    /// What should have been there and what was, where that was stated.
+    /// The expected and the actual value, where they were stated.
     pub fn expected_found(&self) -> Option<(&str, &str)> {
         self.0.expected_found.as_ref().map(|(expected, found)| (&**expected, &**found))
     }
@@ -205,12 +205,12 @@ impl Error {
         self.0.source.as_ref().and_then(io::Error::raw_os_error)
     }
 
-    /// Where it happened, where that is known.
+    /// The place of the failure, where that is known.
     pub fn place(&self) -> Option<&Path> {
         self.0.place.as_deref()
     }
 
-    /// What to do next, where there is something to say.
+    /// The next step for the user, where there is one.
     pub fn advice_text(&self) -> Option<&str> {
         self.0.advice.as_deref()
     }

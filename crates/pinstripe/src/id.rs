@@ -1,4 +1,5 @@
-//! Names of things: chunk, stripe set, store, snapshot, session. Random or hashed, printed as lowercase hex.
+//! Names of things: chunk, stripe set, store, snapshot, session. Random or hashed, printed as
+//! lowercase hex.
 
 use std::fmt;
 
@@ -90,7 +91,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Digits of an id that are enough to name what it is of.
+/// The digits of an id that are enough to name its object.
 pub const NAME_MIN_DIGITS: usize = 4;
 
 /// Picks the one whose id begins with `name`. `what` it is one of, for messages.
@@ -114,8 +115,8 @@ pub fn find_by_name<'a, T, I: fmt::Display>(
     }
 }
 
-/// Where the names of new things come from: the system's randomness, unless a test says otherwise,
-/// which then has the same names each time.
+/// The source of names of new things: the system's randomness, unless a test replaces it to get the
+/// same names each time.
 pub trait Names: Send + Sync {
     /// Fills in the bytes of one name.
     ///

@@ -1,7 +1,9 @@
-//! The one ledger: stages count into it and report problems to it; bars, JSON and summaries read it.
+//! The one ledger: stages count into it and report problems to it; progress bars, JSON and
+//! summaries read it.
 //!
 //! Invariants: counters only grow; a problem that costs data also counts as a loss, a member that
-//! takes no part as degraded, so the summary, standard error and the exit code never disagree. Nothing here prints.
+//! takes no part as degraded, so the summary, standard error and the exit code never disagree.
+//! Nothing here prints.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +49,7 @@ counters! {
     KnownChunks => "known_chunks",
     /// Chunks that this run stored and another writer stored at the same time.
     DuplicateChunks => "duplicate_chunks",
-    /// Content bytes in chunks that the store did not have: what is left after dedup.
+    /// Content bytes in chunks that the store did not have: the rest after deduplication.
     DedupedBytes => "deduped_bytes",
     /// The same after compression.
     CompressedBytes => "compressed_bytes",
@@ -96,7 +98,7 @@ counters! {
     Losses => "losses",
 }
 
-/// How grave a reported problem is.
+/// The severity of a reported problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// Worth knowing; nothing is lost.
@@ -111,15 +113,15 @@ pub enum Severity {
 /// One problem met on the way, about one path or place.
 #[derive(Debug)]
 pub struct Problem {
-    /// How grave it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What it is about: a source path, a target path, a member's extent.
+    /// The place concerned: a source path, a target path, a member's extent.
     pub place: PathBuf,
-    /// What happened.
+    /// The failure.
     pub error: Error,
 }
 
-/// Whoever shows problems and notes as they happen: the command line, a test, a server.
+/// Shows problems and notes as they happen: the command line, a test, a server.
 pub trait Observer: Send + Sync {
     /// A problem that the run survives.
     fn problem(&self, problem: &Problem);
@@ -127,7 +129,7 @@ pub trait Observer: Send + Sync {
     fn note(&self, text: &str);
 }
 
-/// What a flow is a part of.
+/// The kind of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Along {
     /// One of the outputs, by its name.
@@ -139,9 +141,9 @@ pub enum Along {
 /// A part of a run whose rate is of interest by itself.
 #[derive(Debug)]
 pub struct Flow {
-    /// What it is.
+    /// Its kind.
     pub along: Along,
-    /// For people.
+    /// Its name, for people.
     pub name: String,
     bytes: AtomicU64,
     nanos: AtomicU64,
@@ -218,7 +220,7 @@ impl Monitor {
         self.report(Severity::Warning, place.as_ref(), error);
     }
 
-    /// Reports a member that takes no part in what is written.
+    /// Reports a member that takes no part in writes.
     pub fn degraded(&self, place: impl AsRef<Path>, error: Error) {
         self.add(Counter::DegradedMembers, 1);
         self.report(Severity::Degraded, place.as_ref(), error);
@@ -230,8 +232,8 @@ impl Monitor {
         self.report(Severity::Loss, place.as_ref(), error);
     }
 
-    /// Reports a member that does not answer. Whoever meets it afterwards reports it as well, as
-    /// [`Kind::Unanswered`]; that is counted where it counts and shown no more.
+    /// Reports a member that does not answer. Each stage that meets it later reports it as well, as
+    /// [`Kind::Unanswered`]; that is counted there and not shown again.
     pub fn silent_member(&self, place: impl AsRef<Path>, error: Error) {
         self.add(Counter::Warnings, 1);
         let place = place.as_ref().to_path_buf();
@@ -245,7 +247,7 @@ impl Monitor {
         self.observer.problem(&Problem { severity, place: place.to_path_buf(), error });
     }
 
-    /// Passes a remark on to whoever watches.
+    /// Passes a remark on to the observer.
     pub fn note(&self, text: &str) {
         self.observer.note(text);
     }
@@ -269,7 +271,7 @@ impl Monitor {
         self.expected_entries.store(entries, Ordering::Relaxed);
     }
 
-    /// How much there is to do in all: `(bytes, entries)`, 0 while unknown.
+    /// The total of work: `(bytes, entries)`, 0 while unknown.
     pub fn expected(&self) -> (u64, u64) {
         (self.expected_bytes.load(Ordering::Relaxed), self.expected_entries.load(Ordering::Relaxed))
     }

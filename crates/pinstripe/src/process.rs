@@ -1,7 +1,8 @@
-//! Who this process is, and whether another one that said who it is surely runs no more.
+//! The identity of this process, and whether another process with a recorded identity has certainly
+//! ended.
 //!
-//! "Surely" is narrow: the same boot of the same kernel, the same namespace of process numbers,
-//! and there either no process of that number or one that began at another time. Everything else
+//! "Certainly" is narrow: the same boot of the same kernel, the same namespace of process numbers,
+//! and there either no process of that number or one that started at another time. Everything else
 //! is "may run". Never here: a guess.
 
 use std::fs;
@@ -12,14 +13,15 @@ use rustix::process::{Pid, test_kill_process};
 
 use crate::format::session::Process;
 
-/// This process. What the system does not say is zero, and makes nobody sure of anything.
+/// This process. A part that the system does not tell is zero, and proves nothing about any
+/// process.
 pub fn own() -> Process {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = text("/etc/machine-id");
     let machine = match machine.trim() {
         "" => [0; 16],
         id => {
-            // The id itself is nobody's business.
+            // Hashed, since the machine id itself is private.
             let hash = blake3::derive_key("pinstripe 2026 machine id in a session", id.as_bytes());
             *hash.first_chunk().expect("32 bytes have a first 16")
         }
@@ -34,7 +36,7 @@ pub fn own() -> Process {
     }
 }
 
-/// Whether `other` surely runs no more, as far as `own` process can tell.
+/// Whether `other` has certainly ended, as far as `own` process can tell.
 pub fn is_gone(other: &Process, own: &Process) -> bool {
     let is_known = own.boot != [0; 16] && own.namespace != 0 && own.started_ticks != 0;
     let is_comparable = other.boot == own.boot && other.namespace == own.namespace;

@@ -1,9 +1,9 @@
 //! Memory for secrets: pages of their own, locked where the system allows it, left out of core
 //! dumps, between guard pages, and wiped when they are given back.
 //!
-//! Invariants: a secret lies in no page that holds anything else; what is freed is zeros; a system
-//! that locks no more memory, or maps none, costs protection and never a failure. What ciphers make
-//! of a key lies in ordinary memory.
+//! Invariants: a secret lies in no page that holds anything else; freed memory is zeroed; a system
+//! that locks no more memory, or maps none, costs protection and never a failure. Key schedules of
+//! ciphers lie in ordinary memory.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ use zeroize::Zeroize;
 /// Secrets take whole cells of this size.
 const CELL_BYTES: usize = 32;
 
-/// Bytes that nobody else should see.
+/// Bytes that only the holder of this value should see.
 pub struct SecretBytes {
     start: NonNull<u8>,
     len: usize,
@@ -41,7 +41,8 @@ impl Deref for SecretBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the cells hold as many bytes until this is dropped, and nobody changes them.
+        // SAFETY: the cells hold as many bytes until this is dropped, and nothing changes them
+        // meanwhile.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -157,8 +158,9 @@ impl Region {
             // SAFETY: the data pages are inside of what was mapped.
             let data = unsafe { whole.byte_add(page) };
             let both = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: these calls change how this process's own fresh pages are treated. Locking may
-            // be refused (RLIMIT_MEMLOCK), and so may the advice: then the pages serve without it.
+            // SAFETY: these calls only change the treatment of this process's own fresh pages.
+            // Locking may be refused (RLIMIT_MEMLOCK), and so may the advice: then the pages serve
+            // without it.
             let is_usable = unsafe {
                 let is_usable = libc::mprotect(data, bytes, both) == 0;
                 libc::madvise(data, bytes, libc::MADV_DONTDUMP);

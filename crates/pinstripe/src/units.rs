@@ -1,4 +1,4 @@
-//! Sizes as people write them and as they read them.
+//! Sizes as text for people: written and read.
 
 use std::ops::Range;
 

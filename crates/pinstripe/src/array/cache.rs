@@ -1,17 +1,17 @@
-//! What was written to an array and is not on its members yet.
+//! Writes to an array that are not on its members yet.
 //!
 //! ```text
 //! write --> gathering --begin--> under way --end--> gone: it is on the members
 //!               ^                    |
 //!               +------ give back ---+   (what was written meanwhile lies above it)
 //! ```
-//! A row gathers what is written to it until it is full or its time has come. While it is under way its
-//! bytes can be read and do not change; what is written to it meanwhile gathers anew, and waits. A row that
-//! is held does not change on the members: whoever puts one there waits for those who hold it, and whoever
-//! wants to hold one waits while it is under way.
+//! A row gathers writes until it is full or due. While it is under way its bytes can be read and do
+//! not change; writes that come meanwhile gather anew, and wait. A row that is held does not change
+//! on the members: the flusher waits for those who hold it before it writes the row, and a reader
+//! that wants to hold it waits while it is under way.
 //!
-//! Invariants: what was written last is what is read; a row is under way at most once; what a row holds is
-//! given up only when it is said to be on the members.
+//! Invariants: a read returns the last write; a row is under way at most once; the bytes of a row
+//! are dropped only when the caller says that they are on the members.
 //!
 //! Never here: clocks (the time is an argument), members, plans.
 
@@ -30,11 +30,11 @@ const SPARE_BYTES: usize = 8 << 20;
 /// Ages that mean nothing and may stay, beside as many as rows gather.
 const AGES_SPARE: usize = 64;
 
-/// What was written to one row.
+/// The new bytes of one row.
 #[derive(Debug, Clone, Default)]
 pub struct Dirty {
     shards: Vec<Runs>,
-    /// When the first of it came.
+    /// The time of the first write.
     since: Duration,
     bytes: u64,
 }
@@ -44,7 +44,7 @@ impl Dirty {
         Dirty { shards: vec![Runs::default(); data], since, bytes: 0 }
     }
 
-    /// What was written to a data chunk.
+    /// The new bytes of a data chunk.
     pub fn shard(&self, data: usize) -> &Runs {
         &self.shards[data]
     }
@@ -59,7 +59,7 @@ impl Dirty {
         self.bytes == map.data() as u64 * u64::from(map.len())
     }
 
-    /// What the planner is to know of it: blocks that are new, and blocks of which some bytes are.
+    /// Its marks for the planner: blocks that are new, as a whole or in part.
     pub fn marks(&self, block_bytes: u32) -> Vec<Mark> {
         let mut marks = Vec::new();
         self.marks_within(&(0..u32::MAX), block_bytes, &mut marks);
@@ -81,7 +81,7 @@ impl Dirty {
     }
 }
 
-/// Memory that rows had which are on the members: what is used again is still mapped, and near.
+/// Buffers of rows that have landed: memory that is used again is mapped and cached already.
 #[derive(Debug, Default)]
 struct Spare {
     buffers: Vec<Vec<u8>>,
@@ -93,7 +93,7 @@ impl Spare {
     fn take(&mut self, bytes: usize) -> Vec<u8> {
         let Some(buffer) = self.buffers.pop() else { return Vec::with_capacity(bytes) };
         self.bytes -= buffer.capacity();
-        // What is much too long would be wasted on a short run.
+        // A buffer that is much too long would be wasted on a short run.
         match (bytes..=4 * bytes).contains(&buffer.capacity()) {
             true => buffer,
             false => Vec::with_capacity(bytes),
@@ -112,13 +112,13 @@ impl Spare {
 /// All rows with something that is not on the members.
 #[derive(Debug)]
 pub struct Cache {
-    /// Where rows lie.
+    /// The placement of rows.
     shape: Shape,
     gathering: HashMap<u64, Dirty>,
     under_way: HashMap<u64, Arc<Dirty>>,
     /// Rows that gather and are full.
     full: BTreeSet<u64>,
-    /// Rows by when they began to gather; an entry whose row began at another time means nothing.
+    /// Rows by the time they began to gather; an entry with another time than its row's is stale.
     ages: VecDeque<(Duration, u64)>,
     /// Rows that are not to change on the members, and how many want that.
     held: HashMap<u64, usize>,
@@ -143,13 +143,13 @@ impl Cache {
         Cache { shape, gathering, under_way, full, ages, held, bytes: 0, spare, landed }
     }
 
-    /// Where its rows lie.
+    /// The placement of rows.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Says that rows lie by another shape from now on: what gathers goes to the rows that have its bytes now,
-    /// and is as old there as it was.
+    /// Changes the placement of rows: gathered bytes move to the rows that hold them now, and keep
+    /// their age.
     ///
     /// # Panics
     /// If a row is under way.
@@ -203,8 +203,8 @@ impl Cache {
         self.gathering.is_empty() && self.under_way.is_empty()
     }
 
-    /// Takes the bytes of a span. Returns whether its row is full now. Times may be a little out of order:
-    /// none counts as earlier than one before it.
+    /// Takes the bytes of a span. Returns whether its row is full now. Times may be slightly out of
+    /// order: each counts as no earlier than the one before.
     pub fn write(&mut self, span: &Span, bytes: &[u8], now: Duration) -> bool {
         let row = match self.gathering.entry(span.row) {
             Entry::Occupied(row) => row.into_mut(),
@@ -224,7 +224,7 @@ impl Cache {
         is_full
     }
 
-    /// What it has of a span.
+    /// The cached bytes of a span.
     pub fn snapshot(&self, span: &Span) -> Runs {
         let within = |row: &Dirty| row.shards[span.data].within(&span.column);
         let below = self.under_way.get(&span.row).map(|row| within(row));
@@ -236,8 +236,8 @@ impl Cache {
         all
     }
 
-    /// At most `most` of the rows that are due and may be begun, those that gather longest before others, in
-    /// order.
+    /// Rows that are due and may be begun, at most `most`: full ones first, then the oldest. They
+    /// come in the order of their numbers.
     pub fn due(&mut self, due: Due, most: usize) -> Vec<u64> {
         let is_free = |row: &u64| !self.under_way.contains_key(row);
         let mut rows: Vec<u64> = match due {
@@ -271,7 +271,7 @@ impl Cache {
         !self.full.is_empty()
     }
 
-    /// Says that a row is being written.
+    /// Marks a row as being written.
     ///
     /// # Panics
     /// If it is under way, or nothing gathered.
@@ -299,7 +299,7 @@ impl Cache {
         }
     }
 
-    /// Says that a row is on the members.
+    /// Drops a row, which is on the members now.
     ///
     /// # Panics
     /// If it is not under way.
@@ -319,12 +319,12 @@ impl Cache {
         self.under_way.contains_key(&row)
     }
 
-    /// Says that a row which is not under way is to stay so: one that is begun all the same must wait.
+    /// Keeps a row that is not under way from changing: a flusher that begins it has to wait.
     pub fn hold(&mut self, row: u64) {
         *self.held.entry(row).or_default() += 1;
     }
 
-    /// Says that one who held a row does so no more.
+    /// Releases a row that was held.
     pub fn release(&mut self, row: u64) {
         if let Entry::Occupied(mut held) = self.held.entry(row) {
             *held.get_mut() -= 1;
@@ -334,7 +334,7 @@ impl Cache {
         }
     }
 
-    /// Says that a row is being mended, as if it were under way, until it has [`end`](Self::end)ed.
+    /// Marks a row as under repair, as if it were under way, until it has [`end`](Self::end)ed.
     ///
     /// # Panics
     /// If it is under way.
@@ -343,17 +343,17 @@ impl Cache {
         assert!(self.under_way.insert(row, nothing).is_none(), "row {row} is under way already");
     }
 
-    /// Whether anybody holds a row.
+    /// Whether any reader holds a row.
     pub fn is_held(&self, row: u64) -> bool {
         self.held.contains_key(&row)
     }
 
-    /// Told, with the cache's own lock, when rows have landed or nobody holds one any more.
+    /// Notified when rows have landed or are released; used with the lock around the cache.
     pub fn landed(&self) -> Arc<Condvar> {
         Arc::clone(&self.landed)
     }
 
-    /// Takes a row back that could not be written: it gathers again, below what came since.
+    /// Takes back a row that could not be written: it gathers again, below newer writes.
     ///
     /// # Panics
     /// If it is not under way.
@@ -515,7 +515,7 @@ mod tests {
         cache.write(&span(5, 0, 0..CHUNK), &[1; CHUNK as usize], at(40));
         assert!(cache.write(&span(5, 1, 0..CHUNK), &[1; CHUNK as usize], at(40)));
         assert_eq!(cache.due(Due::FullOr(at(0)), 9), [5]);
-        // What is written to a row that is under way has to wait for it.
+        // A write to a row that is under way has to wait for that row.
         cache.begin(5);
         cache.write(&span(5, 1, 3..4), &[2], at(50));
         assert_eq!(cache.due(Due::FullOr(at(60)), 9), [2, 7]);

@@ -1,14 +1,15 @@
-//! What a plan computes: new bytes of data and parity, what is logged, and the checksums to be.
+//! Carrying a plan out on bytes: new data and parity, payloads of the log, and new checksums.
 //!
 //! ```text
 //! old bytes (read, zeros, rebuilt) --+
-//!                                    +--> new data --> parity --> what is written, with its checksums
+//!                                    +--> new data --> parity --> written, with its checksums
 //! runs that were written ------------+        \--> the part of parity that stays: logged
 //! ```
-//! Invariants: what a run holds in one piece goes to the member from there; all else is made once, in the
-//! buffer that it is written from. Nothing as large as a block is allocated for a row, but to rebuild.
+//! Invariants: bytes that one run holds in one piece go to the member from there; all others are
+//! made once, in the buffer that they are written from. Nothing as large as a block is allocated
+//! for a row, except to rebuild.
 //!
-//! Never here: reading, writing, and the question whether old bytes are to be believed.
+//! Never here: reading, writing, and the decision whether old bytes are sound.
 
 use std::ops::Range;
 
@@ -29,7 +30,7 @@ pub struct Made {
     parity: Buffer,
 }
 
-/// Memory of which some is used. What it holds at first is not said.
+/// Memory of which some is used. Its initial content is undefined.
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -47,20 +48,21 @@ impl Buffer {
     }
 }
 
-/// A row with its plan, what was read for it, and what is new.
+/// A row with its plan, the bytes read for it, and the new ones.
 #[derive(Clone, Copy)]
 pub struct Operation<'a> {
-    /// Where its shards lie.
+    /// The placement of its shards.
     pub row: &'a RowMap,
-    /// What is to be done.
+    /// The plan to carry out.
     pub plan: &'a RowPlan,
-    /// What is new.
+    /// The new bytes.
     pub dirty: &'a Dirty,
-    /// What was read for the batch.
+    /// The bytes read for the batch.
     pub read: &'a [u8],
-    /// By transfer of the plan's reads, where its bytes begin in there.
+    /// By transfer of the plan's reads, the offset of its bytes in `read`.
     pub reads_at: &'a [usize],
-    /// By transfer of the plan's writes, where its bytes are made; `None` where a run has them as they are.
+    /// By transfer of the plan's writes, the offset at which it is made; `None` where a run holds
+    /// it whole.
     pub makes_at: &'a [Option<usize>],
 }
 
@@ -134,10 +136,11 @@ impl Old<'_> {
 }
 
 impl<'a> Operation<'a> {
-    /// Computes all pieces. `log` takes what a member keeps of them, piece by piece.
+    /// Computes all pieces. `log` takes the payloads of each member, piece by piece.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks for.
+    /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks
+    /// for.
     pub fn run_plan(&self, made: &mut Made, log: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
         self.plan.pieces.iter().try_for_each(|piece| self.run_piece(piece, made, log))
     }
@@ -185,7 +188,7 @@ impl<'a> Operation<'a> {
         if parity.is_empty() {
             return Ok(());
         }
-        // What is new of absent members is written nowhere, and counts for parity.
+        // New bytes of absent members are not written, but parity has to include them.
         let changed = piece.dirty.or(piece.fill);
         let is_elsewhere =
             |data: &usize| !piece.writes.has(*data) && self.run(*data, column).is_none();
@@ -218,7 +221,7 @@ impl<'a> Operation<'a> {
         Ok(())
     }
 
-    /// Computes what of parity is written, logging what of it stays.
+    /// Computes the parity to write, and logs the part of it that stays.
     fn parity(
         &self,
         piece: &Piece,
@@ -259,7 +262,7 @@ impl<'a> Operation<'a> {
         update(&sources, rows);
     }
 
-    /// Where parity of a piece is made: P's place is 0, Q's 1.
+    /// The buffers for the parity of a piece: P's is number 0, Q's 1.
     fn rows<'m>(
         &self,
         parity: ShardSet,
@@ -278,7 +281,7 @@ impl<'a> Operation<'a> {
         rows
     }
 
-    /// Where a shard's new bytes of a column are made, and how many.
+    /// The place and length of a shard's new bytes of a column in the buffer.
     fn made_at(&self, shard: usize, column: &Range<u32>) -> (usize, usize) {
         let number = transfer(&self.plan.writes, shard, column);
         let within = within(column, &self.plan.writes[number].column);
@@ -286,7 +289,7 @@ impl<'a> Operation<'a> {
         (at + within.start, within.len())
     }
 
-    /// The new bytes of a shard: what was written over what was there.
+    /// The new bytes of a shard: written ones over old ones.
     fn merge(&self, data: usize, old: &Old<'_>, to: &mut [u8]) {
         if let Some(bytes) = self.run(data, &old.piece.column) {
             return to.copy_from_slice(bytes);
@@ -315,12 +318,12 @@ fn transfer(transfers: &[Transfer], shard: usize, column: &Range<u32>) -> usize 
     transfers.iter().position(has).expect("the plan moves what its pieces name")
 }
 
-/// Where a column lies in another one.
+/// The range of a column within another one.
 fn within(column: &Range<u32>, of: &Range<u32>) -> Range<usize> {
     (column.start - of.start) as usize..(column.end - of.start) as usize
 }
 
-/// The old bytes that a piece of a plan needs, by shard: as they were read, zeros, or computed. `reads` has
+/// The old bytes that a piece of a plan needs, by shard: read, zeros, or computed. `reads` holds
 /// them by transfer of the plan's reads.
 ///
 /// # Errors

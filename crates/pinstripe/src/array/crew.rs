@@ -1,8 +1,8 @@
-//! Who carries out what does not depend on each other: reads and writes of several members, above all.
+//! Runs independent tasks, possibly in parallel: above all reads and writes of several members.
 
 use std::sync::{Mutex, PoisonError};
 
-/// What tasks are about, so that a crew can learn how long they take.
+/// Kinds of tasks, by which a crew learns how long they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Load {
@@ -29,7 +29,7 @@ pub trait Crew: Send + Sync {
     fn is_slow(&self, load: Load) -> bool;
 }
 
-/// What `task` returns for each number below `count`, in their order, by a crew.
+/// The results of `task` for each number below `count`, in order, run by a crew.
 pub fn each_of<T: Send>(
     crew: &dyn Crew,
     load: Load,

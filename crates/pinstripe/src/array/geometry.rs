@@ -1,14 +1,14 @@
-//! Where every byte of an array lies: pure arithmetic, in md's convention, so that md's own members are
-//! read by the same rules.
+//! The place of every byte of an array: pure arithmetic, in md's convention, so that md's own
+//! members are read by the same rules.
 //!
 //! User bytes are cut into chunks, chunks into *rows*, the unit of planning:
 //! - levels 4, 5, 6: as many chunks as there are members without parity, and P (and Q), all at one
 //!   member offset: the stripe of md;
 //! - level 0: a chunk on each member;
-//! - levels 1 and 10: **one** chunk with its copies, which depends on no other chunk. The copies lie on
-//!   different members, with far and offset layouts at different member offsets.
+//! - levels 1 and 10: **one** chunk with its copies, which depends on no other chunk. The copies
+//!   lie on different members, with far and offset layouts at different member offsets.
 //!
-//! Member offsets count from where a member's data begins; what is before that is a format's.
+//! Member offsets count from where a member's data begins; the areas before belong to a format.
 
 mod layout;
 mod level;
@@ -31,7 +31,7 @@ pub const CHUNK_BYTES_MIN: u64 = 4 * KIB;
 /// The largest chunk.
 pub const CHUNK_BYTES_MAX: u64 = 64 * MIB;
 
-/// How an array is cut and laid over its members.
+/// The geometry of an array on its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrayGeometry {
     level: Level,
@@ -45,7 +45,7 @@ pub struct ArrayGeometry {
     stride: u64,
 }
 
-/// Where a user byte lies within the rows.
+/// The place of a user byte within the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spot {
     /// The row.
@@ -69,7 +69,7 @@ pub struct Span {
     pub user: Range<u64>,
 }
 
-/// What lies at an offset of a member.
+/// The content at an offset of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     /// The row.
@@ -83,12 +83,12 @@ pub struct Held {
 impl ArrayGeometry {
     /// An array of `members` members, each of which has at least `member_bytes` bytes for data.
     ///
-    /// `chunk_bytes` is a power of two from 4 KiB to 64 MiB. Level 1 has no chunks of its own: there it
-    /// is only how much is planned at once.
+    /// `chunk_bytes` is a power of two from 4 KiB to 64 MiB. Level 1 has no chunks of its own:
+    /// there it is only how much is planned at once.
     ///
     /// # Errors
-    /// [`Kind::Usage`] with what to choose instead: too few members for the level or its copies, too
-    /// many, a chunk or a layout that is none, members that hold not a single chunk.
+    /// [`Kind::Usage`] with what to choose instead: too few members for the level or its copies,
+    /// too many, a chunk or a layout that is none, members that hold not a single chunk.
     pub fn new(
         level: Level,
         members: usize,
@@ -104,7 +104,8 @@ impl ArrayGeometry {
         Self::cut(level, members, chunk_bytes, layout, member_bytes)
     }
 
-    /// As [`new`](Self::new), with a chunk of any power of two: tests are exhaustive with tiny ones.
+    /// As [`new`](Self::new), with a chunk of any power of two: tests are exhaustive with tiny
+    /// ones.
     pub(super) fn cut(
         level: Level,
         members: usize,
@@ -159,7 +160,7 @@ impl ArrayGeometry {
         self.layout
     }
 
-    /// How many members there are, absent ones included.
+    /// The number of members, including absent ones.
     pub fn members(&self) -> usize {
         self.members.into()
     }
@@ -192,7 +193,7 @@ impl ArrayGeometry {
         (self.data() as u64) << self.chunk_shift
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -208,7 +209,7 @@ impl ArrayGeometry {
         left.min(self.chunk_bytes().into()) as u32
     }
 
-    /// Where a user byte lies.
+    /// The place of a user byte.
     ///
     /// # Panics
     /// In debug builds, beyond the capacity, as all of this file.
@@ -253,14 +254,14 @@ impl ArrayGeometry {
         })
     }
 
-    /// Where the shards of a row lie.
+    /// The placement of the shards of a row.
     pub fn map(&self, row: u64) -> RowMap {
         debug_assert!(row < self.rows, "the array has no row {row}");
         RowMap::new(self, row)
     }
 
-    /// What lies at an offset of a member's data; `None` behind the last row, and in the gaps that
-    /// level 10 may leave there.
+    /// The content at an offset of a member's data; `None` behind the last row, and in the gaps
+    /// that level 10 may leave there.
     pub fn held(&self, member: usize, member_offset: u64) -> Option<Held> {
         let chunk = member_offset >> self.chunk_shift;
         let offset = (member_offset & u64::from(self.chunk_bytes() - 1)) as u32;
@@ -296,7 +297,7 @@ impl ArrayGeometry {
     pub fn survives(&self, absent: MemberSet) -> bool {
         let absent = absent.and(MemberSet::below(self.members()));
         match self.layout {
-            // Where a row begins comes round after as many rows as there are members.
+            // The positions of rows repeat after as many rows as there are members.
             Layout::Copies(_) => (0..self.rows.min(u64::from(self.members)))
                 .all(|row| self.map(row).shards_on(absent).len() < self.shards()),
             _ if self.level == Level::Raid1 => absent.len() < self.members(),

@@ -1,9 +1,10 @@
-//! One member of an array: its data, the checksums of its blocks, its superblock and its part of the log.
+//! One member of an array: its data, the checksums of its blocks, its superblock and its part of
+//! the log.
 //!
-//! Invariants: the checksums that are asked for are those of what was written last; on the member they are
-//! as new as the last [`write_tables`](Member::write_tables), and what came since stands in the log.
+//! Invariants: the checksums in memory are those of the last writes; those on the member are as new
+//! as the last [`write_tables`](Member::write_tables), and the log holds the ones that came later.
 //!
-//! Never here: what other members have.
+//! Never here: other members.
 
 mod forget;
 mod tables;
@@ -29,19 +30,19 @@ use crate::id::{ArrayId, MemberId};
 
 /// Pages of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
 const PAGES_KEPT: usize = 512;
-/// What to do with a member whose map of regions cannot be believed.
+/// The advice for a member whose map of regions cannot be trusted.
 const ANEW: &str = "add it anew: it is filled from the others";
 /// Blocks whose checksums are looked up at once.
 const SUMS_AT_ONCE: usize = 64;
 
-/// A member that is there.
+/// A member that is present.
 pub struct Member {
     device: SharedDevice,
     array: ArrayId,
     id: MemberId,
     slot: u16,
     areas: Areas,
-    /// Data below is what it should be; what lies above is still to be filled.
+    /// Data below this is right; the rest is still to be filled.
     filled_bytes: AtomicU64,
     /// A member is away: regions that change are noted.
     notes_changes: AtomicBool,
@@ -62,12 +63,12 @@ impl Member {
         member
     }
 
-    /// A member as its superblock describes it. When it was stopped in order its map of regions must be the one
-    /// that was written last, unless that is not to be looked at.
+    /// A member as its superblock describes it. If it was stopped in order, its map of regions has
+    /// to be the one that was written last, unless `force` skips that check.
     ///
     /// # Errors
-    /// Those of the device; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a map of regions that is
-    /// damaged, or an older one.
+    /// Those of the device; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a map of regions
+    /// that is damaged or older.
     pub fn open(device: SharedDevice, superblock: &Superblock, force: bool) -> Result<Self> {
         let count = pages(superblock.data_bytes / BLOCK_BYTES) as usize;
         let mut member = Self::with(device, superblock, Vec::new(), Vec::new());
@@ -118,27 +119,27 @@ impl Member {
         }
     }
 
-    /// Where it is, for messages.
+    /// Its path, for messages.
     pub fn path(&self) -> &Path {
         self.device.place()
     }
 
-    /// What it lies on.
+    /// Its device.
     pub fn device(&self) -> &SharedDevice {
         &self.device
     }
 
-    /// Who it is.
+    /// Its id.
     pub fn id(&self) -> MemberId {
         self.id
     }
 
-    /// Whether it has what it should up to a place of its data.
+    /// Whether it holds what it should up to an offset of its data.
     pub fn is_filled(&self, end: u64) -> bool {
         end <= self.filled_bytes.load(Ordering::Acquire)
     }
 
-    /// Says up to where its data is what it should be; `None` is all of it.
+    /// Sets the point up to which its data is right; `None` is all of it.
     pub fn set_filled(&self, bytes: Option<u64>) {
         self.filled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Release);
     }
@@ -148,8 +149,8 @@ impl Member {
         &self.twin
     }
 
-    /// Says whether regions that change from now on are to be noted for a member that is away. Those that
-    /// changed since the tables were written last are noted at once: it may lack them, too.
+    /// Sets whether regions that change are noted for a member that is away. Regions that changed
+    /// since the tables were last written are noted at once, since that member may miss them, too.
     pub fn note_changes(&self, notes: bool) {
         self.twin.with(|twin| {
             twin.note_changes(notes);
@@ -172,7 +173,7 @@ impl Member {
         self.lock().regions[pages].iter().any(|region| is_such(*region))
     }
 
-    /// Forgets what was noted: nobody lacks anything.
+    /// Drops the notes: no member misses anything.
     pub fn forget_changes(&self) {
         self.twin.with(|twin| {
             twin.forget_changes();
@@ -182,7 +183,7 @@ impl Member {
         self.lock().each(|region| region.behind(false));
     }
 
-    /// What moved to and from it since it was opened.
+    /// Bytes moved and times taken since it was opened.
     pub fn traffic(&self) -> MemberTraffic {
         self.traffic.told()
     }
@@ -260,8 +261,8 @@ impl Member {
         Ok(())
     }
 
-    /// Fills `buf`, whole blocks, from a place of its data, and says which blocks of it are not to be
-    /// believed. What was never written is zeros.
+    /// Fills `buf`, whole blocks, from an offset of its data, and returns the numbers of the blocks
+    /// that fail their checksum. Blocks that were never written are zeros.
     ///
     /// # Errors
     /// Those of the device, and of [`sums`](Self::sums).
@@ -293,7 +294,7 @@ impl Member {
         Ok(bad)
     }
 
-    /// Says what the checksums of blocks from `first` on are from now on.
+    /// Sets the checksums of blocks from `first` on.
     ///
     /// # Errors
     /// As [`sums`](Self::sums).

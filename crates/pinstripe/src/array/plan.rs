@@ -1,24 +1,26 @@
 //! What to read, compute and write so that a row holds what it should: a pure function.
 //!
-//! The caller says by [`Mark`]s what it knows of a row's bytes: what is dirty, what it has cached, what
-//! was never written, what cannot be believed. The [`Planner`] cuts the row where that changes and
-//! finds for each piece the way that moves the fewest bytes:
+//! The caller says by [`Mark`]s what it knows of a row's bytes: dirty, cached, never written, or
+//! bad. The [`Planner`] cuts the row where that changes and finds for each piece the way that moves
+//! the fewest bytes:
 //! - **full**: every data shard is dirty; nothing is read;
-//! - **read-modify-write**: what dirty shards and parity were is read; parity changes by the difference;
-//! - **reconstruct-write**: the data shards that stay are read; parity is computed anew. Where one of them is
-//!   lost, the whole row is read and it is rebuilt on the way;
+//! - **read-modify-write**: the old bytes of dirty shards and parity are read; parity changes by
+//!   the difference;
+//! - **reconstruct-write**: the data shards that stay are read; parity is computed anew. Where one
+//!   of them is lost, the whole row is read and it is rebuilt on the way;
 //! - **mirror copy** and **plain**: there is no parity to care for.
 //!
-//! What was never written is zeros, on parity as on data: known, and never read.
+//! Bytes that were never written are zeros, on parity as on data: known, and never read.
 //!
-//! A block that is dirty in part is marked [`Class::Partial`], all of it: the caller has some of its
-//! new bytes, and the plan brings its old ones (`Piece::fill`). Read-modify-write needs them anyway.
+//! A block that is dirty in part is marked [`Class::Partial`], all of it: the caller has some of
+//! its new bytes, and the plan brings its old ones (`Piece::fill`). Read-modify-write needs them
+//! anyway.
 //!
-//! Bytes count in whole shards here: columns have no smallest unit but the marks'. Ties, and what no rule
-//! decides, go by the number of the shard: the same input gives the same plan.
+//! Bytes count in whole shards here: columns have no smallest unit but the marks'. Ties, and what
+//! no rule decides, go by the number of the shard: the same input gives the same plan.
 //!
-//! Never here: bytes, buffers, devices. Which parity is stale, the caller knows: there it plans with
-//! [`RmwLevel::Never`] and believes nothing that parity would rebuild.
+//! Never here: bytes, buffers, devices. Which parity is stale, the caller knows: there it plans
+//! with [`RmwLevel::Never`] and believes nothing that parity would rebuild.
 
 mod read;
 mod sweep;
@@ -35,10 +37,10 @@ use crate::error::{Error, Kind, Result};
 use sweep::{Segment, Sweep};
 use view::{Sources, View};
 
-/// What is known of some bytes of a shard.
+/// The state of some bytes of a shard.
 ///
-/// Of a mirror, shard 0 speaks for the content in `Dirty`, `Partial` and `Cached`; in the others every copy
-/// speaks for itself.
+/// Of a mirror, shard 0 speaks for the content in `Dirty`, `Partial` and `Cached`; in the others
+/// every copy speaks for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
@@ -50,24 +52,24 @@ pub enum Class {
     Cached = 2,
     /// Never written: zeros, wherever the member may be.
     Unwritten = 3,
-    /// On a present member, and not to be believed: what was read was bad. May be written.
+    /// On a present member, and bad when it was read. May be written.
     Erased = 4,
     /// To be read, parity included: only for [`Planner::plan_read`].
     Wanted = 5,
 }
 
-/// How many classes there are.
+/// The number of classes.
 const CLASSES: usize = 6;
 
-/// What is known of a range of a shard. Marks of one class on one shard do not overlap; their order does
-/// not matter, and bytes without any are clean, unknown, and on their member.
+/// The state of a range of a shard. Marks of one class on one shard do not overlap, and their order
+/// does not matter. Bytes without a mark are clean, unknown, and on their member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     /// The shard.
     pub shard: usize,
-    /// What is known.
+    /// Their state.
     pub class: Class,
-    /// Of which bytes of the chunk.
+    /// The bytes of the chunk.
     pub column: Range<u32>,
 }
 
@@ -98,17 +100,18 @@ impl RmwLevel {
     }
 }
 
-/// How to choose.
+/// Rules of choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// Bytes, a power of two: a shard that is written anywhere in an aligned run of so many is written in
-    /// all of it, and one method is chosen for the run. `None` widens nothing and chooses by piece.
+    /// Bytes, a power of two: a shard that is written anywhere in an aligned run of so many is
+    /// written in all of it, and one method is chosen for the run. `None` widens nothing and
+    /// chooses by piece.
     pub granule: Option<u32>,
-    /// When parity is changed by the difference.
+    /// When parity is updated by the difference.
     pub rmw: RmwLevel,
 }
 
-/// How a piece is done.
+/// The way a piece is written or read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
     /// Parity from the new bytes of all data shards; nothing is read.
@@ -127,7 +130,7 @@ pub enum Method {
     Rebuild,
 }
 
-/// What of a written piece must be logged so that a crash amid its writes can be mended.
+/// The data that a written piece must log so that a crash in the middle can be repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Payload {
     /// The sum of the data shards that stay as they are, on the member of P.
@@ -146,13 +149,13 @@ pub struct Payload {
 pub struct Piece {
     /// The bytes of each chunk.
     pub column: Range<u32>,
-    /// How.
+    /// The method.
     pub method: Method,
     /// Data shards of which the caller has all new bytes.
     pub dirty: ShardSet,
     /// Data shards whose new bytes are the old ones where the caller has none.
     pub fill: ShardSet,
-    /// What the caller asked to read.
+    /// Shards that the caller wants to read.
     pub wanted: ShardSet,
     /// Shards whose bytes must be read.
     pub reads: ShardSet,
@@ -164,7 +167,7 @@ pub struct Piece {
     pub rebuild: ShardSet,
     /// Shards to write.
     pub writes: ShardSet,
-    /// What to log beforehand.
+    /// The data to log beforehand.
     pub log: Payload,
 }
 
@@ -181,7 +184,7 @@ pub struct Transfer {
     pub column: Range<u32>,
 }
 
-/// What to do with one row.
+/// The plan of one row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RowPlan {
     /// Piece by piece, by column. Columns with nothing to do are in none.
@@ -199,11 +202,12 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Plans how the dirty bytes of a row get to its members. What `plan` held before is gone.
+    /// Plans how the dirty bytes of a row get to its members. The former content of `plan` is
+    /// dropped.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] where the members that are left cannot hold what is dirty, or cannot give
-    /// the old bytes it takes. Then `plan` means nothing.
+    /// [`Kind::TooManyLosses`] where the members that are left cannot hold what is dirty, or cannot
+    /// give the old bytes it takes. Then `plan` means nothing.
     pub fn plan_write(
         &mut self,
         row: &RowMap,
@@ -220,11 +224,13 @@ impl Planner {
         Ok(())
     }
 
-    /// Plans how wanted bytes of a row are had, from parity or another copy where they must: those that the
-    /// members hold, so that dirty bytes count for nothing here. What `plan` held before is gone.
+    /// Plans how wanted bytes of a row are read, from parity or another copy where necessary. It is
+    /// about the bytes on the members, so dirty ones do not matter. The former content of `plan` is
+    /// dropped.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] where the members that are left cannot give them. Then `plan` means nothing.
+    /// [`Kind::TooManyLosses`] where the members that are left cannot give them. Then `plan` means
+    /// nothing.
     pub fn plan_read(
         &mut self,
         row: &RowMap,
@@ -258,7 +264,7 @@ impl Piece {
         }
     }
 
-    /// Says where the old bytes of the `needed` shards come from; those that are lost are to be rebuilt.
+    /// Sets the sources of the old bytes of the `needed` shards; lost ones are to be rebuilt.
     fn need(mut self, needed: ShardSet, sources: &Sources) -> Self {
         self.reads = needed.and(sources.readable);
         self.zeros = needed.and(sources.zeros);

@@ -26,7 +26,7 @@ impl Runs {
         self.0.is_empty()
     }
 
-    /// Writes `bytes` at `start`, over what is there. Returns how many bytes there are more.
+    /// Writes `bytes` at `start`, over existing ones. Returns the number of bytes added.
     pub fn write(&mut self, start: u32, bytes: &[u8]) -> u64 {
         self.write_into(start, bytes, Vec::new)
     }
@@ -52,7 +52,8 @@ impl Runs {
         }
         let touched = &mut self.0[first..behind];
         let before: usize = touched.iter().map(|run| run.bytes.len()).sum();
-        // Only the last of them can reach further than what is written, and only the first begin earlier.
+        // Only the last of them can reach further than what is written, and only the first begin
+        // earlier.
         let (low, last) = touched.split_at_mut(touched.len() - 1);
         let tail_at = (end.max(last[0].start) - last[0].start) as usize;
         let (all, tail): (&mut Run, &[u8]) = match low.first_mut() {
@@ -88,7 +89,7 @@ impl Runs {
         self.0.iter().for_each(|run| take(run.start, &run.bytes));
     }
 
-    /// Calls `take` with what of each run lies in a column, in order.
+    /// Calls `take` with the part of each run that lies in a column, in order.
     pub fn each_within(&self, column: &Range<u32>, mut take: impl FnMut(u32, &[u8])) {
         let first = self.0.partition_point(|run| run.end() <= column.start);
         for run in self.0[first..].iter().take_while(|run| run.start < column.end) {
@@ -115,7 +116,7 @@ impl Runs {
         is_there.then(|| &run.bytes[from..from + column.len()])
     }
 
-    /// What of it lies in a column.
+    /// The part of it within a column.
     pub fn within(&self, column: &Range<u32>) -> Runs {
         let mut within = Runs::default();
         self.each_within(column, |start, bytes| {

@@ -45,25 +45,25 @@ impl Set {
         self.or(Set::one(number))
     }
 
-    /// What is in either.
+    /// The union.
     #[must_use]
     pub const fn or(self, other: Set) -> Set {
         Set(self.0 | other.0)
     }
 
-    /// What is in both.
+    /// The intersection.
     #[must_use]
     pub const fn and(self, other: Set) -> Set {
         Set(self.0 & other.0)
     }
 
-    /// What is in this one only.
+    /// The members of this set that are not in the other.
     #[must_use]
     pub const fn minus(self, other: Set) -> Set {
         Set(self.0 & !other.0)
     }
 
-    /// What is in exactly one of both.
+    /// The symmetric difference.
     #[must_use]
     pub const fn flip(self, other: Set) -> Set {
         Set(self.0 ^ other.0)
@@ -79,7 +79,7 @@ impl Set {
         Set(bits)
     }
 
-    /// How many numbers are in it.
+    /// The number of elements.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }

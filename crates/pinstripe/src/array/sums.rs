@@ -1,8 +1,8 @@
-//! The checksums of a member's blocks, as they are to be: a bounded part of the table in memory.
+//! The checksums of a member's blocks as they should be: a bounded part of the table in memory.
 //!
-//! Invariant: a page that differs from what the member has stays in memory until it was written.
+//! Invariant: a page that differs from the member's copy stays in memory until it is written.
 //!
-//! Never here: reading and writing. Who asks for a page that is not here brings it.
+//! Never here: reading and writing. The caller brings a page that is missing.
 
 use std::collections::HashMap;
 
@@ -22,10 +22,10 @@ struct Page {
     sums: Box<Sums>,
     /// The newest that the member has of any of its leaves.
     version: Version,
-    /// How often it was changed, and how often it had been when it was written last.
+    /// Counts of changes: now, and when it was last written.
     changes: u64,
     written: u64,
-    /// When it was last asked for, in calls.
+    /// The call in which it was last used.
     used: u64,
 }
 
@@ -40,9 +40,9 @@ impl Page {
 pub struct Changed {
     /// Which.
     pub page: u64,
-    /// What it is to be.
+    /// The checksums that it should hold.
     pub sums: Box<Sums>,
-    /// The newest version that the member has of it.
+    /// The newest version of it on the member.
     pub version: Version,
     changes: u64,
 }
@@ -90,7 +90,7 @@ impl SumCache {
         Some(page.sums[at])
     }
 
-    /// Says what a block's sum is from now on.
+    /// Sets the checksum of a block.
     ///
     /// # Panics
     /// If its page is not here.
@@ -104,7 +104,7 @@ impl SumCache {
         }
     }
 
-    /// Says that the member does not have a page as it is here.
+    /// Marks a page as different on the member.
     ///
     /// # Panics
     /// If it is not here.
@@ -114,7 +114,7 @@ impl SumCache {
         page.changes += 1;
     }
 
-    /// Says that nothing of a page counts any more.
+    /// Drops a page, whose content does not count any more.
     pub fn forget_page(&mut self, page: u64) {
         if self.pages.remove(&page).is_some_and(|page| page.is_changed()) {
             self.changed -= 1;
@@ -138,7 +138,7 @@ impl SumCache {
         self.changed_pages().into_iter().map(changed).collect()
     }
 
-    /// Says that a page was written so, with a version.
+    /// Records that a page was written in this state, with a version.
     pub fn written(&mut self, it: &Changed, version: Version) {
         if let Some(page) = self.pages.get_mut(&it.page) {
             let was_changed = page.is_changed();
@@ -148,7 +148,7 @@ impl SumCache {
         }
     }
 
-    /// Drops what was not asked for longest, and is on the member, down to what is to be kept.
+    /// Drops the pages that were unused longest and are on the member, down to the limit.
     fn forget(&mut self) {
         let unchanged = self.pages.iter().filter(|(_, page)| !page.is_changed());
         let mut ages: Vec<u64> = unchanged.map(|(_, page)| page.used).collect();

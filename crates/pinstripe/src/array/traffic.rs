@@ -1,9 +1,9 @@
-//! What moved to and from a member, and how long that took: counted always, read at any time.
+//! Bytes moved to and from a member, and the time that took: always counted, readable at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a transfer is about.
+/// The areas of a member that transfers go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Part {
@@ -15,14 +15,14 @@ pub enum Part {
     Tables = 2,
 }
 
-/// Upper ends of the classes of latencies: class n counts what took less than 2^n microseconds, and not
-/// less than half of it; the last one all that took longer.
+/// The number of classes of latencies: class n counts transfers of at least 2^(n-1) and less than
+/// 2^n microseconds, the last class all longer ones.
 pub const LATENCY_CLASSES: usize = 24;
 
-/// How long something took.
+/// Times of one kind of transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latency {
-    /// How often.
+    /// Their number.
     pub count: u64,
     /// Nanoseconds in all.
     pub sum_ns: u64,
@@ -32,14 +32,14 @@ pub struct Latency {
     pub classes: [u64; LATENCY_CLASSES],
 }
 
-/// What moved to and from one member.
+/// Bytes moved to and from one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemberTraffic {
     /// Bytes read, by [`Part`].
     pub read_bytes: [u64; 3],
     /// Bytes written, by [`Part`].
     pub written_bytes: [u64; 3],
-    /// Reads of data. Nothing, if nobody said what time it is.
+    /// Reads of data; zero without a timer.
     pub reads: Latency,
     /// Writes of data.
     pub writes: Latency,
@@ -157,7 +157,7 @@ impl Tally {
         add(&self.0[number], 1);
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn told(&self) -> Pieces {
         let [full, read_modify_write, reconstruct_write, plain] = self.0.each_ref().map(get);
         Pieces { full, read_modify_write, reconstruct_write, plain }

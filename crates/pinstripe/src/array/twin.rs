@@ -1,6 +1,6 @@
-//! A member that is to take another one's place, and gets all that the other one gets.
+//! The replacement of a member, which receives every write to that member while it is being filled.
 //!
-//! Invariant: once it failed to take anything, it is given nothing more, and says so.
+//! Invariant: after its first failure it receives nothing more, and reports that it failed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,12 +16,12 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// Who stands there.
+    /// The replacement, if there is one.
     pub fn member(&self) -> Option<Arc<Member>> {
         self.member.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts a member there, or takes it away. Returns who stood there, if it did not fail.
+    /// Sets or removes the replacement. Returns the former one if it did not fail.
     pub fn set(&self, twin: Option<Arc<Member>>) -> Option<Arc<Member>> {
         let mut member = self.member.write().unwrap_or_else(PoisonError::into_inner);
         let has_failed = self.has_failed.swap(false, Ordering::AcqRel);
@@ -33,7 +33,7 @@ impl Twin {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Does to the twin what is done to the member.
+    /// Applies an operation on the member to its replacement as well.
     pub(super) fn with(&self, act: impl FnOnce(&Member) -> Result<()>) {
         let member = self.member.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(member) = &*member

@@ -1,8 +1,8 @@
 //! Buffers that a disk can take as they are, and a bounded pool of them.
 //!
 //! Invariants: the memory of an [`AlignedBuf`] begins at a multiple of [`BUFFER_ALIGN`], never
-//! moves, and is always initialised; one from a pool goes back to it when it is dropped, wherever
-//! that happens, so that no error can make a pool shrink.
+//! moves, and is always initialised; a buffer from a pool returns to it wherever it is dropped, so
+//! no error path can make a pool shrink.
 //!
 //! Never here: growing beyond the capacity.
 
@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Where a buffer's memory begins: what every disk of today accepts for direct I/O.
+/// The alignment of a buffer's memory, which every disk of today accepts for direct I/O.
 pub const BUFFER_ALIGN: usize = 4096;
 
 /// The unit of memory that gives a buffer its alignment.
@@ -36,12 +36,12 @@ impl AlignedBuf {
         AlignedBuf { pages: pages(capacity), len: 0, home: None }
     }
 
-    /// How many bytes it holds at most.
+    /// The number of bytes it can hold.
     pub fn capacity(&self) -> usize {
         self.pages.len() * BUFFER_ALIGN
     }
 
-    /// How many more bytes it can take.
+    /// The number of bytes it can still take.
     pub fn room(&self) -> usize {
         self.capacity() - self.len
     }
@@ -51,7 +51,7 @@ impl AlignedBuf {
         self.len = 0;
     }
 
-    /// Makes it `len` bytes long; bytes that appear are whatever the memory held.
+    /// Makes it `len` bytes long; added bytes keep the former content of the memory.
     ///
     /// # Panics
     /// Beyond the capacity.
@@ -120,7 +120,7 @@ impl fmt::Debug for AlignedBuf {
     }
 }
 
-/// What can be handed over to be written: a buffer for direct I/O, or a plain one.
+/// A buffer to be written: one for direct I/O, or a plain one.
 #[derive(Debug)]
 pub enum WriteBuf {
     /// Goes to the disk as it is.
@@ -185,7 +185,7 @@ impl BufferPool {
         BufferPool(Arc::new(Shelf { capacity, stock, returned: Condvar::new() }))
     }
 
-    /// An empty buffer; waits until one is there. A pool of none waits for ever.
+    /// An empty buffer; waits until there is one, which in an empty pool is never.
     pub fn take(&self) -> AlignedBuf {
         let mut stock = self.0.stock();
         loop {
@@ -201,7 +201,7 @@ impl BufferPool {
         self.take_from(&mut self.0.stock())
     }
 
-    /// How many buffers could be taken now.
+    /// The number of buffers that could be taken now.
     pub fn free(&self) -> usize {
         let stock = self.0.stock();
         stock.free.len() + stock.unmade

@@ -1,4 +1,4 @@
-//! Who carries out the writes of a device, several at a time.
+//! The engine that carries out the writes of a device, several at a time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 use super::policy::by_name;
 use crate::error::{Error, Result};
 
-/// How several writes are in flight at once.
+/// The way several writes are kept in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Engine {
-    /// Whatever is better for the policy (decision 0019).
+    /// The better one for the policy (decision 0019).
     #[default]
     Auto,
     /// A thread for each write in flight.

@@ -1,13 +1,13 @@
 //! A device that is a file or a block device of this machine.
 //!
 //! Under a direct policy there are two descriptors of the one file: whole pages go past the page
-//! cache, what is left at either end of a range goes through it, on the other descriptor. A page
-//! is thus never in both ways at once, unless writes overlap; the kernel keeps the two in step
-//! when one follows the other (`kiocb_invalidate_pages` in mm/filemap.c writes out and drops what
-//! the cache has of a range before it is written directly).
+//! cache, the rest at either end of a range goes through it, on the other descriptor. A page is
+//! thus never written in both ways at once, unless writes overlap; the kernel keeps the two in step
+//! when one follows the other (`kiocb_invalidate_pages` in mm/filemap.c writes out and drops the
+//! cached part of a range before it is written directly).
 //!
-//! Invariants: a policy that kernel or file system refuses, at once or at the first write, is
-//! replaced by its fallback, which promises the same, and that can be asked for; a disk that is
+//! Invariants: a policy that the kernel or the file system refuses, at once or at the first write,
+//! is replaced by its fallback, which makes the same promise and can be queried; a disk that is
 //! mounted or otherwise in use is not written to.
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -30,7 +30,7 @@ mod transfer;
 
 use transfer::Direct;
 
-/// How a device is opened.
+/// The access a device is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// For reading only.
@@ -52,7 +52,7 @@ pub struct FileDevice {
     direct: Option<Direct>,
     policy: Policy,
     caps: Caps,
-    /// It swallows what is written, and has neither a length nor anything to make durable.
+    /// It drops writes, and has neither a length nor anything to make durable.
     is_sink: bool,
     fallback: OnceLock<Fallback>,
     failed_sync: Mutex<Option<Error>>,
@@ -104,17 +104,17 @@ impl FileDevice {
         Ok(opened)
     }
 
-    /// How it is written now: what was asked for, or what it fell back to.
+    /// The policy in use: the one asked for, or its fallback.
     pub fn policy(&self) -> Policy {
         self.fallback.get().map_or(self.policy, |fallback| fallback.used)
     }
 
-    /// What is done in place of the policy that was asked for, if that was refused so far.
+    /// The fallback in use, if the policy asked for was refused so far.
     pub fn fallback(&self) -> Option<&Fallback> {
         self.fallback.get()
     }
 
-    /// Says that these bytes will be read soon: the kernel begins to read them if it likes
+    /// Announces that these bytes will be read soon: the kernel may begin to read them
     /// (POSIX_FADV_WILLNEED, posix_fadvise(2)).
     pub fn will_read(&self, range: Range<u64>) {
         if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
@@ -122,8 +122,8 @@ impl FileDevice {
         }
     }
 
-    /// Whether the kernel reads ahead of who reads in order (POSIX_FADV_NORMAL), or never
-    /// (POSIX_FADV_RANDOM); of reads through the page cache.
+    /// Sets whether the kernel reads ahead of sequential reads (POSIX_FADV_NORMAL) or never does
+    /// (POSIX_FADV_RANDOM); for reads through the page cache.
     pub fn read_ahead(&self, is_wanted: bool) {
         let advice = if is_wanted { Advice::Normal } else { Advice::Random };
         let _ = rustix::fs::fadvise(&self.file, 0, None, advice);
@@ -152,7 +152,8 @@ impl FileDevice {
                 .at(&self.path)
                 .advice("see who else writes there, then begin again"));
         }
-        // Heads and tails only: whatever is read ahead around them is dropped by the next write.
+        // Only heads and tails are read here: pages read ahead around them are dropped by the next
+        // write.
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
         let (block_bytes, memory_align) = (limits.block_bytes, limits.memory_align);
         self.direct = Some(Direct { file, block_bytes, memory_align });
@@ -250,7 +251,7 @@ impl Device for FileDevice {
     }
 }
 
-/// What direct I/O wants of offsets, lengths and memory; powers of two.
+/// The alignment of offsets, lengths and memory that direct I/O needs; powers of two.
 #[derive(Clone, Copy)]
 struct AlignLimits {
     /// Never less than a page: see the head of this file.
@@ -281,15 +282,15 @@ impl AlignLimits {
     }
 }
 
-/// Whether a system call says that it cannot do what was asked for in this way.
+/// Whether a system call reports that it does not support this way of doing the transfer.
 fn is_refusal(number: Option<i32>) -> bool {
     matches!(number, Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
-/// What has the name now.
+/// The present file of that name.
 fn look(path: &Path) -> Result<Option<Metadata>> {
     match path.metadata() {
-        // Asked before it is opened: opening a FIFO would wait for somebody at its other end.
+        // Checked before opening: opening a FIFO would block until its other end is opened.
         Ok(found) => refuse_strangers(path, &found).map(|()| Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("cannot examine", path, error)),

@@ -1,8 +1,9 @@
-//! Who has a block device, or a file, in use.
+//! Finding out what has a block device, or a file, in use.
 //!
-//! Asked of the kernel's tables: `/proc/self/mountinfo`, `/proc/swaps` and `/sys`. A disk is in use when
-//! one of its partitions is. What the tables do not show (another namespace, a program that has it open)
-//! is found when the device is opened for itself alone, or locked: see [`FileDevice`](super::FileDevice).
+//! The answer is in the kernel's tables: `/proc/self/mountinfo`, `/proc/swaps` and `/sys`. A disk
+//! is in use when one of its partitions is. Uses that the tables do not show (another namespace, a
+//! program that has it open) are found when the device is opened exclusively, or locked: see
+//! [`FileDevice`](super::FileDevice).
 
 use std::fmt;
 use std::fs;
@@ -16,10 +17,10 @@ use rustix::io::Errno;
 use super::FileDevice;
 use crate::error::{Error, Kind, Result};
 
-/// What a disk may be stacked on what: no deeper than this is looked.
+/// The depth of stacked devices that is examined.
 const MAX_STACK: usize = 8;
 
-/// What has a device in use.
+/// The user of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     /// It is mounted there.
@@ -44,7 +45,7 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// What to do about it.
+    /// The way to end that use.
     pub fn advice(&self) -> &'static str {
         match self {
             Holder::Mounted(_) => "unmount it with 'umount', or name another device",
@@ -55,7 +56,7 @@ impl Holder {
     }
 }
 
-/// What has a device in use, as far as the kernel's tables show; `None` where nothing has.
+/// The user of a device, as far as the kernel's tables show one.
 ///
 /// # Errors
 /// When the device cannot be examined. Tables that cannot be read show nothing.
@@ -63,7 +64,7 @@ pub fn holder(path: &Path) -> Result<Option<Holder>> {
     Ok(Tables::of_system().holder(Whose::of(path)?))
 }
 
-/// The same of what a loop device stands on: who has it in use besides that device.
+/// The user of the device below a loop device, other than the loop device itself.
 ///
 /// # Errors
 /// Those of [`holder`].
@@ -87,8 +88,8 @@ pub fn refuse_held(path: &Path) -> Result<()> {
 }
 
 impl FileDevice {
-    /// Takes it for this process alone, as far as others that use it ask first: all of this program do.
-    /// Lasts until it is closed, whatever the process ends by.
+    /// Takes it for this process alone. Effective against processes that lock first, as all of this
+    /// program do. Lasts until it is closed, however the process ends.
     ///
     /// # Errors
     /// [`Kind::Busy`] when another one has it; otherwise as the system says.
@@ -110,7 +111,7 @@ impl FileDevice {
     }
 }
 
-/// What is looked for in the tables.
+/// The device or file to look for in the tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     /// A block device by its number.
@@ -197,7 +198,7 @@ impl Tables {
         names.any(|name| whose.is_at(&unescaped(name))).then_some(Holder::Swap)
     }
 
-    /// What stands on the device of a directory of sysfs, or on one of its partitions.
+    /// The device stacked on the device of a sysfs directory, or on one of its partitions.
     fn stacked(&self, directory: &Path, depth: usize) -> Option<Holder> {
         let above = fs::read_dir(directory.join("holders")).ok().and_then(|mut it| it.next());
         if let Some(Ok(above)) = above {
@@ -218,7 +219,7 @@ impl Tables {
         })
     }
 
-    /// What people call the device of a directory of sysfs.
+    /// The common name of the device of a sysfs directory.
     fn described(&self, directory: &Path) -> String {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
@@ -345,7 +346,7 @@ mod tests {
         assert_eq!(told(&swap), Some(Holder::Swap));
         assert_eq!(told(&image), Some(Holder::Device("loop3".to_owned())));
         assert_eq!(told(root.path()), None);
-        // The same for whoever asks for that loop device itself.
+        // The loop device itself does not count as a user when it is the one that asks.
         tables.besides = Some("loop3".to_owned());
         let found = fs::metadata(&image).unwrap();
         assert_eq!(tables.holder(Whose::File(found.dev(), found.ino())), None);

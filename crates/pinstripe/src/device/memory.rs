@@ -1,4 +1,4 @@
-//! A device in memory: for tests, and for whatever needs no disk.
+//! A device in memory: for tests, and wherever no disk is needed.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

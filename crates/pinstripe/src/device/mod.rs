@@ -6,10 +6,10 @@
 //! the page cache or through it, is the [`Policy`] with which a [`FileDevice`] was opened.
 //!
 //! Invariants every implementation keeps, tested by the one conformance suite:
-//! - what was written is read back, at once and by every thread; bytes never written are zeros;
-//! - writes to ranges that do not overlap may be made at the same time, however they are aligned;
-//! - after `sync` returned, all that was written before it was called survives a power cut; after
-//!   a `sync` failed, none succeeds any more: nobody knows what was lost.
+//! - a read returns the last write, at once and on every thread; bytes never written are zeros;
+//! - writes to ranges that do not overlap may be made at the same time, with any alignment;
+//! - after `sync` returned, all that was written before it was called survives a power cut; after a
+//!   `sync` failed, every later one fails, since it is unknown what was lost.
 //!
 //! Never here: threads, queues, and any meaning of the bytes.
 
@@ -49,7 +49,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 
-/// What a device is, asked once.
+/// The properties of a device, queried once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     /// Offsets and lengths that are multiples of this go past the page cache without a detour
@@ -98,23 +98,24 @@ pub trait Device: Send + Sync {
     /// As the system says; after the first failure always that one.
     fn sync(&self) -> Result<()>;
 
-    /// Says that the bytes in `range` are wanted no more: each of them reads as zero or as before.
+    /// Announces that the bytes in `range` are not needed any more: each then reads as zero or as
+    /// before.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] where space cannot be given back; otherwise as the system says.
     fn discard(&self, range: Range<u64>) -> Result<()>;
 
-    /// What it is.
+    /// Its properties.
     fn caps(&self) -> Caps;
 
-    /// Where it is, for messages.
+    /// Its path, for messages.
     fn place(&self) -> &Path;
 }
 
 /// A device that several threads hold.
 pub type SharedDevice = Arc<dyn Device>;
 
-/// What devices that are no disks say of alignment.
+/// The alignment that devices other than disks report.
 const ALIGN_BYTES: u32 = buffer::BUFFER_ALIGN as u32;
 
 /// The error of a read beyond the end.
@@ -131,12 +132,12 @@ pub(crate) fn no_room(place: &Path, offset: u64, wanted: usize, len: u64) -> Err
         .expected(format!("{len} bytes at most"), end)
 }
 
-/// Where `wanted` bytes from `offset` end, if that is not beyond `len`.
+/// The end of `wanted` bytes from `offset`, if it is not beyond `len`.
 pub(crate) fn end_within(offset: u64, wanted: usize, len: u64) -> Option<u64> {
     offset.checked_add(wanted as u64).filter(|end| *end <= len)
 }
 
-/// Lets `bytes` pass as the length of what has a fixed one.
+/// Accepts `bytes` as the length of a device only if it has that length already.
 pub(crate) fn same_length(place: &Path, bytes: u64, len: u64) -> Result<()> {
     if bytes == len {
         return Ok(());

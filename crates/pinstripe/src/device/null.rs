@@ -1,4 +1,4 @@
-//! A device that keeps nothing: for measuring all that is not the disk.
+//! A device that keeps nothing: for measuring everything except the disk.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, same_length, too_short};
 use crate::error::Result;
 
-/// Reads as zeros, swallows what is written; of a fixed length.
+/// Reads as zeros, drops writes; of a fixed length.
 pub struct NullDevice {
     place: PathBuf,
     len: u64,

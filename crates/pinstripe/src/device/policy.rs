@@ -1,4 +1,5 @@
-//! How bytes get to a disk: through the page cache, past it, and whether a write waits for it.
+//! The way of bytes to a disk: through the page cache or past it, and whether a write waits for the
+//! disk.
 
 use std::fmt;
 use std::io;
@@ -6,7 +7,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Kind, Result};
 
-/// How a file or block device is written.
+/// The way a file or block device is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Policy {
     /// Through the page cache; the kernel writes when it likes, at the latest in a sync.
@@ -41,7 +42,7 @@ impl Policy {
         matches!(self, Policy::Direct | Policy::DirectDsync)
     }
 
-    /// What is left of it where it is refused: the same promise, through the page cache.
+    /// The policy to use where this one is refused: the same promise, through the page cache.
     pub const fn fallback(self) -> Policy {
         match self {
             Policy::Direct | Policy::Uncached => Policy::Buffered,
@@ -84,14 +85,14 @@ pub(super) fn by_name<T: Copy>(what: &str, text: &str, known: &[(T, &str)]) -> R
     })
 }
 
-/// A policy that kernel or file system refused, and what is done in its place.
+/// A policy that the kernel or the file system refused, and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
-    /// What was asked for.
+    /// The policy asked for.
     pub asked: Policy,
-    /// What is done.
+    /// The policy in use.
     pub used: Policy,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
 }
 

@@ -1,11 +1,12 @@
 //! Reads and writes left to the kernel, several at a time (io_uring(7), Linux 5.6).
 //!
-//! Invariants: a buffer that was handed in is the ring's own until its completion, whatever else
-//! happens; a ring that is dropped waits for what is in flight, and forgets (leaks) buffers rather
-//! than free them where it cannot; each buffer comes back once, moved whole or with an error.
+//! Invariants: a buffer that was handed in belongs to the ring until its completion in any case; a
+//! ring that is dropped waits for what is in flight, and leaks buffers rather than free them where
+//! it cannot wait; each buffer comes back once, moved whole or with an error.
 //!
-//! What the kernel cannot move by itself, such as the end of a file under a direct policy or a
-//! write that it refuses, is moved at once by the calling thread, as [`Device::write_at`] does it.
+//! A transfer that the kernel cannot do by itself, such as the end of a file under a direct policy
+//! or a write that it refuses, is done at once by the calling thread, as [`Device::write_at`] does
+//! it.
 //!
 //! Never here: threads. A ring belongs to one thread at a time.
 
@@ -23,25 +24,25 @@ use crate::error::{Error, Kind, Result};
 
 /// Bytes moved by one call of the kernel's; it takes less than 2 GiB (read(2)).
 const MOST_BYTES: usize = 1 << 30;
-/// How long nobody looks, where the kernel cannot wait for a time.
+/// The polling interval, where the kernel cannot wait with a timeout.
 const GLANCE: Duration = Duration::from_micros(50);
 
 /// One io_uring and the buffers that are in it.
 pub struct Ring {
     uring: IoUring,
-    /// By slot, which is what the kernel calls them by.
+    /// By slot, the number that the kernel knows them by.
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     /// Done but not reaped.
     landed: VecDeque<Completion>,
-    /// Memory that was aligned for somebody before.
+    /// Aligned memory of earlier copies, for the next ones.
     copies: Vec<AlignedBuf>,
 }
 
-/// What became of a read or write.
+/// The outcome of a read or write.
 #[derive(Debug)]
 pub struct Completion {
-    /// What it was submitted with.
+    /// The token that it was submitted with.
     pub token: u64,
     /// Its buffer.
     pub buf: WriteBuf,
@@ -87,7 +88,7 @@ impl Ring {
         Ok(Ring { uring, flights, free, landed: VecDeque::new(), copies: Vec::new() })
     }
 
-    /// How many reads and writes were submitted and not reaped.
+    /// The number of reads and writes that were submitted and not reaped.
     pub fn in_flight(&self) -> usize {
         self.flying() + self.landed.len()
     }
@@ -133,8 +134,8 @@ impl Ring {
         }
     }
 
-    /// The same, but no longer than to a moment: none where nothing has ended by then, or nothing is in
-    /// flight.
+    /// The same, but no longer than until `moment`: `None` if nothing has ended by then, or nothing
+    /// is in flight.
     ///
     /// # Errors
     /// [`Kind::Io`] as [`reap`](Self::reap).
@@ -187,11 +188,11 @@ impl Ring {
         }
         let slot = self.free.pop().expect("waited until one was free");
         self.fly(slot, flight);
-        // What the kernel does not take now it is offered again when it is waited for.
+        // Entries that the kernel does not take now are offered again by the next wait.
         let _ = self.uring.submit();
     }
 
-    /// Memory for what is to be aligned; of any length.
+    /// Memory for an aligned copy; of any length.
     fn copy_of(&mut self, len: usize) -> AlignedBuf {
         let used = self.copies.pop().filter(|copy| copy.capacity() >= len);
         used.unwrap_or_else(|| AlignedBuf::new(len))
@@ -207,17 +208,18 @@ impl Ring {
         pushed.expect("there is an entry for each slot");
     }
 
-    /// Offers the kernel what it has not taken yet, waits for something to end, and takes it in.
+    /// Offers the kernel the entries that it has not taken yet, waits for one to end, and takes it
+    /// in.
     fn wait(&mut self) -> Result<()> {
         self.uring.submit_and_wait(1).map(drop).or_else(passing)?;
         self.collect();
         Ok(())
     }
 
-    /// The same, but no longer than that.
+    /// The same, but no longer than `left`.
     fn wait_for(&mut self, left: Duration) -> Result<()> {
         if !self.uring.params().is_feature_ext_arg() {
-            // Before Linux 5.11 nobody wakes us: look often.
+            // Before Linux 5.11 a wait has no timeout: poll instead.
             self.uring.submit().map(drop).or_else(passing)?;
             std::thread::sleep(left.min(GLANCE));
             return Ok(());
@@ -236,7 +238,7 @@ impl Ring {
         }
     }
 
-    /// Goes on with a flight of which the kernel has said what became of it.
+    /// Continues a flight after the kernel's answer.
     fn take_in(&mut self, slot: usize, result: i32) {
         let Some(mut flight) = self.flights.get_mut(slot).and_then(Option::take) else { return };
         match flight.progress(result) {
@@ -262,7 +264,7 @@ impl Ring {
     }
 }
 
-/// What to do with a flight after the kernel's word.
+/// The next step of a flight after the kernel's answer.
 enum Progress {
     Again,
     Over(Result<()>),
@@ -310,7 +312,7 @@ impl Flight {
         }
     }
 
-    /// Moves what is left by this thread.
+    /// Moves the rest in this thread.
     fn move_rest(&mut self) -> Result<()> {
         let at = self.offset.wrapping_add(self.moved as u64);
         match self.direction {
@@ -324,7 +326,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         while self.flying() > 0 {
             if self.wait().is_err() {
-                // The kernel may still use this memory, so nobody else may.
+                // The kernel may still use this memory, so it must never be freed.
                 std::mem::forget(std::mem::take(&mut self.flights));
                 break;
             }
@@ -332,8 +334,8 @@ impl Drop for Ring {
     }
 }
 
-/// Lets pass what is no fault of the ring: interrupted, the time over, or short of memory or room for now, when
-/// what is done is taken in first.
+/// Accepts errors that are no fault of the ring: interrupted, timed out, or short of memory or room
+/// for now, in which case finished entries are taken in first.
 fn passing(error: io::Error) -> Result<()> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),

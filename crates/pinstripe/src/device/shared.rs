@@ -1,4 +1,4 @@
-//! A device held by several is the device: so a wrapper may hold either.
+//! A shared handle of a device is a device itself: so a wrapper may hold either.
 
 use std::ops::Range;
 use std::path::Path;

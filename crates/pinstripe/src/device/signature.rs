@@ -1,6 +1,7 @@
-//! What a device already carries: an array of ours or of md, a file system, a volume, a partition table.
+//! The content that a device already carries: an array of ours or of md, a file system, a volume, a
+//! partition table.
 //!
-//! Known by a few bytes at fixed places, as blkid(8) knows them. Finding nothing is no proof that
+//! Recognised by a few bytes at fixed places, as blkid(8) does it. Finding nothing is no proof that
 //! nothing is there: it only says that nothing well known would be overwritten.
 
 use std::fmt;
@@ -11,19 +12,19 @@ use crate::format::array::superblock::{MAGIC, PLACES, SUPERBLOCK_BYTES, Superblo
 use crate::format::md;
 use crate::id::ArrayId;
 
-/// What a device carries.
+/// The content of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signature {
     /// A member of an array of ours.
     Array {
         /// Which.
         array: ArrayId,
-        /// What people call it.
+        /// Its name for people.
         name: String,
     },
     /// A member of a Linux md array, metadata 1.2.
     Md {
-        /// What people call it.
+        /// Its name for people.
         name: String,
     },
     /// Something else that is well known, as in "an ext4 file system".
@@ -62,7 +63,7 @@ const KNOWN: &[(usize, &[u8], &str)] = &[
     (4096 - 10, b"SWAPSPACE2", "swap space"),
     (4096 - 10, b"SWAP-SPACE", "swap space"),
     (4096 - 10, b"S1SUSPEND", "swap space with a suspended system"),
-    // Where pages are larger.
+    // On systems with larger pages.
     (8192 - 10, b"SWAPSPACE2", "swap space"),
     (16384 - 10, b"SWAPSPACE2", "swap space"),
     (65536 - 10, b"SWAPSPACE2", "swap space"),
@@ -91,10 +92,10 @@ const AT_THE_END: &[(u64, &[u8], &str)] = &[
     (1, &[0xde, 0x11, 0xde, 0x11], "a member of a RAID by firmware (DDF)"),
     (2, b"Intel Raid ISM Cfg Sig. ", "a member of a RAID by firmware (Intel)"),
 ];
-/// All that is looked at from the beginning.
+/// The bytes examined at the beginning.
 const HEAD_BYTES: u64 = 256 << 10;
 
-/// What a device carries, if it is well known.
+/// The content of a device, if it is well known.
 ///
 /// # Errors
 /// Those of the device.
@@ -191,8 +192,8 @@ fn of_mbr(head: &[u8]) -> Option<&'static str> {
     has_partition.then_some("a partition table (MBR)")
 }
 
-/// md's metadata 0.90 and 1.0 stand at the end of a device, and so do those of RAID by firmware, and the
-/// copy of a partition table.
+/// md's metadata 0.90 and 1.0 stand at the end of a device, and so do those of RAID by firmware,
+/// and the copy of a partition table.
 fn at_the_end(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
     let sectors = len / md::SECTOR_BYTES;
     let old = (sectors & !127).checked_sub(128).map(|it| it * md::SECTOR_BYTES);

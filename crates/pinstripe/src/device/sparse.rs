@@ -1,8 +1,8 @@
-//! What a device knows of its holes: a seam of its own, beside [`Device`].
+//! Holes of a device: a trait of its own, beside [`Device`].
 //!
-//! Only servers ask for it, and each thing here can be had from any device in another way: all of
-//! it counts as data, zeros are written. So whatever does not have this trait, a wrapper for
-//! instance, is slower for it and never wrong.
+//! Only servers use it, and everything here can be had from any device in another way: all of it
+//! counts as data, zeros are written. So a device without this trait, for example a wrapper, is
+//! slower and never wrong.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Run {
     pub is_hole: bool,
 }
 
-/// What is to become of the space that zeros take.
+/// The fate of the space that zeros take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     /// It may be given back.
@@ -49,7 +49,7 @@ pub trait Sparse: Device {
     fn zero(&self, range: Range<u64>, space: Space) -> Result<()>;
 }
 
-/// Lets a range pass that is not empty and does not go beyond the end.
+/// Accepts a range that is not empty and does not go beyond the end.
 fn check_run(device: &dyn Device, range: &Range<u64>) -> Result<u64> {
     let (len, wanted) = (device.len()?, range.end.saturating_sub(range.start));
     match wanted > 0 && range.end <= len {
@@ -58,7 +58,7 @@ fn check_run(device: &dyn Device, range: &Range<u64>) -> Result<u64> {
     }
 }
 
-/// Lets a range pass that may be empty and does not go beyond the end.
+/// Accepts a range that may be empty and does not go beyond the end.
 fn check_zero(device: &dyn Device, range: &Range<u64>) -> Result<u64> {
     let (len, wanted) = (device.len()?, range.end.saturating_sub(range.start));
     match end_within(range.start, wanted as usize, len) {
@@ -119,7 +119,7 @@ impl Sparse for FileDevice {
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NXIO) => range.end,
             Err(errno) => return Err(self.cannot("cannot tell where holes are", errno)),
         };
-        // A hole made between the two questions is told the next time.
+        // A hole made between the two calls is reported by the next one.
         let bytes = if hole > range.start { hole - range.start } else { bytes };
         Ok(Run { bytes, is_hole: false })
     }

@@ -1,11 +1,11 @@
-//! What tests of this room and of its users share.
+//! Helpers for the tests of this module and of its users.
 
 use std::io::Write;
 
 use super::ring::Ring;
 use crate::error::Kind;
 
-/// Says that a test could not run, to whoever runs it and to the summary of all.
+/// Reports that a test could not run, to standard error and to the summary of all tests.
 pub(crate) fn skipped(test: &str, reason: &str) {
     eprintln!("skipped: {test}: {reason}");
     let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };

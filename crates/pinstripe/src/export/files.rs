@@ -1,7 +1,7 @@
-//! What the kernel is told: a directory with one file in it, and the file's bytes.
+//! The file system that the kernel sees: a directory with one file in it, and the file's bytes.
 //!
-//! A device that may be written is not cached by the kernel, whoever else writes to it: what a write
-//! answered is what a read finds, and what `fsync` answered is durable.
+//! A device that may be written is never cached by the kernel, since other clients may write to it
+//! too: a read returns every answered write, and an answered `fsync` is durable.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -29,7 +29,7 @@ const BLOCK_BYTES: u32 = 4096;
 const STAT_BLOCK_BYTES: u64 = 512;
 
 thread_local! {
-    /// Where an answer is made; one for each thread, as long as the longest.
+    /// The buffer for answers of a thread, as long as the longest.
     static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -72,7 +72,7 @@ impl Files {
         }
     }
 
-    /// How long the kernel may believe what it was told.
+    /// The time the kernel may cache attributes.
     fn lasts(&self) -> Duration {
         if self.shown.is_device() { A_MOMENT } else { ALWAYS }
     }
@@ -142,7 +142,7 @@ impl Files {
 
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // As much as the kernel lets us: it says so when asked for more.
+        // The kernel's own maximum, which it returns when asked for more.
         if let Err(most) = config.set_max_readahead(u32::MAX) {
             let _ = config.set_max_readahead(most);
         }

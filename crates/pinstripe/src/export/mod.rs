@@ -1,9 +1,10 @@
-//! One source, or one device, as a file that every program can use: a FUSE file system with one file.
+//! One source, or one device, as a file that every program can use: a FUSE file system with one
+//! file.
 //!
-//! Invariants: the bytes are those of what is shown, at any place and for any number of readers at once;
-//! nothing can be written but to a device that is shown so; whatever ends the serving, nothing stays mounted, unless the process
-//! is killed. The threads that answer the kernel are those of the crate `fuser`. Never here: what
-//! the bytes are.
+//! Invariants: the bytes are those of the source or device, at any place and for any number of
+//! readers at once; nothing can be written except to a device that is shown as writable; nothing
+//! stays mounted however serving ends, unless the process is killed. The threads that answer the
+//! kernel are those of the crate `fuser`. Never here: the meaning of the bytes.
 
 mod files;
 mod shown;
@@ -25,17 +26,17 @@ use crate::source::bulk::Bulk;
 use files::Files;
 use shown::Shown;
 
-/// Where the kernel takes file systems from programs.
+/// The device by which the kernel accepts file systems from programs.
 const DEVICE: &str = "/dev/fuse";
-/// How long an interrupt may go unnoticed.
+/// The interval at which `stop` is checked.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How often unmounting is tried while the file is open.
+/// The number of attempts to unmount while the file is open.
 const PATIENCE: usize = 10;
-/// What the kernel is asked to read ahead: as much as one answer of ours may hold (FUSE_MAX_PAGES
-/// in fs/fuse/fuse_i.h).
+/// The read-ahead that the kernel is asked for: as much as one answer may hold (FUSE_MAX_PAGES in
+/// fs/fuse/fuse_i.h).
 const READ_AHEAD_KIB: u32 = 1024;
 
-/// How a source is shown.
+/// The way a source is shown.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The file's name.
@@ -66,8 +67,8 @@ impl Export {
         Self::show(Shown::Source(source), mountpoint, options)
     }
 
-    /// The same for a device, whose file can be written unless it is to be read only. Reads and writes
-    /// go past the kernel's cache; a length that changes later is not seen.
+    /// The same for a device, whose file can be written unless it is to be read only. Reads and
+    /// writes go past the kernel's cache; a length that changes later is not seen.
     ///
     /// # Errors
     /// As [`mount`](Self::mount); those of the device.
@@ -94,12 +95,12 @@ impl Export {
         Ok(Export { session, mountpoint, file, failure })
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Serves until somebody unmounts the file system, or `stop` is set, and then unmounts it.
+    /// Serves until the file system is unmounted or `stop` is set, and then unmounts it.
     ///
     /// # Errors
     /// The first error of the source that a reader met; [`Kind::Busy`] when a program still had
@@ -110,8 +111,9 @@ impl Export {
             std::thread::sleep(GLANCE);
         }
         let Export { session, mountpoint, failure, .. } = self;
-        // Dropped, it would unmount once more (fuser 0.18 takes POLLERR for "mounted"), and hit
-        // what somebody else has mounted there since. What leaks is a device that is closed.
+        // Dropped, it would unmount once more (fuser 0.18 takes POLLERR for "mounted"), and hit a
+        // file system that another process has mounted there since. The leak is a device that is
+        // closed.
         let session = ManuallyDrop::new(session);
         if session.guard.is_finished() || unmount(&mountpoint)? {
             while !session.guard.is_finished() {
@@ -127,16 +129,15 @@ impl Export {
     }
 }
 
-/// Unmounts, and says whether we may do that ourselves. Whoever is about to close the file, or has
-/// just been started by a program that has it open, gets a moment; then it goes out of sight all
-/// the same.
+/// Unmounts; `false` if this process may not. A program that is about to close the file, or that
+/// has inherited it a moment ago, gets a little time; then the mount is detached all the same.
 fn unmount(mountpoint: &Path) -> Result<bool> {
     for _ in 0..PATIENCE {
         match rustix::mount::unmount(mountpoint, UnmountFlags::empty()) {
             Ok(()) => return Ok(true),
             Err(Errno::BUSY) => std::thread::sleep(GLANCE),
             Err(Errno::PERM) => return Ok(false),
-            // Somebody else was quicker.
+            // Another process has unmounted it already.
             Err(Errno::INVAL) => return Ok(true),
             Err(errno) => return Err(Error::io("cannot unmount", mountpoint, errno)),
         }
@@ -187,7 +188,7 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
             .advice("unmount it ('fusermount3 -u' or 'umount'), or name another directory")
     };
     let refused = |error: std::io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-        // What a killed server leaves behind.
+        // The mountpoint of a server that was killed.
         Some(Errno::NOTCONN) => busy(),
         Some(Errno::NOTDIR) => {
             Error::new(Kind::Usage, "is no directory to mount on").at(mountpoint)
@@ -212,8 +213,8 @@ fn refused(mountpoint: &Path, error: std::io::Error) -> Error {
         .advice("be root, or install fusermount3 (package fuse3)")
 }
 
-/// Raises what the kernel reads ahead for this file system, which is 128 KiB for FUSE whatever a
-/// server asks for. Only root may; others are served as they are.
+/// Raises the kernel's read-ahead for this file system, which is 128 KiB for FUSE whatever a server
+/// asks for. Only root may; for others it stays as it is.
 fn read_far_ahead(mountpoint: &Path) {
     let Ok(stat) = rustix::fs::stat(mountpoint) else { return };
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));

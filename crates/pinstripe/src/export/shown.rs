@@ -1,4 +1,4 @@
-//! What is shown: a source, or a device that may be written as well.
+//! The content of the file: a source, or a device that may be written as well.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use crate::device::{Space, Sparse};
 use crate::error::{Error, Kind, Result};
 use crate::source::bulk::Bulk;
 
-/// What is shown as a file.
+/// The content of the file.
 pub enum Shown {
     /// Read only.
     Source(Box<dyn Bulk>),
     /// Read, and written where that is allowed.
     Device {
-        /// What.
+        /// The device.
         device: Arc<dyn Sparse>,
         /// Whether nothing may be written.
         is_read_only: bool,
@@ -48,7 +48,7 @@ impl Shown {
     /// Reads within the length, and returns how many bytes.
     ///
     /// # Errors
-    /// Those of what is shown.
+    /// Those of the source or device.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         match self {
             Shown::Source(source) => source.read_at(offset, buf),
@@ -64,7 +64,7 @@ impl Shown {
         self.writable()?.write_at(offset, bytes)
     }
 
-    /// Makes what was written durable.
+    /// Makes all writes durable.
     ///
     /// # Errors
     /// Those of the device.
@@ -75,8 +75,8 @@ impl Shown {
         }
     }
 
-    /// What fallocate(2) does within the length, by its mode: a hole is zeros, and so is a range of
-    /// zeros; to set room aside is nothing to do.
+    /// Implements fallocate(2) within the length, by its mode: a hole is zeros, and so is a range
+    /// of zeros; reserving space is a no-op.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for other modes; those of the device.

@@ -1,10 +1,10 @@
-//! A power cut in the middle of writing to devices, and what may be on them afterwards.
+//! A power cut in the middle of writing to devices, and the possible content of them afterwards.
 //!
-//! The model is a disk with a cache that writes when and in which order it likes. What was synced
-//! is there; of every change since then any sectors may have arrived and any others not, a change
-//! of length at once or not at all. What is read before the cut is always the newest.
+//! The model is a disk with a cache that is written back at any time and in any order. Synced bytes
+//! are there; of every change since then any sectors may have arrived and any others not, a change
+//! of length at once or not at all. Reads before the cut always return the newest bytes.
 //!
-//! Changes wait in memory for a sync, so that the inner device never has what might be lost.
+//! Changes wait in memory for a sync, so that the inner device never has bytes that might be lost.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::Dice;
 use crate::device::{Caps, Device, end_within, no_room, too_short};
 use crate::error::{Error, Kind, Result};
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
 /// The power of several devices: it goes for all of them at one step.
@@ -31,7 +31,7 @@ impl Power {
         Power { stop_at_step, steps: AtomicU64::new(0) }
     }
 
-    /// How many changes and syncs were made.
+    /// The number of changes and syncs so far.
     pub fn steps_done(&self) -> u64 {
         self.steps.load(Ordering::SeqCst)
     }
@@ -67,7 +67,7 @@ impl<D: Device> CutDevice<D> {
         CutDevice { inner, power, unsynced: Mutex::default() }
     }
 
-    /// The device behind it: what is durable.
+    /// The device behind it: the durable content.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -138,7 +138,7 @@ fn zero(device: &dyn Device, range: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Where two ranges meet, as places in the first.
+/// The overlap of two ranges, as places in the first.
 fn overlap(offset: u64, len: usize, other: &Range<u64>) -> Range<usize> {
     let end = offset + len as u64;
     let (start, end) = (other.start.clamp(offset, end), other.end.clamp(offset, end));

@@ -1,7 +1,7 @@
 //! A device that follows a plan of faults, and counts.
 //!
-//! Invariant: with an empty plan it is the inner device, call for call. What a fault does to a
-//! write stays within the range of that write; a sync that was struck stays failed.
+//! Invariant: with an empty plan it is the inner device, call for call. A fault in a write stays
+//! within the range of that write; a sync that failed once stays failed.
 
 use std::ops::Range;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl<D: Device> FaultyDevice<D> {
         &self.inner
     }
 
-    /// What was called so far.
+    /// The calls so far.
     pub fn statistics(&self) -> Statistics {
         self.faults.statistics()
     }

@@ -30,7 +30,7 @@ impl<M: Member> FaultMember<M> {
         &self.inner
     }
 
-    /// What was called so far, writers included.
+    /// The calls so far, including those of writers.
     pub fn statistics(&self) -> Statistics {
         self.faults.statistics()
     }

@@ -1,10 +1,10 @@
-//! Faults on purpose: wrappers that make a good member behave like a bad disk.
+//! Deliberate faults: wrappers that make a good member behave like a bad disk.
 //!
-//! [`FaultMember`] and [`FaultyDevice`] stand before any member or device and follow a [`Plan`],
-//! which has a text form for the command line; they also count calls and bytes. [`PowerCut`] stands
-//! below a directory member, [`CutDevice`] before a device: they stop it at any single step and
-//! leave the disk as a power cut could. All follow a seed, so whatever they find can be found
-//! again. None does anything that its plan does not say.
+//! [`FaultMember`] and [`FaultyDevice`] wrap any member or device and follow a [`Plan`], which has
+//! a text form for the command line; they also count calls and bytes. [`PowerCut`] works below a
+//! directory member, [`CutDevice`] wraps a device: they stop it at any single step and leave the
+//! disk as a power cut could. All are deterministic in a seed, so every finding can be reproduced.
+//! None does anything that its plan does not say.
 
 mod cut;
 mod device;

@@ -1,10 +1,11 @@
-//! What is to go wrong, where and when, and how people write it.
+//! The plan of faults: what fails, where and when, and its text form.
 //!
 //! Text form: faults separated by `;`, each a list of `key=value` separated by `,`:
 //!
 //! | key | value | meaning |
 //! |---|---|---|
-//! | `op` | `create append seal put read len list delete sync any`; of devices `write read len set_len discard sync` | which calls (default `any`) |
+//! | `op` | `create append seal put read len list delete sync any` | which calls (default `any`) |
+//! | | of devices: `write read len set_len discard sync` | |
 //! | `member` | number | the store's member, or the output of a split (default all) |
 //! | `room` | `packs index snapshots keys label` | extents of this room only |
 //! | `after` | count | lets so many matching calls pass first |
@@ -48,13 +49,13 @@ pub struct Fault {
     pub target: Option<Target>,
     /// Matching calls that pass before the first that is struck.
     pub after_calls: u64,
-    /// How many calls are struck; `None` is no end.
+    /// The number of calls to strike; `None` is unlimited.
     pub times: Option<u64>,
     /// Probability that a matching call is struck.
     pub chance: f64,
     /// Decides about `chance` and where bits flip.
     pub seed: u64,
-    /// What happens.
+    /// The effect.
     pub effect: Effect,
 }
 
@@ -96,7 +97,7 @@ pub enum Target {
     Room(Room),
 }
 
-/// What happens to a call.
+/// The effect on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It fails with this error number and is not made.
@@ -159,7 +160,7 @@ impl Target {
         (Target::Label, "label"),
     ];
 
-    /// Where an extent belongs.
+    /// The target that an extent belongs to.
     pub fn of(name: ExtentName) -> Target {
         match name {
             ExtentName::Label => Target::Label,

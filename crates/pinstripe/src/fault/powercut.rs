@@ -31,7 +31,7 @@ pub struct PowerCut {
     books: Mutex<Books>,
 }
 
-/// What is on the disk, and what of it would survive.
+/// The content of the disk, and the part of it that would survive.
 #[derive(Default)]
 struct Books {
     steps_done: u64,
@@ -43,7 +43,7 @@ struct Books {
     clock: u64,
 }
 
-/// What a name was, in order; the first is durable.
+/// The values of a name, in order; the first is durable.
 struct History {
     born: u64,
     values: Vec<Option<Node>>,
@@ -55,7 +55,7 @@ enum Node {
     File(Arc<Inode>),
 }
 
-/// A file, whatever its name.
+/// A file, independent of its names.
 struct Inode {
     born: u64,
     content: Mutex<Content>,
@@ -63,7 +63,7 @@ struct Inode {
 
 struct Content {
     synced_bytes: u64,
-    /// Where it is, or the file itself once it has no name.
+    /// Its place, or the file itself once it has no name.
     at: Place,
 }
 
@@ -87,7 +87,7 @@ impl PowerCut {
         PowerCut { stop_at_step, is_counted: Box::new(is_counted), books: Mutex::default() }
     }
 
-    /// How many of the counted steps were made, over all members that share this.
+    /// The number of counted steps so far, over all members that share this.
     pub fn steps_done(&self) -> u64 {
         self.books().steps_done
     }
@@ -195,7 +195,7 @@ impl Books {
         Arc::new(Inode { born, content: Mutex::new(Content { synced_bytes, at }) })
     }
 
-    /// What a name is now. A file that was there before is durable as it is.
+    /// The present value of a name. A file that was there before is durable as it is.
     fn node(&mut self, path: &Path) -> io::Result<Option<Node>> {
         if let Some(inode) = self.files.get(path) {
             return Ok(Some(Node::File(inode.clone())));

@@ -1,4 +1,4 @@
-//! A plan at work: which calls are struck, what becomes of them, and how many there were.
+//! A plan at work: the calls that it strikes, their outcomes, and their number.
 
 use std::borrow::Cow;
 use std::io;
@@ -12,7 +12,7 @@ use super::plan::{Effect, Fault, Operation, Plan, Target};
 use crate::clock;
 use crate::error::{Error, Result};
 
-/// What was called so far.
+/// The calls so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     counts: [Count; Operation::ALL.len()],
@@ -21,11 +21,11 @@ pub struct Statistics {
 /// Calls of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
-    /// How many calls.
+    /// The number of calls.
     pub calls: u64,
     /// The bytes that they were asked to move.
     pub bytes: u64,
-    /// How many of them a fault struck.
+    /// The number of calls that a fault struck.
     pub struck: u64,
 }
 
@@ -64,16 +64,16 @@ struct Progress {
     busy_until: Option<Instant>,
 }
 
-/// What the faults make of one call.
+/// The effect of the faults on one call.
 #[derive(Default)]
 pub(super) struct Verdict {
     error: Option<i32>,
     wait: Duration,
-    /// How many bytes arrive, if not all do.
+    /// The number of bytes that arrive, if not all do.
     keep: Option<u64>,
     lost: bool,
     hangs: bool,
-    /// Which bits of the buffer are turned over.
+    /// The bits of the buffer that are flipped.
     flips: Vec<u64>,
 }
 
@@ -133,7 +133,7 @@ impl Faults {
         Faults { place: place.to_path_buf(), armed, counters: Default::default() }
     }
 
-    /// What was called so far.
+    /// The calls so far.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics::default();
         for (count, counters) in statistics.counts.iter_mut().zip(&self.counters) {
@@ -203,7 +203,7 @@ impl Verdict {
         }
     }
 
-    /// How many of `len` bytes arrive, when that is less than all.
+    /// The number of bytes out of `len` that arrive, when it is less than all.
     pub fn kept(&self, len: usize) -> Option<usize> {
         let kept = usize::try_from(self.keep?).unwrap_or(usize::MAX);
         (kept < len).then_some(kept)

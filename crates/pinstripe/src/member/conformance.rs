@@ -97,7 +97,7 @@ fn allowed_replaces_whole(member: &dyn Member) {
     assert_eq!(write(member, pack(1), Replace::Allowed, b"a free name"), None);
     let mut writer = member.create(pack(1), Replace::Allowed).unwrap();
     writer.append(b"new").unwrap();
-    // The old one stays whole until the seal, also for those who read it before.
+    // The old one stays whole until the seal, also for readers that opened it before.
     assert_eq!(read(member, pack(1)), b"a free name");
     writer.seal().unwrap();
     assert_eq!(read(member, pack(1)), b"new");

@@ -1,14 +1,14 @@
-//! Which disk a path really is on: two partitions of one disk share its fate and its arm.
+//! The disk that a path is really on: two partitions of one disk share its failures and its arm.
 //!
-//! Read from sysfs. A file system without a block device (btrfs, overlay, tmpfs, network) counts
-//! as a disk of its own. Never guesses across several disks: a RAID or a volume over more than
-//! one disk is itself.
+//! Read from sysfs. A file system without a block device (btrfs, overlay, tmpfs, network) counts as
+//! a disk of its own. Never guesses across several disks: a RAID or a volume over more than one
+//! disk is itself.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a disk may be stacked on what: dm-crypt on LVM on a partition is three.
+/// The depth of stacked devices: dm-crypt on LVM on a partition is three.
 const MAX_STACK: usize = 8;
 
 /// A whole disk. Equal when it is the same one.
@@ -98,7 +98,7 @@ fn lowest(mut device: PathBuf) -> PathBuf {
     device
 }
 
-/// What a mapped device (encryption, a plain volume) stands on, if that is one device only.
+/// The device below a mapped device (encryption, a plain volume), if there is only one.
 fn only_slave(device: &Path) -> Option<PathBuf> {
     let mut slaves = fs::read_dir(device.join("slaves")).ok()?;
     let first = slaves.next()?.ok()?;

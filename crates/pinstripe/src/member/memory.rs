@@ -36,7 +36,7 @@ impl MemoryMember {
         self.shelf.extents().get(&name).cloned()
     }
 
-    /// Puts bytes under a name whatever is there: how a test makes damage.
+    /// Puts bytes under a name, over any that are there: for tests that make damage.
     pub fn overwrite(&self, name: ExtentName, bytes: impl Into<Arc<[u8]>>) {
         self.shelf.extents().insert(name, bytes.into());
     }

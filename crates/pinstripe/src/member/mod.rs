@@ -1,9 +1,10 @@
-//! The extent seam: what a store asks of one failure domain, be it a directory or a bucket.
+//! The member trait: the operations of a store on one failure domain, be it a directory or a
+//! bucket.
 //!
-//! A member is a shelf of write-once runs of bytes ("extents"). Every call moves a whole buffer
-//! or fails; nothing is ever changed after it was sealed, and a name appears only when its bytes
-//! are durable. Methods take `&self`, the trait is object safe and has no default bodies, so a
-//! wrapper (see `fault/`) cannot silently skip a new call.
+//! A member is a shelf of write-once runs of bytes ("extents"). Every call moves a whole buffer or
+//! fails; nothing is ever changed after it was sealed, and a name appears only when its bytes are
+//! durable. Methods take `&self`, the trait is object safe and has no default bodies, so a wrapper
+//! (see `fault/`) cannot silently skip a new call.
 //!
 //! Invariants every implementation keeps, tested by the one conformance suite:
 //! - an extent that was not sealed is never listed, read or counted, whatever happens;
@@ -46,13 +47,13 @@ pub enum Room {
     Keys,
     /// Writers that are at work: one small object each.
     Sessions,
-    /// Marks on snapshots that somebody wants no more.
+    /// Marks on snapshots that are not wanted any more.
     Forgotten,
-    /// What deletion has condemned, what writers say to that, and what is gone.
+    /// The records of deletion: condemned packs, writers' answers, tombstones.
     Gc,
-    /// What unfinished backups have done so far.
+    /// Checkpoints of unfinished backups.
     Checkpoints,
-    /// What scrub verified when.
+    /// The state of scrubbing.
     Scrub,
     /// Objects that were found in other rooms and belong to nothing: set aside, read by no verb.
     Strays,
@@ -140,7 +141,7 @@ pub enum Replace {
     Allowed,
 }
 
-/// What a member can do, asked once.
+/// The properties of a member, queried once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     /// The device (st_dev) behind it, where there is one: members that share it share its fate.
@@ -159,7 +160,8 @@ pub trait Member: Send + Sync {
     /// Writes one small object whole, durably, if no object has the name: the atomic primitive.
     /// `Kind::Exists` when another was first.
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()>;
-    /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one `Kind::NotFound`.
+    /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one
+    /// `Kind::NotFound`.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Length in bytes; `Kind::NotFound` when there is no such extent.
     fn len(&self, name: ExtentName) -> Result<u64>;
@@ -188,9 +190,9 @@ pub trait Member: Send + Sync {
     /// Removes what writers that died have left unsealed; returns how many. Writers that live, in
     /// this process or another, are not disturbed.
     fn sweep(&self) -> Result<u64>;
-    /// What it can do.
+    /// Its properties.
     fn caps(&self) -> Caps;
-    /// Where it is, for messages.
+    /// Its path, for messages.
     fn place(&self) -> &Path;
 }
 

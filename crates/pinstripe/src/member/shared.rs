@@ -1,4 +1,4 @@
-//! A member held by several is the member: so a wrapper may hold either.
+//! A shared handle of a member is a member itself: so a wrapper may hold either.
 
 use std::path::Path;
 use std::sync::Arc;

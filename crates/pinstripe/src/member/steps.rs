@@ -15,9 +15,9 @@ pub enum Step<'a> {
     Write {
         /// The file.
         path: &'a Path,
-        /// Where the first byte goes.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many bytes are offered; the call may take fewer.
+        /// The number of bytes offered; the call may take fewer.
         len: usize,
     },
     /// A file's bytes made durable.

@@ -1,16 +1,16 @@
-//! A member whose every operation has a deadline.
+//! A member with a deadline for every operation.
 //!
 //! A call that the kernel does not answer cannot be ended from outside, so it is made by a thread
 //! that can be left behind: each caller has one of the member's own threads make its call, and
-//! waits for the answer as long as its deadline says. A member that lets one pass is silent from
-//! then on: every call, also those that wait, ends with [`Kind::Unanswered`] at once.
+//! waits for the answer until its deadline. A member that misses one is silent from then on: every
+//! call, including those that wait, ends with [`Kind::Unanswered`] at once.
 //!
-//! Invariants: what a call is given or fills belongs to the thread that makes it, so that one left
-//! behind touches nothing of its caller; a member has as many threads as were ever waiting for it
-//! at once, and they end with it, but for those that wait for the kernel, which end with the
-//! process; the deadline begins anew whenever the call says that it goes on ([`goes_on`]).
+//! Invariants: the arguments and buffers of a call belong to the thread that makes it, so that one
+//! left behind touches nothing of its caller; a member has as many threads as were ever waiting for
+//! it at once, and they end with it, except those that wait for the kernel, which end with the
+//! process; the deadline starts again whenever the call reports progress ([`goes_on`]).
 //!
-//! Never here: what a silent member means to a verb. To a verb it is one that fails.
+//! Never here: the consequences of a silent member for a verb. To a verb it is a member that fails.
 
 mod lane;
 
@@ -29,14 +29,14 @@ use crate::units::MIB;
 
 /// Bytes that a member has to move in a second, beside what every operation has.
 const DATA_BYTES_PER_SECOND: u64 = MIB;
-/// How long operations are waited for when the run was interrupted.
+/// The deadline of operations after an interrupt.
 const INTERRUPTED: Duration = Duration::from_millis(700);
 
-/// How long members are waited for, and who is told of one that does not answer.
+/// The deadlines of members, and the receiver of reports about silent ones.
 #[derive(Clone)]
 pub struct Patience(Arc<Terms>);
 
-/// Hears of a member that did not answer.
+/// Receives reports about members that did not answer.
 type Tell = Box<dyn Fn(&Path, Error) + Send + Sync>;
 
 struct Terms {
@@ -60,7 +60,7 @@ impl Patience {
         Patience(Arc::new(Terms { control, interrupted, silent, tell: Box::new(tell) }))
     }
 
-    /// Asks something of a place that may not answer.
+    /// Runs a query about a place that may not answer.
     ///
     /// # Errors
     /// [`Kind::Unanswered`](crate::error::Kind::Unanswered) when it does not; what `work` returns.
@@ -77,7 +77,7 @@ impl Patience {
         self.0.silent.lock().unwrap_or_else(PoisonError::into_inner).contains(place)
     }
 
-    /// A place did not answer; it is told once.
+    /// Reports that a place did not answer, once.
     fn give_up(&self, place: &Path, error: Error) {
         let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = silent.insert(place.to_path_buf());
@@ -87,12 +87,12 @@ impl Patience {
         }
     }
 
-    /// What an operation that moves so many bytes may take.
+    /// The deadline of an operation that moves so many bytes.
     fn of(&self, bytes: u64) -> Duration {
         self.0.control + Duration::from_secs(bytes / DATA_BYTES_PER_SECOND)
     }
 
-    /// What it may take now.
+    /// The deadline as it is now.
     fn now(&self, bytes: u64) -> Duration {
         let full = self.of(bytes);
         if self.is_interrupted() { full.min(INTERRUPTED) } else { full }
@@ -223,7 +223,7 @@ impl ExtentWriter for WatchedWriter {
 impl Drop for WatchedWriter {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
-            // What it leaves is removed by the sweep when the member does not answer.
+            // If the member does not answer, the sweep removes what is left.
             let _ = self.lane.call(0, move || drop(inner));
         }
     }

@@ -1,4 +1,4 @@
-//! `analyze`: what dedup and compression would save on a tree that is not backed up.
+//! `analyze`: the savings by deduplication and compression on a tree that is not backed up.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -9,25 +9,25 @@ use crate::pipeline::limits::Limits;
 use crate::pipeline::survey::{Survey, survey};
 use crate::walk::{self, Exclude};
 
-/// What to look at.
+/// Options of `analyze`.
 pub struct Options<'a> {
     /// A directory or file.
     pub path: &'a Path,
-    /// What to leave out.
+    /// Paths to leave out.
     pub exclude: Exclude,
     /// Do not enter mounted file systems.
     pub one_file_system: bool,
     /// Threads and memory.
     pub limits: Limits,
-    /// Whoever sets it wants no more.
+    /// Set by another thread to stop early.
     pub stop: &'a AtomicBool,
 }
 
-/// Reads everything once. What cannot be read is a loss in the ledger.
+/// Reads everything once. A file that cannot be read is a loss in the ledger.
 ///
 /// # Errors
-/// When the path cannot be looked at; [`Kind::Interrupted`](crate::error::Kind::Interrupted) when it
-/// was stopped.
+/// When the path cannot be looked at; [`Kind::Interrupted`](crate::error::Kind::Interrupted) when
+/// it was stopped.
 pub fn run(options: Options<'_>, monitor: &Monitor) -> Result<Survey> {
     let walk = walk::Options {
         one_file_system: options.one_file_system,

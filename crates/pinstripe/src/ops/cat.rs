@@ -15,7 +15,7 @@ use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
 
-/// What to show.
+/// Options of `cat`.
 pub struct Options<'a> {
     /// Snapshots (`latest` or the beginning of an id) and paths of files in them.
     pub files: &'a [(String, Vec<u8>)],

@@ -1,7 +1,7 @@
-//! The catalog kept true to the store: brought up to date, made anew, looked at.
+//! Keeping the catalog true to the store: updating it, making it anew, examining it.
 //!
-//! Nothing here is needed for a backup or a restore. What is wrong with the catalog is said, and
-//! mended by making it anew from the snapshots, which are the truth.
+//! No backup and no restore needs it. Errors in the catalog are reported and repaired by making it
+//! anew from the snapshots, which are the truth.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeDiff;
 use crate::store::{Store, forgotten, snapshots};
 
-/// Versions after which what was taken in is made durable, so that a long filling that is cut off
-/// has not to be begun again.
+/// The number of versions after which the catalog is committed, so that an interrupted filling
+/// resumes from there.
 const COMMIT_VERSIONS: u64 = 500_000;
 
 /// Opens the catalog at `place` and brings it up to date.
@@ -76,10 +76,10 @@ pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
     Ok(catalog)
 }
 
-/// How a catalog stands to its store.
+/// The state of a catalog compared with its store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// What it holds.
+    /// The size of its content.
     pub size: Size,
     /// Snapshots of the store that it does not have yet.
     pub missing: u64,
@@ -116,13 +116,14 @@ fn is_damage(error: &Error, place: &Path) -> bool {
 /// nothing to take in costs no more than a look at names.
 fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     let there: Vec<_> = store.list(Room::Snapshots)?.into_keys().map(SnapshotId).collect();
-    // Read last: whoever deletes a snapshot removes its mark only afterwards.
+    // Read last: a deletion removes the snapshot first and its mark afterwards, so a snapshot that
+    // is listed while it is being deleted still has its mark.
     let marks = forgotten::load(store, Reach::Backup)?;
     Ok(there.into_iter().filter(|id| !marks.is_forgotten(*id)).collect())
 }
 
 /// Whether a snapshot is still wanted, asked again when it could not be taken in: it may have been
-/// deleted meanwhile, or nothing but the void of a session that was ended from outside.
+/// deleted meanwhile, or be the void of a session that was ended from outside.
 fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
     Ok(listed(store)?.contains(&id) && !snapshots::is_void(store, id))
 }
@@ -198,8 +199,8 @@ fn take_in(
     Ok(())
 }
 
-/// What cannot be read is not found: the answer has a hole, and that is a loss unless nobody wants
-/// what is missing.
+/// Handles a snapshot that cannot be read: the answer has a hole. That is a loss, unless the
+/// snapshot is not wanted any more.
 fn left_out(store: &Store, id: SnapshotId, error: Error, monitor: &Monitor) -> Result<()> {
     if is_wanted(store, id)? {
         monitor.loss(format!("snapshot {} is not in the catalog", id.short()), error);
@@ -207,7 +208,7 @@ fn left_out(store: &Store, id: SnapshotId, error: Error, monitor: &Monitor) -> R
     Ok(())
 }
 
-/// Where the trees of snapshots are.
+/// Access to the trees of snapshots.
 struct Trees<'a> {
     packs: &'a PackReader<'a>,
     index: &'a Index<'a>,

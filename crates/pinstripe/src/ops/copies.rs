@@ -1,10 +1,10 @@
-//! The copies of one small object: which bytes are good, and which members have something else.
+//! The copies of one small object: the good bytes, and the members that have other ones.
 //!
-//! Invariant: what is copied from member to member was made by a holder of the store's keys, or
-//! stands with the same bytes on as many members as any writer must have reached. A snapshot of a
-//! store that seals nothing is the one exception: it commits with its first copy, so one is enough.
+//! Invariant: bytes that are copied from member to member were made with the store's keys, or stand
+//! equally on as many members as any writer must have reached. A snapshot of a store without
+//! encryption is the one exception: it commits with its first copy, so one is enough.
 //!
-//! Never here: what a verb does about it.
+//! Never here: the consequences that a verb draws.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::format::label::{Encryption, Format};
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::{Store, read_small};
 
-/// What the present members have under one name.
+/// The copies of one name on the present members.
 pub(super) struct Copies<'a> {
-    /// The bytes that every member should have; `None` when no copy may be believed.
+    /// The bytes that every member should have; `None` when no copy can be trusted.
     pub good: Option<Vec<u8>>,
-    /// The members that have something else or nothing, with what is wrong there.
+    /// The members that have other bytes or none, with the defect.
     pub unsound: Vec<(usize, &'a SharedMember, Error)>,
 }
 

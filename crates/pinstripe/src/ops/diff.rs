@@ -1,4 +1,4 @@
-//! `diff`: what differs between two snapshots, from their trees alone.
+//! `diff`: the differences between two snapshots, by their trees alone.
 
 use super::select::{Selected, select};
 use crate::error::{Kind, Result};
@@ -10,7 +10,7 @@ use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Difference, TreeDiff};
 
-/// What happened to a path from one snapshot to the other.
+/// The change of a path from one snapshot to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
     /// Only the second has it.
@@ -25,7 +25,7 @@ pub enum Sort {
     Metadata,
 }
 
-/// How much differs, in all.
+/// The total of differences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Paths that only the second has.

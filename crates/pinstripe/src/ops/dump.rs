@@ -17,11 +17,11 @@ use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 
-/// What to dump, and how.
+/// Options of `dump`.
 pub struct Options<'a> {
     /// `latest` or the beginning of an id.
     pub snapshot: &'a str,
-    /// A path in the snapshot; empty for everything. What is there becomes the archive's top.
+    /// A path in the snapshot; empty for everything. It becomes the top of the archive.
     pub path: &'a [u8],
     /// Write holes as zeros, for readers that do not know GNU's sparse files.
     pub fill_holes: bool,
@@ -66,7 +66,7 @@ pub fn run(
     Ok(snapshot)
 }
 
-/// What stands between content.
+/// The marks between content.
 enum Mark {
     /// An entry, with its name in the archive and the earlier one of which it is another.
     Begin { entry: Box<Entry>, name: Vec<u8>, link_to: Option<Vec<u8>> },
@@ -202,7 +202,7 @@ fn whole(size: u64) -> Vec<std::ops::Range<u64>> {
     if size == 0 { Vec::new() } else { std::iter::once(0..size).collect() }
 }
 
-/// What an entry is called in the archive: as `restore` calls it below its target.
+/// The name of an entry in the archive: the one that `restore` gives it below its target.
 fn name_of(strip: &[u8], entry: &Entry) -> Vec<u8> {
     let rest = if strip.is_empty() { &entry.path[..] } else { &entry.path[strip.len()..] };
     let rest = rest.strip_prefix(b"/").unwrap_or(rest);

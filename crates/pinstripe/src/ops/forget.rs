@@ -14,7 +14,7 @@ use crate::store::objects::Reach;
 use crate::store::snapshots::{self, Known};
 use crate::store::{Store, deletion, forgotten, sessions};
 
-/// What to forget.
+/// The choice of snapshots to forget.
 pub enum Choice<'a> {
     /// All that no rule keeps.
     Policy {
@@ -24,16 +24,16 @@ pub enum Choice<'a> {
         host: Option<&'a [u8]>,
         /// Seconds east of UTC at which days begin.
         offset_seconds: i32,
-        /// Seconds since 1970 and nanoseconds: what is later is from the future.
+        /// Seconds since 1970 and nanoseconds: a later snapshot is from the future.
         now: (i64, u32),
     },
     /// These, by the beginning of their ids, or `latest`.
     Named(&'a [String]),
 }
 
-/// How to forget.
+/// Options of `forget`.
 pub struct Options<'a> {
-    /// What.
+    /// The choice.
     pub choice: Choice<'a>,
     /// Decide only.
     pub dry_run: bool,
@@ -41,11 +41,11 @@ pub struct Options<'a> {
     pub allow_empty: bool,
 }
 
-/// What becomes of one snapshot.
+/// The verdict about one snapshot.
 pub struct Verdict {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// Why it stays; empty when it goes.
+    /// The reasons why it stays; empty when it goes.
     pub reasons: Vec<Reason>,
 }
 
@@ -183,8 +183,8 @@ pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot
     let marks = forgotten::load(store, Reach::Backup)?;
     let mut next = forgotten::next_mark(store, &marks, id);
     loop {
-        // Whoever deletes looks for sessions after the point of no return; we look for that point
-        // after our session is put. One of us sees the other.
+        // A gc looks for sessions after its point of no return; this looks for that point after its
+        // own session is put. So at least one of the two sees the other.
         let session = sessions::begin(store, Work::Undelete, next.name(), vec![id])?;
         refuse_reaped(store, id)?;
         let snapshot = snapshots::read(store, id).map_err(|error| match error.kind() {

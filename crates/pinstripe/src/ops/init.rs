@@ -1,7 +1,7 @@
 //! `init`: make a store over member directories.
 //!
-//! Order: rooms, then keys, then labels. A directory without a label is no member, so an init
-//! that is cut off leaves directories that the next one refuses as not empty, never half a store.
+//! Order: rooms, then keys, then labels. A directory without a label is no member, so an
+//! interrupted init leaves directories that the next one refuses as not empty, never half a store.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub const ENCRYPTION_DEFAULT: Encryption = Encryption::Aes256Gcm;
 /// Most parity strips that `init` offers; the format has room for more.
 pub const PARITY_OFFERED: u8 = 2;
 
-/// What a new store is to be.
+/// Options of a new store.
 pub struct Options {
     /// One directory per member: missing or empty.
     pub members: Vec<PathBuf>,
@@ -42,11 +42,11 @@ pub struct Options {
     pub parity: u8,
     /// Bytes per member per row.
     pub strip_bytes: u64,
-    /// How content is cut.
+    /// The chunking of content.
     pub chunking: Chunking,
-    /// How records are compressed.
+    /// The compression of records.
     pub codec: Codec,
-    /// Whether and how content is sealed.
+    /// The encryption of content.
     pub seal: Seal,
     /// Members may share a disk.
     pub same_disk: bool,
@@ -56,15 +56,15 @@ pub struct Options {
 
 /// Whether and how a new store seals.
 pub struct Seal {
-    /// How records and snapshots are sealed.
+    /// The encryption of records and snapshots.
     pub encryption: Encryption,
-    /// Whose gear table cuts content.
+    /// The source of the gear table that cuts content.
     pub chunker: Chunker,
-    /// What sealed records are padded to.
+    /// The padding of encrypted records.
     pub padding: Padding,
-    /// What opens the store; needed if it seals, refused if not.
+    /// The first key slot; needed with encryption, refused without.
     pub slot: Option<NewSlot>,
-    /// The id of the new store, where a key file is already called so; else a random one.
+    /// The id of the new store, where a key file is already named so; otherwise a random one.
     pub store: Option<StoreId>,
 }
 
@@ -76,7 +76,7 @@ impl Seal {
         Seal { encryption, chunker, padding, slot: None, store: None }
     }
 
-    /// Seals by the default cipher, for whoever has this.
+    /// Encryption with the default cipher, opened by this slot.
     pub fn with(slot: NewSlot) -> Self {
         Seal { encryption: ENCRYPTION_DEFAULT, slot: Some(slot), ..Self::none() }
     }
@@ -139,10 +139,10 @@ pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<Stor
     Ok(config)
 }
 
-/// Names and bytes of what stands in the key rooms of a new store.
+/// Names and bytes of the objects in the key rooms of a new store.
 type KeyObjects = Vec<(ExtentName, Vec<u8>)>;
 
-/// What stands in the key rooms of a new store, and what vouches for its labels.
+/// The objects of a new store's key rooms, and the voucher for its labels.
 fn key_objects(
     config: &StoreConfig,
     slot: Option<&NewSlot>,

@@ -1,4 +1,4 @@
-//! `join`, `verify`, `inspect`: what `split` wrote, read back.
+//! `join`, `verify`, `inspect`: reading back what `split` wrote.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub fn open(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Reade
     Ok(reader)
 }
 
-/// What one output says of itself.
+/// The description that one output has of itself.
 ///
 /// # Errors
 /// As [`Output::open`]; [`Kind::NotFound`] when it is not there.
@@ -85,11 +85,11 @@ fn open_one(path: &Path, faults: &Plan) -> Result<(SharedDevice, Option<SharedDe
     }
 }
 
-/// Refuses a split that never came to its end, or of which too little is left, unless somebody wants
-/// what there is.
+/// Refuses an unfinished split, or one with too little left, unless `best_effort` accepts what
+/// there is.
 ///
 /// # Errors
-/// [`Kind::Refused`], with how far it came; those of [`Reader::require_enough`].
+/// [`Kind::Refused`], with the progress it made; those of [`Reader::require_enough`].
 pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
     if best_effort {
         return Ok(());
@@ -103,11 +103,11 @@ pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
         .advice("go on with it: pinstripe split --resume; or take what there is: --best-effort"))
 }
 
-/// How to join.
+/// Options of `join`.
 pub struct Options {
-    /// Which part of the source; all of it when not said.
+    /// The part of the source; by default all of it.
     pub range: Option<Range<u64>>,
-    /// Zeros for what is lost, instead of an end.
+    /// Zeros for lost bytes, instead of an error.
     pub best_effort: bool,
     /// Threads.
     pub workers: usize,
@@ -116,8 +116,8 @@ pub struct Options {
 /// Reads a split and gives it to a target.
 ///
 /// # Errors
-/// As [`require_complete`] and [`Job::run`]; [`Kind::Corrupt`] when all was read and is not what was
-/// split, though every checksum holds.
+/// As [`require_complete`] and [`Job::run`]; [`Kind::Corrupt`] when the bytes differ from the
+/// source though every checksum holds.
 pub fn run(
     reader: &Reader,
     options: &Options,
@@ -148,10 +148,10 @@ pub fn run(
     Ok(joined)
 }
 
-/// What verifying found.
+/// The findings of a verification.
 #[derive(Debug, Clone, Default)]
 pub struct Verified {
-    /// As of a join of everything.
+    /// The outcome of joining everything.
     pub joined: Joined,
     /// Parts of outputs that are damaged and that parity gives back.
     pub repairable: u64,
@@ -201,7 +201,7 @@ struct Hurt {
     what: String,
 }
 
-/// What of a stripe set is damaged on outputs that are there.
+/// The damage to a stripe set on outputs that are there.
 fn damage_of(
     reader: &Reader,
     log: &StripedLog,

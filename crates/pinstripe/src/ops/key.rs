@@ -19,7 +19,7 @@ pub struct Slot {
     pub label: String,
     /// When it was made, seconds since 1970.
     pub created_seconds: i64,
-    /// What a password costs to try: memory in KiB.
+    /// The cost of trying a password: memory in KiB.
     pub memory_kib: Option<u32>,
     /// Passes over the memory.
     pub passes: Option<u32>,

@@ -12,8 +12,8 @@ use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 /// Gives every entry at and below `path` to `show`, in path order.
 ///
 /// # Errors
-/// [`Kind::NotFound`](crate::error::Kind::NotFound) when there is no such snapshot or path; those of
-/// `show`. A page that cannot be read is a loss in the ledger.
+/// [`Kind::NotFound`](crate::error::Kind::NotFound) when there is no such snapshot or path; those
+/// of `show`. A page that cannot be read is a loss in the ledger.
 pub fn run(
     store: &Store,
     snapshot: &str,

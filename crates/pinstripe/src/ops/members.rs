@@ -1,4 +1,4 @@
-//! `members`: which members the store has, where they are, what they hold.
+//! `members`: the members of the store, with their places and contents.
 
 use std::path::PathBuf;
 
@@ -12,12 +12,12 @@ use crate::store::Store;
 pub struct MemberState {
     /// Its number, from 0.
     pub member: usize,
-    /// Where it is, or was last seen.
+    /// Its path, or the last known one.
     #[serde(serialize_with = "crate::units::lossy_path")]
     pub place: PathBuf,
     /// Whether it was found.
     pub present: bool,
-    /// Why not; or, of one that was found, why it cannot be listed.
+    /// Why it was not found, or why it cannot be listed.
     pub absence: Option<String>,
     /// Whether it is being emptied: it gets nothing new.
     pub leaving: bool,

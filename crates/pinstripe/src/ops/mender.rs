@@ -1,10 +1,10 @@
-//! Slots of a stripe set written anew: which member gets which, and the writing.
+//! Writing slots of a stripe set anew: the choice of members, and the writing.
 //!
 //! Invariants: no member gets two slots of one set; a member's copy of a slot is given up for
-//! another slot only when a sound copy stays, on another member; what is free by the plan is
-//! never written over.
+//! another slot only when a sound copy stays on another member; a place that the plan takes for
+//! free is never written over.
 //!
-//! Never here: what a verb says of it, and whether a set may be touched at all.
+//! Never here: the report of a verb, and the question whether a set may be touched at all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,11 +13,11 @@ use crate::member::{Replace, SharedMember};
 use crate::store::{Claim, Store};
 use crate::stripe::{Damage, Part, SetReader};
 
-/// What mends one set.
+/// Repairs one set.
 pub(super) struct Mender<'a> {
     pub(super) store: &'a Store,
     pub(super) reader: &'a SetReader,
-    /// Without it no copy is given up: somebody may be moving the other one.
+    /// Without it no copy is given up: another process may be moving the other one.
     pub(super) claim: Option<&'a Claim>,
 }
 
@@ -26,12 +26,12 @@ pub(super) struct Job<'a> {
     pub(super) slot: usize,
     /// The member. `None` when every member that could take it has another slot of the set.
     pub(super) to: Option<usize>,
-    /// What is wrong with it.
+    /// The damage to it.
     pub(super) damage: Vec<&'a Damage>,
     onto: Onto,
 }
 
-/// What stands there now.
+/// The present content of the place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Onto {
     /// The same slot, damaged.
@@ -42,7 +42,7 @@ enum Onto {
     Twin,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 pub(super) enum Done {
     Written,
     /// There is no member for it.
@@ -70,7 +70,7 @@ impl Mender<'_> {
 
         let takers = self.store.takers();
         let takes = |number: &usize| takers.get(*number).is_some_and(Option::is_some);
-        // Nobody else gets the member that has lost a slot.
+        // A member that has lost a slot is kept for that slot.
         let homes: BTreeSet<usize> =
             missing.iter().filter_map(|((_, home), _)| *home).filter(takes).collect();
         let free = self.reader.free_members().into_iter();
@@ -95,7 +95,8 @@ impl Mender<'_> {
         hurt.map(in_place).chain(jobs).collect()
     }
 
-    /// Members of whose slot another one has a copy that stays: a sound one, if there is any.
+    /// Members with a slot of which another member has a copy that stays: a sound one, if there is
+    /// any.
     fn spare(&self, is_hurt: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut spare = Vec::new();
         if self.claim.is_none() {
@@ -109,10 +110,10 @@ impl Mender<'_> {
         spare
     }
 
-    /// Does the jobs of a plan in their order; `told` hears what became of each.
+    /// Does the jobs of a plan in order; `told` gets the outcome of each.
     ///
     /// # Errors
-    /// What `told` makes one; [`Kind::Busy`] when the claim was ended.
+    /// Those of `told`; [`Kind::Busy`] when the claim was ended.
     pub(super) fn mend(
         &self,
         jobs: &[Job<'_>],
@@ -120,7 +121,7 @@ impl Mender<'_> {
     ) -> Result<()> {
         let mut is_all_well = true;
         for job in jobs {
-            // What could not be mended may need the copy that would be given up.
+            // After a failure, the copy that would be given up may be needed.
             let to = job.to.filter(|_| is_all_well || job.onto != Onto::Twin);
             let member = to.and_then(|number| self.store.seats.get(number)?.member.as_ref());
             let Some(member) = member else {
@@ -136,7 +137,7 @@ impl Mender<'_> {
             }
             match lay(self.reader, job.slot, member, replace) {
                 Ok(()) => told(job, Done::Written)?,
-                // Somebody else laid something there since this looked.
+                // Another process wrote something there since this one looked.
                 Err(error) if error.kind() == Kind::Exists => {}
                 Err(error) => {
                     is_all_well = false;

@@ -1,8 +1,7 @@
 //! The verbs, one file each, to be read top to bottom.
 //!
-//! An op takes an open store and plain options and returns a plain outcome; what happens on the
-//! way goes to the [`Monitor`](crate::monitor::Monitor). Nothing here knows flags, terminals or
-//! exit codes.
+//! An op takes an open store and plain options and returns a plain outcome; events on the way go to
+//! the [`Monitor`](crate::monitor::Monitor). Never here: flags, terminals, exit codes.
 
 pub mod analyze;
 pub mod array;

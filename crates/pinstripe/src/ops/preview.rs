@@ -1,4 +1,4 @@
-//! `restore --dry-run`: what a restore would make, change and remove. Writes nothing.
+//! `restore --dry-run`: lists what a restore would create, change and remove. Writes nothing.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 
-/// What would become of one entry.
+/// The action for one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// It is not there.
@@ -40,7 +40,7 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// What a restore would do.
+/// The actions of a restore, counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preview {
     /// Entries that are not there.
@@ -108,7 +108,7 @@ pub fn run(
     Ok((snapshot, preview))
 }
 
-/// What would become of every entry of the snapshot.
+/// Determines the action for every entry of the snapshot.
 fn look(
     plan: &Plan<'_>,
     reader: &mut ChosenReader<'_>,
@@ -158,7 +158,7 @@ fn next(tree: &mut ChosenReader<'_>, monitor: &Monitor) -> Option<Entry> {
     }
 }
 
-/// What would become of an entry, and how many bytes of its content would be written.
+/// The action for an entry, and the bytes of its content to write.
 fn judge(
     plan: &Plan<'_>,
     tree: &mut ChosenReader<'_>,

@@ -1,10 +1,10 @@
-//! `repair`: write anew what parity or another copy can give back.
+//! `repair`: writes anew what parity or another copy can give back.
 //!
 //! Every strip is read and judged; an extent with damage is rebuilt whole beside the old one and
 //! takes its place only when it is durable. Snapshot objects, keys and labels are copied from a
 //! member that has them sound. An index run that cannot be read is made anew from the packs. The
-//! label of a rebuilt member comes last: before that, the directory is no member. A pack that parity
-//! cannot mend is laid anew if nothing of it is lost.
+//! label of a rebuilt member comes last: before that, the directory is no member. A pack that
+//! parity cannot repair is laid anew if nothing of it is lost.
 
 mod anew;
 
@@ -26,7 +26,7 @@ use crate::store::index::{self, Index, indexed_sets};
 use crate::store::{Claim, Store, deletion, replace_small};
 use crate::stripe::{Part, SetReader};
 
-/// What to repair.
+/// Options of a repair.
 pub struct Options {
     /// Rebuild this member into this directory, which must be missing or empty.
     pub replace: Option<(usize, PathBuf)>,
@@ -36,7 +36,7 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// What was done.
+/// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Outcome {
     /// Stripe sets examined.
@@ -64,8 +64,9 @@ pub struct Outcome {
 /// Repairs the store.
 ///
 /// # Errors
-/// What keeps it from running: a target that is not empty, a member number that does not exist, a
-/// member that cannot be written; [`Kind::Busy`] while another process moves extents or repairs.
+/// Only the reasons why it cannot run: a target that is not empty, a member number that does not
+/// exist, a member that cannot be written; [`Kind::Busy`] while another process moves extents or
+/// repairs.
 pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let claim = store.claim()?;
@@ -88,7 +89,7 @@ pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Ou
         // The others learn of the new member and of the old one's end by the same table: at no
         // step does the store count both as missing.
         Some((number, _)) => store.retire(&claim, *number)?,
-        // Without the keys no label can be made that others would believe.
+        // Without the keys no label can be made that a store with MACs accepts.
         None if store.lacks_macs() => {}
         None => outcome.repaired_objects += store.write_labels_with(&claim)?,
     }
@@ -134,7 +135,7 @@ pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outc
         }
         let good = match (name, copies.good) {
             (_, Some(good)) => good,
-            // The keys in memory were read from members whose copies are unreadable only now.
+            // The keys were read into memory while those copies could still be read.
             (ExtentName::In(Room::Keys, _), None)
                 if store.config.encryption == Encryption::None =>
             {
@@ -176,8 +177,8 @@ fn stripe_sets(
         let mut sets: BTreeSet<SetId> =
             there.iter().filter(is_readable).map(|(set, _)| *set).collect();
         if room == Room::Packs {
-            // A pack with too few extents is lost if an index run speaks of it, else a leftover
-            // of a backup that was cut off. One that is gone altogether is forgotten, below.
+            // A pack with too few extents is lost if an index run names it, otherwise it is a
+            // leftover of an interrupted backup. One that is gone altogether is forgotten, below.
             let is_gone = |set: &SetId| !there.contains_key(set) && store.absent().next().is_none();
             sets.extend(std::mem::take(&mut indexed).into_iter().filter(|set| !is_gone(set)));
         }
@@ -202,13 +203,13 @@ fn stripe_sets(
 /// A pack with extents that parity cannot bring back.
 struct Unmended {
     set: SetId,
-    /// Whether a run speaks of it: else it may be left over from a backup that was cut off.
+    /// Whether a run names it: otherwise it may be a leftover of an interrupted backup.
     is_known: bool,
-    /// Each with its place, and why not.
+    /// The damaged parts with their places and the reasons.
     damage: Vec<(PathBuf, Error)>,
 }
 
-/// What became of the damaged extents of one set.
+/// The outcome for the damaged extents of one set.
 #[derive(Default)]
 struct Repaired {
     repaired: u64,
@@ -248,7 +249,7 @@ fn repair_set(
     if is_all {
         return Ok(done);
     }
-    // What was written is there now.
+    // Opened again, to see the extents that were written.
     let reader = match repaired {
         0 => reader,
         _ => SetReader::open_agreed(&store.members(), name, store.config.store, SetId(set))?,

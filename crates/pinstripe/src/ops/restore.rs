@@ -19,7 +19,7 @@ use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
 
-/// What to restore, and where to.
+/// Options of a restore.
 pub struct Options<'a> {
     /// `latest` or the beginning of an id.
     pub snapshot: &'a str,
@@ -27,7 +27,7 @@ pub struct Options<'a> {
     pub path: &'a [u8],
     /// The target directory.
     pub to: &'a Path,
-    /// Put restored files in the place of what is there.
+    /// Put restored files in the place of existing ones.
     pub overwrite: bool,
     /// Read everything again when it is written.
     pub verify: bool,
@@ -35,10 +35,10 @@ pub struct Options<'a> {
     pub limits: Limits,
 }
 
-/// How to restore; the default is everything as it was, into an empty directory.
+/// The manner of a restore; by default everything as it was, into an empty directory.
 #[derive(Debug, Clone, Default)]
 pub struct Manner {
-    /// Take over what is in the target already, and replace what differs.
+    /// Take over content that is in the target already, and replace the rest.
     pub reuse: Option<Reuse>,
     /// Keep full paths below the target also when a path in the snapshot is named: with the
     /// target `/`, everything returns to its own place.
@@ -47,20 +47,20 @@ pub struct Manner {
     pub delete: Option<Delete>,
     /// Which entries.
     pub filter: Filter,
-    /// Who they are given to.
+    /// The owners of restored entries.
     pub owners: Owners,
 }
 
-/// How far removing may go.
+/// The limit of removing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delete {
     /// Only when no more entries go than the snapshot has there, and the snapshot is complete.
     WithinReason,
-    /// Whatever it comes to.
+    /// No limit.
     Whatever,
 }
 
-/// Restores in the default manner. What could not be restored is a loss in the ledger.
+/// Restores in the default manner. An entry that could not be restored is a loss in the ledger.
 ///
 /// # Errors
 /// As [`run_with`].
@@ -136,7 +136,7 @@ pub fn run_with(
     Ok(snapshot)
 }
 
-/// What is restored, as an empty target is marked with it until all is done.
+/// The mark that an empty target carries until the restore has finished.
 #[must_use]
 pub fn mark_of(snapshot: &Snapshot, below: &[u8]) -> Vec<u8> {
     let what =
@@ -155,7 +155,7 @@ pub(super) fn check(manner: &Manner) -> Result<()> {
     Ok(())
 }
 
-/// What is restored from where to where, for those that do it and for those that only look.
+/// The plan of a restore, also for verbs that only look.
 pub(super) fn plan<'a>(
     Origin { packs, index, keys, limits }: Origin<'a>,
     sink: &'a TreeSink,

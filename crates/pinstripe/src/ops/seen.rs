@@ -1,7 +1,7 @@
-//! What a host has seen of a store, held against what stands: a member, or a whole store, that was
-//! put back to an earlier state looks sound in itself, and only who saw it later can tell.
+//! What a host has seen of a store, compared with what is there: a member, or a whole store, that
+//! was put back to an earlier state looks sound in itself. Only a host that saw it later can tell.
 //!
-//! Never here: where a host keeps what it has seen (its callers know that).
+//! Never here: where a host keeps that (the callers know).
 
 use crate::error::Result;
 use crate::format::snapshot::Snapshot;
@@ -28,7 +28,7 @@ pub struct SeenSnapshot {
 }
 
 impl SeenSnapshot {
-    /// What is to be kept of a snapshot.
+    /// The part of a snapshot to keep.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(GROUP_CONTEXT);
         for part in std::iter::once(&snapshot.host).chain(&snapshot.sources) {
@@ -49,7 +49,7 @@ impl SeenSnapshot {
     }
 }
 
-/// How a store stands to what was seen of it.
+/// The state of a store compared with what was seen of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// The snapshot is there, or none was seen yet.
@@ -78,7 +78,7 @@ pub fn compare(store: &Store, seen: Option<&SeenSnapshot>) -> Result<Standing> {
     if store.is_locked() {
         return Ok(Standing::Unknown);
     }
-    // What is damaged is told by the verb that reads snapshots for their own sake.
+    // Damaged snapshots are reported by verbs that are about snapshots.
     Ok(judge(seen, &load_all(store, &Monitor::default())?))
 }
 

@@ -1,4 +1,4 @@
-//! What a command names: a snapshot, and a path in it.
+//! Resolving the arguments of a command: a snapshot, and a path in it.
 
 use crate::beneath::shown_from_root;
 use crate::error::{Error, Kind, Result};

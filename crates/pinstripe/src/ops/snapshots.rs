@@ -1,4 +1,4 @@
-//! `snapshots`: what was backed up, when, and how much.
+//! `snapshots`: the list of backups, with times and sizes.
 
 use crate::error::Result;
 use crate::format::snapshot::Snapshot;
@@ -14,7 +14,7 @@ pub fn all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     snapshots::load_all(store, monitor)
 }
 
-/// All snapshots that nobody forgot, oldest first.
+/// All snapshots that are not forgotten, oldest first.
 ///
 /// # Errors
 /// When a member cannot be listed. Damaged snapshot objects are reported as losses.

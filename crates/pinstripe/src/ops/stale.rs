@@ -1,4 +1,4 @@
-//! What verbs say of members that were away and are back.
+//! Reports of members that were away and are back.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) const UNTOUCHED: &str =
 /// All is being done about it.
 pub(super) const UPDATED: &str = "it is brought up to date";
 
-/// Names each member that was away, and what it has and lacks.
+/// Names each member that was away, with its extra and its missing objects.
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {
     for (number, one) in stale {
         let error = Error::new(Kind::Changed, one.describe(*number)).advice(advice);

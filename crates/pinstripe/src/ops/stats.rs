@@ -1,7 +1,7 @@
-//! `stats`: what the store holds, what it takes, and what each sort of dedup contributes.
+//! `stats`: the content of the store, its size, and the contribution of each kind of deduplication.
 //!
-//! Told from chunk lists alone: no content is read unless that is asked for, to hold what the store
-//! does against blocks and chunks of other lengths. Two files whose lists are equal are equal.
+//! Computed from chunk lists alone: no content is read unless that is asked for, to compare with
+//! blocks and chunks of other lengths. Two files with equal lists have equal content.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
 use crate::store::{Store, snapshots};
 
-/// What some snapshots hold together.
+/// The content of some snapshots together.
 #[derive(Debug, Clone, Default)]
 pub struct Holds {
     /// Entries of all kinds.
@@ -38,7 +38,7 @@ pub struct Holds {
     pub by_chunk: Count,
 }
 
-/// What the members hold.
+/// The content of the members.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stored {
     /// Packs.
@@ -53,7 +53,7 @@ pub struct Stored {
     pub member_bytes: u64,
 }
 
-/// What `stats` found.
+/// The result of `stats`.
 #[derive(Debug, Clone)]
 pub struct Stats {
     /// Each snapshot by itself, oldest first.
@@ -66,7 +66,7 @@ pub struct Stats {
     pub stored: Stored,
 }
 
-/// What to look at.
+/// Options of `stats`.
 pub struct Options<'a> {
     /// `latest` or the beginning of an id; all snapshots without it.
     pub snapshot: Option<&'a str>,
@@ -146,7 +146,7 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<St
 
 type Looked = (Vec<(Snapshot, Holds)>, Holds);
 
-/// Goes through the trees, and hands on files whose content is to be read.
+/// Walks the trees, and passes on files whose content is to be read.
 fn look(
     known: Vec<Snapshot>,
     origin: Origin<'_>,

@@ -41,7 +41,7 @@ pub(super) struct Stray {
     pub member: usize,
     /// Under which name.
     pub name: ExtentName,
-    /// What is wrong with it.
+    /// Its defect.
     pub error: Error,
     /// It could be an object of this store that too few members have.
     is_sound: bool,
@@ -50,7 +50,7 @@ pub(super) struct Stray {
 }
 
 impl Stray {
-    /// Where it stands.
+    /// Its path.
     pub fn place(&self, store: &Store) -> PathBuf {
         store.seats[self.member].place.join(self.name.path())
     }
@@ -65,7 +65,7 @@ pub(super) fn find(store: &Store) -> Result<Vec<Stray>> {
     for room in ROOMS {
         for (id, holders) in holders(store, room) {
             let name = ExtentName::In(room, id);
-            // On so many members it counts, or is damaged; but for what was made without the keys.
+            // On so many members it counts, or is damaged, unless it was made without the keys.
             let has_votes = holders.len() >= store.votes();
             let found = holders.into_iter().filter_map(|member| stray(store, member, name));
             let mut found: Vec<_> = found.collect();
@@ -105,7 +105,7 @@ fn stray(store: &Store, member: usize, name: ExtentName) -> Option<Stray> {
         let is_forged = store.has_macs() && is_whole && error.kind() == Kind::Corrupt && !is_sound;
         Some(Stray { member, name, error, is_sound, is_forged })
     };
-    // A scrub without the key notes down what it verified, without a MAC; it decides nothing.
+    // A scrub without the key records what it verified, without a MAC; no decision depends on it.
     let is_note = |bytes: &[u8]| {
         room == Room::Scrub
             && ScrubState::decode(bytes).is_ok_and(|state| state.store == store.config.store)
@@ -131,7 +131,7 @@ fn needs_votes(store: &Store, room: Room) -> bool {
     let is_said_by_any =
         matches!(room, Room::Sessions | Room::Snapshots | Room::Checkpoints | Room::Scrub);
     let is_sealed = store.config.encryption != Encryption::None;
-    // Slots and rings are tried, and what was made up opens nothing.
+    // Slots and rings are tried by opening, and a forged one opens nothing.
     let is_tried = is_sealed && room == Room::Keys;
     !(is_said_by_any || store.has_macs() || is_tried)
 }

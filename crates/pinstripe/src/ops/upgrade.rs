@@ -3,14 +3,14 @@
 //! ```text
 //! claim · labels of version 2 · no writer at work? · MACs behind small objects · ring of version 2
 //! ```
-//! One member after the other. In a store that seals, the ring is what decides: the first copy of
-//! the new one makes the store one of version 2, and until then a step back is possible. In a store
-//! that seals nothing it is the labels that most members have.
+//! One member after the other. In a store with encryption the ring decides: the first copy of the
+//! new one makes the store one of version 2, and until then a step back is possible. In a store
+//! without it, the labels that most members have decide.
 //!
-//! Invariants: an object gets a MAC only when it counted before; killed at any step, the store is
-//! one of version 1 or one of version 2, and the same command goes on. A writer that began under
-//! version 1 is seen here, or sees the new labels and gives up: it puts its session first and reads
-//! the labels then, this writes the labels first and reads the sessions then.
+//! Invariants: an object gets a MAC only when it counted before; after a crash at any step, the
+//! store is one of version 1 or of version 2, and the same command resumes. A writer that began
+//! under version 1 is seen here, or sees the new labels and gives up: it puts its session first and
+//! reads the labels then, while this writes the labels first and reads the sessions then.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub enum Direction {
     Back,
 }
 
-/// What was done.
+/// The outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Outcome {
     /// The version of the store's format now.
@@ -159,7 +159,7 @@ fn refuse_writers(store: &Store) -> Result<()> {
     )))
 }
 
-/// The rooms whose objects get MACs. Sessions do not: no writer is at work but this one.
+/// The rooms whose objects get MACs. Sessions do not: no other writer is at work.
 const ROOMS: [Room; 5] = [Room::Keys, Room::Forgotten, Room::Gc, Room::Scrub, Room::Snapshots];
 
 /// The names of all objects that may carry a MAC: not those of rings and snapshots.

@@ -20,8 +20,8 @@ impl Abort {
         self.raised.store(true, Ordering::Release);
     }
 
-    /// A guard that ends the run when the thread that holds it panics, so that the others do not
-    /// wait for its work; the panic itself is passed on by whoever joins the thread.
+    /// A guard that ends the run when its thread panics, so that no other thread waits for its
+    /// work. The panic itself is passed on where the thread is joined.
     pub fn on_panic(&self) -> impl Drop + '_ {
         struct Guard<'a>(&'a Abort);
         impl Drop for Guard<'_> {

@@ -29,7 +29,7 @@ pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>) -> Result<()> {
             let _ = sender.send(batch);
             Ok(())
         });
-        // The queue goes with the iterator: a reader that still sends is told that nobody takes.
+        // The receiver goes with the iterator, so a reader that still sends gets an error.
         let written = batches.into_iter().try_for_each(|batch| intake.write(&batch));
         let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         written.and(read)

@@ -1,10 +1,10 @@
 //! One writer thread per member, fed through a bounded queue.
 //!
 //! Invariants: commands for one member are carried out in the order given; a member that fails is
-//! left out from then on: sets that are open stay without it, later ones are laid over the rest;
-//! the run goes on as long as no more fail or are absent than parity replaces; a full member is
-//! one that fails, and one that is full already takes nothing from the start; a failed fsync is
-//! never retried, the member is given up.
+//! left out from then on: open sets stay without it, later ones are laid over the rest; the run
+//! goes on as long as no more have failed or are absent than parity replaces; a full member counts
+//! as failed, and one that is full already takes nothing from the start; a failed fsync is never
+//! retried: the member is given up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,7 +21,7 @@ use crate::monitor::{Counter, Monitor};
 use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
 use crate::stripe::{Geometry, StripSink};
 
-/// What to do about a member that is full.
+/// The advice for a full member.
 const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc', which work on a full disk too, or \
      put a larger one in its place: pinstripe member replace N --to DIR; earlier snapshots are \
      untouched";
@@ -29,7 +29,7 @@ const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc',
 /// The members that hold a stripe set, by slot, and how it is cut.
 #[derive(Clone)]
 pub struct Crew {
-    /// How the set is cut.
+    /// The geometry of the set.
     pub geometry: Geometry,
     members: Arc<Vec<usize>>,
 }
@@ -148,7 +148,7 @@ impl<'a> Fleet<'a> {
     fn fit(&self) -> Result<(Geometry, Vec<usize>)> {
         let fit = |member: &usize| self.takes[*member] && !self.shared.has_failed(*member);
         let mut members: Vec<_> = (0..self.queues.len()).filter(fit).collect();
-        // Where more have failed than may, that is what ends the run, not what follows from it.
+        // Report the member failures themselves, not an error caused by them.
         self.shared.abort.check()?;
         let geometry = geometry_over(self.config, members.len())?;
         members.truncate(geometry.members());
@@ -200,12 +200,13 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Removes a small object from every member. One that cannot be removed is in nobody's way.
+    /// Removes a small object from every member. A leftover of one that cannot be removed does no
+    /// harm.
     pub fn delete(&self, name: ExtentName) {
         (0..self.queues.len()).for_each(|member| self.send(member, Command::Delete(name)));
     }
 
-    /// Marks this point of what was said, for waiting later.
+    /// Marks this point of the commands, for waiting later.
     pub fn begin_barrier(&self) -> Barrier {
         let (sender, receiver) = bounded(self.queues.len());
         for member in 0..self.queues.len() {
@@ -279,7 +280,8 @@ impl Shared<'_> {
         let mut failures = self.failures();
         failures[number] = Some(error.duplicate());
         let failed = failures.iter().flatten().count();
-        // Raised before anybody else can see the failure.
+        // Raised under the lock, before any other thread can see the failure and fail because of
+        // it.
         if failed > self.parity {
             let advice = if error.kind() == Kind::NoSpace {
                 FULL

@@ -1,8 +1,9 @@
-//! Joining: batches of a split read back by many threads, to a device in any order or to a stream in
-//! the source's.
+//! Joining: batches of a split read back by many threads, to a device in any order or to a stream
+//! in the source's.
 //!
 //! ```text
-//! workers: next batch --> read, check, heal, make raw --> hash --> lane of the device, or the stream in turn
+//! workers: next batch --> read, check, heal, decode --> hash --> lane of the device,
+//!                                                                or the stream, in turn
 //! ```
 //! Invariants: what is written is what was split, or a named loss; zeros are not written where the
 //! target reads as zeros anyway; buffers are a fixed number and go round.
@@ -20,13 +21,13 @@ use crate::split::unit::Scratch;
 use crate::split::{Located, Part, Reader, TreeHash};
 use crate::units::merged;
 
-/// Where the source goes.
+/// The destination of the source's bytes.
 pub enum Target<'t> {
     /// Nowhere: it is only verified.
     None,
     /// Its bytes at their places, less the range's beginning.
     Device {
-        /// What takes them.
+        /// The device.
         device: LaneDevice,
         /// It reads as zeros where nothing is written.
         is_blank: bool,
@@ -35,19 +36,19 @@ pub enum Target<'t> {
     Stream(&'t mut (dyn FnMut(&[u8]) -> Result<()> + Send)),
 }
 
-/// What is wanted of a split.
+/// The wanted part of a split.
 pub struct Job<'j> {
     /// The split.
     pub reader: &'j Reader,
     /// Which part of the source.
     pub range: Range<u64>,
-    /// Write zeros for what is lost, and go on.
+    /// Write zeros for lost bytes, and go on.
     pub best_effort: bool,
     /// Threads.
     pub workers: usize,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Parts of the range that could not be read, ascending.
@@ -77,8 +78,8 @@ struct Shared<'s, 't> {
     monitor: &'s Monitor,
 }
 
-/// Wakes those that wait for their turn when a worker ends, for whatever reason: its turn may never come.
-/// With the lock, so that none is between looking and waiting.
+/// Wakes the threads that wait for their turn when a worker ends, however it ends: their turn may
+/// never come. Under the lock, so that no thread is between its check and its wait.
 struct Wake<'w, 's, 't>(&'w Shared<'s, 't>);
 
 impl Drop for Wake<'_, '_, '_> {
@@ -157,7 +158,8 @@ impl Shared<'_, '_> {
     fn carry_out(&self, workers: usize) -> Result<()> {
         let workers = workers.clamp(1, self.batches.len().max(1));
         std::thread::scope(|scope| {
-            // Several writers of one file would wait for each other, and for a processor in between.
+            // A lane, since several writers of one file would wait for each other and for a
+            // processor.
             let device = self.device().map(|(device, _)| device);
             let settings = LaneSettings::default();
             let lane = device.map(|device| Lane::start(scope, device, settings, |_| ()));
@@ -210,7 +212,7 @@ impl Shared<'_, '_> {
         }
         let whole = place.offset..place.offset + place.raw_bytes;
         let part = unit.lost.is_empty().then(|| self.hash(&whole, &raw));
-        // Who joins writes zeros anyway; who verifies wants to know.
+        // A join writes zeros over stray bytes anyway; a verification has to report them.
         let has_strays = self.is_verifying && self.job.reader.has_stray_bytes(located, &unit.zeros);
         {
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +270,8 @@ impl Shared<'_, '_> {
         part.filter(|_| whole.end - whole.start <= unit)
     }
 
-    /// Where bytes go at their places, and whether it reads as zeros where nothing is written.
+    /// The device for bytes at their offsets, and whether it reads as zeros where nothing was
+    /// written.
     fn device(&self) -> Option<(LaneDevice, bool)> {
         match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
             Target::Device { device, is_blank } => Some((device.clone(), *is_blank)),
@@ -276,7 +279,8 @@ impl Shared<'_, '_> {
         }
     }
 
-    /// Writes what of a batch is wanted; zeros only where they are not there anyway.
+    /// Writes the wanted part of a batch; zeros only where the target does not read as zeros
+    /// anyway.
     fn parts(
         &self,
         device: &dyn Device,
@@ -307,8 +311,8 @@ impl Shared<'_, '_> {
         Ok(())
     }
 
-    /// Waits for a batch's turn at the stream, if there is one, and writes what of the source is up to its
-    /// end.
+    /// Waits for a batch's turn at the stream, if there is one, and writes the source up to the
+    /// batch's end.
     fn stream(&self, number: usize, here: &Range<u64>, start: u64, raw: &[u8]) -> Result<()> {
         if self.is_verifying {
             return Ok(());
@@ -326,7 +330,7 @@ impl Shared<'_, '_> {
         };
         let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
         let Target::Stream(out) = &mut *target else { return Ok(()) };
-        // What no batch has reads as zeros.
+        // Bytes in no batch read as zeros.
         send_zeros(out, here.start.saturating_sub(before))?;
         match raw.is_empty() {
             true => send_zeros(out, here.end - here.start)?,

@@ -11,9 +11,9 @@ pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 pub const PACK_BYTES: u64 = 64 * MIB;
 /// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.
 pub const PUBLISH_CHUNKS: usize = 256 << 10;
-/// How often a backup looks at what other writers have done.
+/// The interval at which a backup looks at other writers.
 pub const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
-/// How long a thread that computes would like to go on at a processor before another is let in.
+/// The time that a computing thread asks to run for before another takes the processor.
 pub const TURN: std::time::Duration = std::time::Duration::from_millis(50);
 /// Merges of index runs with at most so many rows are finished also when the backup is.
 pub const MERGE_ROWS: u64 = 1 << 20;
@@ -29,11 +29,11 @@ pub const JOB_BYTES: u64 = 1 << 20;
 pub const WINDOW_JOBS: usize = 512;
 /// Files from this length on are cut by all workers together.
 pub const LARGE_BYTES: u64 = 32 * MIB;
-/// How much of a large file one worker reads and scans at a time.
+/// Bytes of a large file that one worker reads and scans at a time.
 pub const SEGMENT_BYTES: usize = 4 << 20;
 /// Chunk references planned at a time by restore.
 pub const PLAN_CHUNKS: usize = 32 << 10;
-/// Files with several chunks planned at a time by restore: bounds what is open at once.
+/// Files with several chunks planned at a time by restore: bounds the number of open files.
 pub const PLAN_OPEN_FILES: usize = 256;
 /// Changes handed to the catalog's writer at a time: sorted by key, so more touch fewer pages.
 pub const CATALOG_BATCH_CHANGES: usize = 32 << 10;
@@ -46,34 +46,36 @@ pub const NBD_CONNECTIONS: usize = 64;
 pub const NBD_WORKERS: usize = 16;
 /// Memory for requests of all clients of a network block device.
 pub const NBD_MEMORY_BYTES: u64 = 256 * MIB;
-/// How long a client may take to choose an export.
+/// The time a client has to choose an export.
 pub const NBD_HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10);
-/// How long a client may leave a message unfinished, or a reply untaken.
+/// The time a client may leave a message unfinished, or a reply untaken.
 pub const NBD_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Default for an array's dirty bytes, at which writers wait (`stripe_cache_size`).
 pub const ARRAY_CACHE_BYTES: u64 = 64 * MIB;
 /// Default for how long a row of an array may gather.
 pub const ARRAY_DEADLINE: std::time::Duration = std::time::Duration::from_millis(20);
-/// Default for the bytes of each member per second that pending work moves beside other input and output.
+/// Default for the bytes of each member per second that pending work moves beside other input and
+/// output.
 pub const ARRAY_SPEED_MIN: u64 = 10 * MIB;
 /// Threads that move bytes to and from members of an array at once, where these are slow.
 pub const ARRAY_THREADS: usize = 16;
-/// Reads of an array from this length on are carried out by several threads, where members are slow.
+/// Reads of an array from this length on are carried out by several threads, where members are
+/// slow.
 pub const ARRAY_LONG_READ: usize = 256 << 10;
 /// Bytes of each member that a slice of an array's pending work moves, beside users.
 pub const ARRAY_STEP_BYTES: u64 = 2 * MIB;
 /// The same while there are none.
 pub const ARRAY_LONG_STEP_BYTES: u64 = 16 * MIB;
-/// How many reports of pending work that ended are kept.
+/// The number of reports of ended work that are kept.
 pub const ARRAY_REPORTS: usize = 16;
-/// What an array takes in of one write before it looks at the limit again.
+/// Bytes of one write that an array takes in before it checks the limit again.
 pub const ARRAY_PIECE_BYTES: usize = 1 << 20;
 /// Clients of a control socket at a time; further ones are closed at once.
 pub const CONTROL_CONNECTIONS: usize = 16;
 /// The longest request or line of an answer, in bytes.
 pub const CONTROL_LINE_BYTES: usize = 1 << 20;
-/// How long a client may leave a line unfinished, or an answer untaken.
+/// The time a client may leave a line unfinished, or an answer untaken.
 pub const CONTROL_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Thread counts and queue depths of one run.
@@ -97,7 +99,7 @@ pub struct Limits {
     memory_bytes: u64,
 }
 
-/// What one worker holds: a record being filled, a stream buffer, the compressed result.
+/// Memory of one worker: a record being filled, a stream buffer, the compressed result.
 const WORKER_BYTES: u64 = 12 * MIB;
 
 impl Limits {
@@ -120,7 +122,7 @@ impl Limits {
         Limits { workers: self.workers.min(affordable), ..self }
     }
 
-    /// Decoded records that may wait for whoever takes content in order: a quarter of the budget.
+    /// Decoded records that may wait for the consumer of ordered content: a quarter of the budget.
     pub fn ahead_bytes(&self) -> u64 {
         self.memory_bytes / 4
     }

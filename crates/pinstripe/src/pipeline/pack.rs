@@ -1,7 +1,7 @@
 //! The packer: finished records in, stripe sets out.
 //!
-//! Where nothing stands for pages of trees but themselves, a packer lays the same records into two
-//! packs: a page that is lost costs all names below it (decision 0028).
+//! Pages of trees get no parity in stores that have none, so a packer lays the same records into
+//! two packs: a lost page costs all names below it (decision 0028).
 
 use crossbeam_channel::{Receiver, Sender};
 
@@ -21,13 +21,13 @@ use crate::stripe::SetWriter;
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {
-    /// What it holds.
+    /// Its head.
     pub head: RecordHead,
-    /// All of it as it is stored: head, table, compressed bytes, sealed or not.
+    /// Its stored bytes: head, table, compressed bytes, sealed or not.
     pub bytes: Vec<u8>,
 }
 
-/// How a packer lays what it is fed.
+/// The placement of a packer's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Laying {
     /// Into packs over all members.
@@ -50,11 +50,11 @@ impl Laying {
     }
 }
 
-/// What a packer is fed.
+/// The input of a packer.
 pub enum ToPacker {
     /// To be laid into a pack.
     Record(FinishedRecord),
-    /// To make durable what was fed so far.
+    /// A call to make durable all records fed so far.
     Seal(SealTicket),
     /// A feeder's last words: it holds nothing back any more.
     Left {
@@ -68,9 +68,9 @@ pub enum ToPacker {
 pub struct SealTicket {
     /// Counts the rounds from 1.
     pub round: u64,
-    /// How many feeders there are, with those that have left.
+    /// The number of feeders, including those that have left.
     pub feeders: usize,
-    /// Where the packer says from when on all is durable; dropped when it never does.
+    /// Gets the barrier behind which all is durable; dropped when there will be none.
     pub durable: Sender<Barrier>,
 }
 
@@ -95,7 +95,7 @@ pub fn run(
             answer => {
                 if let Some(durable) = rounds.take(answer) {
                     seal(&mut open)?;
-                    // Nobody waits any more when the run is over.
+                    // The receiver is gone when the run is over.
                     let _ = durable.send(publisher.fleet.begin_barrier());
                 }
                 continue;
@@ -234,7 +234,7 @@ mod tests {
         // One that answered and then left counts once in that round.
         let answered = [ticket(1), LEFT(1), ticket(1), ticket(1), ticket(2), ticket(2)];
         assert_eq!(ends(answered), [false, false, false, true, false, true]);
-        // Nobody asks, nobody is told.
+        // Without a call there is no answer.
         assert_eq!(ends([LEFT(0), LEFT(0), LEFT(0)]), [false; 3]);
     }
 }

@@ -1,9 +1,10 @@
-//! Whether two devices share what serves them: an arm, a controller, a disk behind a wall.
+//! Finding out whether two devices share the same hardware: an arm, a controller, a disk behind a
+//! wall.
 //!
-//! Small reads at random places wait for the arm of a disk. If one device alone does `a` of them in a
-//! second, and the other `b`, then both at once do `a` and `b` where they are apart, and half of each
-//! where one arm serves both. Rounds take turns (first, second, both), so that what else goes on at the
-//! disks strikes all three alike.
+//! Small reads at random places wait for the arm of a disk. If one device alone does `a` of them
+//! per second, and the other `b`, then both at once do `a` and `b` if they are separate, and half
+//! of each if one arm serves both. Rounds take turns (first, second, both), so that other load on
+//! the disks strikes all three alike.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,12 +13,12 @@ use crate::clock;
 use crate::device::{AlignedBuf, Device};
 use crate::error::{Error, Kind, Result};
 
-/// How much is measured.
+/// The amount of measuring.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     /// Rounds.
     pub rounds: usize,
-    /// How long each of the three parts of a round takes.
+    /// The duration of each of the three parts of a round.
     pub part: Duration,
     /// Bytes of a read.
     pub read_bytes: usize,
@@ -39,8 +40,8 @@ pub struct Round {
 }
 
 impl Round {
-    /// What is left of a device's rate beside the other one, on average: 1 where they are apart, a half
-    /// where they share one arm.
+    /// The part of a device's rate that is left beside the other one, on average: 1 if they are
+    /// separate, a half if they share one arm.
     pub fn kept(&self) -> f64 {
         let share = |number: usize| self.both[number] / self.alone[number].max(1e-9);
         (share(0) + share(1)) / 2.0
@@ -68,7 +69,7 @@ pub fn measure(devices: [&dyn Device; 2], effort: Effort, stop: &AtomicBool) -> 
             device: devices[which],
             blocks: spans[which],
             effort,
-            // Other places each time: what a part read is in somebody's cache.
+            // Other places each time, since what one part read may be in a cache.
             state: (number * 8 + part * 2 + which as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         };
         let alone = [reader(0, 0).rate()?, reader(1, 1).rate()?];

@@ -1,9 +1,9 @@
-//! Publishing: sealed packs become known to everybody by an index run.
+//! Publishing: an index run makes sealed packs known to all other users of the store.
 //!
-//! Invariants: a run is written after all packs in it are durable; a claim ends only when the
-//! index has the run. So a chunk is at every moment claimed or known, and what is kept in memory
-//! for a backup of any length is bounded. A run whose backup is cut off later is harmless: its
-//! packs are whole, and their chunks are known.
+//! Invariants: a run is written after all packs in it are durable; a claim ends only when the index
+//! has the run. So a chunk is at every moment claimed or known, and memory is bounded for a backup
+//! of any length. A run of an interrupted backup is harmless: its packs are whole, and their chunks
+//! are known.
 
 use std::sync::Mutex;
 
@@ -28,7 +28,7 @@ pub struct Publisher<'a> {
     pub sealer: &'a Sealer,
     /// Chunks that this run stores.
     pub claims: &'a Claims,
-    /// Where runs go.
+    /// The members that runs go to.
     pub fleet: &'a Fleet<'a>,
     /// The ledger.
     pub monitor: &'a Monitor,
@@ -91,8 +91,8 @@ impl<'a> Publisher<'a> {
         drop(sealed);
         let mut loose = self.index.plan_loose();
         self.write(&due)?;
-        // Whatever this run may have relied on is in a run then, as well protected as its own.
-        // Where another writer was first, what is left of it is looked at again.
+        // Everything that this run may have relied on is in a run then, as well protected as its
+        // own. If another writer was first, what it left is merged in the next round.
         for _ in 0..LOOSE_TRIES {
             let Some(merge) = loose else { return Ok(()) };
             if self.index.merge(merge, &|| false)?.is_some() {
@@ -109,7 +109,7 @@ impl<'a> Publisher<'a> {
         if packs.iter().all(|pack| pack.index.records.is_empty()) {
             return Ok(None);
         }
-        // What a run speaks of is relied on, and must have all of its extents.
+        // Packs that a run names may be relied on, so all of their extents have to be there.
         self.store.confirm_takers()?;
         self.count_races(packs)?;
         let set = SetId(self.store.new_name()?);

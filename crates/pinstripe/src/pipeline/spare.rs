@@ -1,4 +1,4 @@
-//! Buffers that go round: taken by one stage, given back by another.
+//! A pool of buffers: taken by one stage, given back by another.
 //!
 //! A megabyte from the system costs a page fault per 4 KiB; at a gigabyte per second that is a
 //! tenth of a core. A pool holds buffers of about one size and at most as many as are in flight.
@@ -18,7 +18,7 @@ impl Spare {
         Spare { most, buffers: Mutex::default() }
     }
 
-    /// A buffer with whatever was in it, or a new one.
+    /// A buffer with its old content, or a new one.
     pub fn take(&self) -> Vec<u8> {
         self.buffers.lock().ok().and_then(|mut buffers| buffers.pop()).unwrap_or_default()
     }

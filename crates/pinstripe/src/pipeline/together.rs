@@ -1,4 +1,4 @@
-//! Jobs that serve something together: when one ends, all are told to.
+//! Jobs that serve something together: when one ends, all are stopped.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;

@@ -1,9 +1,9 @@
 //! Asks the system for long turns at a processor, for threads that compute.
 //!
 //! A worker's tables and buffers are megabytes. When several backups share the processors, the
-//! system changes between them every few milliseconds, and each turn begins with a cache that is
-//! full of another's. Longer turns change nothing in the share that anybody gets, and threads
-//! with short turns are still let in when they wake up (decision 0016).
+//! system switches between them every few milliseconds, and each turn begins with a cache full of
+//! another's data. Longer turns change no process's share, and threads with short turns still run
+//! when they wake up (decision 0016).
 //!
 //! Never changes policy or priority. Where the system knows no turns of a thread's own (Linux
 //! before 6.12), nothing happens.

@@ -1,9 +1,8 @@
-//! Giving an entry its metadata, in the one order in which nothing undoes what came before:
-//! owner (clears setuid and capabilities), extended attributes (an ACL rewrites the mode), mode,
-//! times.
+//! Setting an entry's metadata, in the one order in which no step undoes an earlier one: owner
+//! (clears setuid and capabilities), extended attributes (an ACL rewrites the mode), mode, times.
 //!
-//! Invariants: works on the entry that is open, never on a name that may by now be another's;
-//! whatever cannot be set is handed back; a setuid or setgid bit is never given to an owner or
+//! Invariants: works on the open entry, never on a name that may by now belong to another one;
+//! parts that cannot be set are returned; a setuid or setgid bit is never given to an owner or
 //! group for whom it was not meant.
 
 use std::fmt;
@@ -18,7 +17,7 @@ use crate::format::meta::{FileKind, Metadata};
 
 /// The ACL of an entry itself.
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The ACL that a directory hands down to what is made in it.
+/// The ACL that a directory hands down to entries made in it.
 pub(super) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const SETUID: u32 = 0o4000;
@@ -66,7 +65,7 @@ pub(super) enum Handle<'f> {
     Named(BorrowedFd<'f>),
 }
 
-/// What an entry is to be given.
+/// The metadata to set.
 pub(super) struct Dress<'m> {
     /// For messages.
     pub path: &'m [u8],
@@ -132,7 +131,7 @@ impl Dress<'_> {
     fn own(&self, handle: Handle<'_>, now: (u32, u32), unset: &mut Vec<Unset>) -> u32 {
         let (uid, gid) = (self.metadata.uid, self.metadata.gid);
         let Err(errno) = handle.set_owner(uid, gid) else { return 0 };
-        // A user may not give files away, but may well be in the group.
+        // A user may not give files away, but may be in the group.
         let group_fits = now.1 == gid || handle.set_owner(now.0, gid).is_ok();
         self.lacks(unset, Part::Owner, format!("cannot set its owner to {uid}:{gid}"), errno);
         let uid_bit = if now.0 == uid { 0 } else { SETUID };

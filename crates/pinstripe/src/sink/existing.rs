@@ -59,7 +59,7 @@ impl Existing {
     /// Gives it the metadata that it lacks.
     ///
     /// # Errors
-    /// When it cannot even be looked at. What it could not be given is no error but returned.
+    /// When it cannot even be examined. Metadata that could not be set is no error but returned.
     pub fn dress(&self, metadata: &Metadata) -> Result<Vec<Unset>> {
         self.root.dress(&self.path, metadata, true).put_on(Handle::Open(self.fd.as_fd()))
     }

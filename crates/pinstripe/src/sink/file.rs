@@ -15,10 +15,10 @@ use crate::error::{Error, Result};
 use crate::format::meta::Metadata;
 
 /// A file below the target, written in any order by any number of threads. Holds one descriptor.
-/// Where it may replace another it has a name beside its own until [`finish`](Self::finish) moves it
-/// there: under its own name there is never half a file, however this process ends. In a target that
-/// was empty it has its own name at once, and it is the time of its last change that tells whole from
-/// half: that is set last. Dropped unfinished, it is removed.
+/// Where it may replace another it has a name beside its own until [`finish`](Self::finish) moves
+/// it there: under its own name there is never half a file, however this process ends. In a target
+/// that was empty it has its own name at once, and it is the time of its last change that tells
+/// whole from half: that is set last. Dropped unfinished, it is removed.
 ///
 /// Space is not reserved ahead, and nothing is synced unless the target is durable; an ordinary
 /// small file costs five system calls in an empty target: openat2, pwrite, fstat, futimens, close;
@@ -89,16 +89,16 @@ impl FileSink {
         Ok(())
     }
 
-    /// Says which ranges are taken over from the file that is replaced; they are copied at the end,
-    /// by reference where the file system can.
+    /// Sets the ranges that are taken over from the replaced file; they are copied at the end, by
+    /// reference where the file system can.
     pub fn keep(&mut self, existing: Arc<Existing>, ranges: Vec<Range<u64>>) {
         self.kept = Some((existing, ranges));
     }
 
-    /// Ends the file: what it keeps, its size, then its metadata, times last. From here on it stays.
+    /// Finishes the file: kept ranges, size, then metadata, times last. From here on it stays.
     ///
     /// # Errors
-    /// As the system says; the file is then removed. What it could not be given is no error but
+    /// As the system says; the file is then removed. Metadata that could not be set is no error but
     /// returned.
     pub fn finish(mut self) -> Result<Vec<Unset>> {
         if let Some((existing, ranges)) = &self.kept {
@@ -116,7 +116,7 @@ impl FileSink {
         let dress = self.root.dress(&self.path, &self.metadata, strip);
         let unset = dress.put_on(Handle::Open(self.fd.as_fd()))?;
         if self.root.rules.durable {
-            // Before the rename: it must not be durable earlier than what it names.
+            // Before the rename: the name must not be durable earlier than the content.
             rustix::fs::fsync(&self.fd)
                 .map_err(|errno| Error::io("cannot make it durable", shown(&self.path), errno))?;
         }

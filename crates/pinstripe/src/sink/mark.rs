@@ -1,8 +1,9 @@
-//! The mark at the top of a target that was empty: a restore into it is under way, or was cut off.
+//! The mark at the top of a target that was empty: a restore into it is in progress, or was
+//! interrupted.
 //!
 //! Invariants: the mark stands before the first file, and goes when all files are whole and have
-//! their metadata. Its name is drawn, so that no entry of a snapshot can have it. What it says tells
-//! which restore it belongs to: the same one, gone on with in place, takes it away.
+//! their metadata. Its name is random, so that no entry of a snapshot can have it. Its text tells
+//! which restore it belongs to: the same one, resumed in place, removes it.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,9 +16,9 @@ use super::{Root, TreeSink};
 use crate::beneath::shown;
 use crate::error::{Error, Result};
 
-/// What the name of a mark begins with.
+/// The beginning of a mark's name.
 const NAME: &str = ".pinstripe-restore-";
-/// More than any mark says.
+/// More than the text of any mark.
 const TEXT_MAX: u64 = 64 << 10;
 
 impl TreeSink {
@@ -39,8 +40,8 @@ impl TreeSink {
         Ok(())
     }
 
-    /// Takes the mark away, and those that earlier restores left which were cut off and said the
-    /// same. That one stays is no reason to fail.
+    /// Removes the mark, and those with the same text that earlier, interrupted restores left. One
+    /// that stays is no reason to fail.
     pub fn end(&self, text: &[u8]) {
         if let Some(name) = self.mark().take() {
             self.remove_mark(&name);
@@ -63,7 +64,7 @@ impl TreeSink {
     }
 }
 
-/// Whether a restore into this directory was cut off.
+/// Whether a restore into this directory was interrupted.
 pub(super) fn is_marked(directory: &OwnedFd) -> bool {
     marks(directory).is_ok_and(|marks| !marks.is_empty())
 }

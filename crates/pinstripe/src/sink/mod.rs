@@ -1,17 +1,17 @@
 //! Writing a restored tree below a target directory.
 //!
-//! A snapshot is input: its names may be hostile, and so may be what already lies in the target.
+//! A snapshot is untrusted input: its names may be hostile, and so may be the content of the
+//! target.
 //!
-//! Invariants: nothing is made, changed or removed outside the target, and no symlink below it
-//! is ever passed through (`crate::beneath`); what stands in the way is replaced only under
-//! `overwrite`, and then never followed and never written into; a directory that holds anything
-//! is never removed, unless the rules say so. In a target that holds anything, a file has another name
-//! until it is finished; in an empty one it has its own from the beginning, and a mark at the top
-//! says for so long that not all is done (decision 0027). A file that cannot be finished is taken
-//! away again. Directories are made private
-//! (0700) and get their own mode, owner and times at the end, deepest first. Never follows the
-//! order of a snapshot blindly: a caller makes directories before what is in them, and hard
-//! links after the file that they name.
+//! Invariants: nothing is made, changed or removed outside the target, and no symlink below it is
+//! ever passed through (`crate::beneath`); an entry in the way is replaced only under `overwrite`,
+//! and then never followed and never written into; a directory that holds anything is never
+//! removed, unless the rules say so. In a target that holds anything, a file has another name until
+//! it is finished; in an empty one it has its own from the beginning, and a mark at the top says
+//! until the end that the restore is not complete (decision 0027). A file that cannot be finished
+//! is removed again. Directories are made private (0700) and get their own mode, owner and times at
+//! the end, deepest first. The order of entries is up to the caller: it makes directories before
+//! what is in them, and hard links after the file that they name.
 //!
 //! Every path is relative to the target, as bytes. All methods take `&self`, for any number of
 //! threads. One open per file by its whole path is as fast as keeping the parent directory open
@@ -52,10 +52,10 @@ pub struct TreeSink {
     root: Arc<Root>,
 }
 
-/// What may be done in a target, and what must be.
+/// The rules for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Put restored entries in the place of what is there.
+    /// Put restored entries in the place of existing ones.
     pub overwrite: bool,
     /// Remove even a directory that holds something, where something else must be.
     pub remove_full: bool,
@@ -70,7 +70,7 @@ impl Rules {
     /// For a target that must be empty.
     pub const EMPTY: Rules =
         Rules { overwrite: false, remove_full: false, durable: false, owners: true };
-    /// For a target in which what is in the way is replaced.
+    /// For a target in which entries in the way are replaced.
     pub const OVERWRITE: Rules = Rules { overwrite: true, ..Rules::EMPTY };
 }
 
@@ -148,7 +148,7 @@ impl TreeSink {
     /// its times, and its mode may forbid them.
     ///
     /// # Errors
-    /// As [`Self::make_directory`]. What it could not be given is no error but returned.
+    /// As [`Self::make_directory`]. Metadata that could not be set is no error but returned.
     pub fn finish_directory(&self, path: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         if !path.is_empty() {
             check_relative(path)?;
@@ -194,7 +194,7 @@ impl TreeSink {
     /// Makes the symlink at `path`. Its `target` is only stored: it may point anywhere.
     ///
     /// # Errors
-    /// As [`Self::make_directory`]. What it could not be given is no error but returned.
+    /// As [`Self::make_directory`]. Metadata that could not be set is no error but returned.
     pub fn symlink(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         self.make_entry("cannot make the symlink", path, metadata, |parent, name| {
             rustix::fs::symlinkat(target, parent, name)

@@ -1,8 +1,8 @@
-//! Removing what a snapshot does not have, when somebody asked for that.
+//! Removing entries that a snapshot does not have, when that was asked for.
 //!
 //! Invariants: never removes anything outside the target or through a symlink; never crosses into
-//! another file system; never touches a member of a store, whichever store it is of, nor a directory
-//! that holds one.
+//! another file system; never touches a member of a store, whichever store it is of, nor a
+//! directory that holds one.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ pub enum Removal {
     Done,
 }
 
-/// What was removed, or would be.
+/// The removed entries, or those that would be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Entries of all kinds.
@@ -66,7 +66,7 @@ impl TreeSink {
         Ok(names.into_iter().filter(is_extra).collect())
     }
 
-    /// Removes what is at `path` with all that is in it, or counts it.
+    /// Removes the entry at `path` with all that is in it, or counts it.
     ///
     /// # Errors
     /// [`Kind::Refused`] when it holds a member of a store or another file system, which stay;
@@ -80,7 +80,7 @@ impl TreeSink {
 }
 
 pub(super) fn remove(root: &Root, path: &[u8], removed: &mut Removed) -> Result<()> {
-    // All of it is looked at first: what must stay is found before anything is gone.
+    // All of it is examined first: an entry that must stay is found before anything is removed.
     walk(root, path, &mut Removed::default(), &mut |_, _| Ok(()))?;
     walk(root, path, removed, &mut |path, is_directory| {
         let parent = root.parent(path)?;
@@ -92,7 +92,7 @@ pub(super) fn remove(root: &Root, path: &[u8], removed: &mut Removed) -> Result<
     })
 }
 
-/// Shows everything at and below `path`, what is in a directory before the directory.
+/// Shows everything at and below `path`, the content of a directory before the directory.
 fn walk(
     root: &Root,
     path: &[u8],

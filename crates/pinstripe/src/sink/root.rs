@@ -1,4 +1,4 @@
-//! The target of a restore as all of its files share it, and names being made in it.
+//! The target of a restore as all of its files share it, and making names in it.
 //!
 //! Invariants: nothing is opened through a symlink; where something may be replaced, an entry gets
 //! its own name when it is finished; a directory that holds something is removed only by rule.
@@ -17,13 +17,13 @@ use crate::beneath::{Passage, Resolver, check_relative, failure, magic_path, sho
 use crate::error::{Error, Kind, Result};
 use crate::format::meta::Metadata;
 
-/// What every open file of the target shares.
+/// The values that all open files of the target share.
 #[derive(Debug)]
 pub(super) struct Root {
     pub(super) directory: OwnedFd,
     pub(super) way: Resolver,
     pub(super) rules: Rules,
-    /// What the names of unfinished files begin with, and the number of the next one.
+    /// The beginning of the names of unfinished files, and the number of the next one.
     pub(super) unfinished: String,
     pub(super) next: AtomicU64,
     /// Some directory hands a default ACL to what is made in it, so that new entries may carry
@@ -31,7 +31,7 @@ pub(super) struct Root {
     pub(super) inherits: AtomicBool,
     /// The name of the file that says that a restore is under way here.
     pub(super) mark: Mutex<Option<Vec<u8>>>,
-    /// The owner and group of whatever this process makes, in the common case.
+    /// The owner and group of files made by this process, in the common case.
     pub(super) owner: (u32, u32),
 }
 
@@ -83,7 +83,7 @@ impl Root {
         Ok(name)
     }
 
-    /// Moves what was made under `name` to its own name, if that is another.
+    /// Moves the file made under `name` to its own name, if that is another.
     pub(super) fn move_over(
         &self,
         parent: &Parent<'_, '_>,
@@ -166,7 +166,7 @@ impl Root {
     }
 }
 
-/// Where a name is made: an open directory and the last component.
+/// The place of a new name: an open directory and the last component.
 pub(super) struct Parent<'r, 'p> {
     pub(super) directory: Passage<'r>,
     pub(super) name: &'p [u8],

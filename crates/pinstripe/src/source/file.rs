@@ -15,8 +15,8 @@ use crate::format::meta::{FileKind, Stat, Time};
 /// From this size on the kernel is asked for its longer sequential read-ahead.
 const BIG_BYTES: u64 = 4 << 20;
 
-/// How many extents of one file are told apart (1 MiB of memory). Behind the last of them the
-/// file counts as one run of data, in which holes read as zeros.
+/// The number of extents of one file that are told apart (1 MiB of memory). Behind the last of them
+/// the file counts as one run of data, in which holes read as zeros.
 const MAX_EXTENTS: usize = 1 << 16;
 
 /// A regular file, open for reading. Shared by as many threads as read it.
@@ -61,12 +61,12 @@ impl SourceFile {
         Ok(SourceFile { fd, stat, path: path.into() })
     }
 
-    /// What the file was right after it was opened.
+    /// The metadata of the file right after it was opened.
     pub fn stat(&self) -> &Stat {
         &self.stat
     }
 
-    /// Where the file holds data, in order, not touching each other; the rest of its size is
+    /// The data of the file as ranges, in order, not touching each other; the rest of its size is
     /// holes. Asks the file system only when the file takes less space than its size.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl SourceFile {
             let end = if extents.len() + 1 < limit {
                 match rustix::fs::seek(&self.fd, SeekFrom::Hole(start)) {
                     Ok(end) => end.min(size),
-                    // Cut short meanwhile: whoever reads on finds the new end.
+                    // Truncated meanwhile: the next read finds the new end.
                     Err(Errno::NXIO) => size,
                     Err(errno) => return Err(errno),
                 }

@@ -1,13 +1,13 @@
-//! Reading a tree for backup: file content, where its holes are, attributes, link targets.
+//! Reading a tree for backup: file content, holes, attributes, link targets.
 //!
-//! The walk has said what there is; by the time it is read it may have changed, vanished or
-//! become a symlink. Whatever is no longer what the walk saw is [`Kind::Changed`], never read
+//! The walk has listed the entries; by the time one is read it may have changed, vanished or become
+//! a symlink. An entry that is not what the walk saw any more is [`Kind::Changed`], and never read
 //! as if it were.
 //!
 //! Invariants: opens only below the root that it was given and through no symlink
 //! (`crate::beneath`); reading leaves no trace in access times where the system allows that;
-//! attributes that cannot be read are handed back as problems, never dropped. Never waits on a
-//! FIFO or a device, never writes. [`bulk`] has rules of its own: it reads one source that was named.
+//! attributes that cannot be read are returned as problems, never dropped. Never waits on a FIFO or
+//! a device, never writes. [`bulk`] has rules of its own: it reads one source that was named.
 
 pub mod bulk;
 mod file;
@@ -46,7 +46,7 @@ pub fn open_directory(path: &Path) -> Result<OwnedFd> {
         .map_err(|errno| Error::io("cannot open the directory", path, errno))
 }
 
-/// What the entry at `path` is now.
+/// The present metadata of the entry at `path`.
 ///
 /// # Errors
 /// As [`read_link`].
@@ -65,7 +65,7 @@ pub fn read_link(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<u8>> {
     let link = open_entry(root, path)?;
     match rustix::fs::readlinkat(&link, b"".as_slice(), Vec::new()) {
         Ok(target) => Ok(target.into_bytes()),
-        // What is no symlink has no target: EINVAL, or ENOENT for an empty path on most kinds.
+        // Only a symlink has a target: else EINVAL, or ENOENT for an empty path on most kinds.
         Err(Errno::INVAL | Errno::NOENT) => Err(no_longer(path, "a symlink")),
         Err(errno) => Err(Error::io("cannot read the link", shown(path), errno)),
     }

@@ -13,7 +13,7 @@ use crate::format::meta::XattrList;
 /// The kernel's own limit for a list of names and for one value (XATTR_LIST_MAX, XATTR_SIZE_MAX).
 const MAX_BYTES: usize = 64 << 10;
 
-/// What fits here, and nearly everything does, costs one call instead of three.
+/// The room that is tried first: nearly all attributes fit, which costs one call instead of three.
 const ORDINARY_BYTES: usize = 256;
 
 /// Extended attributes of one entry.
@@ -21,7 +21,7 @@ const ORDINARY_BYTES: usize = 256;
 pub struct Xattrs {
     /// Name and value, sorted by name.
     pub list: XattrList,
-    /// What could not be read, each naming the entry and the attribute.
+    /// Attributes that could not be read, each naming the entry and the attribute.
     pub problems: Vec<Error>,
 }
 

@@ -1,7 +1,7 @@
 //! Laying a batch: the frames of one unit, one after the other in one buffer.
 //!
-//! Invariants: blocks arrive in the order of the source; adjacent zeros become one frame; the batch's
-//! own frame stands in front and is filled in last, when its length and hash are known.
+//! Invariants: blocks arrive in the order of the source; adjacent zeros become one frame; the
+//! batch's own frame stands in front and is filled in last, when its length and hash are known.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub const fn batch_bytes_max(block_bytes: u32) -> usize {
 
 const _: () = assert!(UNIT_BYTES.is_power_of_two());
 
-/// What is stored of a block.
+/// The stored form of a block.
 pub enum Stored<'a> {
     /// These bytes, in the format of this codec.
     Here(u8, &'a [u8]),

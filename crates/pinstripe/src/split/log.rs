@@ -1,4 +1,4 @@
-//! The log of frames, wherever its bytes are: in one output, or striped over all of them.
+//! The log of frames: in one output, or striped over all of them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,20 +17,21 @@ use super::window::Window;
 /// A run of frames.
 #[allow(clippy::len_without_is_empty)] // A log is asked for its length, never whether it has one.
 pub trait Log: Send + Sync {
-    /// Appends a range to `out`, believed as it comes: the frames in it are checked by whoever asks.
+    /// Appends a range to `out`, unchecked: the caller checks the frames in it.
     ///
     /// # Errors
     /// Those of the device; [`Kind::Corrupt`] beyond the end.
     fn read(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()>;
-    /// The same with every means of healing, for when the frames were not sound. What parity does
-    /// not give back is as it stands, or zeros where nothing does.
+    /// The same with every means of healing, for frames that were not sound. Bytes that parity does
+    /// not give back are as they stand, or zeros.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] beyond the end; [`Kind::Unsupported`] for what a newer version wrote.
+    /// [`Kind::Corrupt`] beyond the end; [`Kind::Unsupported`] for a log of a newer version.
     fn read_healed(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()>;
     /// Bytes that may hold frames.
     fn len(&self) -> u64;
-    /// Where, after a place at which no frame is, one may begin again; `None` when nowhere.
+    /// The next place at which a frame may begin, after a position where none does, if there is
+    /// one.
     fn resume_at(&self, position: u64) -> Option<u64>;
     /// Whether it lies on several outputs, so that a part may be there where the whole is not.
     fn has_strips(&self) -> bool;
@@ -72,7 +73,7 @@ impl Log for OwnLog {
     }
 }
 
-/// Where the stripe sets of a log lie in its outputs: pure arithmetic.
+/// The places of a log's stripe sets in its outputs: pure arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sets {
     split: SplitId,
@@ -85,7 +86,7 @@ impl Sets {
         Sets { split, geometry }
     }
 
-    /// How each is cut.
+    /// Their geometry.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -113,7 +114,7 @@ impl Sets {
         layout.map_or(0, |layout| layout.extent_bytes(0))
     }
 
-    /// Where in an output the extent of a set begins.
+    /// The offset of a set's extent in an output.
     pub fn extent_at(&self, set: u64) -> u64 {
         PAGES_BYTES + set * self.extent_bytes().next_multiple_of(ALIGN_BYTES)
     }
@@ -127,7 +128,7 @@ pub struct StripedLog {
     sets: Sets,
     /// By slot; `None` for an output that is missing.
     outputs: Vec<Option<SharedDevice>>,
-    /// Whether somebody wrote down how long it is, or it was measured.
+    /// Whether its length is recorded, or was measured.
     is_told: bool,
     bytes: u64,
     open: Mutex<VecDeque<(u64, Arc<SetReader>)>>,
@@ -157,11 +158,11 @@ impl StripedLog {
         self.bytes.div_ceil(self.sets.log_bytes())
     }
 
-    /// Opens a set. One without a sound trailer is read as far as its rows are there: each frame has
-    /// checksums of its own.
+    /// Opens a set. One without a sound trailer is read as far as its rows are there: each frame
+    /// has checksums of its own.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for what a newer version wrote.
+    /// [`Kind::Unsupported`] for a set of a newer version.
     fn set(&self, set: u64) -> Result<Arc<SetReader>> {
         let kept = |open: &VecDeque<(u64, Arc<SetReader>)>| {
             open.iter().find(|(number, _)| *number == set).map(|(_, reader)| Arc::clone(reader))

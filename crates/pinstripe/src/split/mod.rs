@@ -1,13 +1,13 @@
-//! What `split` wrote, opened again: outputs in any order, a source that can be read anywhere.
+//! Reading back a split: outputs in any order, a source that can be read anywhere.
 //!
 //! ```text
 //! output (two pages + log) --> log (own or striped) --> batches (index, or frame by frame)
-//!                                                   --> unit: blocks checked, healed, made raw
+//!                                                   --> unit: blocks checked, healed, decoded
 //! ```
-//! The bytes are in [`crate::format::split`]; why they are so, in doc/decisions/0018-split.md.
+//! The bytes are in [`crate::format::split`]; the reasons for them in doc/decisions/0018-split.md.
 //!
-//! Never here: threads, and writing of outputs (pipeline/split); the choice of what a loss means to
-//! a verb.
+//! Never here: threads, and writing of outputs (pipeline/split); the consequences of a loss for a
+//! verb.
 
 pub mod batch;
 pub mod log;

@@ -1,4 +1,4 @@
-//! One output of a split, opened: its two pages, and where its log lies.
+//! One output of a split, opened: its two pages, and the place of its log.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ impl Output {
         Ok(Output { device: device.clone(), plain, head, end, bytes })
     }
 
-    /// Where it is, for messages.
+    /// Its path, for messages.
     pub fn place(&self) -> &Path {
         self.device.place()
     }
@@ -93,7 +93,7 @@ impl Output {
     }
 }
 
-/// Where the log of a plain output stands: beside it.
+/// The path of the log of a plain output: beside it.
 pub fn beside_path(output: &Path) -> std::path::PathBuf {
     let mut name = output.as_os_str().to_owned();
     name.push(".pinstripe");

@@ -1,8 +1,8 @@
-//! A split that is read: which outputs are there, where every unit is, and its bytes.
+//! A split opened for reading: the outputs that are there, the place of every unit, and its bytes.
 //!
-//! Invariants: outputs may be given in any order; what a missing one had is rebuilt from parity, or
-//! named range by range; a split without an end is never taken for whole, and what of it is durable
-//! is found all the same.
+//! Invariants: outputs may be given in any order; the content of a missing one is rebuilt from
+//! parity, or reported as lost range by range; an unfinished split is never taken for whole, and
+//! its durable part is found all the same.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ use crate::format::split::{
 };
 use crate::stripe::Geometry;
 
-/// Where one batch is.
+/// The place of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Located {
-    /// In which log; it is the number of the output where each has its own.
+    /// The number of the log; it is that of the output where each has its own.
     pub log: usize,
-    /// Where there.
+    /// The place in that log.
     pub place: BatchPlace,
 }
 
@@ -36,7 +36,7 @@ pub struct Reader {
     logs: Vec<Option<Box<dyn Log>>>,
     /// In the order of the source.
     batches: Vec<Located>,
-    /// What is wrong with outputs that are there.
+    /// Defects of outputs that are there.
     troubles: Vec<Error>,
 }
 
@@ -67,12 +67,12 @@ impl Reader {
         Ok(reader)
     }
 
-    /// What the outputs have in common.
+    /// The part of the head that all outputs share.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// What all of it is; `None` when the split never came to its end.
+    /// The manifest of the whole; `None` when the split was not finished.
     pub fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
     }
@@ -98,7 +98,7 @@ impl Reader {
             .advice("name all outputs that there are; or take what is on these: --best-effort"))
     }
 
-    /// What was found wrong with outputs on opening.
+    /// Defects of outputs found on opening.
     pub fn troubles(&self) -> &[Error] {
         &self.troubles
     }
@@ -144,7 +144,7 @@ impl Reader {
         }
     }
 
-    /// What a batch is read into.
+    /// A buffer for a batch.
     pub fn buffer(&self) -> AlignedBuf {
         unit::buffer(&self.head)
     }
@@ -168,15 +168,15 @@ impl Reader {
         unit::read(&**log, self.head.tag(), place, beside.as_ref(), scratch, out)
     }
 
-    /// Where the bytes of a batch stand, if the log only stands beside them.
+    /// The place of a batch's bytes, if they stand beside the log.
     fn beside(&self, located: &Located) -> Option<Beside<'_>> {
         let output = self.outputs[located.log.min(self.outputs.len() - 1)].as_ref()?;
         let first_byte = output.head.as_ref().ok()?.first_byte;
         Some(Beside { device: output.plain.as_ref()?, first_byte })
     }
 
-    /// Whether a plain output is something else than zeros where a batch says so. That costs nothing when
-    /// it is joined, but whoever puts such outputs together as they are gets another source.
+    /// Whether a plain output has other bytes than zeros where a batch says zeros. A join is not
+    /// affected, but putting such outputs together as they are gives another source.
     pub fn has_stray_bytes(&self, located: &Located, zeros: &[Range<u64>]) -> bool {
         let Some(beside) = self.beside(located) else { return false };
         zeros.iter().any(|range| !beside.is_zeros(range))
@@ -287,7 +287,7 @@ impl Reader {
         let unit_bytes = self.head.unit_bytes();
         batches.retain(|it: &Located| it.place.is_of(unit_bytes));
         batches.sort_by_key(|it| (it.place.offset, it.place.raw_bytes));
-        // A split that was gone on with may have written one twice.
+        // A resumed split may have written one twice.
         batches.dedup_by(|later, one| later.place.offset < end_of(&one.place));
         self.batches = batches;
         Ok(())

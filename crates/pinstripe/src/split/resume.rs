@@ -1,9 +1,8 @@
-//! What an interrupted split has, so that it can be gone on with.
+//! The finished part of an interrupted split, from which it can be resumed.
 //!
-//! Invariants: what a log says in front of its last index was durable when the index was written;
-//! everything behind it is read and held against its checksums before it is counted on. Of a
-//! striped log only whole sets count: those behind the last index with all of their strips sound,
-//! parity too.
+//! Invariants: all that a log has in front of its last index was durable when the index was
+//! written; everything behind it is read and checked before it is counted on. Of a striped log only
+//! whole sets count: those behind the last index with all of their strips sound, including parity.
 
 use std::ops::Range;
 
@@ -17,12 +16,12 @@ use crate::error::{Error, Kind, Result};
 use crate::format::split::{ALIGN_BYTES, Batch, BatchPlace, Head, Layout, PAGES_BYTES};
 use crate::stripe::Geometry;
 
-/// What a log has already.
+/// The finished part of a log.
 #[derive(Debug, Clone, Default)]
 pub struct Begun {
-    /// Where the log goes on.
+    /// The position at which the log continues.
     pub log_bytes: u64,
-    /// Batches in it that the index below does not speak of.
+    /// Batches in it that no index names yet.
     pub rows: Vec<BatchPlace>,
     /// Its last index.
     pub last_index: Option<u64>,
@@ -30,7 +29,7 @@ pub struct Begun {
     pub indexed: u64,
 }
 
-/// What a split has already.
+/// The finished part of a split.
 #[derive(Default)]
 pub struct Resumed {
     /// By log.
@@ -101,7 +100,7 @@ fn striped(outputs: &[Output], head: &Head, resumed: &mut Resumed) -> Result<()>
         log.finished_set(*set).is_ok_and(|set| set.verify(&mut |_| {}).damage.is_empty())
     };
     let whole = (indexed..all).find(|set| !is_sound(set)).unwrap_or(all);
-    // It goes on at the beginning of a set, whatever is in front of it.
+    // It continues at the beginning of a set in any case.
     let mut set = whole;
     let begun = loop {
         let end = set * sets.log_bytes();

@@ -1,4 +1,4 @@
-//! Walking a log from frame to frame, for a split that never came to its end.
+//! Walking a log from frame to frame, for a split that was not finished.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use crate::format::split::{Batch, BatchPlace, FRAME_BYTES, Frame, FrameKind, Tag
 
 use super::log::Log;
 
-/// What a log holds, as far as its frames tell.
+/// The content of a log, as far as its frames tell.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Batches in the order of the log, with what they say.
+    /// Batches in the order of the log, with their headers.
     pub batches: Vec<(BatchPlace, Batch)>,
-    /// Where parts of the index begin and end.
+    /// The ranges of the parts of the index.
     pub indexes: Vec<Range<u64>>,
-    /// Where the next frame would begin.
+    /// The place of the next frame.
     pub end: u64,
 }
 
-/// Walks to where no sound frame is any more. Blocks are not read: whether theirs are the bytes that were
-/// written is for whoever reads the batches.
+/// Walks until there are no more sound frames. Blocks are not read: the reader of a batch checks
+/// their bytes.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for frames of a newer version.
@@ -52,8 +52,8 @@ pub fn scan(log: &dyn Log, tag: Tag) -> Result<Scan> {
     }
 }
 
-/// Where, within what begins as one batch, another begins: there a split was gone on with that had
-/// been cut off in the middle of the first.
+/// The place within a batch at which another one begins: there the split was resumed after an
+/// interruption in the middle of the first.
 fn begun_anew(log: &dyn Log, tag: Tag, range: Range<u64>) -> Option<u64> {
     let mut place = log.resume_at(range.start).filter(|place| *place < range.end);
     while let Some(at) = place {

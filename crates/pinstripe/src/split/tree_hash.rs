@@ -14,7 +14,7 @@ use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
 
-/// What a unit gives to the hash of the whole.
+/// The contribution of a unit to the hash of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// The hash of the unit, if it is all that there is.
@@ -33,7 +33,7 @@ impl Part {
         Part { alone, chaining_value: hasher.finalize_non_root() }
     }
 
-    /// What is known of a unit that was hashed before. `alone` when it is the whole source.
+    /// A part from the stored hash of a unit. `alone` when it is the whole source.
     pub fn known(chaining_value: ChainingValue, alone: Option<[u8; 32]>) -> Self {
         Part { alone, chaining_value }
     }

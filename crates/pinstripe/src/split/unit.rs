@@ -1,4 +1,4 @@
-//! One batch read back: its frames taken apart, checked, and made raw.
+//! Reading one batch back: its frames are taken apart, checked, and decoded.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::format::split::{
 use super::batch::batch_bytes_max;
 use super::log::Log;
 
-/// What one batch gave. A frame that is not sound costs the block that it is of, and no other.
+/// The content of one batch. A damaged frame costs the block that it is of, and no other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Unit {
     /// Parts of the source that could not be read, in its own offsets, ascending.
@@ -23,7 +23,7 @@ pub struct Unit {
     pub is_healed: bool,
     /// Frames are not sound, whether or not that costs a part of the source.
     pub is_damaged: bool,
-    /// What the batch says of its hash.
+    /// The chaining value in the batch's own frame.
     pub chaining_value: Option<[u8; 32]>,
 }
 
@@ -42,15 +42,15 @@ pub struct Scratch {
     decoder: Decoder,
 }
 
-/// Where bytes stand that are not in the log.
+/// The place of bytes that are not in the log.
 pub struct Beside<'a> {
     /// The output.
     pub device: &'a SharedDevice,
-    /// What of the source its first byte is.
+    /// The offset in the source of its first byte.
     pub first_byte: u64,
 }
 
-/// What zeros are looked for in at a time.
+/// Bytes that are searched for zeros at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl Beside<'_> {
@@ -67,17 +67,17 @@ impl Beside<'_> {
     }
 }
 
-/// What a batch of a split is read into.
+/// A buffer for a batch of a split.
 pub fn buffer(head: &Head) -> AlignedBuf {
     AlignedBuf::new(head.unit_bytes() as usize)
 }
 
-/// Reads a batch of units into `out`, whose length becomes the batch's raw length; what is lost reads
-/// as zeros. A batch without any blocks, be it zeros or a hole, leaves `out` empty, which has room for a
-/// unit.
+/// Reads a batch of units into `out`, whose length becomes the batch's raw length; lost blocks read
+/// as zeros. A batch without any blocks, be it zeros or a hole, leaves `out` empty, which has room
+/// for a unit.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for frames of a newer version. What is lost is no error.
+/// [`Kind::Unsupported`] for frames of a newer version. A loss is no error.
 pub fn read(
     log: &dyn Log,
     tag: Tag,
@@ -165,7 +165,7 @@ fn attempt(
     Ok(unit)
 }
 
-/// More than any batch takes, whatever its blocks.
+/// More than any batch takes, with any blocks.
 const MAX_LOG_BYTES: u64 = 2 * BLOCK_BYTES_MAX as u64;
 const _: () = assert!(batch_bytes_max(BLOCK_BYTES_MAX) as u64 <= MAX_LOG_BYTES);
 
@@ -198,8 +198,9 @@ fn raw_block(
         return frame.verify(out);
     }
     frame.verify(stored)?;
-    // Codecs copy from what they wrote just before: in a block's cache lines, not in those of a whole
-    // unit, which the disk reads at the same time. That halves the time, although all is copied again.
+    // Codecs copy from what they wrote just before: in a block's cache lines, not in those of a
+    // whole unit, which the disk reads at the same time. That halves the time, although all is
+    // copied again.
     decoder.decode(frame.codec, stored, out.len(), block)?;
     out.copy_from_slice(block);
     Ok(())

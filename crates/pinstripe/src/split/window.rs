@@ -6,7 +6,7 @@ use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 
-/// A member that has one extent, whatever it is asked for, and cannot be written.
+/// A member with one extent, the same for any name, that cannot be written.
 pub struct Window {
     device: SharedDevice,
     start: u64,

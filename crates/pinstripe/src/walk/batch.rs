@@ -1,4 +1,4 @@
-//! What the walk hands out: entries packed by the run, so that none has an allocation of its own.
+//! The batches of the walk: entries packed by the run, so that none has an allocation of its own.
 //!
 //! The paths of one task's entries lie end to end in one buffer, their metadata in another; a
 //! run is a range of them, a batch a list of runs. Measured with a path vector per entry instead:
@@ -36,10 +36,10 @@ pub struct Found<'a> {
 /// Something that could not be seen. The walk went on without it.
 #[derive(Debug, Clone, Copy)]
 pub struct Trouble<'a> {
-    /// What it is about, as in [`Found`].
+    /// Its path, as in [`Found`].
     pub path: &'a [u8],
-    /// What happened, with the absolute path as its place. [`Changed`](crate::error::Kind::Changed)
-    /// when the entry vanished or was replaced meanwhile: expected on a tree that lives.
+    /// The failure, with the absolute path as its place. [`Changed`](crate::error::Kind::Changed)
+    /// when the entry vanished or was replaced meanwhile: expected on a tree in use.
     pub error: &'a Error,
 }
 
@@ -66,7 +66,7 @@ impl Batch {
         self.runs.iter().flat_map(|run| run.range.clone().map(|index| run.entries.item(index)))
     }
 
-    /// How many items there are.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.items
     }

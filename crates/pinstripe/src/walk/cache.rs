@@ -1,4 +1,4 @@
-//! What is a cache directory: one that holds a `CACHEDIR.TAG` with the signature of the Cache
+//! Recognising cache directories: those with a `CACHEDIR.TAG` that has the signature of the Cache
 //! Directory Tagging Specification (bford.info/cachedir). A file of that name with other content
 //! marks nothing.
 //!
@@ -11,7 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags, openat};
 /// The name of the tag, as the kernel takes it.
 pub(super) const TAG: &std::ffi::CStr = c"CACHEDIR.TAG";
 
-/// How a tag begins, to the byte.
+/// The beginning of a tag, to the byte.
 const SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
 /// Whether the file named [`TAG`] in `directory` is a regular file that begins with the

@@ -1,4 +1,4 @@
-//! One directory being walked: how it is opened, what names it holds, how it is reached again.
+//! One directory being walked: opening it, listing its names, reaching it again.
 //!
 //! A directory is opened by its name below the descriptor of its parent, never by a full path,
 //! so no length of path is too long and no symlink is ever followed. Descriptors are few: a
@@ -45,7 +45,7 @@ struct Kept {
     _permit: Option<Permit>,
 }
 
-/// How many directory descriptors may stay open besides those in use at the moment.
+/// The number of directory descriptors that may stay open besides those in use at the moment.
 #[derive(Clone)]
 pub(super) struct FdBudget {
     left: Arc<AtomicUsize>,
@@ -139,7 +139,7 @@ impl Directory {
         self.kept.as_ref().map(|kept| kept.fd.as_fd())
     }
 
-    /// A descriptor of this directory that serves to open what is below it, not to list it.
+    /// A descriptor of this directory for opening entries below it, not for listing.
     fn reach(&self) -> Result<OwnedFd, Errno> {
         let mut names = Vec::new();
         let mut at = self;
@@ -236,8 +236,8 @@ fn hop(at: BorrowedFd<'_>, names: &[&CStr]) -> Result<(OwnedFd, usize), Errno> {
     }
 }
 
-/// How every entry is asked for: itself, not its target; no automount; no round trip to a file
-/// server for what the cache knows.
+/// The flags for metadata of every entry: itself, not its target; no automount; no round trip to a
+/// file server for what the cache has.
 const STATX_FLAGS: AtFlags =
     AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
 
@@ -262,7 +262,7 @@ pub(super) fn look(at: BorrowedFd<'_>, name: &CStr) -> Result<Seen, Errno> {
 pub(super) struct Names {
     /// Every name with its NUL.
     bytes: Vec<u8>,
-    /// Where each begins and how long it is without NUL: `begin << 16 | length`.
+    /// The beginning and the length without NUL of each: `begin << 16 | length`.
     spans: Vec<u64>,
 }
 
@@ -311,7 +311,7 @@ impl Names {
         self.spans.len()
     }
 
-    /// Where a name stands, if it is there.
+    /// The number of a name, if it is there.
     pub fn find(&self, name: &CStr) -> Option<usize> {
         let name = name.to_bytes();
         self.spans.binary_search_by(|&span| self.bytes[text(span)].cmp(name)).ok()

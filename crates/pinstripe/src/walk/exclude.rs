@@ -21,14 +21,14 @@ pub struct Exclude {
     caches: bool,
 }
 
-/// What the patterns say about a path.
+/// The verdict of the patterns about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing matches.
     Include,
     /// Leave it out if it is a directory.
     ExcludeDirectory,
-    /// Leave it out, whatever it is.
+    /// Leave it out, of any kind.
     Exclude,
 }
 
@@ -176,7 +176,7 @@ impl Pattern {
         self.directories_only
     }
 
-    /// Whether an absolute path matches, whatever kind of entry it is.
+    /// Whether an absolute path matches, for any kind of entry.
     pub(super) fn matches(&self, path: &[u8]) -> bool {
         let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         // The name alone settles nearly every path.

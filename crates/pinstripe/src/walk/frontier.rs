@@ -13,7 +13,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key(u32);
 
-/// What stands at one place of the list.
+/// The content of one place of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<R, W> {
     /// Finished, waits for the consumer.
@@ -22,16 +22,16 @@ pub(super) enum Step<R, W> {
     Work(W),
 }
 
-/// What the head of the list is.
+/// The kind of the list's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     /// The list is empty: the walk is over.
     End,
     /// A finished run.
     Ready,
-    /// Work that nobody has claimed.
+    /// Work that no thread has claimed.
     Work,
-    /// Work that somebody does right now.
+    /// Work that a thread is doing right now.
     Claimed,
 }
 
@@ -64,7 +64,7 @@ const ALONE: Links = Links { prev: RING, next: RING };
 pub(super) struct Frontier<R, W> {
     nodes: Vec<Node<R, W>>,
     free: Vec<u32>,
-    /// Pieces of work that nobody has claimed.
+    /// The number of unclaimed pieces of work.
     unclaimed: usize,
 }
 
@@ -106,7 +106,7 @@ impl<R, W> Frontier<R, W> {
         }
     }
 
-    /// Takes the first piece of work that nobody has claimed and keeps its place.
+    /// Claims the first unclaimed piece of work; its place in the list is kept.
     pub fn claim(&mut self) -> Option<(Key, W)> {
         if self.unclaimed == 0 {
             return None;
@@ -150,7 +150,7 @@ impl<R, W> Frontier<R, W> {
         }
     }
 
-    /// What stands first.
+    /// The kind of the first step.
     pub fn head(&self) -> Head {
         match self.nodes[self.nodes[RING as usize].step.next as usize].slot {
             Slot::Free => Head::End,
@@ -160,7 +160,7 @@ impl<R, W> Frontier<R, W> {
         }
     }
 
-    /// How many pieces of work wait to be claimed.
+    /// The number of pieces of work that wait to be claimed.
     pub fn unclaimed(&self) -> usize {
         self.unclaimed
     }

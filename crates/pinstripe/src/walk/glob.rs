@@ -1,4 +1,4 @@
-//! One pattern that is looked for, with the same rules as the patterns of what to leave out.
+//! One pattern to search for, with the same rules as the patterns of paths to leave out.
 //!
 //! Pure: a name alone rules out nearly everything, so that an index of names can be gone through
 //! before any path is put together.

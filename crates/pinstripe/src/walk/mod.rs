@@ -10,10 +10,10 @@
 //! (`frontier`) of finished runs and tasks; `scan` does tasks; `directory` opens and lists.
 //!
 //! Invariants: symlinks are never followed, the root included; every name is looked up below a
-//! directory descriptor; what cannot be read becomes [`Trouble`] in its place of the stream and
-//! the walk goes on. Bounded: finished entries that wait for the consumer, open descriptors, and
-//! per directory nothing but its names. Never: reads content (but for a cache's tag), writes
-//! anything, prints, decides what a trouble means.
+//! directory descriptor; an entry that cannot be read becomes [`Trouble`] in its place of the
+//! stream and the walk goes on. Bounded: finished entries that wait for the consumer, open
+//! descriptors, and per directory nothing but its names. Never: reads content (except a cache's
+//! tag), writes anything, prints, decides the consequences of a trouble.
 
 mod batch;
 mod cache;
@@ -49,12 +49,12 @@ use scan::{Plan, Scanner, Step, Task};
 /// A batch ends with the run that fills it to this many items.
 const BATCH_ITEMS: usize = 256;
 
-/// What a walk may be told.
+/// Options of a walk.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// List mount points below the root, but do not enter them.
     pub one_file_system: bool,
-    /// What to leave out. Never applies to the root itself, which was named.
+    /// Paths to leave out. Never applies to the root itself, which was named.
     pub exclude: Exclude,
     /// Bytes of finished entries that may wait for the consumer. Threads stop looking ahead
     /// there, each by at most one slice of a directory too late.
@@ -74,8 +74,8 @@ impl Default for Options {
     }
 }
 
-/// How many threads walk fastest: more than cores, for they wait on a cold disk; but one alone on
-/// a disk whose head moves.
+/// The number of threads that walks fastest: more than cores, since they wait on a cold disk; but a
+/// single one on a disk with a moving head.
 pub fn recommended_threads(rotational: bool, cores: usize) -> usize {
     if rotational { 1 } else { (2 * cores).max(8) }
 }
@@ -83,7 +83,7 @@ pub fn recommended_threads(rotational: bool, cores: usize) -> usize {
 /// A walk in progress.
 pub struct Walker {
     plan: Arc<Plan>,
-    /// The consumer's tools; whoever holds them is the one consumer.
+    /// The consumer's tools; the thread that holds them is the one consumer.
     consumer: Mutex<Scanner>,
     look_ahead_bytes: usize,
     state: Mutex<State>,
@@ -98,7 +98,7 @@ struct State {
     /// Bytes of finished runs in the list.
     ahead_bytes: usize,
     /// Workers that wait and were not notified since; too many after a spurious wake-up, which
-    /// costs a notification that nobody hears.
+    /// costs a notification without effect.
     idle_workers: usize,
     consumer_waits: bool,
     stop: Option<Stop>,
@@ -255,7 +255,7 @@ impl Walker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does a claimed task without the lock and puts what it turned out to be in its place.
+    /// Does a claimed task without the lock and puts its results in its place.
     fn perform<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,

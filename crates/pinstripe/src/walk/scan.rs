@@ -1,8 +1,8 @@
 //! The work of the walk: enter a directory and list it, look at a slice of its names.
 //!
-//! A task turns into finished runs and further tasks, in path order. It knows nothing of
-//! threads, queues or of who does it. A name is looked at only when its slice's turn comes, so a
-//! directory of a million names costs its names and not a million stats.
+//! A task turns into finished runs and further tasks, in path order. It knows nothing of threads or
+//! queues. A name is looked up only when its slice's turn comes, so a directory of a million names
+//! costs its names and not a million stats.
 
 use std::ffi::CString;
 use std::ffi::OsStr;
@@ -58,7 +58,7 @@ impl Task {
     }
 }
 
-/// What every task of one walk needs to know.
+/// The values that all tasks of one walk share.
 pub(super) struct Plan {
     pub one_file_system: bool,
     pub exclude: Exclude,
@@ -73,7 +73,7 @@ pub(super) struct Plan {
 pub(super) struct Scanner {
     plan: Arc<Plan>,
     names: Names,
-    /// The absolute path of what is being looked at.
+    /// The absolute path of the present entry.
     path: Vec<u8>,
     entries: Entries,
     /// The tasks found, each with the number of entries that stand before it.
@@ -93,7 +93,7 @@ impl Scanner {
         }
     }
 
-    /// Does one task; what it turned out to be, in path order, is drained from the result.
+    /// Does one task; its results, in path order, are drained from the return value.
     pub fn perform(&mut self, task: Task) -> std::vec::Drain<'_, Step> {
         match task {
             Task::Enter(directory) => self.enter(directory),
@@ -268,7 +268,7 @@ fn place(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(if path.is_empty() { b"/" } else { path }))
 }
 
-/// How many names of a directory make a slice, given the length of its path.
+/// The number of names that make a slice, given the length of the directory's path.
 fn slice_names(path_bytes: usize) -> usize {
     (SLICE_BYTES / (ENTRY_BYTES + path_bytes)).clamp(1, SLICE_NAMES_MAX)
 }

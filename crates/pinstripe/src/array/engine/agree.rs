@@ -1,7 +1,8 @@
-//! What the members say of the array, and giving one of them up.
+//! Changing the superblocks of all members, and giving a member up.
 //!
-//! Invariant: members that are there have seen the newest generation, or the one before it if the newest
-//! was not written yet on all. Whoever could not take it is given up, and the others say so.
+//! Invariant: every member that is present has seen the newest generation, or the one before it
+//! while the newest is being written. A member that could not take it is given up, and the
+//! superblocks of the others say so.
 
 use std::sync::PoisonError;
 
@@ -10,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::array::superblock::{Slot, Superblock, Work};
 
 impl Array {
-    /// Gives a member up, and has the others say so durably.
+    /// Gives a member up and records that durably on the others.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`] when the array cannot do without it.
@@ -21,20 +22,25 @@ impl Array {
         self.agree(|superblock| self.give_up(slot, superblock))
     }
 
-    /// Changes what the members say of the array, durably on all that are there.
+    /// Changes the superblock, durably on all members that are present.
     ///
     /// # Errors
     /// As [`fail`](Self::fail).
     pub(super) fn agree(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        // Held until the last member has it: generations reach the disks in the order of their
+        // numbers.
         let mut superblock = lock(&self.superblock);
         change(&mut superblock);
         loop {
-            // An array that cannot go on says nothing more: it is to be found as it was.
+            // An array that cannot go on writes nothing more, so that it can be assembled as it
+            // was.
             if !self.shape().survives(self.absent()) {
                 let what = "more members failed than parity or copies replace";
                 return Err(Error::new(Kind::TooManyLosses, what)
                     .advice("bring members back, and assemble the array again"));
             }
+            // A number of its own for each attempt: members with one generation and different
+            // content would be taken for two histories, and refused (`newest` in `assemble`).
             superblock.generation += 1;
             let failed = self.tell(&superblock);
             if failed.is_empty() {
@@ -49,7 +55,7 @@ impl Array {
         let could_not = |member: &super::Member| {
             member.write_superblock(superblock).and_then(|()| member.sync()).is_err()
         };
-        // Nothing hangs on what a spare says of the others.
+        // A spare that fails is dropped: nothing depends on its view of the others.
         lock(&self.spares).retain(|spare| !could_not(spare));
         let members = self.members().clone();
         let there = members.iter().enumerate();
@@ -57,8 +63,8 @@ impl Array {
         there.filter(|(_, member)| could_not(member)).map(|(slot, _)| slot).collect()
     }
 
-    /// Takes a member out, and lets the one take its place that is half filled to do so. The others note from
-    /// now on what it lacks.
+    /// Takes a member out of its slot; a replacement that was being filled takes over. From now on
+    /// the others note the regions that the failed member misses.
     fn give_up(&self, slot: usize, superblock: &mut Superblock) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let twin = members[slot].take().and_then(|member| member.twin().set(None));
@@ -82,7 +88,7 @@ impl Array {
         members.iter().flatten().for_each(|member| member.note_changes(true));
     }
 
-    /// Gives up one that was to take a member's place and did not take all that the member got.
+    /// Drops a replacement that missed a write to the member it copies.
     ///
     /// # Errors
     /// As [`fail`](Self::fail).
@@ -95,7 +101,7 @@ impl Array {
         }
     }
 
-    /// Lets a member keep its place.
+    /// Drops the replacement of a member, which keeps its slot.
     ///
     /// # Errors
     /// As [`fail`](Self::fail).
@@ -108,8 +114,8 @@ impl Array {
         })
     }
 
-    /// Has members note what changes while one of them is away that may come back, and forget that when
-    /// nobody is.
+    /// Has members note which regions change while a member is away that may come back, and drop
+    /// those notes when none is.
     pub(super) fn note_changes(&self, superblock: &Superblock) {
         let is_away = |slot: &Slot| matches!(slot, Slot::Failed(_) | Slot::Rebuilding(_));
         let is_any_away = superblock.slots.iter().any(is_away);
@@ -122,13 +128,13 @@ impl Array {
     }
 }
 
-/// What is said of a slot whose member went, and may come back if what it lacks can be told.
+/// The slot of a member that is gone; `Failed` if it may return and be brought up to date.
 pub(super) fn given_up(slot: Slot, work: &Work) -> Slot {
     match (slot, work) {
-        // What lies where changes meanwhile.
+        // Growing moves what lies at an offset, so the noted regions would not name what it lacks.
         (_, Work::Grow { .. }) => Slot::Missing,
         (Slot::Present(member) | Slot::Failed(member), _) => Slot::Failed(member),
-        // What it has is neither old nor new.
+        // Half filled, it holds neither an old state of the array nor the present one.
         (Slot::Rebuilding(_) | Slot::Missing, _) => Slot::Missing,
     }
 }

@@ -1,4 +1,4 @@
-//! Finding an array again on its members, after a power cut too.
+//! Assembling an array from its members, also after a power cut.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,31 +20,31 @@ use crate::id::MemberId;
 /// How an array is assembled.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AssembleOptions {
-    /// Devices that cannot be used are left out, and parity and maps of regions are believed that may be
+    /// Leaves out devices that cannot be used, and trusts parity and maps of regions that may be
     /// stale.
     pub force: bool,
 }
 
-/// An array that was found.
+/// An array that was assembled.
 pub struct Assembly {
-    /// What runs it.
+    /// The flusher that runs it.
     pub flusher: Flusher,
     /// Devices that were named and are not used.
     pub left_out: Vec<LeftOut>,
-    /// Slots of which no member was there.
+    /// Slots without a member.
     pub absent: MemberSet,
-    /// Whether it was stopped in order.
+    /// Whether the array was stopped in order.
     pub was_clean: bool,
-    /// Records that the log had.
+    /// Records found in the log.
     pub records: usize,
 }
 
 /// A device that is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Which.
+    /// Its path.
     pub path: PathBuf,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
 }
 
@@ -54,15 +54,15 @@ struct Found {
     own: Superblock,
 }
 
-/// Finds an array on devices in any order. Members that are not among them are absent.
+/// Assembles an array from devices in any order. Members that are not among them are absent.
 ///
 /// # Errors
 /// - [`Kind::WrongMember`] for a device of another array, or a member that is there twice;
 /// - [`Kind::Corrupt`] for one without a sound superblock or shorter than it says, unless forced;
 /// - [`Kind::Unsupported`] for one of a newer version;
 /// - [`Kind::TooManyLosses`] when too few are there;
-/// - [`Kind::Refused`] when members went different ways, or parity that may be stale would have to stand for
-///   one that is absent, unless that is forced;
+/// - [`Kind::Refused`] when members went different ways, or, unless forced, when parity that may be
+///   stale would have to replace an absent member;
 /// - those of the devices.
 pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result<Assembly> {
     let mut left_out = Vec::new();
@@ -93,7 +93,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     let is_unsure = array.doubt(was_clean);
     lock(&array.live).believes_stale = options.force;
     let mut flusher = Flusher::new(Arc::new(array));
-    // No table is written before that is said.
+    // Tables may be written from here on, so a stop without order has to be visible first.
     flusher.array.agree(|superblock| superblock.is_clean = false)?;
     flusher.finish_moving()?;
     let records = flusher.replay()?;
@@ -104,7 +104,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     Ok(Assembly { flusher, left_out, absent, was_clean, records })
 }
 
-/// Reads all superblocks. They are of one array, and each member is there once.
+/// Reads all superblocks; checks that they are of one array and that no member occurs twice.
 fn find(
     devices: Vec<SharedDevice>,
     options: &AssembleOptions,
@@ -155,7 +155,7 @@ fn check_length(device: &SharedDevice, own: Superblock) -> Result<Superblock> {
     }
 }
 
-/// What the newest superblock says, if all that are as new say the same.
+/// The newest superblock, if all of its generation say the same.
 fn newest(found: &[Found]) -> Result<Superblock> {
     let newest = found.iter().max_by_key(|it| it.own.generation);
     let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member of an array is there"))?;
@@ -181,7 +181,8 @@ fn newest(found: &[Found]) -> Result<Superblock> {
 /// Members by slot, and spares.
 type Seats = (Vec<Option<Arc<Member>>>, Vec<Arc<Member>>);
 
-/// Gives members their slots. Those whose data is old, or whose map of regions cannot be believed, are left out.
+/// Gives members their slots. Members with old data or a map of regions that cannot be trusted are
+/// left out.
 fn seat(
     found: Vec<Found>,
     newest: &Superblock,
@@ -191,7 +192,7 @@ fn seat(
     let mut members: Vec<Option<Arc<Member>>> = vec![None; newest.slots.len()];
     let (mut spares, mut twin) = (Vec::new(), None);
     for Found { device, mut own } in found {
-        // No table was written between the last two generations of a stop in order.
+        // A stop in order writes no table between its last two generations.
         own.is_clean |= newest.is_clean;
         let is_it = |slot: &Slot| match slot {
             Slot::Present(id) | Slot::Rebuilding(id) => *id == own.member,
@@ -209,7 +210,7 @@ fn seat(
             continue;
         }
         match newest.slots.iter().position(is_it) {
-            // A spare that took a slot may not know it yet.
+            // A spare that took a slot may have stopped before it got the superblock that says so.
             Some(slot) if is_new => {
                 let own = Superblock { slot: slot as u16, ..own };
                 members[slot] = open(device, own, options, left_out);
@@ -224,14 +225,14 @@ fn seat(
     if let Some((slot, twin)) = twin {
         match &members[slot] {
             Some(member) => _ = member.twin().set(Some(twin)),
-            // The one that it was to replace is not there.
+            // The member to be replaced is absent: its replacement takes the slot.
             None => members[slot] = Some(twin),
         }
     }
     (members, spares)
 }
 
-/// A member, if its map of regions can be believed.
+/// Opens a member, if its map of regions can be trusted.
 fn open(
     device: SharedDevice,
     own: Superblock,
@@ -250,7 +251,7 @@ fn open(
     }
 }
 
-/// What is said when one stands in a slot that was to take another one's place, or cannot any more.
+/// The superblock once a replacement has taken the slot, or is not there to take it.
 fn seated_as(mut superblock: Superblock, members: &[Option<Arc<Member>>]) -> Superblock {
     let Work::Replace { slot, with, done_bytes } = superblock.work else { return superblock };
     let member = members[usize::from(slot)].as_ref();
@@ -279,7 +280,7 @@ fn old(own: &Superblock, newest: &Superblock) -> String {
     format!("its data is old: it is {behind} generations behind; add it to bring it up to date")
 }
 
-/// Whether a member that was away gave up any that are here.
+/// Whether a member that was away has given up any that are present here.
 pub(super) fn went_its_own_way(own: &Superblock, newest: &Superblock) -> bool {
     let gave_up = |(theirs, ours): (&Slot, &Slot)| {
         matches!(theirs, Slot::Failed(_)) && matches!(ours, Slot::Present(_) | Slot::Rebuilding(_))
@@ -287,7 +288,7 @@ pub(super) fn went_its_own_way(own: &Superblock, newest: &Superblock) -> bool {
     own.slots.iter().zip(&newest.slots).any(gave_up)
 }
 
-/// What is said when these slots are found empty.
+/// The superblock once these slots are found empty.
 fn without(mut superblock: Superblock, absent: MemberSet) -> Superblock {
     for slot in absent.iter() {
         let was = superblock.slots[slot];
@@ -311,7 +312,7 @@ fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
         .advice(advice)
 }
 
-/// How the array lies that a superblock is of.
+/// The placement of rows in the array of a superblock.
 ///
 /// # Errors
 /// Those of [`ArrayGeometry::new`]; [`Kind::Corrupt`] for an array that grew beyond its end.
@@ -338,11 +339,11 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
     }
 }
 
-/// What a device says of the array that it is a member of: the newer of its two superblocks.
+/// The superblock of a device: the newer of its two copies.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when it is no member, or both are damaged; [`Kind::Unsupported`] for one of a newer
-/// version; those of the device.
+/// [`Kind::Corrupt`] when it is no member, or both are damaged; [`Kind::Unsupported`] for one of a
+/// newer version; those of the device.
 pub fn examine(device: &SharedDevice) -> Result<Superblock> {
     let read = |place: &u64| {
         let mut bytes = [0; SUPERBLOCK_BYTES];
@@ -350,7 +351,7 @@ pub fn examine(device: &SharedDevice) -> Result<Superblock> {
         Superblock::decode(&bytes)
     };
     let both: Vec<Result<Superblock>> = PLACES.iter().map(read).collect();
-    // One that is newer than this version is never passed over for an older one beside it.
+    // A copy of a newer version is never passed over for an older copy beside it.
     if let Some(Err(newer)) =
         both.iter().find(|it| it.as_ref().is_err_and(|error| error.kind() == Kind::Unsupported))
     {
@@ -363,7 +364,7 @@ pub fn examine(device: &SharedDevice) -> Result<Superblock> {
     })
 }
 
-/// What a device says, if it is a member of an array at all.
+/// The superblock of a device, if it is a member of an array at all.
 pub fn probe(device: &SharedDevice) -> Option<Superblock> {
     examine(device).ok()
 }

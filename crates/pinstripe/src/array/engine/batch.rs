@@ -1,5 +1,5 @@
-//! A batch of jobs, from what is planned to what is written, in memory that is used again.
-//! Jobs of a batch move different bytes.
+//! A batch of jobs from plan to writes, in buffers that are used again. Jobs of a batch move
+//! different bytes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,12 +18,12 @@ use crate::format::array::BLOCK_BYTES;
 use crate::format::array::log::{Has, Head, Piece};
 use crate::format::array::sums::Sum;
 
-/// Bytes that a batch reads and writes before it is full. Where a record takes long to be durable, many rows
-/// are to share it.
+/// Bytes that a batch moves, at most, where a record takes long to become durable: many rows are to
+/// share one sync.
 const BATCH_BYTES: usize = 8 << 20;
-/// The same where it does not: what a processor's cache holds is not brought to it twice.
+/// The same where a record is quick: a batch that stays in the processor's cache is read once.
 const QUICK_BATCH_BYTES: usize = 2 << 20;
-/// Transfers that one task makes, at most: so that several of one member may be in flight.
+/// Transfers of one task, at most: several tasks keep several transfers of one member in flight.
 pub(super) const TASK_TRANSFERS: usize = 16;
 
 /// Members by slot, as they were when a batch began.
@@ -36,13 +36,13 @@ pub(super) type Fresh = HashMap<u64, Range<u32>>;
 #[derive(Default)]
 pub(super) struct Batch {
     pub jobs: Vec<Job>,
-    /// By slot, what the member writes to its log.
+    /// By slot, the member's part of the record.
     pub records: Vec<Vec<u8>>,
     made: Made,
     read: Vec<u8>,
-    /// By slot, what the jobs log there, without the head.
+    /// By slot, bytes that the jobs log there, without the head.
     payload_bytes: Vec<u64>,
-    /// What the jobs take in the head.
+    /// Bytes that the jobs take in the head.
     head_bytes: u64,
     moved_bytes: usize,
     pub(super) spare: Vec<Memory>,
@@ -55,7 +55,7 @@ impl Batch {
         self.jobs.is_empty()
     }
 
-    /// Forgets the jobs, and keeps their memory.
+    /// Forgets the jobs and keeps their buffers.
     pub fn clear(&mut self) {
         self.spare.extend(self.jobs.drain(..).map(|job| job.memory));
         self.made.clear();
@@ -63,7 +63,7 @@ impl Batch {
         (self.head_bytes, self.moved_bytes) = (0, 0);
     }
 
-    /// By row, the columns in which data blocks are written that were never written before.
+    /// By row, the columns in which the batch writes data blocks for the first time.
     pub fn fresh(&self, fresh: &mut Fresh) {
         fresh.clear();
         for job in &self.jobs {
@@ -74,7 +74,7 @@ impl Batch {
         }
     }
 
-    /// Whether it writes in columns of these.
+    /// Whether the batch writes in any of these columns.
     pub fn meets(&self, fresh: &Fresh) -> bool {
         let meets = |job: &Job| {
             let there = fresh.get(&job.map.index());
@@ -86,7 +86,7 @@ impl Batch {
         !fresh.is_empty() && self.jobs.iter().any(meets)
     }
 
-    /// Whether a job finds room beside the others: in memory, and in a record of at most `most` bytes.
+    /// Whether a job still fits: in memory, and in a record of at most `most` bytes.
     pub fn has_room(&self, job: &Job, most: u64, is_slow: bool) -> bool {
         let mut longest = self.payload_bytes.iter().copied().max().unwrap_or(0);
         job.each_payload(|slot, bytes| {
@@ -95,10 +95,11 @@ impl Batch {
         let head = self.head_bytes + job.head_bytes();
         let moved = self.moved_bytes + job.memory.plan.moved_bytes() as usize;
         let most_moved = if is_slow { BATCH_BYTES } else { QUICK_BATCH_BYTES };
+        // Head and payload are each rounded up to whole blocks, hence the two more.
         moved <= most_moved && Head::fits(head) && head + longest + 2 * BLOCK_BYTES <= most
     }
 
-    /// Adds a job, for which there is room.
+    /// Adds a job; the caller has asked [`has_room`](Self::has_room).
     pub fn push(&mut self, job: Job, members: usize) {
         self.payload_bytes.resize(members, 0);
         job.each_payload(|slot, bytes| self.payload_bytes[slot] += bytes);
@@ -107,8 +108,8 @@ impl Batch {
         self.jobs.push(job);
     }
 
-    /// Computes all that is written. Each record, which has room for its head, gets what its member logs.
-    /// Returns what the head says.
+    /// Computes all that is written. Each record, which has room for its head, gets its member's
+    /// payload. Returns the pieces for the head.
     pub fn compute(&mut self, head_bytes: u64) -> Result<Vec<Piece>> {
         let Batch { jobs, made, read, records, .. } = self;
         made.clear();
@@ -132,7 +133,7 @@ impl Batch {
         Ok(pieces)
     }
 
-    /// Writes all jobs in place. Returns the slots whose members could not be written.
+    /// Writes all jobs in place. Returns the slots of members that could not be written.
     pub fn write(&self, members: &Members, crew: &dyn Crew) -> MemberSet {
         let mut writes: Vec<(usize, u64, &[u8])> = Vec::new();
         for job in &self.jobs {
@@ -142,6 +143,7 @@ impl Batch {
                 writes.push((it.member, it.member_range.start, bytes));
             }
         }
+        // By member and offset, so that each task moves forward over one part of one disk.
         writes.sort_unstable_by_key(|(slot, start, _)| (*slot, *start));
         let failed = Mutex::new(MemberSet::EMPTY);
         let tasks: Vec<_> = writes.chunks(TASK_TRANSFERS).collect();
@@ -157,7 +159,8 @@ impl Batch {
         failed.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what all jobs need. What is not to be believed is told and marked, and those jobs are returned.
+    /// Reads what all jobs need. Blocks that are bad go to `tell` and are marked; the numbers of
+    /// their jobs are returned, to be planned again.
     pub fn fetch(
         &mut self,
         members: &Members,

@@ -1,4 +1,4 @@
-//! One chunk of a member that is filled: had from the others, written, with its checksums.
+//! Filling one chunk of a member from the others, with its checksums.
 
 use std::ops::Range;
 
@@ -8,31 +8,31 @@ use super::rebuild::Fill;
 use super::status::WorkKind;
 use crate::array::member::Member;
 
-/// A chunk that is to be filled.
+/// A chunk to be filled.
 pub(super) struct Chunk {
-    /// Where it begins on the member.
+    /// Its offset on the member.
     pub start: u64,
-    /// It was, and its row was written since.
+    /// It was filled before, and its row was written since.
     pub is_again: bool,
 }
 
-/// What became of it.
+/// The outcome for a chunk.
 #[derive(Default)]
 pub(super) struct Filled {
-    /// Bytes that it took.
+    /// Bytes that were written.
     pub bytes: u64,
-    /// Blocks that nothing gave back.
+    /// Blocks whose content could not be rebuilt.
     pub lost_blocks: u64,
 }
 
-/// Why a chunk could not be filled.
+/// The reason why a chunk could not be filled.
 pub(super) enum Cannot {
     /// The member does not take it.
     Write,
 }
 
 impl Array {
-    /// Fills a chunk of a member from those of the others.
+    /// Fills a chunk of a member from the other members.
     ///
     /// # Errors
     /// When the member does not take it.

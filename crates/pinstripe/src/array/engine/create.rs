@@ -1,4 +1,4 @@
-//! Making an array.
+//! Creating an array.
 
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -21,26 +21,26 @@ use crate::format::array::superblock::{
 };
 use crate::id::{ArrayId, MemberId, random};
 
-/// What an array is made with.
+/// The parameters of a new array.
 #[derive(Debug, Clone)]
 pub struct Making {
     /// For people.
     pub name: String,
     /// The level.
     pub level: Level,
-    /// How rows lie.
+    /// How rows are laid out.
     pub layout: Layout,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
     /// Bytes of the log of each member.
     pub log_bytes: u64,
-    /// What keeps parity true across a power cut.
+    /// The means that keeps parity true across a power cut.
     pub consistency: Consistency,
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub now_seconds: i64,
 }
 
-/// Makes an array of devices, each of which is a slot, in this order. Whatever stood on them is gone.
+/// Creates an array of devices, one per slot, in this order. Their former content is lost.
 ///
 /// # Errors
 /// As [`create_with`].
@@ -48,12 +48,12 @@ pub fn create(making: &Making, devices: Vec<SharedDevice>) -> Result<Flusher> {
     create_with(making, devices.into_iter().map(Some).collect(), Vec::new())
 }
 
-/// Makes an array of devices by slot, where `None` is left missing, and spares. Whatever stood on them is
-/// gone. Of each member no more is used than the shortest has.
+/// Creates an array of devices by slot, where `None` stays missing, and spares. Their former
+/// content is lost. All members are used only as far as the shortest reaches.
 ///
 /// # Errors
-/// Those of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small, or more are
-/// missing than the array can do without.
+/// Those of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small, or
+/// more are missing than the array can do without.
 pub fn create_with(
     making: &Making,
     slots: Vec<Option<SharedDevice>>,
@@ -112,17 +112,16 @@ pub fn create_with(
     Ok(Flusher::new(array))
 }
 
-/// Makes a member of a device on which nothing counts. It has everything but a superblock.
+/// Makes a new member of a device. It has everything but a superblock.
 pub(super) fn fresh(device: SharedDevice, common: &Superblock, slot: u16) -> Result<Arc<Member>> {
     let own = Superblock { slot, member: MemberId(random()?), ..common.clone() };
-    // What is left of an older array must never be found again: neither its superblocks nor a record of
-    // its log.
+    // Nothing of an older array may ever be found again: no superblock, and no record of its log.
     erase(&device)?;
     device.write_at(own.areas.log_at, &[0; BLOCK_BYTES as usize])?;
     seat_fresh(device, &own)
 }
 
-/// The same member in another slot. It has everything but the superblock that says so.
+/// The same member for another slot. It has everything but the superblock that says so.
 pub(super) fn seated(member: &Member, common: &Superblock, slot: u16) -> Result<Arc<Member>> {
     let own = Superblock { slot, member: member.id(), ..common.clone() };
     seat_fresh(Arc::clone(member.device()), &own)
@@ -134,7 +133,7 @@ fn seat_fresh(device: SharedDevice, own: &Superblock) -> Result<Arc<Member>> {
     Ok(Arc::new(member))
 }
 
-/// Takes both superblocks from a device: it is no member of anything any more.
+/// Erases both superblocks of a device, which then is no member any more.
 ///
 /// # Errors
 /// Those of the device.
@@ -144,11 +143,11 @@ pub fn erase(device: &SharedDevice) -> Result<()> {
     device.sync()
 }
 
-/// Where things stand on members of so many bytes, and how much of each is data.
+/// The areas of members of so many bytes, and how much of each is data.
 fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)> {
     let at = |offset: u64, bytes: u64| (offset + bytes).next_multiple_of(BLOCK_BYTES);
     let regions_at = at(PLACES[1], SUPERBLOCK_BYTES as u64);
-    // Tables for all of it: a little more than what is left for data needs.
+    // Tables for the whole device: slightly more than the part left for data needs.
     let table_pages = pages(bytes / BLOCK_BYTES);
     let region_sectors = table_pages.div_ceil(SECTOR_REGIONS as u64);
     let bad_blocks_at = at(regions_at, region_sectors * SECTOR_BYTES as u64);

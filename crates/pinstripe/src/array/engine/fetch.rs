@@ -9,7 +9,7 @@ use crate::array::member::Member;
 use crate::array::plan::{Class, Mark};
 use crate::format::array::BLOCK_BYTES;
 
-/// A read that is to be made.
+/// A read to be carried out.
 pub(super) struct Fetch<'a> {
     pub job: usize,
     pub shard: usize,
@@ -20,10 +20,11 @@ pub(super) struct Fetch<'a> {
     pub buf: &'a mut [u8],
 }
 
-/// Makes reads, and says what of them is not to be believed.
+/// Carries out reads, and marks the blocks that are bad, by job.
 pub(super) fn carry_out(mut fetches: Vec<Fetch<'_>>, crew: &dyn Crew) -> Vec<(usize, Mark)> {
     let bad = Mutex::new(Vec::new());
     let locked = || bad.lock().unwrap_or_else(PoisonError::into_inner);
+    // By member and offset, so that each task moves forward over one part of one disk.
     fetches.sort_unstable_by_key(|it| (it.slot, it.start));
     let tasks: Vec<Mutex<&mut [Fetch<'_>]>> =
         fetches.chunks_mut(TASK_TRANSFERS).map(Mutex::new).collect();

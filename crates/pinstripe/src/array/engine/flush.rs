@@ -1,4 +1,4 @@
-//! Rows from the cache to the members, a batch at a time.
+//! The way of rows from the cache to the members, a batch at a time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,23 +24,23 @@ pub struct Flusher {
     pub(super) array: Arc<Array>,
     pub(super) log: Log,
     pub(super) planner: Planner,
-    /// How rows are planned.
+    /// Rules by which rows are planned.
     pub rules: Rules,
-    /// Long work that goes on between batches.
+    /// Long work, done in slices between batches.
     pub(super) long: Long,
     pub(super) batch: Batch,
-    /// Where the last batch wrote for the first time.
+    /// Columns in which the last batch wrote blocks for the first time.
     fresh: Fresh,
     pub(super) crew: Arc<dyn Crew>,
     tally: Arc<Tally>,
-    /// What could not be planned.
+    /// Windows that could not be planned and wait for `salvage`.
     pub(super) hopeless: Vec<Hopeless>,
-    /// Blocks of which something new was stored nowhere, and nobody was told yet.
+    /// Blocks whose new content could not be stored; the next sync reports them and resets this.
     pub(super) unstored: u64,
 }
 
 impl Flusher {
-    /// One that goes on behind a place of the log.
+    /// A flusher that continues at the given position of the log.
     pub(super) fn with_log(array: Arc<Array>, log: Log, rules: Rules) -> Self {
         let (planner, long, batch, fresh, tally, hopeless) = Default::default();
         let unstored = 0;
@@ -53,12 +53,12 @@ impl Flusher {
         &self.array
     }
 
-    /// Writes rows that are full or were begun at `before` or earlier, at most `most` of them. Returns how
-    /// many.
+    /// Writes rows that are full or were begun at `before` or earlier, at most `most` of them.
+    /// Returns how many.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when too many members failed. Rows that
-    /// were not written stay in the cache.
+    /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when too many members failed.
+    /// Rows that were not written stay in the cache.
     pub fn flush(&mut self, before: Duration, most: usize) -> Result<usize> {
         self.flush_due(Due::FullOr(before), most)
     }
@@ -73,17 +73,17 @@ impl Flusher {
         done.map(|()| count)
     }
 
-    /// Pieces of rows that it wrote, counted: to be read while it works.
+    /// Counts of the row pieces written so far; may be read while the flusher works.
     pub fn tally(&self) -> &Arc<Tally> {
         &self.tally
     }
 
-    /// Has somebody else carry out what does not depend on each other.
+    /// Sets the executor for independent tasks.
     pub fn set_crew(&mut self, crew: Arc<dyn Crew>) {
         self.crew = crew;
     }
 
-    /// Writes everything, and makes it durable. Does not end while somebody goes on writing.
+    /// Writes everything and makes it durable. While callers keep writing, this does not end.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -94,14 +94,14 @@ impl Flusher {
     /// Writes all that was taken in at `before` or earlier, and makes it durable.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush); [`Kind::Corrupt`](crate::error::Kind::Corrupt), once, when blocks were written
-    /// that could not be stored, since their rest is lost. All else is durable then.
+    /// As [`flush`](Self::flush); [`Kind::Corrupt`](crate::error::Kind::Corrupt), once, when blocks
+    /// could not be stored because the rest of them is lost. All else is durable then.
     pub fn sync_since(&mut self, before: Duration) -> Result<()> {
         while self.flush_due(Due::Since(before), BATCH_ROWS)? > 0 {}
         self.sync_members()?;
         match self.array.consistency() {
             Consistency::Log => {}
-            // No log has the checksums.
+            // Only the log would bring the checksums back after a power cut, and there is none.
             Consistency::Bitmap | Consistency::None => self.write_tables()?,
         }
         self.tell_unstored()
@@ -117,7 +117,7 @@ impl Flusher {
         self.array.drop_failed_twin()
     }
 
-    /// Does something with each member that is there, and gives up those that could not.
+    /// Does something with each member that is present, and gives up those for which it failed.
     pub(super) fn each_member(
         &self,
         load: Load,
@@ -135,12 +135,14 @@ impl Flusher {
         failed.iter().try_for_each(|slot| self.array.fail(slot))
     }
 
-    /// Puts rows on the members, in as many batches as it takes.
+    /// Puts rows on the members, in as many batches as needed.
     fn put(&mut self, begun: &[(u64, Arc<Dirty>)]) -> Result<()> {
-        // A batch leaves some room for what is found out only when it is read.
+        // Some of the record stays free: a job grows when it is planned again after a bad read.
         let most = self.log.area_bytes / 8 * 3;
         let (slots, window) = (self.array.geometry().members(), self.window());
         for (row, dirty) in begun {
+            // Before planning: parity that may be stale must not be the base of a
+            // read-modify-write.
             self.resync_first(*row)?;
             let len = self.array.shape().map(*row).len();
             for start in (0..len).step_by(window as usize) {
@@ -157,7 +159,7 @@ impl Flusher {
                 let is_slow = self.crew.is_slow(Load::Log);
                 if !self.batch.is_empty() && !self.batch.has_room(&job, most, is_slow) {
                     self.carry_out()?;
-                    // A member may have failed.
+                    // The plan was made before that batch, in which a member may have failed.
                     let rules = self.job_rules();
                     if let Err(error) = job.plan(&self.array, &mut self.planner, rules) {
                         let dirty = Arc::clone(dirty);
@@ -177,9 +179,15 @@ impl Flusher {
         if self.batch.is_empty() {
             return Ok(());
         }
+        // The order is what makes a power cut harmless: the record is durable before the first
+        // write in place, members that failed are given up before checksums are installed
+        // (`believe` skips absent ones), and checksums change only after the write that they
+        // describe.
         self.fetch()?;
-        // A block may be torn over what the last batch wrote to it, never over what stood on the device
-        // before the array did: nobody could tell that from data (see `replay`).
+        // A write may tear over what the last batch put there, because the log has both. It must
+        // never tear over what stood on the device before the array did: no checksum tells that
+        // content from data (see `replay`). So a block's first write is durable before its second
+        // begins.
         if self.batch.meets(&self.fresh) {
             self.sync_members()?;
         }
@@ -197,7 +205,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Reads what the batch takes; what cannot be believed is had from the others.
+    /// Reads what the batch needs; what is bad is obtained from the rest of its row.
     fn fetch(&mut self) -> Result<()> {
         let members = self.array.members().clone();
         loop {
@@ -209,8 +217,10 @@ impl Flusher {
             if again.is_empty() {
                 return Ok(());
             }
-            // What is read once as bad is bad: each round marks more, until nothing more can be read.
+            // This ends: a block that was read as bad once stays marked, so each round can only
+            // read less.
             let rules = self.job_rules();
+            // From the back, so that `remove` does not shift the numbers still to come.
             for number in again.into_iter().rev() {
                 let job = &mut self.batch.jobs[number];
                 if let Err(error) = job.plan(&self.array, &mut self.planner, rules) {
@@ -221,8 +231,8 @@ impl Flusher {
         }
     }
 
-    /// Computes what the batch writes, and writes its record, durably. Members that could not take it are
-    /// given up. Returns what the record says, job by job.
+    /// Computes what the batch writes, and writes its record durably. Members that could not take
+    /// it are given up. Returns the pieces of the record, job by job.
     fn record(&mut self) -> Result<Vec<Piece>> {
         let slots = self.array.geometry().members();
         let piece_bytes = self.batch.jobs.iter().map(Job::head_bytes).sum();
@@ -248,7 +258,7 @@ impl Flusher {
         Ok(head.pieces)
     }
 
-    /// Makes the members' tables as new as their data, so that the log up to here is needed no more.
+    /// Makes the members' tables as new as their data: the log up to here is not needed any more.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -256,8 +266,10 @@ impl Flusher {
         self.checkpoint_with(|_| {})
     }
 
-    /// A checkpoint at which the members say something more.
+    /// A checkpoint whose superblock carries a further change.
     pub(super) fn checkpoint_with(&mut self, say: impl FnOnce(&mut Superblock)) -> Result<()> {
+        // Data before tables, tables before the superblock: a checksum on disk never describes data
+        // that is not, and the old records are only dropped when nothing needs them.
         self.sync_members()?;
         self.array.members().iter().flatten().for_each(|member| member.unmark());
         self.write_tables()?;
@@ -270,7 +282,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Stops it in order: everything is written, and the log is empty.
+    /// Stops the array in order: everything is written, and the log is empty.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -278,13 +290,15 @@ impl Flusher {
         self.close()
     }
 
-    /// As [`stop`](Self::stop), for one that others may still hold. Nothing is to be written afterwards.
+    /// As [`stop`](Self::stop), while others still hold the flusher. Nothing may be written
+    /// afterwards.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn close(&mut self) -> Result<()> {
         self.sync()?;
         self.checkpoint()?;
+        // With a resync pending, the next assembly has to find out again that parity may be stale.
         let is_clean = self.long.resync.is_none();
         self.array.agree(|superblock| superblock.is_clean = is_clean)
     }

@@ -1,4 +1,4 @@
-//! What the array takes in, and how much of it waits for the members.
+//! Taking writes in, and the amount of them that waits for the members.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -8,20 +8,20 @@ use crate::array::cache::{Cache, Dirty, Due};
 use crate::array::traffic::{MemberTraffic, Timer};
 use crate::error::{Kind, Result};
 
-/// What waits to be written to the members.
+/// Writes that wait for the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gathered {
     /// Bytes, of rows that are being written too.
     pub bytes: u64,
-    /// When the first byte came of the row that gathers longest.
+    /// When the first byte of the longest gathering row came.
     pub oldest: Option<Duration>,
     /// Whether there is a row that is full.
     pub has_full: bool,
 }
 
 impl Array {
-    /// Takes bytes to be written at `offset`; they are on the members when a flusher put them there. Returns
-    /// what waits then.
+    /// Takes bytes in at `offset`; a flusher puts them on the members later. Returns all that waits
+    /// then.
     ///
     /// # Errors
     /// [`Kind::NoSpace`] beyond the end.
@@ -36,33 +36,34 @@ impl Array {
         Ok(cache.gathered())
     }
 
-    /// What waits to be written.
+    /// All that waits to be written.
     pub fn gathered(&self) -> Gathered {
         lock(&self.cache).gathered()
     }
 
-    /// What moved to and from the members, by slot; `None` for those that are absent.
+    /// Bytes moved to and from the members, by slot; `None` for those that are absent.
     pub fn traffic(&self) -> Vec<Option<MemberTraffic>> {
         self.members().iter().map(|member| Some(member.as_ref()?.traffic())).collect()
     }
 
-    /// Has the members note how long things take.
+    /// Has the members time their transfers.
     pub fn set_timer(&self, timer: Timer) {
         self.members().iter().flatten().for_each(|member| member.set_timer(timer));
     }
 
-    /// Bytes that are written and not on the members yet.
+    /// Bytes that are taken in and not on the members yet.
     pub fn dirty_bytes(&self) -> u64 {
         self.gathered().bytes
     }
 }
 
 impl Array {
-    /// Begins rows that are due, and waits until nobody holds any of them.
+    /// Begins rows that are due, and waits until no reader holds any of them.
     pub(super) fn begin(&self, due: Due, most: usize) -> Vec<(u64, Arc<Dirty>)> {
         let mut cache = lock(&self.cache);
         let rows = cache.due(due, most);
         let begun: Vec<_> = rows.into_iter().map(|row| (row, cache.begin(row))).collect();
+        // All rows are begun before the wait: from then on no new reader can hold one, so it ends.
         let landed = cache.landed();
         while begun.iter().any(|(row, _)| cache.is_held(*row)) {
             cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +71,7 @@ impl Array {
         begun
     }
 
-    /// Says what became of rows that were begun.
+    /// Ends rows that were begun: they are on the members, or they gather again.
     pub(super) fn land(&self, rows: Vec<(u64, Arc<Dirty>)>, are_written: bool) {
         let mut cache = lock(&self.cache);
         for (row, dirty) in rows {
@@ -85,7 +86,7 @@ impl Array {
         cache.landed().notify_all();
     }
 
-    /// Waits until a row is not under way, and keeps it so.
+    /// Waits until a row is not under way, and keeps it from being begun.
     pub(super) fn hold(&self, row: u64) -> Hold<'_> {
         let mut cache = lock(&self.cache);
         let landed = cache.landed();
@@ -98,8 +99,8 @@ impl Array {
 }
 
 impl Array {
-    /// Keeps all who read from a row while it is mended, and waits for those who hold it. None is under way:
-    /// only the flusher mends.
+    /// Keeps readers off a row while it is repaired, and waits for those that hold it. The row is
+    /// not under way: only the flusher repairs, and it begins no rows meanwhile.
     pub(super) fn occupy(&self, row: u64) -> Occupied<'_> {
         let mut cache = lock(&self.cache);
         cache.occupy(row);
@@ -111,7 +112,7 @@ impl Array {
     }
 }
 
-/// A row that is being mended.
+/// A row under repair.
 pub(super) struct Occupied<'a> {
     array: &'a Array,
     row: u64,

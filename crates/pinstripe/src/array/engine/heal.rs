@@ -1,9 +1,9 @@
-//! Blocks that were found not to be what they should, written again from the rest of their rows.
+//! Healing: blocks that were found bad are written again from the rest of their rows.
 //!
-//! Whoever reads one notes it; the flusher heals it between batches.
+//! A reader that finds one notes it; the flusher heals it between batches.
 //!
-//! Invariant: what is healed is in no record of the log that may be replayed, or a power cut amid it would
-//! make parity of a torn block.
+//! Invariant: no record that may be replayed speaks of a healed block, or a power cut in the middle
+//! would make parity of a torn block.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,41 +17,41 @@ use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::sums::Sum;
 
-/// Blocks that wait to be healed, at most. Those that are not noted are found again.
+/// Blocks that wait to be healed, at most. Others are noted when they are read again.
 const OPEN_MAX: usize = 4096;
-/// Blocks that a member does not take, from which on it is given up.
+/// Blocks that a member refuses before it is given up.
 const BAD_BLOCKS_MAX: u64 = 20;
 
 /// Blocks by slot and number.
 #[derive(Debug, Default)]
 pub(super) struct Wounds {
     pub open: BTreeSet<(usize, u64)>,
-    /// They could not be healed; that is not tried again and again.
+    /// Blocks that could not be healed, so that they are not tried again and again.
     pub given_up: BTreeSet<(usize, u64)>,
 }
 
-/// A part of a transfer that is not to be believed.
+/// A part of a transfer that is unreadable or fails its checksum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bad {
     /// Bytes of the chunk.
     pub column: Range<u32>,
-    /// It could not be read; if not, it is not what was written.
+    /// Whether the read failed; if not, its checksum did.
     pub is_unreadable: bool,
 }
 
-/// What became of a block.
+/// The outcome for one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Healed {
-    /// It is what it should be.
+    /// It holds what it should.
     Yes,
-    /// Nothing says what it should be.
+    /// Its content cannot be rebuilt.
     Lost,
-    /// Its member does not take it.
+    /// Its member does not take the write.
     Refused,
 }
 
 impl Array {
-    /// Notes that a part of a transfer was bad.
+    /// Counts a bad part of a transfer, and queues it for healing.
     pub(super) fn wound(&self, it: &Transfer, bad: &Bad) {
         {
             let errors = &mut lock(&self.live).errors[it.member];
@@ -61,7 +61,7 @@ impl Array {
         self.heal_later(it.member, start, bad.column.len() as u64);
     }
 
-    /// Notes that something may be bad in a part of a slot's data.
+    /// Queues blocks of a slot that may be bad.
     pub(super) fn heal_later(&self, slot: usize, start: u64, bytes: u64) {
         let blocks = start / BLOCK_BYTES..(start + bytes) / BLOCK_BYTES;
         let mut wounds = lock(&self.wounds);
@@ -72,8 +72,9 @@ impl Array {
         }
     }
 
-    /// Does something with a member's checksums of blocks. What cannot be read of them is lost from now on, if the
-    /// array can do without the member: then the others have it.
+    /// Does something with a member's checksums of blocks. Those that cannot be read are marked
+    /// lost and `act` is tried again, if the array can do without the member: the others then
+    /// rebuild the blocks.
     ///
     /// # Errors
     /// Those of the member.
@@ -94,7 +95,7 @@ impl Array {
         })
     }
 
-    /// Writes a block again as the rest of its row says it is.
+    /// Writes a block again with the content that the rest of its row gives.
     pub(super) fn heal_block(&self, slot: usize, block: u64) -> Result<Healed> {
         let held = self.shape().held(slot, block * BLOCK_BYTES);
         let Some(held) = held else { return Ok(Healed::Yes) };
@@ -109,7 +110,7 @@ impl Array {
         let mut is = vec![0; BLOCK_BYTES as usize];
         let mut is_sound = || member.read(block * BLOCK_BYTES, &mut is).is_ok() && sum.suits(&is);
         if !sum.is_written() || is_sound() {
-            // It was written anew meanwhile.
+            // The flusher has written it since it was found.
             return Ok(Healed::Yes);
         }
         let column = held.offset..held.offset + BLOCK_BYTES as u32;
@@ -117,7 +118,8 @@ impl Array {
         let Ok(bytes) = self.recover(&map, held.shard, &column, &[erased]) else {
             return Ok(Healed::Lost);
         };
-        // Parity is what data make it; of data, what parity says must be what was written.
+        // Parity is right by definition; rebuilt data has to match the checksum, or something else
+        // is bad.
         let is_parity = map.parity_shards().has(held.shard);
         if !is_parity && sum != Sum::LOST && !sum.suits(&bytes) {
             return Ok(Healed::Lost);
@@ -127,7 +129,7 @@ impl Array {
             false => Sum::of(&bytes),
         };
         let is_taken = !sum.is_written() || member.write(block * BLOCK_BYTES, &bytes).is_ok();
-        // What it does not take is had from the others from now on.
+        // A block that the member refuses is rebuilt from the others from now on.
         let sum = if is_taken { sum } else { Sum::LOST };
         if member.set_sums(block, &[sum]).is_err() || !is_taken {
             return self.refused(slot).map(|()| Healed::Refused);
@@ -136,7 +138,7 @@ impl Array {
         Ok(Healed::Yes)
     }
 
-    /// Counts a block that a member did not take, and gives it up when there are many.
+    /// Counts a block that a member refused, and gives the member up when there are many.
     fn refused(&self, slot: usize) -> Result<()> {
         let count = {
             let errors = &mut lock(&self.live).errors[slot];
@@ -158,6 +160,8 @@ impl Flusher {
         if open.is_empty() {
             return Ok(());
         }
+        // Before, so that no record speaks of these blocks; after, so that their checksums are
+        // durable.
         self.checkpoint()?;
         for (slot, block) in open {
             if array.heal_block(slot, block)? != Healed::Yes {

@@ -1,6 +1,6 @@
-//! A window of a row, planned: what one batch does with it.
+//! A window of a row, planned: the work of a batch on it.
 //!
-//! A row is cut into windows, so that what a batch holds is bounded whatever the chunk is.
+//! A row is cut into windows, so that a batch needs bounded memory for any size of chunk.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::log::Piece;
 
-/// Bytes of a chunk that one job is about, at most; as long as the longest granule.
+/// Bytes of a chunk that one job covers, at most; as long as the longest granule.
 const WINDOW_BYTES: u32 = 1 << 20;
 
 /// A window of a row.
 pub(super) struct Job {
     pub map: RowMap,
-    /// The bytes of its chunks that it is about.
+    /// The bytes of the row's chunks that it covers.
     pub window: Range<u32>,
     pub(super) dirty: Arc<Dirty>,
     pub(super) memory: Memory,
 }
 
-/// What a job needs memory for.
+/// Buffers of a job.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) marks: Vec<Mark>,
@@ -37,14 +37,14 @@ pub(super) struct Memory {
 }
 
 impl Job {
-    /// Plans it by what is known of it now.
+    /// Plans it by the members and marks known now.
     pub fn plan(&mut self, array: &Array, planner: &mut Planner, rules: Rules) -> Result<()> {
         let Memory { marks, plan, .. } = &mut self.memory;
         planner.plan_write(&self.map, array.absent_at(&self.map), marks, rules, plan)
     }
 
-    /// The columns in which it writes data blocks that were never written before. Of a full row nobody has
-    /// asked whether it was.
+    /// The columns in which it writes data blocks for the first time. A full row counts as all new,
+    /// since its plan needs no checksums and so did not look them up.
     pub fn fresh(&self) -> Option<Range<u32>> {
         let Memory { marks, plan, .. } = &self.memory;
         if self.dirty.is_full(&self.map) {
@@ -79,12 +79,12 @@ impl Job {
         }
     }
 
-    /// How its pieces are done.
+    /// The methods of its pieces.
     pub fn methods(&self) -> impl Iterator<Item = Method> {
         self.memory.plan.pieces.iter().map(|piece| piece.method)
     }
 
-    /// Bytes of the log's head that speak of it.
+    /// Bytes that it takes in the head of a record.
     pub fn head_bytes(&self) -> u64 {
         let of = |piece: &crate::array::plan::Piece| {
             let blocks = piece.column.len() as u64 / BLOCK_BYTES;
@@ -93,7 +93,7 @@ impl Job {
         self.memory.plan.pieces.iter().map(of).sum()
     }
 
-    /// Calls `take` with each member that logs something of it, and how many bytes.
+    /// Calls `take` with each member that logs a payload for it, and the number of bytes.
     pub fn each_payload(&self, mut take: impl FnMut(usize, u64)) {
         let data = self.map.data();
         for piece in &self.memory.plan.pieces {
@@ -107,7 +107,7 @@ impl Job {
 }
 
 impl Flusher {
-    /// Plans what of a row is dirty in a window; `None` if nothing is.
+    /// Plans the dirty part of a window of a row; `None` if nothing in it is dirty.
     pub(super) fn job(
         &mut self,
         row: u64,
@@ -139,13 +139,14 @@ impl Flusher {
         Ok(Some(job))
     }
 
-    /// Bytes of a chunk that one job may be about, so that its record fits.
+    /// Bytes of a chunk that one job may cover, so that its record fits into half of the log.
     pub(super) fn window(&self) -> u32 {
         let geometry = self.array.geometry();
         let (shards, members) = (geometry.shards() as u64, geometry.members() as u64);
         let longest = |bytes: u64| {
             let blocks = bytes / BLOCK_BYTES;
-            // At worst each block is a piece of its own, and all that can be absent is.
+            // The worst case: each block is a piece of its own, and as many shards as may be are
+            // absent.
             bytes * (1 + geometry.level().parity() as u64)
                 + blocks * (Piece::FIXED_BYTES + 4 * shards)
                 + 8 * members
@@ -158,7 +159,7 @@ impl Flusher {
         window
     }
 
-    /// How jobs are planned: none moves what another one does.
+    /// The rules for jobs: a granule longer than a window would have two jobs move the same bytes.
     pub(super) fn job_rules(&self) -> Rules {
         let window = self.window();
         Rules { granule: self.rules.granule.map(|it| it.min(window)), ..self.rules }

@@ -1,4 +1,4 @@
-//! The log's records, one behind the other on all members.
+//! The records of the log, one behind the other, at the same position on all members.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use crate::format::array::BLOCK_BYTES;
 use crate::format::array::log::{Head, Kept, Piece};
 use crate::id::ArrayId;
 
-/// Where the next record goes.
+/// The position of the next record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Log {
     pub array: ArrayId,
@@ -31,13 +31,15 @@ impl Log {
         let fits = self.position + head.span() <= self.area_bytes;
         head.position = if fits { self.position } else { 0 };
         let skipped = if fits { 0 } else { self.area_bytes - self.position };
-        // Half of the log is enough between checkpoints, so a record never meets one that is needed.
+        // With at most half of the log between two checkpoints, no record overwrites one still
+        // needed.
         let is_full = self.used_bytes + skipped + head.span() > self.area_bytes / 2;
         (head, is_full && self.used_bytes > 0)
     }
 
-    /// Writes a record on all members that are there; durable when this returns. `records` have, by slot, room
-    /// for the head and then what the member keeps. The slots whose members could not are returned.
+    /// Writes a record on all members that are present; durable when this returns. By slot,
+    /// `records` have room for the head and then the member's payload. Returns the slots of members
+    /// that failed.
     ///
     /// # Errors
     /// [`Kind::Usage`] for a record that is longer than half of the log.
@@ -81,6 +83,7 @@ impl Log {
 
     /// Reads the next record, if there is one, from any member that has it.
     pub fn read_next(&mut self, members: &[Option<Arc<Member>>]) -> Option<Head> {
+        // A record that did not fit behind the last one stands at the beginning.
         for position in [self.position, 0] {
             let mut heads = members.iter().flatten().map(|it| self.read_at(it, position));
             if let Some(head) = heads.find_map(|head| head) {
@@ -92,7 +95,7 @@ impl Log {
         None
     }
 
-    /// Whether all members that are there have all of a record.
+    /// Whether every member that is present has all of a record.
     pub fn is_whole(&self, head: &Head, members: &[Option<Arc<Member>>]) -> bool {
         let of = Log { sequence: head.sequence, ..*self };
         let has = |(slot, member): (usize, &Arc<Member>)| {
@@ -119,7 +122,7 @@ impl Log {
     }
 }
 
-/// What a member keeps of a record, if it is whole.
+/// The payload of a member for a record, if it is whole.
 pub(super) fn read_payload(head: &Head, slot: usize, member: &Member) -> Option<Vec<u8>> {
     let kept = head.kept.get(slot)?;
     let mut bytes = vec![0; kept.bytes as usize];

@@ -1,4 +1,4 @@
-//! Members that come and go.
+//! Adding, failing, removing and replacing members.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::id::MemberId;
 /// Bytes of the smallest and of the largest granule.
 const GRANULES: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
 
-/// What became of a device that was added.
+/// The use that an added device is put to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// It was a member, and gets what was written while it was away.
+    /// It was a member, and gets the blocks that were written while it was away.
     Recovering {
         /// Its slot.
         slot: usize,
     },
-    /// It is filled.
+    /// All of it is filled from the others.
     Rebuilding {
         /// Its slot.
         slot: usize,
@@ -34,11 +34,11 @@ pub enum Added {
 }
 
 impl Flusher {
-    /// Chooses what pieces of rows are widened to multiples of; `None` follows what is written. The members
-    /// remember it.
+    /// Sets the granule, to whose multiples pieces of rows are widened; `None` follows the
+    /// requests. The superblock keeps it.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for what is no power of two from 4 KiB to 1 MiB.
+    /// [`Kind::Usage`] for anything but a power of two from 4 KiB to 1 MiB.
     pub fn set_granule(&mut self, bytes: Option<u32>) -> Result<()> {
         let is_served = |bytes: u32| bytes.is_power_of_two() && GRANULES.contains(&bytes);
         if let Some(bytes) = bytes.filter(|bytes| !is_served(*bytes)) {
@@ -52,7 +52,8 @@ impl Flusher {
     /// Gives a member up.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the array cannot do without it; [`Kind::Usage`] when there is no such slot.
+    /// [`Kind::Refused`] when the array cannot do without it; [`Kind::Usage`] when there is no such
+    /// slot.
     pub fn fail(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
         let absent = self.array.absent();
@@ -63,7 +64,8 @@ impl Flusher {
         self.array.fail(slot)
     }
 
-    /// Forgets where the member of a slot was that failed. It can be added again, and is brought up to date.
+    /// Forgets the path of a failed member. The device can be added again, and is brought up to
+    /// date.
     ///
     /// # Errors
     /// [`Kind::Refused`] when it is there; [`Kind::Usage`] when there is no such slot.
@@ -77,7 +79,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Takes a spare away.
+    /// Removes a spare.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when there is none at this place; those of the device.
@@ -90,12 +92,13 @@ impl Flusher {
         super::create::erase(spare.device())
     }
 
-    /// Adds a device: one that was a member and is away gets what it lacks, where that is known; any other
-    /// one is filled, or waits until a member fails. What stood on it is gone then.
+    /// Adds a device. One that was a member and left gets what it misses, if that is known; any
+    /// other one is filled, or waits as a spare. Its former content is lost then.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is too small; [`Kind::Exists`] when it is a member already; [`Kind::Busy`]
-    /// for a member that was away while another one is being filled; those of the device.
+    /// [`Kind::Usage`] when it is too small; [`Kind::Exists`] when it is a member already;
+    /// [`Kind::Busy`] for a member that was away while another one is being filled; those of the
+    /// device.
     pub fn add(&mut self, device: SharedDevice) -> Result<Added> {
         let superblock = self.array.superblock();
         check_room(&device, &superblock)?;
@@ -107,8 +110,8 @@ impl Flusher {
                 if self.is_filling() {
                     return Err(busy(&device));
                 }
-                // With a log, the map of regions is written with superblocks alone. One whose map cannot be
-                // believed is filled like any other one.
+                // With a log, regions are written only together with superblocks, so the map is as
+                // good as they are. A member whose map cannot be trusted is filled like a new one.
                 let is_clean = own.is_clean || superblock.consistency == Consistency::Log;
                 let own = Superblock { slot: slot as u16, is_clean, ..own };
                 if let Ok(member) = Member::open(Arc::clone(&device), &own, false) {
@@ -124,7 +127,7 @@ impl Flusher {
         })
     }
 
-    /// Adds a device that waits for a member to fail. What stood on it is gone.
+    /// Adds a device as a spare. Its former content is lost.
     ///
     /// # Errors
     /// [`Kind::Usage`] when it is too small; those of the device.
@@ -138,12 +141,13 @@ impl Flusher {
         Ok(())
     }
 
-    /// Has a device take the place of a member, which stays in use until all of it is copied. It may be a
-    /// spare; of any other one, what stood on it is gone.
+    /// Has a device replace a member, which stays in use until all of it is copied. The device may
+    /// be a spare; of any other one, the former content is lost.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when nobody stands in the slot; [`Kind::Busy`] while another member is being filled;
-    /// [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a member; those of the device.
+    /// [`Kind::Refused`] when the slot has no member; [`Kind::Busy`] while another member is being
+    /// filled; [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a member;
+    /// those of the device.
     pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
         self.check_slot(slot)?;
         if self.is_filling() {
@@ -173,7 +177,8 @@ impl Flusher {
         self.begin_replace(&member, slot, twin)
     }
 
-    /// Lets a spare take an empty slot, if there are both and nothing else is being filled. Returns which.
+    /// Moves a spare into an empty slot, if there are both and nothing else is being filled.
+    /// Returns the slot.
     pub(super) fn take_spare(&mut self) -> Result<Option<usize>> {
         let superblock = self.array.superblock();
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
@@ -188,7 +193,7 @@ impl Flusher {
             }
             let spare = spares.remove(0);
             drop(spares);
-            // One that does not take its tables is no use; there may be others.
+            // A spare that does not take its tables is dropped; there may be others.
             if let Ok(member) = seated(&spare, &superblock, slot as u16) {
                 self.begin_fill(slot, member, false)?;
                 return Ok(Some(slot));
@@ -196,12 +201,13 @@ impl Flusher {
         }
     }
 
-    /// Whether no member can be filled now: another one is, parity is not true yet, or all is being moved.
+    /// Whether no member can be filled now: one is already, parity is not true yet, or the array
+    /// grows.
     fn is_filling(&self) -> bool {
         self.long.fill.is_some() || self.long.resync.is_some() || self.is_growing()
     }
 
-    /// Refuses what is a member, or a spare, already.
+    /// Refuses a device that is a member or a spare already.
     pub(super) fn check_unused(&self, device: &SharedDevice) -> Result<()> {
         let superblock = self.array.superblock();
         own_of(device, &superblock)
@@ -235,7 +241,7 @@ impl Flusher {
     }
 }
 
-/// What a device says of itself, if it is one of this array.
+/// The superblock of a device, if it is of this array.
 fn own_of(device: &SharedDevice, superblock: &Superblock) -> Option<Superblock> {
     examine(device).ok().filter(|own| own.array == superblock.array)
 }

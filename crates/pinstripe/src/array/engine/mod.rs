@@ -1,4 +1,4 @@
-//! An array at work: what is written gathers in the cache and is put on the members in batches.
+//! An array at work: writes gather in the cache and are put on the members in batches.
 //!
 //! ```text
 //! write --> cache --> batch: plan, read and check, compute --> log, sync --> in place, checksums
@@ -7,10 +7,10 @@
 //! [`Array`] may be used by any number of threads; one [`Flusher`] puts rows on the members.
 //!
 //! Invariants:
-//! - a batch's record is durable on all members that are present before anything of the batch is written
-//!   in place, and everything of the batches before is durable then as well;
-//! - a member that failed is written to no more, and the others say so durably before what it does not
-//!   have is said to be written;
+//! - a batch's record is durable on all members that are present before anything of the batch is
+//!   written in place, and everything of earlier batches is durable then as well;
+//! - a member that failed is written to no more, and the other superblocks say so durably before
+//!   any write that it misses is reported as done;
 //! - what is read matches its checksum, or was computed from what does.
 //!
 //! Never here: threads and clocks.
@@ -70,29 +70,51 @@ use crate::format::array::log::Piece;
 use crate::format::array::superblock::Superblock;
 
 /// An array that is assembled.
+// Lock order, outermost first. A thread may skip locks, but never takes an earlier one while it
+// holds a later one:
+//
+//     a row that is held or occupied (`hold`, `occupy`, `begin`: waits on the cache's condvar)
+//     superblock
+//     ├── spares   (`tell`)             ──> a member's tables
+//     └── members  (`give_up`: write)   ──> a member's twin ──> a member's tables
+//         └── live (`give_up`, `take_place`)
+//             └── cache (`status`)
+//                 └── shape (`reshape`: write)
+//     wounds   (`heal_later`: taken alone, with nothing but a row held)
+//
+// A row comes first because the flusher gives members up (`agree`) while it occupies one; a reader
+// that holds a row takes `members`, `live`, `wounds` and `cache` one at a time, never `superblock`.
+// `members` and `shape` are read through short guards: take a clone before any transfer, and never
+// take `members` again under its own guard, since a waiting writer would block the second one.
+//
+// Nothing breaks this order. Four places hold a lock across a device transfer, so that others wait
+// for the slowest disk: `agree` holds `superblock` while every superblock is written and synced (it
+// keeps generations in order), `tell` holds `spares` over the same for spares, `mark_unwritten`
+// holds `members` while pages of checksums are read, and `give_up` holds `members` until a transfer
+// to the twin has ended. The mutex around the flusher (`pipeline/array`) lies outside all of these.
 pub struct Array {
-    /// Changed by the flusher alone, together with the cache's.
+    /// Changed by the flusher alone, together with the cache's copy (see `reshape`).
     shape: RwLock<Shape>,
-    /// How often it was.
+    /// Counts changes of `shape`: a reader starts again when it moved meanwhile.
     reshaped: AtomicU64,
-    /// Rows that were being moved over themselves lie nowhere.
+    /// A reshape in place failed midway: those rows are lost until the array is assembled again.
     is_torn_up: AtomicBool,
     /// By slot; `None` where the member is absent.
     members: RwLock<Vec<Option<Arc<Member>>>>,
-    /// What the members say of the array.
+    /// The newest superblock, as all members that are present have it.
     superblock: Mutex<Superblock>,
     cache: Mutex<Cache>,
     /// Members that wait for one to fail.
     spares: Mutex<Vec<Arc<Member>>>,
     live: Mutex<Live>,
-    /// Blocks that were found not to be what they should.
+    /// Blocks that were found bad and wait for the flusher to rewrite them.
     wounds: Mutex<Wounds>,
-    /// There are rows whose parity may not suit their data.
+    /// Some rows may have parity that does not match their data.
     has_unsure: AtomicBool,
 }
 
 impl Array {
-    /// How it is cut, or will be when it has grown.
+    /// The geometry; while the array grows, the one that it grows to.
     pub fn geometry(&self) -> ArrayGeometry {
         *self.shape().geometry()
     }
@@ -102,17 +124,18 @@ impl Array {
         self.shape().capacity()
     }
 
-    /// What its members say of it.
+    /// A copy of the newest superblock.
     pub fn superblock(&self) -> Superblock {
         lock(&self.superblock).clone()
     }
 
-    /// Slots whose members are not there, or are being filled.
+    /// Slots whose members are absent or still being filled.
     pub fn absent(&self) -> MemberSet {
         self.absent_where(|_, member| member.is_filled(u64::MAX))
     }
 
-    /// Slots that are absent in a row: a member that is being filled is there where it was filled.
+    /// Slots that are absent for this row: a member that is being filled counts as present below
+    /// the point that it is filled to.
     fn absent_at(&self, map: &RowMap) -> MemberSet {
         self.absent_where(|slot, member| {
             member.is_filled(u64::MAX)
@@ -160,13 +183,14 @@ impl Array {
         self.member(place.member).filter(|member| member.is_filled(end))
     }
 
-    /// Reads what a plan reads, by transfer, and says which blocks of it are not to be believed.
+    /// Carries out the reads of a plan, by transfer, and marks the blocks that are bad.
     fn fetch_all(&self, plan: &RowPlan) -> (Vec<Vec<u8>>, Vec<Mark>) {
         let (reads, bad): (Vec<_>, Vec<_>) = plan.reads.iter().map(|it| self.fetch(it)).unzip();
         (reads, bad.into_iter().flatten().collect())
     }
 
-    /// Takes the checksums that a record has of a piece for those that its blocks have.
+    /// Installs the checksums of a record's piece: after this, the blocks are expected to match
+    /// them.
     fn believe(&self, piece: &Piece) -> Result<()> {
         let map = self.shape().map(piece.row);
         let blocks = piece.column.len() / BLOCK_BYTES as usize;
@@ -178,14 +202,15 @@ impl Array {
             if self.holder(&map, shard).is_some()
                 && self.with_sums(slot, &all, |member| member.set_sums(first, sums)).is_err()
             {
-                // What cannot be said to be there is not there.
+                // A block without its new checksum would pass for the old one: the member is given
+                // up.
                 self.fail(slot)?;
             }
         }
         Ok(())
     }
 
-    /// Reads a transfer's bytes and says which of its blocks are not to be believed: those are to be healed.
+    /// Reads a transfer's bytes, marks the blocks that are bad, and queues them for healing.
     fn fetch(&self, it: &Transfer) -> (Vec<u8>, Vec<Mark>) {
         let (bytes, bad) = self.inspect(it);
         bad.iter().for_each(|bad| self.wound(it, bad));
@@ -193,8 +218,8 @@ impl Array {
         (bytes, bad.into_iter().map(mark).collect())
     }
 
-    /// Reads a transfer's bytes and says which of its blocks are not to be believed. Blocks that were never
-    /// written are zeros.
+    /// Reads a transfer's bytes and returns the blocks that are unreadable or fail their checksum.
+    /// Blocks that were never written read as zeros.
     fn inspect(&self, it: &Transfer) -> (Vec<u8>, Vec<Bad>) {
         let mut bytes = vec![0; it.column.len()];
         let blocks = it.member_range.start / BLOCK_BYTES..it.member_range.end / BLOCK_BYTES;
@@ -212,7 +237,7 @@ impl Array {
                 block.fill(0);
                 continue;
             }
-            // One by one, so that no more is given up than cannot be read.
+            // Block by block, so that one unreadable sector does not condemn the whole transfer.
             let is_unreadable =
                 !is_whole && member.read(it.member_range.start + at, block).is_err();
             if is_unreadable || !sum.suits(block) {

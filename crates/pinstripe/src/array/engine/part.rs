@@ -1,4 +1,5 @@
-//! What a member is to hold of a column, with its checksums: what is filled, and what is moved.
+//! The bytes and checksums that a member is to get for a column, when it is filled or the array
+//! grows.
 
 use super::Array;
 use crate::array::member::Member;
@@ -6,7 +7,7 @@ use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
 use crate::format::array::sums::Sum;
 
-/// What a shard is to hold of a column.
+/// The bytes and checksums of a shard in a column.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub bytes: Vec<u8>,
@@ -15,10 +16,10 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Bytes of which some blocks, by number, are lost. What is all zeros counts as never written.
+    /// Bytes of which some blocks, by number, are lost. Blocks of zeros count as never written.
     pub fn of(bytes: Vec<u8>, is_lost: impl Fn(usize) -> bool) -> Self {
         let sum = |(number, block): (usize, &[u8])| match () {
-            // Nobody has it: reading it has to fail.
+            // No member has its content: reading it has to fail.
             () if is_lost(number) => Sum::LOST,
             () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
             () => Sum::of(block),
@@ -26,12 +27,12 @@ impl Part {
         Part { sums: bytes.chunks(BLOCK_BYTES as usize).enumerate().map(sum).collect(), bytes }
     }
 
-    /// Whether any block of it is more than zeros.
+    /// Whether any of its blocks is more than zeros.
     pub fn is_written(&self) -> bool {
         self.sums.iter().any(|sum| sum.is_written())
     }
 
-    /// Writes it to a place of a member's data, unless nothing was ever written there and it is zeros.
+    /// Writes it to a member, unless it is zeros and nothing was ever written there.
     ///
     /// # Errors
     /// Those of the device.
@@ -47,7 +48,7 @@ impl Part {
 }
 
 impl Array {
-    /// Puts a part on the member of a slot. Returns whether it took it, or is absent.
+    /// Puts a part on the member of a slot. Returns whether the member took it or is absent.
     pub(super) fn put_part(&self, slot: usize, start: u64, part: &Part) -> bool {
         self.member(slot).is_none_or(|member| part.put(&member, start).is_ok())
     }

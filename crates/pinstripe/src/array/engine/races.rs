@@ -112,8 +112,8 @@ fn made(level: Level, count: usize) -> (Vec<Arc<Gate>>, Flusher, Vec<u8>) {
     (gates, flusher, model)
 }
 
-/// Stops a write of the blocks in `columns` of row 0's chunks on one member in the middle, reads all, and
-/// lets it go on when the read has ended or waits.
+/// Stops a write of the blocks in `columns` of row 0's chunks on one member in the middle, reads
+/// all, and lets it go on when the read has ended or waits.
 fn judge(level: Level, count: usize, stops: usize, absent: Option<usize>) {
     let what = format!("{level}, {stops} stops, {absent:?} is away");
     let (gates, mut flusher, mut model) = made(level, count);

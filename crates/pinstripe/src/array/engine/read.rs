@@ -1,4 +1,4 @@
-//! Reading, from members that are there and from the others' parity.
+//! Reading, from the member that has a shard or by the parity of the others.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -11,14 +11,14 @@ use crate::array::plan::{Class, Mark, Method, Planner, RowPlan};
 use crate::error::{Error, Kind, Result};
 use crate::format::array::BLOCK_BYTES;
 
-/// Spans that are looked at for one run.
+/// Spans that one call of `run` examines.
 const RUN_SPANS: usize = 1024;
 
 impl Array {
     /// Fills `buf` from `offset` on.
     ///
     /// # Errors
-    /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] where what is wanted is lost.
+    /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] where the bytes are lost.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len(), Kind::Usage)?;
         let range = offset..offset + buf.len() as u64;
@@ -31,7 +31,7 @@ impl Array {
         })
     }
 
-    /// As [`read`](Self::read), with the parts of a long one carried out by a crew.
+    /// As [`read`](Self::read), with the parts of a long one read by a crew.
     ///
     /// # Errors
     /// As [`read`](Self::read); the first one of them.
@@ -57,8 +57,8 @@ impl Array {
         })
     }
 
-    /// Bytes at the beginning of a range, which is not empty, that are alike, and whether they were never
-    /// written. They may end early.
+    /// The number of bytes from the start of a range, which is not empty, that are all written or
+    /// all never written, and whether they are never written. The run may end early.
     ///
     /// # Errors
     /// [`Kind::Usage`] beyond the end.
@@ -81,7 +81,7 @@ impl Array {
         })
     }
 
-    /// The same within a span. What cannot be told counts as written.
+    /// The same within a span. When in doubt, bytes count as written.
     fn run_of(&self, shape: &Shape, span: &Span) -> (u32, bool) {
         let len = span.column.len() as u32;
         if !lock(&self.cache).snapshot(span).is_empty() {
@@ -104,11 +104,12 @@ impl Array {
     }
 
     fn read_span(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> Result<()> {
-        // First the cache: what leaves it meanwhile is on the members then.
+        // The cache first: a row that leaves it between the two looks is on the members by then.
         let mut newest = lock(&self.cache).snapshot(span);
         if newest.slice(&span.column).is_none() && !self.read_as_it_lies(shape, span, buf) {
-            // A block that is just being written is like a bad one, and a row of which some blocks are written
-            // gives nothing back: only a row that holds still can be believed, or called damaged.
+            // A block that is being written looks like a bad one, and a row with some blocks
+            // written rebuilds nothing right: only a row that holds still can be trusted, or called
+            // damaged.
             let _hold = self.hold(span.row);
             newest = lock(&self.cache).snapshot(span);
             self.read_row(shape, span, buf)?;
@@ -117,20 +118,22 @@ impl Array {
         Ok(())
     }
 
-    /// The shard that a span is read from.
+    /// The shard to read a span from.
     fn source(&self, map: &RowMap, span: &Span) -> usize {
         if !map.mirrors() {
             return span.data;
         }
-        // Members take their turns. Where copies may differ, that one counts which the others are to become.
-        // Rows come round to the same members after as many as there are, at most; then it is another's turn.
+        // Copies take turns by row, and the turn shifts after as many rows as there are members,
+        // since the rows then lie on the same members again. Where copies may differ, the first one
+        // is read: it is the one that a resync makes the others equal to.
         let turn = (span.row + span.row / self.geometry().members() as u64) as usize;
         let first = if self.is_unsure(map) { 0 } else { turn };
         let copies = (0..map.shards()).map(|n| (first + n) % map.shards());
         copies.into_iter().find(|copy| self.holder(map, *copy).is_some()).unwrap_or(0)
     }
 
-    /// Reads from the member that has a span. False if there is none, or a block is not what it should be.
+    /// Reads from the member that has a span; false if there is none, or a block fails its
+    /// checksum.
     fn read_as_it_lies(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> bool {
         let map = shape.map(span.row);
         let shard = self.source(&map, span);
@@ -148,7 +151,7 @@ impl Array {
         is_good
     }
 
-    /// Reads a span from whatever of its row can be believed.
+    /// Reads a span from the sound shards of its row.
     fn read_row(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> Result<()> {
         let column = blocks_of(&span.column);
         let map = shape.map(span.row);
@@ -159,7 +162,7 @@ impl Array {
         Ok(())
     }
 
-    /// Nothing is rebuilt from parity that may not suit data, unless somebody wants that.
+    /// Refuses to rebuild from parity that may be stale, unless the array was assembled by force.
     fn check_sure(&self, map: &RowMap, plan: &RowPlan) -> Result<()> {
         let is_rebuilt = plan.pieces.iter().any(|piece| piece.method == Method::Rebuild);
         if !is_rebuilt || map.mirrors() || !self.is_unsure(map) || lock(&self.live).believes_stale {
@@ -169,11 +172,12 @@ impl Array {
         Err(Error::new(Kind::TooManyLosses, what).advice("wait until parity is made true"))
     }
 
-    /// What the members have of a data shard.
+    /// A data shard's bytes on the members, without the cache.
     fn settled(&self, map: &RowMap, shard: usize, column: &Range<u32>) -> Result<Vec<u8>> {
         let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
         self.mark_unwritten(map, column, &mut Vec::new(), &mut marks);
         let mut plan = RowPlan::default();
+        // Each round marks at least one more block as bad, so this ends.
         loop {
             Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;
             self.check_sure(map, &plan)?;
@@ -194,7 +198,7 @@ impl Array {
     }
 }
 
-/// The blocks that a column lies in.
+/// The whole blocks that cover a column.
 fn blocks_of(column: &Range<u32>) -> Range<u32> {
     let block = BLOCK_BYTES as u32;
     column.start / block * block..column.end.next_multiple_of(block)

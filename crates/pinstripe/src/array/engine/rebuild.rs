@@ -1,10 +1,11 @@
-//! Filling a member from the others, while batches go on.
+//! Filling a member from the others while batches go on.
 //!
-//! A member that is being filled has what it should below a place that the superblocks say, and counts as
-//! absent above it. So batches write it below, and above note which of its chunks were done too early.
+//! A member that is being filled is used below a point that the superblocks record, and counts as
+//! absent above it. Batches write to it below the point; above it they note which of the chunks
+//! that are filled already have to be filled again.
 //!
-//! Invariant: the place moves only when everything below it is durable on the member, its checksums
-//! included, and nothing below it was done too early. So work that is cut off is gone on with there.
+//! Invariant: the point moves only when everything below it is durable on the member, checksums
+//! included, and no chunk below it waits to be filled again. So interrupted work resumes there.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -21,9 +22,9 @@ use crate::error::Result;
 use crate::format::array::superblock::{Slot, Superblock, Work};
 use crate::id::MemberId;
 
-/// Bytes of a member after which what was done is made durable.
+/// Bytes of a member between two moves of the recorded point.
 const DURABLE_BYTES: u64 = 64 << 20;
-/// Chunks that are filled side by side, and bytes of them.
+/// The chunks that are filled side by side, at most, and their bytes.
 const GROUP_MAX: u64 = 256;
 const GROUP_BYTES: u64 = 16 << 20;
 
@@ -32,13 +33,13 @@ const GROUP_BYTES: u64 = 16 << 20;
 pub(super) struct Fill {
     pub kind: WorkKind,
     pub slot: usize,
-    /// Who is filled.
+    /// The member that is filled.
     id: MemberId,
-    /// Bytes of the member's data that are done.
+    /// Bytes of the member's data that are filled.
     pub done_bytes: u64,
-    /// Up to here they are durable, and the member is used.
+    /// The point up to which they are durable and used.
     durable_bytes: u64,
-    /// Chunks between the two, by where they begin, that were written after they were done.
+    /// Chunks between the two, by offset, that were written after they were filled.
     again: BTreeSet<u64>,
     report: WorkReport,
 }
@@ -50,7 +51,7 @@ impl Fill {
         Fill { kind, slot, id, done_bytes, durable_bytes, again, report }
     }
 
-    /// What the superblock says is being filled.
+    /// The fill that the superblock says was going on.
     pub fn resumed(superblock: &Superblock) -> Option<Self> {
         if let Work::Replace { slot, with, done_bytes } = superblock.work {
             return Some(Fill::new(WorkKind::Replace, slot.into(), with, done_bytes));
@@ -68,9 +69,9 @@ impl Fill {
         })
     }
 
-    /// Learns that a row was written.
+    /// Notes that a row was written.
     pub fn note(&mut self, map: &RowMap) {
-        // What takes a member's place gets all that the member gets.
+        // A replacement receives every write to its member, so nothing has to be repeated for it.
         if let Some(shard) = map.shard_on(self.slot)
             && self.kind != WorkKind::Replace
         {
@@ -89,8 +90,8 @@ impl Fill {
         }
     }
 
-    /// The one that is filled, if it is still there. The member that it was to replace may have failed: then
-    /// it is filled from the others, from where that is durable.
+    /// The member to fill, if it is still there. If the member that it was to replace has failed,
+    /// it is filled from the others instead, from the durable point on.
     fn member(&mut self, array: &Array) -> Option<Arc<Member>> {
         let member = array.member(self.slot)?;
         if member.id() != self.id {
@@ -105,8 +106,8 @@ impl Fill {
 }
 
 impl Fill {
-    /// The next chunks that can be filled in any order: those that were before, and if there are none, others.
-    /// About `most_bytes` of them at most.
+    /// The next chunks, which can be filled in any order: those to be filled again, and without
+    /// any, new ones. About `most_bytes` of them.
     fn take_group(&mut self, geometry: &ArrayGeometry, most_bytes: u64) -> Vec<Chunk> {
         let chunk_bytes = u64::from(geometry.chunk_bytes());
         let most = most_bytes.min(GROUP_BYTES).div_ceil(chunk_bytes).clamp(1, GROUP_MAX) as usize;
@@ -129,14 +130,14 @@ fn kind_of(only_behind: bool) -> WorkKind {
 }
 
 impl Flusher {
-    /// Puts a member into a slot that has none, to be filled.
+    /// Puts a member into an empty slot, to be filled.
     pub(super) fn begin_fill(
         &mut self,
         slot: usize,
         member: Arc<Member>,
         only_behind: bool,
     ) -> Result<()> {
-        // The log that it does not have must not be needed.
+        // The new member has no log, so no record may be needed from it.
         self.checkpoint()?;
         let fill = Fill::new(kind_of(only_behind), slot, member.id(), 0);
         member.set_filled(Some(0));
@@ -157,7 +158,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// Copies a member to another one, which gets all that the member gets, and is to take its place.
+    /// Begins to copy a member to another one, which receives every write to it and then replaces
+    /// it.
     pub(super) fn begin_replace(
         &mut self,
         member: &Member,
@@ -176,7 +178,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Fills some of a member.
+    /// Fills a slice of a member.
     pub(super) fn fill_some(&mut self, mut fill: Fill, most_bytes: u64) -> Result<Step> {
         let array = Arc::clone(&self.array);
         let end = array.geometry().member_bytes();
@@ -216,7 +218,7 @@ impl Flusher {
         Ok(Step::Moved { bytes })
     }
 
-    /// Fills chunks, side by side where that is worth it.
+    /// Fills chunks, side by side where that pays.
     fn fill_group(
         &self,
         member: &Member,
@@ -227,18 +229,20 @@ impl Flusher {
         each_of(&*self.crew, Load::Fill, group.len(), fill_chunk)
     }
 
-    /// Makes durable what was done, and lets the member be used so far.
+    /// Makes the filled part durable, and lets the member be used up to there.
     fn settle(&mut self, mut fill: Fill, bytes: u64) -> Result<Step> {
         let array = Arc::clone(&self.array);
         let kind = fill.kind;
         let work = fill.work();
         let is_finished = fill.done_bytes >= array.geometry().member_bytes();
+        // The checkpoint makes data and tables durable before the superblock below says so.
         self.checkpoint()?;
         let Some(member) = fill.member(&array) else {
             return Ok(Step::Done(fill.report));
         };
         if fill.kind != kind {
-            // The member that it was to replace failed just now.
+            // The member to be replaced failed in the checkpoint: its replacement is filled as a
+            // rebuild.
             self.long.fill = Some(fill);
             return Ok(Step::Moved { bytes });
         }
@@ -257,7 +261,7 @@ impl Flusher {
 }
 
 impl Array {
-    /// Lets a member that has all that it should stand in a slot, whoever stood there before.
+    /// Puts a completely filled member into a slot, in place of the one that it replaces.
     fn take_place(&self, slot: usize, member: Arc<Member>) -> Result<()> {
         let id = member.id();
         {
@@ -266,7 +270,7 @@ impl Array {
                 let mut live = lock(&self.live);
                 live.paths[slot] = Some(member.path().to_owned());
                 live.errors[slot] = Default::default();
-                // It is whole as soon as it is seen.
+                // Before it can be seen in the slot, or readers would take it for absent.
                 member.set_filled(None);
                 members[slot] = Some(Arc::clone(&member));
             }
@@ -276,13 +280,13 @@ impl Array {
             superblock.slots[slot] = Slot::Present(id);
         })?;
         member.set_filled(None);
-        // What could not be healed for want of it may be now.
+        // Blocks that could not be healed without this member may be healed now.
         lock(&self.wounds).given_up.clear();
         self.note_changes(&self.superblock());
         Ok(())
     }
 
-    /// Gives up the one that is filled.
+    /// Gives up the member that is being filled.
     fn stop_filling(&self, fill: &Fill) -> Result<()> {
         match self.member(fill.slot).filter(|member| member.id() != fill.id) {
             Some(member) => self.drop_twin(&member),

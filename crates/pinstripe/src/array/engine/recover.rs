@@ -1,4 +1,4 @@
-//! What a shard should hold, as the rest of its row says.
+//! The content of a shard, by the rest of its row.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::format::array::BLOCK_BYTES;
 
 impl Array {
-    /// Whether a member that has a shard of a row says so of where the shard lies.
+    /// Whether any member of a row says so of the range of its shard.
     pub(super) fn any_holder(
         &self,
         map: &RowMap,
@@ -25,14 +25,15 @@ impl Array {
         })
     }
 
-    /// A column of a shard as its member has it or the rest of its row says it is, and the numbers of the blocks
-    /// of it that are lost.
+    /// A column of a shard, from its member or the rest of its row, and the numbers of its lost
+    /// blocks.
     pub(super) fn recover_column(
         &self,
         map: &RowMap,
         shard: usize,
         column: &Range<u32>,
     ) -> (Vec<u8>, BTreeSet<usize>) {
+        // All at once first; block by block only where some of it is lost.
         if let Ok(bytes) = self.recover(map, shard, column, &[]) {
             return (bytes, BTreeSet::new());
         }
@@ -50,11 +51,11 @@ impl Array {
         (bytes, lost)
     }
 
-    /// A shard's bytes, from its member or from the rest of its row; what `known` says of the row is not to
-    /// be found out again.
+    /// A shard's bytes, from its member or the rest of its row. `known` holds what the caller found
+    /// out about the row already.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] where nothing gives them.
+    /// [`Kind::TooManyLosses`] where they are lost.
     pub(super) fn recover(
         &self,
         map: &RowMap,
@@ -66,6 +67,7 @@ impl Array {
         marks.extend_from_slice(known);
         self.mark_unwritten(map, column, &mut Vec::new(), &mut marks);
         let mut plan = RowPlan::default();
+        // Each round marks at least one more block as bad, so this ends.
         loop {
             Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;
             let (reads, bad) = self.fetch_all(&plan);

@@ -1,13 +1,14 @@
-//! After a power cut: tables as new as the log, and the rows of its last two records true again.
+//! Recovery after a power cut: brings the tables up to date with the log, and makes the rows of its
+//! last two records consistent again.
 //!
-//! Of what the newest record speaks of, any sector may be old or new; of the one before too, if the newest
-//! was never begun: it was begun when all before it was durable. Everything older is in place, so older
-//! records only bring checksums.
+//! Of the blocks in the newest record any sector may be old or new. The same holds for the record
+//! before it if the newest was never begun, since a batch begins only when all before it is
+//! durable. Everything older is in place, so older records only bring checksums.
 //!
-//! Parity of a block's column is computed anew from the data as it stands. Where a data shard that stayed is
-//! away, the part of parity that was logged stands for it: that of the newest record that was begun.
-//! A shard that was being written and is away now has what parity gives, if that is all new or all old; if
-//! not, it is lost, and is not made up.
+//! Parity of a block's column is computed again from the data as it stands. Where an unchanged data
+//! shard is absent, the logged part of parity stands for it: that of the newest record that was
+//! begun. A shard that was being written and is absent now is worth what parity gives, if parity
+//! and the other shards are all of one state; if not, it is lost rather than made up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,14 +27,14 @@ use crate::format::array::sums::Sum;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// What a record says of one column of blocks of a row.
+/// One record's statement about one column of blocks of a row.
 #[derive(Debug, Clone, Default)]
 struct Write {
-    /// Shards that were written, and what they were to be.
+    /// Shards that were written, and the checksums of their new content.
     written: Vec<(usize, Sum)>,
-    /// Parity of the data that stayed, of P and of Q; `None` where it was not logged or is lost.
+    /// P and Q of the data that stayed; `None` where it was not logged or is lost.
     unchanged: [Option<Vec<u8>>; 2],
-    /// Data of shards that were away then.
+    /// Logged data of shards that were absent then.
     away: Vec<(usize, Option<Vec<u8>>)>,
     /// Every data shard was written.
     is_full: bool,
@@ -44,18 +45,19 @@ impl Write {
         self.written.iter().find(|(written, _)| *written == shard).map(|(_, sum)| *sum)
     }
 
-    /// Data shards that it changed, wherever they are.
+    /// Data shards that it changed, present or absent.
     fn changed(&self, map: &RowMap) -> ShardSet {
         let written: ShardSet = self.written.iter().map(|(shard, _)| *shard).collect();
         written.or(self.away.iter().map(|(shard, _)| *shard).collect()).and(map.data_shards())
     }
 }
 
-/// By row and block of the column.
+/// Writes by row and block of the column.
 type Writes = BTreeMap<(u64, u64), Write>;
 
 impl Flusher {
-    /// Brings the tables up to date with the log, and the rows of its last two records to parity.
+    /// Brings the tables up to date with the log, and makes the rows of its last two records
+    /// consistent.
     ///
     /// Returns how many records there were.
     ///
@@ -67,13 +69,16 @@ impl Flusher {
         let mut records = 0;
         while let Some(head) = self.log.read_next(&members) {
             records += 1;
+            // The last two records wait for `finish`: only of older ones is it certain that they
+            // are in place, so that their checksums can be installed without looking.
             let [older, newest] = last;
             if let Some(done) = older {
                 done.pieces.iter().try_for_each(|piece| self.array.believe(piece))?;
             }
             last = [newest, Some(head)];
         }
-        // What is not whole on all members was not durable on them, so nothing of it was begun.
+        // A record that is not whole on all members was never durable, so its writes were not
+        // begun.
         if last[1].as_ref().is_some_and(|head| !self.log.is_whole(head, &members)) {
             last[1] = None;
         }
@@ -88,7 +93,7 @@ impl Flusher {
         Ok(records)
     }
 
-    /// What a record says, column by column of blocks.
+    /// The statements of a record, by column of blocks.
     fn writes(&self, head: &Head, members: &[Option<Arc<Member>>]) -> Writes {
         let mut payloads = Payloads::read(head, members);
         let mut writes = Writes::new();
@@ -129,7 +134,7 @@ impl Flusher {
         writes
     }
 
-    /// Ends what the last two records say of one column of blocks.
+    /// Makes one column of blocks consistent after the last two records.
     fn finish(
         &self,
         (row, column): (u64, u64),
@@ -139,9 +144,11 @@ impl Flusher {
         let map = self.array.shape().map(row);
         let mut stands: Vec<Option<Vec<u8>>> =
             (0..map.shards()).map(|shard| self.stands(&map, shard, column)).collect();
+        // First, since it may turn torn blocks into zeros, and all below is computed from `stands`.
         self.clear_torn(&map, column, before, newest, &mut stands)?;
         let is_begun = |newest: &Write| {
-            // What only the record before wrote is in place when the newest was begun.
+            // The newest batch began only when the one before it was durable: a block that only the
+            // earlier record wrote and that is not in place proves that the newest was not begun.
             before.is_none_or(|before| {
                 before.written.iter().all(|(shard, sum)| {
                     let is_rewritten = newest.sum(*shard).is_some();
@@ -158,13 +165,20 @@ impl Flusher {
             .flatten()
             .flat_map(|write| write.written.iter().map(|(shard, _)| *shard))
             .collect();
+        // No parity to compute: whichever state the first copy is in, the others follow it.
         if map.mirrors() {
             return self.same_copies(&map, column, written, &stands);
         }
+        // With a changed shard gone since, its new content is unknown, and so is the parity over
+        // it.
         let is_away = |shard: usize| stands[shard].is_none();
         if changed.iter().any(|shard| is_away(shard) && write.sum(shard).is_some()) {
             return self.leave(&map, column, &[newest, before], written, &stands);
         }
+        // A mix of old and new sectors is as good as either, since no sync has confirmed the write:
+        // the checksum follows the bytes. Data come before parity, because `parity` trusts a shard
+        // that this record did not change only if it matches the table, and the record before may
+        // have changed it.
         for shard in written.and(map.data_shards()).iter() {
             if let Some(bytes) = &stands[shard] {
                 self.set(&map, shard, column, Sum::of(bytes))?;
@@ -175,6 +189,7 @@ impl Flusher {
             let parity = self.parity(&map, column, n, write, changed, &stands);
             let place = map.place(shard);
             let Some(member) = self.array.holder(&map, shard) else { continue };
+            // Without a base for it, parity must not be used to rebuild anything.
             let Some(parity) = parity else {
                 self.set(&map, shard, column, Sum::LOST)?;
                 continue;
@@ -187,9 +202,10 @@ impl Flusher {
         Ok(())
     }
 
-    /// Makes zeros of blocks that were never written before these records and are not as either says: torn
-    /// over what stood on the device before the array did, which nobody may see. A block that both wrote has
-    /// the bytes of both: the newest was begun when what the one before wrote there was durable.
+    /// Zeroes blocks that one of these records wrote for the first time and that do not match it:
+    /// they are torn over what stood on the device before the array did, which no reader may see. A
+    /// block that both records wrote is mixed from their bytes only, since the newest was begun
+    /// when the earlier write was durable.
     fn clear_torn(
         &self,
         map: &RowMap,
@@ -214,7 +230,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// The parity of a column: of all data if it is there and sound, else with what was logged.
+    /// Parity of a column: over all data if it is present and sound, else from what was logged.
     fn parity(
         &self,
         map: &RowMap,
@@ -256,8 +272,9 @@ impl Flusher {
         Some(parity)
     }
 
-    /// Leaves a column as it stands: a shard that was being written is away. All is well if what is there
-    /// is as it was after the newest record, after the one before, or before both.
+    /// Leaves a column as it stands, because a shard that was being written is absent. Nothing is
+    /// lost if all that is present is of one state: after the newest record, after the one before,
+    /// or before both.
     fn leave(
         &self,
         map: &RowMap,
@@ -269,6 +286,8 @@ impl Flusher {
         let there = |shard: &usize| stands[*shard].is_some();
         let is_as_after = |records: &[Option<&Write>]| {
             written.iter().filter(there).all(|shard| {
+                // Newest first; a shard that none of these records wrote is expected as the table
+                // has it.
                 let told = records.iter().flatten().find_map(|record| record.sum(shard));
                 let bytes = stands[shard].as_ref().expect("it is there");
                 told.or_else(|| self.sum(map, shard, column)).is_some_and(|sum| {
@@ -281,15 +300,18 @@ impl Flusher {
         };
         let is_consistent = (0..=records.len()).any(|newer| is_as_after(&records[newer..]));
         for shard in written.iter().filter(there) {
+            // Each step leaves out one more record: `[newest, before]`, `[before]`, `[]`. One state
+            // has to fit every shard, or parity is of another state than the data.
             let sum = Sum::of(stands[shard].as_ref().expect("it is there"));
             let is_sound = is_consistent || !map.parity_shards().has(shard);
-            // Nothing must be rebuilt from parity that is neither: it would be made up.
+            // Mixed parity would make up the absent shard. Data stay readable: they are what was
+            // written.
             self.set(map, shard, column, if is_sound { sum } else { Sum::LOST })?;
         }
         Ok(())
     }
 
-    /// Writes a column to those that are to take members' places, as it stands on these.
+    /// Copies a column to the replacements of its members, as it stands on these.
     fn copy_to_twins(&self, (row, column): (u64, u64)) {
         let map = self.array.shape().map(row);
         for shard in 0..map.shards() {
@@ -302,7 +324,7 @@ impl Flusher {
         }
     }
 
-    /// Makes all copies what the first one is.
+    /// Makes all copies equal to the first one.
     fn same_copies(
         &self,
         map: &RowMap,
@@ -324,7 +346,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// What a member has of a block, whatever its checksum says; `None` if it is away.
+    /// A member's bytes of a block, whatever its checksum says; `None` if it is absent or
+    /// unreadable.
     fn stands(&self, map: &RowMap, shard: usize, column: u64) -> Option<Vec<u8>> {
         let place = map.place(shard);
         let mut bytes = vec![0; BLOCK];
@@ -350,7 +373,7 @@ impl Flusher {
     }
 }
 
-/// What members kept of a record, handed out piece by piece.
+/// What each member kept of a record, handed out piece by piece.
 struct Payloads {
     bytes: Vec<Option<Vec<u8>>>,
     used: Vec<usize>,

@@ -1,6 +1,7 @@
-//! Parity made true where the power went while rows were written and no log told of it: what data say.
+//! Making parity match the data where a power cut interrupted writes that no log recorded.
 //!
-//! Invariant: nothing is written to such a row, and nothing rebuilt from its parity, before that was done.
+//! Invariant: until that is done for a row, nothing is written to it, and nothing is rebuilt from
+//! its parity.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,20 +19,21 @@ use crate::error::Result;
 use crate::format::array::log::Piece;
 use crate::format::array::superblock::Consistency;
 
-/// Regions of one member that are marked at once. It bounds what there is to do after a power cut.
+/// Marked regions of one member, at most: they bound the resync after a power cut.
 const DIRTY_MAX: usize = 256;
 
-/// A resync that goes on. It is not remembered: the marks are, and begin it again.
+/// A resync in progress. It is not recorded: the marks are, and start it again.
 #[derive(Debug)]
 pub(super) struct Resync {
     pub done_rows: u64,
-    /// Rows beyond these that were written, and made true before that.
+    /// Rows ahead of these that were resynced early because they were about to be written.
     done_early: BTreeSet<u64>,
     pub report: WorkReport,
 }
 
 impl Array {
-    /// Looks for what was being written when the power went. Returns whether there is anything.
+    /// Finds the regions that a power cut may have left inconsistent. Returns whether there are
+    /// any.
     pub(super) fn doubt(&self, was_clean: bool) -> bool {
         let all = match self.consistency() {
             Consistency::Log => return false,
@@ -44,23 +46,25 @@ impl Array {
         unsure > 0
     }
 
-    /// What keeps parity true across a power cut.
+    /// The means that keeps parity true across a power cut.
     pub(super) fn consistency(&self) -> Consistency {
         lock(&self.superblock).consistency
     }
 
-    /// Whether parity of a row may not suit its data.
+    /// Whether the parity of a row may not match its data.
     pub(super) fn is_unsure(&self, map: &RowMap) -> bool {
         self.has_unsure.load(Ordering::Acquire)
             && self.any_holder(map, |member, range| member.is_unsure(range))
     }
 
-    /// Makes parity of a row what data say. Nobody else reads or writes it meanwhile.
+    /// Makes the parity of a row match its data. The row is occupied or under way: no reader or
+    /// batch touches it meanwhile.
     fn resync_row(&self, map: RowMap) -> Result<bool> {
         let row = self.find(map);
         let mut is_changed = false;
         for block in 0..row.bad.len() {
-            // Of data that are bad nothing is known, and parity that is bad is healed.
+            // A bad data block leaves nothing to compute parity from, and bad parity is healed
+            // instead.
             if row.bad[block].is_empty() && row.compare(block).is_some() {
                 self.put_right(&row, block, &Liar::Unknown)?;
                 is_changed = true;
@@ -71,14 +75,14 @@ impl Array {
 }
 
 impl Flusher {
-    /// Begins to make parity true, if that may be needed.
+    /// Begins to make parity true.
     pub(super) fn begin_resync(&mut self) {
         let report = WorkReport::new(WorkKind::Resync, None);
         self.long.resync = Some(Resync { done_rows: 0, done_early: BTreeSet::new(), report });
         self.tell_work();
     }
 
-    /// Makes some of parity true.
+    /// Makes the parity of a slice of rows true.
     pub(super) fn resync_some(&mut self, mut resync: Resync, most_bytes: u64) -> Result<Step> {
         let array = Arc::clone(&self.array);
         let (mut bytes, mut passed) = (0, 0);
@@ -89,6 +93,7 @@ impl Flusher {
             && let Some(row) = rows.next()
         {
             let map = shape.map(row);
+            // The marks go only at the end, so a row that was done early still counts as unsure.
             match array.is_unsure(&map) && !resync.done_early.remove(&row) {
                 true => {
                     let _only = array.occupy(row);
@@ -110,7 +115,7 @@ impl Flusher {
         Ok(Step::Done(WorkReport { is_finished: true, ..resync.report }))
     }
 
-    /// Makes parity of a row true that is about to be written.
+    /// Makes the parity of a row true that is about to be written.
     pub(super) fn resync_first(&mut self, row: u64) -> Result<()> {
         let array = Arc::clone(&self.array);
         let Some(resync) = &mut self.long.resync else { return Ok(()) };
@@ -121,7 +126,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Has members mark durably what is about to be written, under the policy that does so.
+    /// Marks the regions of a batch durably before it is written in place, under the bitmap policy.
     pub(super) fn announce(&mut self, pieces: &[Piece]) -> Result<()> {
         if self.array.consistency() != Consistency::Bitmap {
             return Ok(());

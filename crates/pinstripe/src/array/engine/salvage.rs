@@ -1,11 +1,12 @@
-//! Writing to rows of which more is lost than their parity replaces: an array does not end for that.
+//! Writing to rows that lost more than their parity replaces: the array goes on for the other rows.
 //!
-//! Such a row is written block by block. Where a block's column can be planned, as ever. Where it cannot, what
-//! is new goes to its member by itself, and parity there is called lost: it stood for what is lost already. What
-//! is new of a block whose rest is lost, or whose member is absent, is stored nowhere; the next sync says so,
-//! once.
+//! Such a row is written block by block. Where a block's column can be planned, it is written as
+//! usual. Where it cannot, the new block goes to its member alone, and parity there is marked lost:
+//! it covers content that is lost already. A block whose rest is lost, or whose member is absent,
+//! is not stored; the next sync reports that, once.
 //!
-//! Invariant: no record of the log speaks of what is written by itself. A power cut meanwhile may cost the block.
+//! Invariant: no record of the log speaks of a block that is written alone. A power cut meanwhile
+//! may cost that block.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,10 +30,10 @@ pub(super) struct Hopeless {
 }
 
 impl Flusher {
-    /// Keeps a window for later if it cannot be planned for what is lost of it alone.
+    /// Keeps a window for later if it fails only because of what its own row has lost.
     ///
     /// # Errors
-    /// What was wrong, when the array itself has lost too much, or it was something else.
+    /// The one given, when the array itself has lost too much, or when it is of another kind.
     pub(super) fn put_aside(&mut self, error: Error, hopeless: Hopeless) -> Result<()> {
         let array = &self.array;
         if error.kind() != Kind::TooManyLosses || !array.survives(array.absent()) {
@@ -42,16 +43,20 @@ impl Flusher {
         Ok(())
     }
 
-    /// Writes what was put aside.
+    /// Writes the windows that were put aside.
     pub(super) fn salvage(&mut self) -> Result<()> {
+        // A window that is still too large is cut into blocks, and those that cannot be planned
+        // come back to this list: the loop ends because a single block is written alone.
         while let Some(Hopeless { row, dirty, window }) = self.hopeless.pop() {
             if window.len() as u32 <= BLOCK {
+                // Before, so that no record over this block can be replayed; after, because no
+                // record brings the checksum back.
                 self.checkpoint()?;
                 self.write_alone(row, &dirty, &window)?;
                 self.checkpoint()?;
                 continue;
             }
-            // Blocks of one row must not be widened into each other.
+            // A granule would widen one block into the next, which may be lost.
             let rules = self.rules;
             self.rules = Rules { granule: None, ..rules };
             let done = self.put_blocks(row, &dirty, window);
@@ -72,13 +77,13 @@ impl Flusher {
                     self.put_aside(error, hopeless)?;
                 }
             }
-            // A record holds one at any rate.
+            // One block always fits into a record, so `has_room` need not be asked.
             self.carry_out()?;
         }
         Ok(())
     }
 
-    /// Writes what is new of one block of each data chunk.
+    /// Writes the new content of one block of each data chunk.
     fn write_alone(&mut self, row: u64, dirty: &Dirty, column: &Range<u32>) -> Result<()> {
         let array = Arc::clone(&self.array);
         let map = array.shape().map(row);
@@ -95,6 +100,7 @@ impl Flusher {
         if news.is_empty() {
             return Ok(());
         }
+        // Parity first: with new data in place, it must not rebuild the lost shards any more.
         for shard in map.parity_shards().iter() {
             array.store(&map, shard, column, None)?;
         }
@@ -109,7 +115,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Says, once, that something was not stored.
+    /// Reports, once, that something was not stored.
     pub(super) fn tell_unstored(&mut self) -> Result<()> {
         match std::mem::take(&mut self.unstored) {
             0 => Ok(()),
@@ -124,7 +130,7 @@ impl Flusher {
 }
 
 impl Array {
-    /// A block of a data chunk with what is new; `None` if the rest of it is lost.
+    /// A block of a data chunk with the new bytes over the old; `None` if the old ones are lost.
     fn merged(
         &self,
         map: &RowMap,
@@ -140,7 +146,8 @@ impl Array {
         Some(bytes)
     }
 
-    /// Writes a block to the member that has a shard, or says there that it is lost. Returns whether it is there.
+    /// Writes a block to the member of a shard, or marks it lost there. Returns whether a member
+    /// took it.
     fn store(
         &self,
         map: &RowMap,

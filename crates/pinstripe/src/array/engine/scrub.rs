@@ -1,8 +1,9 @@
-//! Everything is read and compared: blocks with their checksums, parity with data, copies with each other.
+//! Scrubbing: everything is read and compared, blocks with their checksums, parity with data,
+//! copies with each other.
 //!
-//! A block that does not match its checksum is the one that lies. Where all match and parity is another one
-//! than data make, the two parities of level 6 tell which shard is to blame if it is one; otherwise nobody
-//! can tell, and mending makes parity what data say, and copies what the first one is.
+//! A block that fails its checksum is the bad one. Where all checksums match and parity does not
+//! fit the data, the two parities of level 6 name the bad shard if there is only one. Otherwise the
+//! bad shard is unknown; repair then makes parity follow the data, and copies follow the first one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,14 +25,14 @@ use crate::format::array::sums::Sum;
 use crate::format::array::superblock::{Superblock, Work};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-/// Bytes of each member after which the members are told how far it came.
+/// Bytes of each member between two notes of progress in the superblock.
 const TELL_BYTES: u64 = 256 << 20;
-/// Bytes of each member that are looked at side by side.
+/// Bytes of each member that are examined side by side.
 const GROUP_BYTES: u64 = 4 << 20;
 /// Mismatches that a report names.
 const NAMED_MAX: usize = 1000;
 
-/// A scrub that goes on.
+/// A scrub in progress.
 #[derive(Debug)]
 pub(super) struct Scrub {
     repair: bool,
@@ -46,7 +47,7 @@ impl Scrub {
         Scrub { repair, done_rows, told_rows: done_rows, report: WorkReport::new(kind, None) }
     }
 
-    /// What the superblock says is being scrubbed.
+    /// The scrub that the superblock says was going on.
     pub fn resumed(superblock: &Superblock) -> Option<Self> {
         match superblock.work {
             Work::Scrub { repair, done_rows } => Some(Scrub::new(repair, done_rows)),
@@ -64,31 +65,32 @@ pub(super) struct Found {
     map: RowMap,
     /// By shard; `None` where its member is absent.
     bytes: Vec<Option<Vec<u8>>>,
-    /// Shards that cannot be believed, by block of the column.
+    /// Shards that are unreadable or fail their checksum, by block of the column.
     pub bad: Vec<ShardSet>,
 }
 
-/// Which shard lies.
+/// The shard that is to blame for a mismatch.
 pub(super) enum Liar {
-    /// This one, which should be so.
+    /// This one, and the bytes that it should have.
     Known(usize, Vec<u8>),
-    /// Nobody can tell.
+    /// More than one shard can be to blame.
     Unknown,
 }
 
-/// A block that is not what it should be.
+/// A block that does not hold what it should.
 struct Lie {
     shard: usize,
     block: usize,
-    /// `None` if it does not have its checksum.
+    /// `None` if it fails its own checksum.
     liar: Option<Liar>,
 }
 
 impl Flusher {
-    /// Begins to read and compare everything, and to mend it if that is wanted.
+    /// Begins to read and compare everything, and to repair it if `repair` is set.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when that is being done already; [`Kind::TooManyLosses`] as for all that writes.
+    /// [`Kind::Busy`] when that is being done already; [`Kind::TooManyLosses`] as for all that
+    /// writes.
     pub fn scrub(&mut self, repair: bool) -> Result<()> {
         if self.long.scrub.is_some() {
             return Err(Error::new(Kind::Busy, "the array is being scrubbed already")
@@ -148,8 +150,9 @@ impl Flusher {
         Ok(Step::Moved { bytes })
     }
 
-    /// Reads rows, side by side where that is worth it, and returns those in which something is wrong.
+    /// Reads rows, side by side where that pays, and returns those in which something is wrong.
     fn look_at(&self, rows: &[RowMap]) -> Vec<(Found, Vec<Lie>)> {
+        // No row is held for this: rows change only by the flusher, and the flusher is busy here.
         let look = |number: usize| {
             let row = self.array.find(rows[number]);
             let lies = row.lies();
@@ -158,11 +161,11 @@ impl Flusher {
         each_of(&*self.crew, Load::Scrub, rows.len(), look).into_iter().flatten().collect()
     }
 
-    /// Notes what is wrong with a row, and mends it if that is wanted.
+    /// Records the mismatches of a row, and repairs them if `repair` is set.
     fn judge(&mut self, scrub: &mut Scrub, row: &Found, lies: Vec<Lie>) -> Result<()> {
         let array = Arc::clone(&self.array);
         if scrub.repair {
-            // No record of the log may speak of what is written below.
+            // A record in the log could be replayed over what is written below.
             self.checkpoint()?;
         }
         for Lie { shard, block, liar } in lies {
@@ -225,18 +228,20 @@ impl Array {
         found
     }
 
-    /// Mends a block. Returns whether it is what it should be now.
+    /// Repairs a block. Returns whether it holds what it should now.
     fn mend(&self, row: &Found, shard: usize, block: usize, liar: Option<&Liar>) -> Result<bool> {
         let Some(liar) = liar else {
             let place = row.map.place(shard);
             let number = place.start / BLOCK_BYTES + block as u64;
             return Ok(self.heal_block(place.member, number)? == Healed::Yes);
         };
+        // `heal_block` occupies the row itself; here readers are to be kept off while it is
+        // written.
         let _only = self.occupy(row.map.index());
         self.put_right(row, block, liar).map(|()| true)
     }
 
-    /// Writes what should stand in a block of a column, of which nobody reads.
+    /// Writes the right content of one block of a column. The caller occupies the row.
     pub(super) fn put_right(&self, row: &Found, block: usize, liar: &Liar) -> Result<()> {
         let mended = match liar {
             Liar::Known(shard, bytes) => vec![(*shard, bytes.clone())],
@@ -277,8 +282,9 @@ impl Found {
         (0..self.bad.len()).flat_map(of_block).collect()
     }
 
-    /// Whether all shards suit each other, all along: most rows do, and that is found faster for a row
-    /// than for its blocks. Where one is absent there is nothing to compare parity with.
+    /// Whether all shards fit each other over their whole length. Most rows do, and one pass over
+    /// the row is faster than one per block. With a data shard absent there is nothing to compare
+    /// parity with.
     fn agrees(&self) -> bool {
         if self.map.mirrors() {
             let there: Vec<&[u8]> = self.bytes.iter().flatten().map(Vec::as_slice).collect();
@@ -288,8 +294,8 @@ impl Found {
         wrong.is_none_or(|wrong| wrong.iter().flatten().fold(0, |all, byte| all | byte) == 0)
     }
 
-    /// Compares one block of a column in which all checksums match. Returns a shard that is to blame, if not
-    /// all is as it should be.
+    /// Compares one block of a column in which all checksums match. Returns the shard to blame for
+    /// a mismatch, if there is one.
     pub(super) fn compare(&self, block: usize) -> Option<(usize, Liar)> {
         let map = &self.map;
         if map.mirrors() {
@@ -302,6 +308,7 @@ impl Found {
         let wrongs: Vec<usize> = (0..wrong.len()).filter(is_wrong).collect();
         match wrongs[..] {
             [] => None,
+            // A wrong data shard shows in both parities; one that differs alone is wrong itself.
             [n] if map.parity() == 2 => {
                 let parity = map.data() + n;
                 let bytes = self.block(parity, block)?;
@@ -312,12 +319,12 @@ impl Found {
         }
     }
 
-    /// Where a block is in a shard.
+    /// The bytes of a block within a shard.
     fn range(&self, block: usize) -> Range<usize> {
         block * BLOCK..((block + 1) * BLOCK).min(self.map.len() as usize)
     }
 
-    /// By parity, what would have to be added in a part of it to make it what data say; `None` where a shard is
+    /// By parity, the difference between its bytes and what the data give; `None` where a shard is
     /// absent.
     fn differences(&self, part: Range<usize>) -> Option<Vec<Vec<u8>>> {
         let map = &self.map;
@@ -331,8 +338,10 @@ impl Found {
         Some(wrong)
     }
 
-    /// The data shard that makes both parities wrong, if there is one.
+    /// The data shard that explains the error of both parities, if one does.
     fn culprit(&self, block: usize, wrong: &[Vec<u8>]) -> (usize, Liar) {
+        // If only this shard is wrong, by `d`, then P is off by `d` and Q by the shard's
+        // coefficient times `d`: taking the one from the other leaves zeros.
         for shard in 0..self.map.data() {
             let mut left = wrong[1].clone();
             update(&[(self.map.coefficient(shard), &wrong[0])], &mut [(1, &mut left)]);
@@ -345,7 +354,7 @@ impl Found {
         (self.map.data(), Liar::Unknown)
     }
 
-    /// Parity of a block as data say, or all copies as the first one is.
+    /// The right parity of a block by its data, or all copies as the first one is.
     fn as_data_say(&self, block: usize) -> Vec<(usize, Vec<u8>)> {
         if self.map.mirrors() {
             let first = (0..self.map.shards()).find_map(|shard| self.block(shard, block));

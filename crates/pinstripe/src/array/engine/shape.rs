@@ -1,7 +1,8 @@
-//! Where the rows of an array lie, which changes while it grows.
+//! The placement of an array's rows, which changes while it grows.
 //!
-//! Whoever reads does so by one shape, and again if it changed meanwhile: what was read may have been written
-//! over since. What is written gathers by the shape of the cache, under the cache's lock.
+//! A reader works with one shape and starts again if the shape changed meanwhile: what it read may
+//! have been overwritten since. Writes gather by the cache's copy of the shape, under the cache's
+//! lock.
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -12,13 +13,15 @@ use crate::array::geometry::Shape;
 use crate::error::{Error, Kind, Result};
 
 impl Array {
-    /// Where its rows lie now.
+    /// The placement of rows now.
     pub(super) fn shape(&self) -> Shape {
         *self.shape.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says where its rows lie from now on. Only the flusher does, between batches.
+    /// Changes the placement of rows. Only the flusher does, between batches.
     pub(super) fn reshape(&self, shape: Shape) {
+        // Both copies change under the cache's lock, so that no write gathers by the old one; the
+        // counter moves after them, so that a reader that sees no change has read by a valid shape.
         let mut cache = lock(&self.cache);
         cache.reshape(shape);
         *self.shape.write().unwrap_or_else(PoisonError::into_inner) = shape;
@@ -26,10 +29,10 @@ impl Array {
         cache.landed().notify_all();
     }
 
-    /// Reads by one shape, of which a range of user bytes lies somewhere.
+    /// Runs a read by one shape in which all of `range` has a place.
     ///
     /// # Errors
-    /// As `read` does; [`Kind::TooManyLosses`] where the bytes lie nowhere, and will not.
+    /// As `read`; [`Kind::TooManyLosses`] where the bytes are lost by a failed move.
     pub(super) fn by_shape<T>(
         &self,
         range: &Range<u64>,
@@ -45,7 +48,7 @@ impl Array {
         }
     }
 
-    /// The shape when none of a range is being moved over itself.
+    /// Waits for a shape in which no part of the range is being moved in place.
     fn settled_shape(&self, range: &Range<u64>) -> Result<Shape> {
         let is_lifted = |shape: &Shape| {
             let lifted = shape.lifted();
@@ -68,8 +71,9 @@ impl Array {
         Ok(*cache.shape())
     }
 
-    /// Says that rows which are being moved over themselves will lie nowhere: too many members failed.
+    /// Declares the rows lost that are being moved in place: too many members failed.
     pub(super) fn give_up_rows(&self) {
+        // Under the lock, or a reader between its check and its wait would miss the notification.
         let cache = lock(&self.cache);
         self.is_torn_up.store(true, Ordering::Release);
         cache.landed().notify_all();

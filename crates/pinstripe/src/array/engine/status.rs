@@ -1,4 +1,4 @@
-//! What is told of an array: numbers and names, as they are at one moment.
+//! The status of an array: plain numbers and names at one moment.
 
 use std::path::PathBuf;
 
@@ -12,33 +12,33 @@ use crate::id::{ArrayId, MemberId};
 pub struct ArrayStatus {
     /// For people.
     pub name: String,
-    /// Which.
+    /// The array's id.
     pub array: ArrayId,
     /// The level.
     pub level: Level,
-    /// How rows lie.
+    /// How rows are laid out.
     pub layout: Layout,
     /// Bytes of a chunk.
     pub chunk_bytes: u32,
     /// User bytes.
     pub capacity_bytes: u64,
-    /// Bytes of data of each member that the array has use for.
+    /// Bytes of data of each member that the array uses.
     pub member_bytes: u64,
     /// When it was made, in seconds since 1970.
     pub made_seconds: i64,
-    /// What the members agreed upon, counted.
+    /// The number of the newest superblock.
     pub generation: u64,
-    /// What keeps parity true across a power cut.
+    /// The means that keeps parity true across a power cut.
     pub consistency: Consistency,
     /// Bytes of the granule; `None` where it follows the requests.
     pub granule: Option<u32>,
     /// By slot.
     pub slots: Vec<SlotStatus>,
-    /// Devices that wait for a member to fail.
+    /// Paths of the spares.
     pub spares: Vec<PathBuf>,
-    /// What goes on.
+    /// Long work in progress.
     pub work: Option<WorkStatus>,
-    /// Blocks that the last scrub found not to be what they should; md's `mismatch_cnt`, in blocks.
+    /// Blocks with mismatches in the last scrub; md's `mismatch_cnt`, in blocks.
     pub mismatches: u64,
     /// Bytes that are written and not on the members yet.
     pub dirty_bytes: u64,
@@ -47,17 +47,17 @@ pub struct ArrayStatus {
 /// A slot at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotStatus {
-    /// How it stands.
+    /// Its state.
     pub state: SlotState,
-    /// Who stands there, or stood there last.
+    /// The member in it, or the last one that was.
     pub member: Option<MemberId>,
-    /// Where it is, or was.
+    /// The path of that member.
     pub path: Option<PathBuf>,
-    /// What went wrong since the array was assembled.
+    /// Errors since the array was assembled.
     pub errors: Errors,
 }
 
-/// How a slot stands.
+/// The state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotState {
     /// Its member has what it should.
@@ -70,29 +70,29 @@ pub enum SlotState {
     Missing,
 }
 
-/// What went wrong with a member, counted.
+/// Errors of a member, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Errors {
     /// Reads that failed.
     pub reads: u64,
-    /// Blocks that were not what was written.
+    /// Blocks that failed their checksum.
     pub checksums: u64,
-    /// Blocks that were written again from what the others have.
+    /// Blocks that were rewritten from the other members.
     pub healed: u64,
-    /// Blocks that could not be written, and are had from the others.
+    /// Blocks that could not be written, and are rebuilt from the other members when read.
     pub bad_blocks: u64,
 }
 
 /// Long work at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkStatus {
-    /// What is done.
+    /// The kind of work.
     pub kind: WorkKind,
-    /// To which slot, where it is about one.
+    /// The slot it is for, if it is for one.
     pub slot: Option<usize>,
     /// Bytes of each member that are done.
     pub done_bytes: u64,
-    /// Of so many.
+    /// Bytes of each member in all.
     pub of_bytes: u64,
 }
 
@@ -101,33 +101,33 @@ pub struct WorkStatus {
 pub enum WorkKind {
     /// A member is filled.
     Rebuild,
-    /// A member that was away gets what was written meanwhile.
+    /// A member that was away gets the blocks written meanwhile.
     Recover,
-    /// A member is copied to another one, which takes its place.
+    /// A member is copied to another one, which replaces it.
     Replace,
     /// Parity is made true.
     Resync,
     /// Everything is read and compared.
     Check,
-    /// And mended.
+    /// Everything is read, compared and repaired.
     Repair,
-    /// All is moved to where it lies with one member more.
+    /// Everything is moved to where it lies with one member more.
     Grow,
 }
 
-/// What is told beside what the superblock says.
+/// The part of the status that the superblock does not have.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub paths: Vec<Option<PathBuf>>,
     pub errors: Vec<Errors>,
     pub work: Option<WorkStatus>,
     pub mismatches: u64,
-    /// Somebody wants parity to be believed that may be stale.
+    /// The array was assembled by force: parity that may be stale is used.
     pub believes_stale: bool,
 }
 
 impl Array {
-    /// How it stands.
+    /// The status now.
     pub fn status(&self) -> ArrayStatus {
         let superblock = self.superblock();
         let spares = lock(&self.spares).iter().map(|spare| spare.path().to_owned()).collect();

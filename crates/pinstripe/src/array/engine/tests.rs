@@ -1,4 +1,5 @@
-//! Arrays on devices in memory, with power cuts and members that fail, held against an array of bytes.
+//! Arrays on devices in memory, with power cuts and members that fail, held against an array of
+//! bytes.
 
 mod assembling;
 mod filling;
@@ -126,8 +127,8 @@ fn what_is_written_is_read_in_the_cache_on_the_members_and_after_a_stop() {
     }
 }
 
-/// Cuts the power at many steps, on all levels: what was synced is there, of what came after each sector is
-/// old or new, and each member can be lost afterwards.
+/// Cuts the power at many steps, on all levels: what was synced is there, of what came after each
+/// sector is old or new, and each member can be lost afterwards.
 #[test]
 fn a_power_cut_leaves_each_sector_old_or_new() {
     for (level, count) in LEVELS {
@@ -137,8 +138,8 @@ fn a_power_cut_leaves_each_sector_old_or_new() {
     }
 }
 
-/// The same, and a member is never seen again. A block that was being written on it may be lost, and is said
-/// to be; nothing is made up.
+/// The same, and a member is never seen again. A block that was being written on it may be lost,
+/// and is said to be; nothing is made up.
 #[test]
 fn a_power_cut_that_takes_a_member_with_it_costs_only_what_was_being_written() {
     for (level, count) in redundant() {
@@ -166,7 +167,8 @@ impl PowerCut {
         Self::amid(level, disks, vec![0; 512 << 10], seed, Self::run)
     }
 
-    /// The power goes somewhere amid what is done to members that are there with what was synced to them.
+    /// The power goes somewhere amid what is done to members that are there with what was synced to
+    /// them.
     fn amid(
         level: Level,
         disks: Vec<Arc<MemoryDevice>>,
@@ -204,8 +206,8 @@ impl PowerCut {
         });
     }
 
-    /// Writes so many times, and after each one syncs or does something else, by a choice of 1 to 5, until the
-    /// power goes.
+    /// Writes so many times, and after each one syncs or does something else, by a choice of 1 to
+    /// 5, until the power goes.
     fn write_on(
         &mut self,
         flusher: &mut Flusher,
@@ -246,8 +248,8 @@ impl PowerCut {
         }
     }
 
-    /// Reads all, and holds each sector against what it may be. Blocks that were being written may be lost
-    /// where members are: they are told to be what they were last.
+    /// Reads all, and holds each sector against what it may be. Blocks that were being written may
+    /// be lost where members are: they are told to be what they were last.
     fn compare(&self, flusher: &Flusher, may_lose: bool) -> Vec<u8> {
         let mut found = vec![0; self.synced.len()];
         for (n, block) in found.chunks_mut(4096).enumerate() {

@@ -1,4 +1,4 @@
-//! Which blocks of a row were never written: zeros, and nothing to read.
+//! Blocks of a row that were never written: known to be zeros, and not read.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use crate::format::array::BLOCK_BYTES;
 use crate::format::array::sums::Sum;
 
 impl Array {
-    /// Marks the blocks in some columns of a row that were never written. Of a member whose table cannot be
-    /// read nothing is known: its blocks are read, and found out to be bad.
+    /// Marks the blocks in some columns of a row that were never written. A member whose table
+    /// cannot be read gets no marks: its blocks are read, and found bad.
     pub(super) fn mark_unwritten(
         &self,
         map: &RowMap,

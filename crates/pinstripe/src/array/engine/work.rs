@@ -1,4 +1,4 @@
-//! Long work, a slice at a time: whoever owns the flusher calls [`Flusher::step`] between batches.
+//! Long work in slices: the owner of the flusher calls [`Flusher::step`] between batches.
 
 use std::path::PathBuf;
 
@@ -13,37 +13,37 @@ use crate::array::geometry::RowMap;
 use crate::error::Result;
 use crate::format::array::superblock::{Slot, Work};
 
-/// Rows, or chunks, with nothing to do that are passed over in one step.
+/// Rows or chunks with nothing to do that one step passes over, at most: it has to end soon.
 pub(super) const PASSED_MAX: u64 = 16384;
 
-/// What a slice of work came to.
+/// The outcome of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// There is nothing to do.
     Idle,
     /// There is more.
     Moved {
-        /// So many bytes of each member were moved, or looked at.
+        /// Bytes of each member that were moved or examined.
         bytes: u64,
     },
     /// Some work has ended.
     Done(WorkReport),
 }
 
-/// How long work ended.
+/// The outcome of long work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkReport {
-    /// What it was.
+    /// The kind of work.
     pub kind: WorkKind,
-    /// To which slot, where it was about one.
+    /// The slot it was for, if it was for one.
     pub slot: Option<usize>,
     /// Whether it came to its end; if not, a member failed, or it was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved.
     pub bytes: u64,
-    /// Blocks that nothing gave back: reading them fails until they are written.
+    /// Blocks whose content could not be rebuilt: reading them fails until they are written.
     pub lost_blocks: u64,
-    /// Blocks that were not what they should be, the first ones of them.
+    /// The first blocks that did not hold what they should.
     pub mismatches: Vec<Mismatch>,
 }
 
@@ -54,20 +54,20 @@ impl WorkReport {
     }
 }
 
-/// A block that is not what it should be.
+/// A block that did not hold what it should.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// The slot whose member lies, where that can be said.
+    /// The slot of the member that is to blame, if that is known.
     pub slot: Option<usize>,
-    /// Where that member is.
+    /// The path of that member.
     pub path: Option<PathBuf>,
-    /// Where the block begins, in bytes of the data of each member.
+    /// The offset of the block in each member's data.
     pub member_offset: u64,
-    /// Whether it was mended.
+    /// Whether it was repaired.
     pub is_mended: bool,
 }
 
-/// Long work that goes on.
+/// Long work in progress.
 #[derive(Debug, Default)]
 pub(super) struct Long {
     pub fill: Option<Fill>,
@@ -77,7 +77,7 @@ pub(super) struct Long {
 }
 
 impl Long {
-    /// Learns that a row was written.
+    /// Notes that a row was written.
     pub fn note(&mut self, map: &RowMap) {
         if let Some(fill) = &mut self.fill {
             fill.note(map);
@@ -86,13 +86,14 @@ impl Long {
 }
 
 impl Flusher {
-    /// Does a slice of the long work that is to be done, about `most_bytes` bytes of each member: parity is
-    /// made true, blocks are healed, all is moved to one member more, a spare takes the slot of a member that
-    /// failed, members are filled, then all is scrubbed.
+    /// Does a slice of pending long work, about `most_bytes` of each member. The first kind that is
+    /// pending goes: resync, healing, growing, a spare for an empty slot, filling, scrubbing.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when too many members failed.
     pub fn step(&mut self, most_bytes: u64) -> Result<Step> {
+        // Resync comes first because all other kinds rely on parity. A scrub waits for a fill,
+        // which would change what it compares.
         if let Some(resync) = self.long.resync.take() {
             let step = self.resync_some(resync, most_bytes)?;
             self.tell_work();
@@ -119,7 +120,7 @@ impl Flusher {
         Ok(step)
     }
 
-    /// Ends a scrub before its time. Returns what it came to, if there is one; a member goes on being filled.
+    /// Ends a scrub early. Returns its report, if there was one; a fill goes on.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -132,7 +133,7 @@ impl Flusher {
         Ok(Some(scrub.report))
     }
 
-    /// Goes on with what the superblock says was being done.
+    /// Resumes the work that the superblock records.
     pub(super) fn resume(&mut self) {
         let superblock = self.array.superblock();
         self.long.fill = Fill::resumed(&superblock);
@@ -141,7 +142,7 @@ impl Flusher {
         self.tell_work();
     }
 
-    /// Lets the array's status say what goes on.
+    /// Publishes the progress of long work to the array's status.
     pub(super) fn tell_work(&self) {
         let geometry = self.array.geometry();
         let of_bytes = geometry.member_bytes();

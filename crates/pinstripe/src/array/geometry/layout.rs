@@ -1,4 +1,5 @@
-//! The layouts of every level, with md's numbers (`drivers/md/raid5.h`, `raid10.c`) and mdadm's words.
+//! The layouts of every level, with md's numbers (`drivers/md/raid5.h`, `raid10.c`) and mdadm's
+//! words.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ pub enum Layout {
     Copies(Copies),
 }
 
-/// Where P and Q are and in which order data lies around them.
+/// The places of P and Q, and the order of data around them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rotation {
     /// P from the last member down, data from the first one up.
@@ -67,7 +68,7 @@ const ROTATIONS: [(Rotation, u32, &str, &str); 14] = [
     (Rotation::ParityFirst6, 20, "parity-first-6", "parity-first-6"),
 ];
 
-/// How often and where level 10 keeps a chunk: `near * far` times.
+/// The number and places of the copies of level 10: `near * far` of each chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Copies {
     /// Copies on neighbouring members, at least 1.
@@ -100,7 +101,7 @@ impl Rotation {
 }
 
 impl Copies {
-    /// How often a chunk is kept.
+    /// The number of copies of a chunk.
     pub const fn count(self) -> usize {
         self.near as usize * self.far as usize
     }
@@ -144,8 +145,8 @@ impl Layout {
     /// The layout a level means by md's number. Levels 0, 1 and 4 mean nothing by it.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a number that the level does not have, or that only device mapper's
-    /// sets have (level 10 in sets of members).
+    /// [`Kind::Unsupported`] for a number that the level does not have, or that only device
+    /// mapper's sets have (level 10 in sets of members).
     pub fn from_number(level: Level, number: u32) -> Result<Self> {
         let unknown = || {
             Error::new(Kind::Unsupported, format!("{level} has no layout {number:#x}"))

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Kind, Result};
 
-/// How an array spreads data over its members.
+/// The way an array spreads data over its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Striped, nothing redundant.
@@ -45,7 +45,7 @@ impl Level {
     /// The level md means by a number.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for linear (-1), multipath (-4) and whatever else there may be.
+    /// [`Kind::Unsupported`] for linear (-1), multipath (-4) and every other number.
     pub fn from_number(number: i32) -> Result<Self> {
         let found = LEVELS.iter().find(|(_, theirs, _)| *theirs == number);
         found.map(|(level, ..)| *level).ok_or_else(|| {

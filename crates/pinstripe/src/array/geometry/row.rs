@@ -1,22 +1,22 @@
 //! One row: which member holds which shard, and where.
 //!
-//! After `raid5_compute_sector`, `raid6_d0` and `__raid10_find_phys` of the Linux kernel (drivers/md),
-//! said once for both directions.
+//! After `raid5_compute_sector`, `raid6_d0` and `__raid10_find_phys` of the Linux kernel
+//! (drivers/md), said once for both directions.
 
 use super::layout::{Copies, Rotation};
 use super::{ArrayGeometry, Layout, Level};
 use crate::array::set::{MemberSet, ShardSet};
 
-/// Where a shard lies.
+/// The place of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The member.
     pub member: usize,
-    /// Where the chunk begins among the member's data, in bytes.
+    /// The offset of the chunk in the member's data.
     pub start: u64,
 }
 
-/// Where all shards of one row lie.
+/// The placement of all shards of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowMap {
     index: u64,
@@ -109,8 +109,7 @@ impl RowMap {
         ShardSet::below(self.shards()).minus(self.data_shards())
     }
 
-    /// Where a shard lies. Of copies the near ones come first, then
-    /// those a stride further on, and so on.
+    /// The place of a shard. Near copies come first, then those a stride further on, and so on.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -189,7 +188,7 @@ impl RowMap {
         behind_q(member) - usize::from(behind_q(p) < behind_q(member))
     }
 
-    /// How many coefficients there are: data shards, or all members with DDF's layouts.
+    /// The number of coefficients: data shards, or all members with DDF's layouts.
     pub fn coefficients(&self) -> usize {
         match self.kind {
             Kind::Stripe { ddf: true, .. } => self.members.into(),

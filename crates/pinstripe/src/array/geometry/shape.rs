@@ -1,14 +1,14 @@
-//! How an array lies on its members at one moment: all of it by one geometry, or, while it grows by a member,
-//! what was moved by the new one and the rest by the old one.
+//! The placement of an array on its members at one moment: all of it by one geometry, or, while it
+//! grows by a member, the moved part by the new geometry and the rest by the old one.
 //!
 //! ```text
-//! a member:  | moved: by the new geometry | dead: nothing lies there | not moved yet: by the old one |
+//! a member:  | moved: new geometry | dead: nothing lies there | not moved yet: old geometry |
 //! ```
-//! It moves by *stretches*: the fewest chunks that fill whole rows of both geometries, and whole chunks of all
-//! members. User bytes keep their place in their chunks.
+//! It moves by *stretches*: the fewest chunks that fill whole rows of both geometries, and whole
+//! chunks of all members. User bytes keep their offset within their chunks.
 //!
-//! Invariant: a number is that of one row only, and a byte of a member belongs to one geometry only. Rows of
-//! the old geometry that were moved have no number any more.
+//! Invariant: a number belongs to one row only, and a byte of a member to one geometry only. Rows
+//! of the old geometry that were moved have no number any more.
 
 use std::ops::Range;
 
@@ -16,14 +16,14 @@ use super::{ArrayGeometry, Held, Layout, RowMap, Span, Spot};
 use crate::array::set::MemberSet;
 use crate::error::{Error, Kind, Result};
 
-/// How an array lies on its members.
+/// The placement of an array on its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     geometry: ArrayGeometry,
     growth: Option<Growth>,
 }
 
-/// How far an array has grown.
+/// The progress of growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Growth {
     before: ArrayGeometry,
@@ -33,7 +33,7 @@ struct Growth {
     in_place: bool,
 }
 
-/// What moves at once, in numbers.
+/// The unit that moves at once, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stretch {
     /// Rows of the old geometry.
@@ -52,10 +52,12 @@ impl Shape {
         Shape { geometry, growth: None }
     }
 
-    /// An array that begins to grow, from `before`, which has a member less and is the same in all else.
+    /// An array that begins to grow, from `before`, which has a member less and is the same in all
+    /// else.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where copies lie so that what is moved forwards would be written over.
+    /// [`Kind::Unsupported`] for copies that lie so that moving forward would overwrite content not
+    /// moved.
     pub fn growing(before: ArrayGeometry, geometry: ArrayGeometry) -> Result<Self> {
         debug_assert_eq!(before.members() + 1, geometry.members());
         debug_assert_eq!(before.member_bytes(), geometry.member_bytes());
@@ -95,7 +97,7 @@ impl Shape {
         self.growth.as_ref().map(|growth| &growth.before)
     }
 
-    /// User bytes. What is gained counts when all is moved.
+    /// User bytes. The added ones count when everything has moved.
     pub fn capacity(&self) -> u64 {
         self.before().unwrap_or(&self.geometry).capacity()
     }
@@ -108,7 +110,7 @@ impl Shape {
         }
     }
 
-    /// Where the shards of a row lie.
+    /// The placement of the shards of a row.
     pub fn map(&self, row: u64) -> RowMap {
         self.of_row(row).map(row)
     }
@@ -142,8 +144,8 @@ impl Shape {
         behind(moved).chain(behind(rest))
     }
 
-    /// Cuts a range of user bytes into what lies in one chunk each, in order. Bytes beyond the capacity are
-    /// passed over.
+    /// Cuts a range of user bytes into what lies in one chunk each, in order. Bytes beyond the
+    /// capacity are passed over.
     pub fn spans(&self, range: Range<u64>) -> impl Iterator<Item = Span> + use<> {
         let end = range.end.min(self.capacity());
         let boundary = self.moved_bytes().clamp(range.start, end.max(range.start));
@@ -170,7 +172,7 @@ impl Shape {
         }
     }
 
-    /// What lies at an offset of a member's data; `None` where nothing does.
+    /// The content at an offset of a member's data; `None` where there is none.
     pub fn held(&self, member: usize, offset: u64) -> Option<Held> {
         let Some(growth) = &self.growth else { return self.geometry.held(member, offset) };
         let stretch = self.stretch(growth);
@@ -190,7 +192,7 @@ impl Shape {
     }
 }
 
-/// What is still to be moved.
+/// The part that is still to be moved.
 impl Shape {
     fn stretch(&self, growth: &Growth) -> Stretch {
         let before = &growth.before;
@@ -207,15 +209,16 @@ impl Shape {
         }
     }
 
-    /// Stretches that were moved, and all that there are; the last one may be short. `None` if it does not grow.
+    /// Stretches that were moved, and their total; the last may be short. `None` if the array does
+    /// not grow.
     pub fn stretches(&self) -> Option<(u64, u64)> {
         let growth = self.growth.as_ref()?;
         let all = growth.before.rows().div_ceil(self.stretch(growth).rows_before);
         Some((growth.moved, all))
     }
 
-    /// The rows of the new geometry that so many stretches more are to fill. Some at the end may have no user
-    /// bytes yet.
+    /// The rows of the new geometry that the next stretches fill. Some at the end may have no user
+    /// bytes.
     pub fn next_rows(&self, stretches: u64) -> Range<u64> {
         let Some(growth) = &self.growth else { return 0..0 };
         let (rows, all) = (self.stretch(growth).rows, self.geometry.rows());
@@ -230,7 +233,7 @@ impl Shape {
         (growth.moved * bytes).min(all)..((growth.moved + stretches) * bytes).min(all)
     }
 
-    /// How many stretches more can be moved to where nothing lies; 0 if not even one.
+    /// The number of stretches that can move to free space now; 0 if not even one.
     pub fn free_stretches(&self) -> u64 {
         let Some(growth) = &self.growth else { return 0 };
         let stretch = self.stretch(growth);
@@ -243,7 +246,8 @@ impl Shape {
         chunks * u64::from(self.geometry.chunk_bytes())
     }
 
-    /// Where in the old geometry a data chunk of a row of the new one lies; `None` if it has no user bytes yet.
+    /// The place by the old geometry of a data chunk of a new row; `None` if it has no user bytes
+    /// yet.
     pub fn source(&self, row: u64, data: usize) -> Option<Spot> {
         let growth = self.growth.as_ref()?;
         let user = self.geometry.user_byte(Spot { row, data, offset: 0 });

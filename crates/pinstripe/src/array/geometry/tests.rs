@@ -1,10 +1,10 @@
 use super::*;
 
-/// What the kernel's own `raid5_compute_sector`, `raid6_d0`, `raid6_idx_to_slot`, `calc_sectors` and
-/// `__raid10_find_phys` (Linux 6.1) say, printed by a program around them. Of levels 4 to 6: the level,
-/// layout and members, then as many rows, each naming the shards of member 0, 1, .., data with `^` and
-/// its power of 2 in Q. Of level 10: layout, members, chunks of a member, then for each chunk of the
-/// array its copies as `member:chunk`.
+/// What the kernel's own `raid5_compute_sector`, `raid6_d0`, `raid6_idx_to_slot`, `calc_sectors`
+/// and `__raid10_find_phys` (Linux 6.1) say, printed by a program around them. Of levels 4 to 6:
+/// the level, layout and members, then as many rows, each naming the shards of member 0, 1, ..,
+/// data with `^` and its power of 2 in Q. Of level 10: layout, members, chunks of a member, then
+/// for each chunk of the array its copies as `member:chunk`.
 const TABLES: &str = include_str!("layouts.txt");
 
 fn geometry(level: Level, members: usize, layout: Layout) -> ArrayGeometry {

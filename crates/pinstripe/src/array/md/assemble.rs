@@ -1,4 +1,4 @@
-//! Which devices are members of md's array, and whether they may be used.
+//! Choosing the members of md's array among devices, and deciding whether they may be used.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use crate::format::md::{
 };
 use crate::units::KIB;
 
-/// What md's mirrors, which have no chunks, are read by.
+/// The unit of reads from md's mirrors, which have no chunks.
 const MIRROR_CHUNK_BYTES: u64 = 64 * KIB;
 
-/// How it is opened.
+/// Options for opening.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// To be written too: only what is complete and clean. The time, in seconds since 1970, is what
-    /// superblocks are dated by.
+    /// Opens for writing as well, which only a complete and clean set allows. The time, in seconds
+    /// since 1970, dates the superblocks.
     pub write: Option<u64>,
     /// Read what md would not start: dirty and degraded, or with a journal that is not looked at.
     pub force: bool,
@@ -38,7 +38,7 @@ pub struct LeftOut {
     pub why: String,
 }
 
-/// An array, and what of the devices was not used.
+/// An array, and the devices that were not used.
 pub struct Found {
     /// The array.
     pub array: MdArray,
@@ -60,10 +60,11 @@ fn read_superblock(device: &SharedDevice) -> Result<Superblock> {
 ///
 /// # Errors
 /// [`Kind::WrongMember`] for a device of another array and for two that are the same member;
-/// [`Kind::Unsupported`] for a set in the middle of a reshape, one that several machines share, and level 0
-/// on members of unequal size; [`Kind::Refused`] for what could be wrong, unless it is forced, and for a set
-/// that is to be written and is not complete and clean; [`Kind::TooManyLosses`] when too few are there;
-/// those of [`Superblock::decode`] and of the devices.
+/// [`Kind::Unsupported`] for a set in the middle of a reshape, one that several machines share, and
+/// level 0 on members of unequal size; [`Kind::Refused`] for what could be wrong, unless it is
+/// forced, and for a set that is to be written and is not complete and clean;
+/// [`Kind::TooManyLosses`] when too few are there; those of [`Superblock::decode`] and of the
+/// devices.
 pub fn assemble(devices: Vec<SharedDevice>, options: Options) -> Result<Found> {
     let mut found = Vec::with_capacity(devices.len());
     for device in devices {
@@ -123,7 +124,7 @@ fn check_features(newest: &Superblock, options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Members by role, and who is none.
+/// Members by role, and the devices that are none.
 struct Set<'s> {
     newest: &'s Superblock,
     members: Vec<Option<Member>>,
@@ -260,7 +261,7 @@ fn geometry(newest: &Superblock, members: &[Option<Member>]) -> Result<ArrayGeom
     ArrayGeometry::new(level, members.len(), chunk_bytes, layout, member_bytes)
 }
 
-/// What each member of a level 0 holds, in whole chunks.
+/// The bytes of each member of a level 0, in whole chunks.
 fn equal_bytes(members: &[Option<Member>], chunk_bytes: u64) -> Result<u64> {
     let bytes = |member: &Member| {
         used_bytes(&member.superblock).checked_div(chunk_bytes).unwrap_or(0) * chunk_bytes
@@ -278,7 +279,7 @@ fn equal_bytes(members: &[Option<Member>], chunk_bytes: u64) -> Result<u64> {
     }
 }
 
-/// Up to where parity is what it should be.
+/// The point up to which parity is right.
 fn parity_bytes(newest: &Superblock, options: Options) -> u64 {
     match newest.is_clean() || options.force {
         true => u64::MAX,
@@ -287,7 +288,7 @@ fn parity_bytes(newest: &Superblock, options: Options) -> u64 {
 }
 
 impl MdArray {
-    /// Whether what is there suffices, and may be believed.
+    /// Checks that the members present suffice and may be trusted.
     fn check_members(&self, options: Options) -> Result<()> {
         let absent = self.absent();
         if !self.geometry.survives(absent) {
@@ -306,7 +307,7 @@ impl MdArray {
         Ok(())
     }
 
-    /// Refuses to write a set after which md could not tell what is true.
+    /// Refuses to write a set after which md could not tell which content is right.
     fn check_writable(&self) -> Result<()> {
         let has = |feature: u32| self.superblock.has(feature);
         let members = || self.members.iter().flatten();

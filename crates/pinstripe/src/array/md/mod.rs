@@ -1,22 +1,23 @@
 //! An array that Linux md made, read by us: metadata 1.2, levels 0, 1, 4, 5, 6 and 10.
 //!
 //! ```text
-//! superblocks --> which members, how they are cut --> read: from the member, else from the rest of the row
-//!                                                 --> write, if asked for: in place, the set marked as dirty
+//! superblocks --> members, geometry --> read: from the member, else from the rest of the row
+//!                                   --> write, if asked for: in place, the set marked as dirty
 //! ```
-//! md keeps no checksums, so that a member is believed in what it reads without an error; where it cannot be
-//! read, holds a bad block, or was not recovered yet, the rest of the row speaks for it.
+//! md keeps no checksums, so every read that succeeds is trusted. Where a member cannot be read,
+//! has a bad block, or was not recovered yet, the rest of the row gives the bytes.
 //!
 //! Invariants:
 //! - a set that is read is not changed in any byte;
-//! - before the first write all superblocks say, durably, that the set is dirty; they say that it is clean
-//!   again only after a sync of all members, and never when a write failed. A power cut leaves a set that md
-//!   resyncs.
+//! - before the first write all superblocks say, durably, that the set is dirty; they say that it
+//!   is clean again only after a sync of all members, and never when a write failed. After a power
+//!   cut, md resyncs the set.
 //!
-//! Source: `drivers/md/md.c` (`super_1_load`, `super_1_validate`, `super_1_sync`, `md_run`), `raid5.c` and
-//! `md-bitmap.h` of Linux 6.1.
+//! Source: `drivers/md/md.c` (`super_1_load`, `super_1_validate`, `super_1_sync`, `md_run`),
+//! `raid5.c` and `md-bitmap.h` of Linux 6.1.
 //!
-//! Never here: what level, layout and chunk mean (`geometry`), the bytes of a superblock (`format/md`).
+//! Never here: the meaning of level, layout and chunk (`geometry`), the bytes of a superblock
+//! (`format/md`).
 
 mod assemble;
 mod bitmap;
@@ -42,9 +43,9 @@ use write::Writing;
 struct Member {
     device: SharedDevice,
     superblock: Superblock,
-    /// Where its data begins, in bytes.
+    /// The offset of its data, in bytes.
     data_at: u64,
-    /// Parts of its data that are not to be read, ascending.
+    /// Parts of its data that cannot be read, ascending.
     unreadable: Vec<Range<u64>>,
 }
 
@@ -55,30 +56,30 @@ pub struct MdArray {
     members: Vec<Option<Member>>,
     /// Of the member with the most events.
     superblock: Superblock,
-    /// Bytes of each member up to which parity can be believed.
+    /// Bytes of each member up to which parity can be trusted.
     parity_bytes: u64,
     place: PathBuf,
     writing: Option<Writing>,
 }
 
 impl MdArray {
-    /// How it is cut.
+    /// Its geometry.
     pub fn geometry(&self) -> &ArrayGeometry {
         &self.geometry
     }
 
-    /// What the newest superblock says.
+    /// The newest superblock.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Roles whose members are not there.
+    /// Roles whose members are absent.
     pub fn absent(&self) -> MemberSet {
         let roles = self.members.iter().enumerate();
         roles.filter(|(_, member)| member.is_none()).map(|(role, _)| role).collect()
     }
 
-    /// Where a role's member is.
+    /// The path of a role's member.
     pub fn member_place(&self, role: usize) -> Option<&Path> {
         self.members[role].as_ref().map(|member| member.device.place())
     }
@@ -134,7 +135,7 @@ impl MdArray {
             .advice("let md resync it with all members, or read it with --force: it may be wrong"))
     }
 
-    /// Marks what of a column cannot be read, as far as is known beforehand.
+    /// Marks the parts of a column that cannot be read, as far as that is known beforehand.
     fn doubts(&self, map: &RowMap, column: &Range<u32>, marks: &mut Vec<Mark>) {
         for shard in 0..map.shards() {
             let place = map.place(shard);
@@ -185,7 +186,7 @@ impl Member {
         }
     }
 
-    /// What of a range is not to be read.
+    /// The parts of a range that cannot be read.
     fn unreadable_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let Range { start, end } = range;
         let within = move |bad: &Range<u64>| bad.start.max(start)..bad.end.min(end);
@@ -194,7 +195,7 @@ impl Member {
 }
 
 impl Sparse for MdArray {
-    /// md keeps no note of what was never written: all of it is data.
+    /// md does not record blocks that were never written: all of it counts as data.
     fn run(&self, range: Range<u64>) -> Result<Run> {
         match range.end <= self.geometry.capacity() && !range.is_empty() {
             true => Ok(Run { bytes: range.end - range.start, is_hole: false }),

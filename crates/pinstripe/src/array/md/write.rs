@@ -17,17 +17,18 @@ use crate::format::md::{SECTOR_BYTES, SUPERBLOCK_OFFSET};
 /// Rows that can be written at the same time.
 const LOCKS: usize = 64;
 
-/// What is known of an array that is open for writing.
+/// The state of an array that is open for writing.
 pub(super) struct Writing {
     now_seconds: u64,
-    /// A row's is that of its number, modulo their count: parity is changed by one at a time.
+    /// The locks of rows, by number modulo their count: two writes never update one parity at a
+    /// time.
     rows: [Mutex<()>; LOCKS],
     state: Mutex<State>,
-    /// A member could not be written or synced: nobody may call the set clean any more.
+    /// A member could not be written or synced: the set must not be called clean any more.
     has_failed: AtomicBool,
 }
 
-/// What the superblocks say.
+/// The state in the superblocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Clean: nothing was written yet.
@@ -74,7 +75,7 @@ impl MdArray {
         let map = self.geometry.map(row);
         let mut plan = RowPlan::default();
         let marks = dirty.marks(SECTOR_BYTES as u32);
-        // All members are there and no block is known to be bad, or it would not be open for writing.
+        // A set with absent members or known bad blocks is not opened for writing.
         Planner::default().plan_write(&map, self.absent(), &marks, Rules::default(), &mut plan)?;
         let (reads, bad) = self.fetch_all(&plan);
         if let Some(bad) = bad.first() {
@@ -128,8 +129,8 @@ impl MdArray {
         }
     }
 
-    /// Ends writing, when no write is under way: all is durable, and the set is clean again. Without this it
-    /// stays dirty, and after a write that failed.
+    /// Ends writing, when no write is under way: all is durable, and the set is clean again.
+    /// Without this call, and after a write that failed, it stays dirty.
     ///
     /// # Errors
     /// Those of the members.

@@ -1,4 +1,4 @@
-//! Places of a member at which nothing counts any more.
+//! Forgetting content: parts of a member become as if never written.
 
 use super::Member;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::format::array::BLOCK_BYTES;
 use crate::format::array::sums::{PAGE_BLOCKS, Sum};
 
 impl Member {
-    /// Says that nothing was ever written to its data from an offset on, which is that of a block.
+    /// Marks its data as never written from an offset on, which is that of a block.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,6 +1,7 @@
-//! The tables of a member in memory, and how they get there and back.
+//! The tables of a member in memory, and their way from and to the member.
 //!
-//! Invariant: a page is durable before the map has its version, and before it says that the region is written.
+//! Invariant: a page of checksums is durable before the map of regions has its version, and before
+//! the map calls the region written.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,18 +19,18 @@ use crate::format::array::sums::{LEAF_BLOCKS, PAGE_BYTES, PAGE_LEAVES, Sum, deco
 /// Pages that are written with one write, at most.
 const PAGES_AT_ONCE: usize = 64;
 
-/// What is known of a member's blocks and regions.
+/// Checksums and regions of a member.
 pub(super) struct Tables {
     pub(super) sums: SumCache,
     /// By page of the table of checksums.
     pub(super) regions: Vec<Region>,
-    /// Sectors of the map of regions that the member does not have so.
+    /// Sectors of the map of regions that differ on the member.
     pub(super) changed: BTreeSet<u64>,
     /// They differ in more than versions, which may be behind.
     pub(super) is_urgent: bool,
     /// By sector of the map, the checksum that it was written with last.
     pub(super) checks: Vec<u32>,
-    /// Pages of regions where parity may not suit data.
+    /// Pages of regions whose parity may not match their data.
     pub(super) unsure: BTreeSet<u64>,
     /// Those of them whose checksums may be older than data.
     pub(super) unread: BTreeSet<u64>,
@@ -43,7 +44,7 @@ struct Found {
     is_damaged: bool,
 }
 
-/// What is to be written, with the versions that pages get.
+/// Changes to be written, with the versions that their pages get.
 struct Changes {
     pages: Vec<(Changed, Version)>,
     sectors: Vec<(u64, Content)>,
@@ -51,7 +52,7 @@ struct Changes {
 }
 
 impl Member {
-    /// Writes what changed of the tables. When this returns it is durable, but for versions in the map: the
+    /// Writes the changes of the tables. All is durable on return, except versions in the map: the
     /// next sync makes them so.
     pub fn write_tables(&self) -> Result<()> {
         self.twin.with(Member::write_tables);
@@ -95,8 +96,8 @@ impl Member {
         self.bring_by(blocks, |page, region| self.read_page(page, region))
     }
 
-    /// Has those leaves of the pages that speak of blocks for lost that cannot be read. They are written
-    /// again with the tables.
+    /// Marks lost all blocks of those leaves that cannot be read. They are written again with the
+    /// tables.
     pub fn forgo(&self, blocks: &Range<u64>) -> Result<()> {
         self.bring_by(blocks, |page, region| Ok(self.read_leaves(page, region))).map(drop)
     }
@@ -152,7 +153,7 @@ impl Member {
         self.found(page, region, &bytes)
     }
 
-    /// What a page says. Of blocks of damaged leaves nothing is known.
+    /// The content of a page. Blocks of damaged leaves are lost.
     fn found(&self, page: u64, region: Region, bytes: &[u8; PAGE_BYTES]) -> Found {
         let expected = region.version();
         let mut found = Found { sums: all(Sum::LOST), version: expected, is_damaged: false };
@@ -188,13 +189,13 @@ pub(super) fn check_of(sector: &[u8; SECTOR_BYTES]) -> u32 {
 }
 
 impl Tables {
-    /// What is to be written. From now on the map has the versions that pages get.
+    /// Collects the changes to write. The map in memory gets the new versions of their pages.
     fn changes(&mut self) -> Changes {
         let mut pages = Vec::new();
         for it in self.sums.changed() {
             let region = self.regions[it.page as usize];
-            // Not so far ahead that leaves were refused, however often the power goes before the map is
-            // written, which may itself be a version behind on the member.
+            // Not so far ahead that leaves would be refused, however often the power goes before
+            // the map is written; the map on the member may itself be a version behind.
             let ahead = it.version.since(region.version()).min(Version::AHEAD_MAX - 3);
             let version = region.version().plus(ahead + 1);
             self.set(it.page, region.at(version));
@@ -214,7 +215,7 @@ impl Tables {
         }
     }
 
-    /// What a superblock says of the map of regions.
+    /// The checksum of the map of regions, for the superblock.
     pub(super) fn regions_check(&self) -> u32 {
         let checks: Vec<u8> = self.checks.iter().flat_map(|check| check.to_le_bytes()).collect();
         crc32c(&checks)
@@ -227,7 +228,7 @@ impl Tables {
         }
     }
 
-    /// Says that something is written in a region. The first time its page is to be written.
+    /// Marks a region as written. The first time, its page becomes one that has to be written.
     pub(super) fn begin(&mut self, page: u64) {
         let region = self.regions[page as usize];
         if region.is_written() {

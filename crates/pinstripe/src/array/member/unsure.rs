@@ -1,9 +1,9 @@
-//! Regions that are being written, where no log tells of it, and those that were when the power went.
+//! Regions that are being written without a log, and those that a power cut interrupted.
 //!
-//! Invariants: under the policy that marks regions, one is marked durably before anything in it is written
-//! in place; the mark goes when all that was written there is durable, checksums included. What of a region
-//! is marked when the array is found again may be older in the table than in the data: there the data counts
-//! as it stands.
+//! Invariants: under the bitmap policy a region is marked durably before anything in it is written
+//! in place, and the mark goes when everything written there is durable, checksums included. In a
+//! region that is marked when the array is assembled, the table may be older than the data: the
+//! data counts as it stands.
 
 use std::ops::Range;
 
@@ -33,17 +33,17 @@ impl Member {
         if !is_new {
             return Ok(());
         }
-        // What the table speaks of must be there before it.
+        // A page that the map refers to has to be on the member before the map.
         self.device.sync()?;
         self.write_tables()
     }
 
-    /// How many regions are marked as being written.
+    /// The number of regions that are marked as being written.
     pub fn dirty_regions(&self) -> usize {
         self.lock().regions.iter().filter(|region| region.is_dirty()).count()
     }
 
-    /// Takes the marks from regions of which all is durable. They go with the tables.
+    /// Takes the marks from regions that are durable. They go from the member with the tables.
     pub fn unmark(&self) {
         self.twin().with(|twin| {
             twin.unmark();
@@ -58,8 +58,8 @@ impl Member {
         }
     }
 
-    /// Says that checksums and parity of regions may be older than their data: of all that are marked, or of
-    /// all that were ever written. Returns whether there are any.
+    /// Declares checksums and parity unsure in all marked regions, or in all that were ever
+    /// written. Returns whether there are any.
     pub fn doubt(&self, all: bool) -> bool {
         let mut tables = self.lock();
         let is_unsure = |region: &Region| region.is_dirty() || all && region.is_written();
@@ -70,19 +70,19 @@ impl Member {
         !tables.unsure.is_empty()
     }
 
-    /// Says that parity suits the data everywhere.
+    /// Declares that parity matches the data everywhere.
     pub fn be_sure(&self) {
         self.lock().unsure.clear();
     }
 
-    /// Whether parity of a range of data may not suit it.
+    /// Whether the parity of a range of data may not match it.
     pub fn is_unsure(&self, range: &Range<u64>) -> bool {
         let page = |offset: u64| offset / BLOCK_BYTES / PAGE_BLOCKS;
         let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
         self.lock().unsure.range(pages).next().is_some()
     }
 
-    /// Gives the blocks of a page the checksums of what stands in them.
+    /// Gives the blocks of a page the checksums of their present content.
     pub(super) fn as_it_stands(&self, page: u64, sums: &mut Sums) {
         for (block, sum) in (page * PAGE_BLOCKS..).zip(sums) {
             let mut bytes = [0; BLOCK_BYTES as usize];

@@ -25,7 +25,7 @@ impl Segment {
 /// Turns marks into segments, in memory that is used again.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// Where a mark begins or ends, as numbers that sort by column.
+    /// The ends of marks, as numbers that sort by column.
     events: Vec<u64>,
     /// By column; what is in no window with anything to do is left out.
     pub segments: Vec<Segment>,
@@ -35,8 +35,8 @@ pub(super) struct Sweep {
 const CUT: u64 = CLASSES as u64;
 
 impl Sweep {
-    /// With a granule, segments end at its multiples, and a window is one granule; otherwise each segment
-    /// is its own.
+    /// With a granule, segments end at its multiples, and a window is one granule; otherwise each
+    /// segment is its own.
     pub fn cut(&mut self, row: &RowMap, marks: &[Mark], granule: Option<u32>) {
         self.events.clear();
         for mark in marks.iter().filter(|mark| !mark.column.is_empty()) {

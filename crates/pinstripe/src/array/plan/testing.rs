@@ -6,7 +6,7 @@ use pinstripe_kernel::parity::{encode, gf256, rebuild, update};
 
 use super::*;
 
-/// A row of an array with all that is known of it, and what it is to become.
+/// A row of an array with everything known of it, and the content that it should get.
 #[derive(Debug)]
 pub(super) struct Case {
     pub row: RowMap,
@@ -307,7 +307,7 @@ impl Case {
         }
     }
 
-    /// Carries a plan of a read out and holds what is wanted against the truth.
+    /// Carries out the plan of a read and compares the wanted bytes with the truth.
     pub fn get(&self, plan: &RowPlan) {
         assert!(plan.writes.is_empty());
         let got = self.read(plan);
@@ -327,8 +327,9 @@ fn range(column: &Range<u32>) -> Range<usize> {
     column.start as usize..column.end as usize
 }
 
-/// The fewest shards of one column whose reading suffices, by linear algebra: what is known, read or
-/// zeros spans what must be made. `None` if not even all of them suffice; stops looking at `most`.
+/// The fewest shards of one column whose reading suffices, by linear algebra: what is known, read
+/// or zeros spans what must be made. `None` if not even all of them suffice; stops looking at
+/// `most`.
 pub(super) fn fewest_reads(case: &Case, column: u32, most: usize) -> Option<usize> {
     let row = &case.row;
     let has = |shard: usize, class: Class| {

@@ -99,8 +99,8 @@ const STATES: [&[Class]; 10] = [
     &[Class::Partial, Class::Unwritten],
 ];
 
-/// Marks of one block for every shard in a state of its own, the states being the digits of `number`.
-/// Parity is unwritten exactly if all data is, or erased if `erased` has its number.
+/// Marks of one block for every shard in a state of its own, the states being the digits of
+/// `number`. Parity is unwritten exactly if all data is, or erased if `erased` has its number.
 fn marks_of(row: &RowMap, number: usize, states: usize, erased: usize) -> Vec<Mark> {
     let state = |data: usize| STATES[number / states.pow(data as u32) % states];
     let mut marks: Vec<Mark> = (0..row.data())
@@ -278,7 +278,7 @@ fn every_read_is_planned_best() {
     }
 }
 
-/// What the method and the transfers are, for the cases that everybody knows.
+/// The method and the transfers of the textbook cases.
 #[test]
 fn the_usual_cases_move_what_they_should() {
     let case = |level, members, marks: &[Mark], gone: Option<usize>| {
@@ -352,7 +352,8 @@ fn a_granule_widens_what_is_written_to_its_multiples() {
     assert_eq!(columns(None), [(0, 30..32), (1, 10..12), (3, 10..12), (3, 30..32)]);
     assert_eq!(columns(Some(8)), [(0, 24..32), (1, 8..16), (3, 8..16), (3, 24..32)]);
     assert_eq!(columns(Some(32)), [(0, 0..32), (1, 0..32), (3, 0..32)]);
-    // On an absent member nothing is widened: that would be a rebuild for nothing. Member 1 has data 1.
+    // On an absent member nothing is widened: that would be a rebuild for nothing. Member 1 has
+    // data 1.
     let mut case = Case::new(shape, MemberSet::one(1), marks.clone(), 7);
     let plan = plan_write(&case, rules(Some(8))).unwrap();
     case.write(&plan);

@@ -17,7 +17,7 @@ pub(super) struct View {
     pub gone: ShardSet,
 }
 
-/// Where the old bytes of the shards of a segment are.
+/// The sources of the old bytes of the shards of a segment.
 pub(super) struct Sources {
     /// Nowhere needed to be read from: zeros.
     pub zeros: ShardSet,
@@ -54,7 +54,8 @@ impl View {
         Sources { zeros, cached, lost, readable }
     }
 
-    /// The data shards and the parity from which lost data shards are solved; `None` where it cannot be.
+    /// The data shards and the parity from which lost data shards are solved; `None` where it
+    /// cannot be.
     pub fn solution(&self, sources: &Sources) -> Option<ShardSet> {
         let unknown = self.data.and(sources.lost).len();
         let free = self.parity.and(sources.zeros).lowest(unknown);
@@ -63,8 +64,8 @@ impl View {
         (parity.len() == unknown).then(|| self.data.minus(sources.lost).or(parity))
     }
 
-    /// The one copy to take a mirror's bytes from: the caller's, one that is zeros, the first one that can
-    /// be read.
+    /// The one copy to take a mirror's bytes from: the caller's, one that is zeros, the first one
+    /// that can be read.
     pub fn copy_to_read(&self, sources: &Sources) -> Option<ShardSet> {
         let choices = [sources.cached, sources.zeros, sources.readable];
         choices.into_iter().find_map(ShardSet::first).map(ShardSet::one)

@@ -1,5 +1,5 @@
-//! The plan of a write: for each run of columns the way that reads least. What is written is the same
-//! whichever way parity is computed, so the fewest bytes read are the fewest bytes moved.
+//! The plan of a write: for each run of columns the way that reads least. What is written is the
+//! same whichever way parity is computed, so the fewest bytes read are the fewest bytes moved.
 
 use super::sweep::Segment;
 use super::view::{Sources, View};
@@ -49,7 +49,7 @@ fn prefers_rmw(view: &View, window: &[Segment], touched: ShardSet, rmw: RmwLevel
     by_difference < anew || rmw == RmwLevel::FewerOrEqual && by_difference == anew
 }
 
-/// What is to be done in one segment.
+/// The work on one segment.
 struct Task<'a> {
     view: &'a View,
     segment: &'a Segment,
@@ -149,7 +149,7 @@ impl<'a> Task<'a> {
         Some(Piece { dirty: self.dirty, fill: self.fill, writes, ..piece })
     }
 
-    /// Adds what is written and what is logged.
+    /// Adds the writes and the payloads.
     fn writing(&self, piece: Piece) -> Piece {
         let changed = self.dirty.or(self.fill);
         let parity = self.view.parity.minus(self.view.gone);

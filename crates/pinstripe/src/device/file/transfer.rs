@@ -12,7 +12,7 @@ use super::{FileDevice, is_refusal};
 use crate::device::Device;
 use crate::error::Result;
 
-/// The descriptor past the page cache, and what it wants.
+/// The descriptor past the page cache, with its alignment.
 pub(super) struct Direct {
     pub file: File,
     pub block_bytes: usize,
@@ -33,21 +33,21 @@ impl Direct {
     }
 }
 
-/// How the kernel may move bytes by itself.
+/// The part of a transfer that the kernel may do by itself.
 pub(in crate::device) struct Way<'a> {
     pub file: &'a File,
     /// For each call.
     pub flags: i32,
-    /// Where a call that ends early must end, so that another can follow.
+    /// The multiple at which a short call must end, so that another can follow.
     pub block_bytes: usize,
-    /// How many of the bytes; the rest is for [`Device::read_at`] and [`Device::write_at`].
+    /// The number of bytes; the rest is for [`Device::read_at`] and [`Device::write_at`].
     pub len: usize,
     /// Whether not from the memory where they are.
     pub needs_copy: bool,
 }
 
 impl FileDevice {
-    /// How the kernel may move the bytes in `memory` at `offset` by itself.
+    /// The part of a transfer between `memory` and `offset` that the kernel may do by itself.
     pub(in crate::device) fn way(&self, offset: u64, memory: &[u8]) -> Way<'_> {
         let is_within = end_within(offset, memory.len(), i64::MAX as u64).is_some();
         let Some(direct) = self.direct() else {
@@ -66,7 +66,7 @@ impl FileDevice {
         }
     }
 
-    /// The descriptor past the page cache, as long as nobody refused it.
+    /// The descriptor past the page cache, unless direct I/O was refused.
     fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref().filter(|_| self.fallback.get().is_none())
     }
@@ -203,7 +203,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// What each call through the cache is told.
+    /// The flags of each call through the cache.
     fn flags(&self) -> ReadWriteFlags {
         if self.policy() == Policy::Uncached {
             return ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32);

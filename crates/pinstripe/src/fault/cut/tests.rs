@@ -29,8 +29,8 @@ fn no_step_is_made_without_power() {
     assert_eq!(device.inner().to_vec(), b"one");
 }
 
-/// What is on a disk of 8 sectors of ones after sectors 1 to 7 were written with twos and 3 to 5
-/// with threes, unsynced.
+/// The content of a disk of 8 sectors of ones after sectors 1 to 7 were written with twos and 3 to
+/// 5 with threes, unsynced.
 fn after(seed: u64) -> Vec<u8> {
     let device = device(u64::MAX);
     device.write_at(0, &[1; 8 * 512]).unwrap();

@@ -14,10 +14,11 @@ fn content(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed) | 1).collect()
 }
 
-/// What a reader may find under a name: any of these, `None` for nothing. At first nothing.
+/// The values that a reader may find under a name: any of these, `None` for nothing. At first
+/// nothing.
 type Allowed = Vec<Option<Vec<u8>>>;
 
-/// A small life of a member, and after each call what is promised.
+/// A short life of a member, with the promises after each call.
 struct Life {
     member: DirectoryMember,
     promised: BTreeMap<ExtentName, Allowed>,

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::descriptors::{self, Keeper};
 use crate::member::ExtentName;
 
-/// How many files one member keeps open. A store of 16 members stays far below the usual limit
-/// of 1024 open files, and a restore that reads by pack needs a handful.
+/// The number of files that one member keeps open. A store of 16 members stays far below the usual
+/// limit of 1024 open files, and a restore that reads by pack needs a handful.
 pub(super) const MAX_HANDLES: usize = 32;
 
 pub(super) struct Handles {

@@ -3,7 +3,7 @@
 //! Layout: the label `pinstripe.member`, the rooms `packs/ab/…`, `index/`, `snapshots/`, `keys/`,
 //! and `tmp/`, where extents grow. Invariants: a file has its final name only when its bytes are
 //! durable, and a seal returns only when the name is; nothing below the directory is reached
-//! through a symlink; what is not ours is passed over and never touched. A missing room reads as
+//! through a symlink; foreign files are passed over and never touched. A missing room reads as
 //! empty. It never writes in place.
 
 mod handles;
@@ -34,7 +34,7 @@ use crate::id::SetId;
 use crate::member::watched::goes_on;
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, Steps, expect_short};
 
-/// What a fresh file system puts into its own top directory.
+/// The entry that a fresh file system has in its top directory.
 const FILE_SYSTEM_OWN: &[u8] = b"lost+found";
 
 /// A member in a local directory.
@@ -44,7 +44,7 @@ pub struct DirectoryMember {
     unsynced: Mutex<Unsynced>,
 }
 
-/// What [`Member::sync`] has to do.
+/// The work of the next [`Member::sync`].
 #[derive(Default)]
 struct Unsynced {
     /// Shelves with a delete that may not survive a power cut, each with the time of its last.
@@ -411,7 +411,7 @@ impl Member for DirectoryMember {
 
     fn sweep(&self) -> Result<u64> {
         let swept = self.sweep_tmp();
-        // Where there is no room for it now, a later sweep makes it.
+        // If there is no room for it now, a later sweep makes it.
         let _ = self.tree.keep_reserve();
         swept
     }

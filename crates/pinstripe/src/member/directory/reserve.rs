@@ -1,9 +1,9 @@
 //! Room that is kept free on a member, so that deleting works when its disk is full.
 //!
-//! Deleting begins with small objects that are put: marks, sessions, the steps of gc. A file of
-//! nothing takes the room that they need; it goes when there is no other, and is made again by the
-//! next sweep that finds room. It is no part of the store: nothing reads it, and its absence means
-//! only that the reserve is used up.
+//! Deleting begins with putting small objects: marks, sessions, the steps of gc. A dummy file
+//! occupies the room that they need; it is removed when there is no other room, and made again by
+//! the next sweep that finds some. It is not part of the store: nothing reads it, and its absence
+//! means only that the reserve is used up.
 
 use std::fs::File;
 use std::io;
@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use super::tree::Tree;
 use crate::member::{ExtentName, Room};
 
-/// What it takes on any disk of some size: marks of hundreds of snapshots.
+/// The size on a large disk: room for the marks of hundreds of snapshots.
 const MOST_BYTES: u64 = 1 << 20;
-/// Of a small file system no more than one part of so many.
+/// The largest part of a small file system, as one in so many.
 const PARTS: u64 = 32;
 const BLOCK_BYTES: u64 = 4096;
 
-/// How large the reserve is on a file system.
+/// The size of the reserve on a file system.
 pub(super) fn bytes(space: &StatVfs) -> u64 {
     let part = space.f_blocks.saturating_mul(space.f_frsize) / PARTS;
     part.min(MOST_BYTES) / BLOCK_BYTES * BLOCK_BYTES

@@ -1,4 +1,4 @@
-//! The directories of a member and which of them an extent stands in. Pure.
+//! The directories of a member, and the directory of each extent. Pure.
 
 use crate::id::SetId;
 use crate::member::{ExtentName, Room};
@@ -8,7 +8,7 @@ use crate::member::{ExtentName, Room};
 pub(super) enum Shelf {
     /// The member's own directory, where the label is.
     Root,
-    /// Where extents grow before they have a name.
+    /// For extents that grow and have no name yet.
     Tmp,
     /// A room.
     Room(Room),
@@ -17,10 +17,10 @@ pub(super) enum Shelf {
 }
 
 impl Shelf {
-    /// How many there are.
+    /// The number of shelves.
     pub const COUNT: usize = 2 + Room::ALL.len() + 256;
 
-    /// What [`create_in`](super::DirectoryMember::create_in) makes: all but `packs/ab`.
+    /// The shelves that [`create_in`](super::DirectoryMember::create_in) makes: all but `packs/ab`.
     pub const FIXED: [Shelf; 1 + Room::ALL.len()] = [
         Shelf::Tmp,
         Shelf::Room(Room::Packs),
@@ -35,7 +35,7 @@ impl Shelf {
         Shelf::Room(Room::Strays),
     ];
 
-    /// Where an extent stands.
+    /// The shelf of an extent.
     pub fn of(name: ExtentName) -> Shelf {
         match name {
             ExtentName::Label => Shelf::Root,

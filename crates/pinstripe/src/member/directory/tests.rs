@@ -1,4 +1,4 @@
-//! What a directory member does beyond the seam's rules: its layout, its order, its strangers.
+//! Properties of a directory member beyond the rules of all members: layout, order, foreign files.
 
 use std::fs;
 use std::io;
@@ -108,7 +108,7 @@ fn open_says_what_is_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let error = DirectoryMember::open(dir.path().join("none")).err().unwrap();
     assert_eq!(error.kind(), Kind::NotFound);
-    // What to do is for those to say who know what should be there.
+    // The advice is left to callers, which know what should be there.
     assert!(error.advice_text().is_none());
     fs::write(dir.path().join("file"), "").unwrap();
     let error = DirectoryMember::open(dir.path().join("file")).err().unwrap();

@@ -24,7 +24,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::{self, SetId};
 use crate::member::{Replace, Step, Steps};
 
-/// Nobody but the owner reads a store: it may hold names and content of every user's files.
+/// For the owner alone: a store may hold names and content of every user's files.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
@@ -154,8 +154,8 @@ impl Tree {
 
     /// Opens a shelf, makes it when it is missing, and makes sure that it survives a power cut.
     ///
-    /// The parent is synced at the first use in this process even when the shelf was there
-    /// already: whoever made it may not have come to that yet.
+    /// The parent is synced at the first use in this process even when the shelf was there already:
+    /// the process that made it may not have synced it yet.
     pub fn shelf_for_writing(&self, shelf: Shelf) -> io::Result<OpenShelf> {
         let opened = match self.shelf(shelf) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -312,8 +312,9 @@ impl Tree {
         for name in shelf.names()? {
             let Some(id) = parse_leaf(&name) else { continue };
             let leaf = SetId(id).to_string();
-            // Whoever holds the lock is still writing. Our own open file goes only at the end of
-            // the turn, so a writer that comes between create and lock sees us or the loss.
+            // A writer that still holds the lock is at work. Our own open file is closed only at
+            // the end of the turn, so a writer between its create and its lock sees our lock or the
+            // loss of the file.
             let Some(file) = shelf.open_file(&leaf, OFlags::RDWR)? else { continue };
             if fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                 continue;

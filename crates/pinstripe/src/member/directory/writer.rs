@@ -34,7 +34,7 @@ pub(super) struct DirectoryWriter {
 enum State {
     /// Appending.
     Open,
-    /// Something failed: the bytes in the temp file are not what was appended.
+    /// Something failed: the bytes in the temp file differ from the appended ones.
     Failed,
     /// The temp file has its final name.
     Placed,
@@ -166,7 +166,7 @@ impl ExtentWriter for DirectoryWriter {
 impl Drop for DirectoryWriter {
     fn drop(&mut self) {
         if self.state != State::Placed {
-            // What cannot be removed now is left to the sweep.
+            // A file that cannot be removed now is left to the sweep.
             let _ = self.tree.discard(&self.temp);
         }
     }

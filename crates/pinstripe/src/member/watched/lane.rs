@@ -12,9 +12,9 @@ use super::Patience;
 use crate::clock;
 use crate::error::{Error, Kind, Result};
 
-/// How often who waits looks at more than the answer.
+/// The interval at which a waiting caller checks for more than the answer.
 const LOOK: Duration = Duration::from_millis(50);
-/// Buffers that are kept for reads, and how long they are at most.
+/// The number of read buffers that are kept, and their largest size.
 const BUFFERS_KEPT: usize = 4;
 const BUFFER_MAX_BYTES: usize = 512 << 10;
 
@@ -43,7 +43,7 @@ enum Mail {
     End,
 }
 
-/// What a call comes back with.
+/// The result of a call.
 struct Answer<T> {
     given: Mutex<Option<std::thread::Result<T>>>,
     arrived: Condvar,
@@ -53,7 +53,7 @@ thread_local! {
     static PULSE: RefCell<Option<Arc<AtomicU64>>> = const { RefCell::new(None) };
 }
 
-/// Says that the call which this thread makes goes on: of calls that take many small steps.
+/// Reports that the call of this thread makes progress: for calls of many small steps.
 pub(in crate::member) fn goes_on() {
     PULSE.with_borrow(|pulse| {
         if let Some(pulse) = pulse {
@@ -81,7 +81,7 @@ impl Lane {
         &self.place
     }
 
-    /// Has one of the threads do `work`, which moves so many bytes, and waits for what it returns.
+    /// Has one of the threads do `work`, which moves so many bytes, and waits for its result.
     ///
     /// # Errors
     /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already.

@@ -79,7 +79,7 @@ fn one_that_does_not_answer_is_silent_from_then_on_and_told_once() {
             scope.spawn(|| assert_eq!(member.len(name).unwrap_err().kind(), Kind::Unanswered));
         }
     });
-    // What could be answered is asked no more.
+    // Even calls that could be answered are refused.
     let mut buf = [0; 5];
     assert_eq!(member.read_at(name, 0, &mut buf).unwrap_err().kind(), Kind::Unanswered);
     assert_eq!(writer.append(b"more").unwrap_err().kind(), Kind::Unanswered);

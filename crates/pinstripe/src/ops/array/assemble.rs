@@ -1,4 +1,4 @@
-//! Finding an array on its devices again.
+//! Assembling an array from its devices.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use crate::fault::Plan;
 use crate::id::ArrayId;
 use crate::monitor::Monitor;
 
-/// Opens the devices that are there. One that is not is told, and left out.
+/// Opens the devices that are there. A missing one is reported, and left out.
 ///
 /// # Errors
-/// As [`devices::open`], but for devices that are missing.
+/// As [`devices::open`], except for devices that are missing.
 pub fn open_all(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Vec<SharedDevice>> {
     let mut opened = Vec::with_capacity(paths.len());
     for (number, path) in paths.iter().enumerate() {
@@ -28,7 +28,7 @@ pub fn open_all(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<V
     Ok(opened)
 }
 
-/// Takes note of an array of md's under a name, if the first device that is there is a member of one;
+/// Registers an array of md's under a name, if the first device that is there is a member of one;
 /// nothing is written to it. Returns whether it did.
 ///
 /// # Errors
@@ -63,13 +63,14 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
     false
 }
 
-/// Assembles an array of these devices, replays its log, and takes note of it under a name. Without
-/// devices, those that are known under the name are taken. With `force`, devices that cannot be used are
-/// left out, and parity is believed that may be stale.
+/// Assembles an array from these devices, replays its log, and registers it under a name. Without
+/// devices, those that are registered under the name are taken. With `force`, devices that cannot
+/// be used are left out, and parity is trusted that may be stale.
 ///
 /// # Errors
-/// As [`engine::assemble`]; [`Kind::WrongMember`] for a device of another array than the name's or the other devices';
-/// [`Kind::TooManyLosses`] when too few are there; [`Kind::Busy`] when one is in use.
+/// As [`engine::assemble`]; [`Kind::WrongMember`] for a device of another array than the name's or
+/// the other devices'; [`Kind::TooManyLosses`] when too few are there; [`Kind::Busy`] when one is
+/// in use.
 pub fn assemble(
     name: &str,
     paths: &[PathBuf],

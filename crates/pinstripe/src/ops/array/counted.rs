@@ -1,4 +1,4 @@
-//! What a running array counts, by name.
+//! The counters of a running array, by name.
 
 use std::collections::BTreeMap;
 

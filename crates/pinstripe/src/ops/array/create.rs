@@ -1,4 +1,4 @@
-//! Making an array of devices.
+//! Creating an array.
 
 use std::path::PathBuf;
 
@@ -14,22 +14,22 @@ use crate::format::array::superblock::Consistency;
 use crate::monitor::Monitor;
 use crate::units::MIB;
 
-/// What an array is to be.
+/// The parameters of a new array.
 #[derive(Debug, Clone)]
 pub struct Wish {
-    /// What it is to be called.
+    /// Its name.
     pub name: String,
     /// The level.
     pub level: Level,
-    /// How rows lie.
+    /// The layout of rows.
     pub layout: Layout,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Bytes of the log on each member; as many as suit its size when nothing is said.
+    /// Bytes of the log on each member; by default as many as suit its size.
     pub log_bytes: Option<u64>,
-    /// What keeps parity true across a power cut.
+    /// The means that keeps parity true across a power cut.
     pub consistency: Consistency,
-    /// Bytes of the granule; `None` follows what is written.
+    /// Bytes of the granule; `None` follows the requests.
     pub granule: Option<u32>,
     /// The devices in the order of their slots; `None` leaves one missing.
     pub members: Vec<Option<PathBuf>>,
@@ -37,11 +37,11 @@ pub struct Wish {
     pub spares: Vec<PathBuf>,
     /// A length for files that are not there yet: they are made.
     pub file_bytes: Option<u64>,
-    /// Whatever the devices carry may be lost, and a name that is taken be given anew.
+    /// The devices may lose what they carry, and a name in use be taken over.
     pub force: bool,
 }
 
-/// What became of it.
+/// The created array.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Created {
     /// The array's id.
@@ -77,7 +77,8 @@ pub fn create(
                  forgets what the old one is on",
         ));
     }
-    // What cannot be is refused before anything is made or opened; how large members are comes later.
+    // Impossible parameters are refused before any device is created or opened. The size of members
+    // is not known yet, so a large one stands for it.
     let (slots, plenty) = (wish.members.len(), u64::from(u32::MAX) * MIB / 64);
     ArrayGeometry::new(wish.level, slots, wish.chunk_bytes, wish.layout, plenty)?;
     let paths: Vec<PathBuf> = wish.members.iter().flatten().chain(&wish.spares).cloned().collect();

@@ -1,4 +1,4 @@
-//! Whoever asks something of an array that is open in this process is answered here.
+//! Handles control requests for an array open in this process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,18 +22,19 @@ use crate::error::{Error, Kind, Result};
 use crate::fault::Plan;
 use crate::pipeline::array::Volume;
 
-/// Whoever answers for an array that is open.
+/// Handles requests for an array that is open.
 pub trait Answers: Send + Sync {
-    /// Answers what is about the array as it is now; events and the end are for whoever serves.
+    /// Answers a request about the array as it is now. Events and the end are handled by the
+    /// server.
     ///
     /// # Errors
-    /// Why it cannot be done.
+    /// The reason why it cannot be done.
     fn answer(&self, request: &Request) -> Result<Reply>;
 
-    /// How the array is now.
+    /// The present state of the array.
     fn detail(&self) -> Detail;
 
-    /// Takes note of how it is reached.
+    /// Records the addresses at which it is served.
     fn served_as(&self, served: Served);
 
     /// Writes everything, and closes the array in order.
@@ -43,7 +44,7 @@ pub trait Answers: Send + Sync {
     fn close(&self) -> Result<()>;
 }
 
-/// A running array, and what is known of it beside.
+/// A running array, and the data kept beside it.
 pub struct Desk {
     /// The array.
     pub volume: Arc<Volume>,
@@ -52,13 +53,14 @@ pub struct Desk {
     faults: Plan,
     served: OnceLock<Served>,
     pace: Mutex<Option<Pace>>,
-    /// Held by whoever changes the register.
+    /// Held while the register is changed.
     turn: Mutex<()>,
-    /// As they were set last: who only looks does not keep rows waiting.
+    /// A copy of the rules as last set, so that a look at them does not have to wait for the
+    /// flusher.
     rules: Mutex<Rules>,
 }
 
-/// How fast work goes, by two looks at it.
+/// The speed of work, by two looks at it.
 #[derive(Clone)]
 struct Pace {
     kind: String,
@@ -71,7 +73,7 @@ struct Pace {
 const LOOK_SECONDS: f64 = 0.2;
 
 impl Desk {
-    /// A desk for an array that was opened, which sets the knobs that the register has of it.
+    /// A handler for an array that was opened; applies the knobs that the register has for it.
     ///
     /// # Errors
     /// Those of the register, and of a knob that it has.
@@ -109,7 +111,7 @@ impl Desk {
         Ok(entry.devices.iter().any(|known| is_same(known, device)))
     }
 
-    /// Takes note that a device went, and that another one came.
+    /// Records that a device went, and that another one came.
     pub(super) fn note(&self, gone: Option<&Path>, came: Option<&Path>) -> Result<()> {
         let _turn = lock(&self.turn);
         let mut entry = self.register.read(&self.name)?;

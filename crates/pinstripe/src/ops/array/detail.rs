@@ -1,5 +1,5 @@
-//! What an array is and how it is, in one plain value: from its superblocks while nobody serves it, from
-//! the process that serves it while somebody does.
+//! The description of an array in one plain value: by its superblocks while no process serves it,
+//! else by the process that does.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::id::MemberId;
 /// An array as it is now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its id.
     pub array: String,
@@ -35,41 +35,43 @@ pub struct Detail {
     pub member_bytes: u64,
     /// When it was made, in seconds since 1970.
     pub made_seconds: i64,
-    /// How often its members agreed on something: md's events.
+    /// The number of changes of its superblock: md's events.
     pub generation: u64,
-    /// What keeps parity true across a power cut: `log`, `bitmap` or `none`.
+    /// The means that keeps parity true across a power cut: `log`, `bitmap` or `none`.
     pub consistency: String,
-    /// Whether it was closed in order; while it is served, whether everything written is on its members.
+    /// Whether it was closed in order; while it is served, whether everything written is on its
+    /// members.
     pub is_clean: bool,
-    /// Whether it can be used with the members that are there.
+    /// Whether it can be used with the members that are present.
     pub is_usable: bool,
-    /// How it is reached, where a process serves it.
+    /// The process that serves it, if one does.
     pub served: Option<Served>,
     /// By slot.
     pub slots: Vec<SlotDetail>,
-    /// Those that wait.
+    /// Devices that wait for a member to fail.
     pub spares: Vec<PathBuf>,
-    /// What is being done beside, or will be when it is served.
+    /// Work in progress, or to be resumed when it is served.
     pub work: Option<WorkDetail>,
-    /// How work ended lately.
+    /// Outcomes of recent work.
     #[serde(default)]
     pub reports: Vec<ReportDetail>,
-    /// Blocks that the last scrub found not to be what they should.
+    /// Blocks with mismatches in the last scrub.
     pub mismatches: u64,
     /// Bytes that are written and not on the members yet.
     pub dirty_bytes: u64,
     /// Knobs, by md's names.
     pub settings: BTreeMap<String, String>,
-    /// What was counted since it is served.
+    /// Counters since it is served.
     pub counters: Counted,
 }
 
-/// What an array did, counted: by users, by how parity was had, by slot.
+/// Counters of an array: by users, by method of parity, by slot.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Counted {
     /// Reads and writes of users and their bytes, syncs, and pieces of rows by how parity was had.
     pub array: BTreeMap<String, u64>,
-    /// By slot: bytes by what they are, calls and their mean and longest times; null where one is absent.
+    /// By slot: bytes by what they are, calls and their mean and longest times; null where one is
+    /// absent.
     pub members: Vec<Option<BTreeMap<String, u64>>>,
 }
 
@@ -87,22 +89,22 @@ pub struct Served {
 pub struct SlotDetail {
     /// Its number.
     pub slot: usize,
-    /// How its member is.
+    /// The state of its member.
     pub state: SlotState,
     /// The member's id, where one was there.
     pub member: Option<String>,
-    /// Where it is.
+    /// The path of the member.
     pub device: Option<PathBuf>,
-    /// What went wrong with it since it is served.
+    /// Errors since it is served.
     pub errors: ErrorCounts,
 }
 
-/// What went wrong with a member, counted.
+/// Errors of a member, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ErrorCounts {
     /// Reads that failed.
     pub reads: u64,
-    /// Blocks that were not what was written.
+    /// Blocks that failed their checksum.
     pub checksums: u64,
     /// Blocks that were written again from what the others have.
     pub healed: u64,
@@ -110,15 +112,15 @@ pub struct ErrorCounts {
     pub bad_blocks: u64,
 }
 
-/// How the member of a slot is.
+/// The state of a slot's member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotState {
-    /// It has what it should.
+    /// It is up to date.
     InSync,
     /// It is being filled.
     Rebuilding,
-    /// It failed: what it has is old.
+    /// It failed: its data is old.
     Failed,
     /// It is not there.
     Missing,
@@ -137,14 +139,14 @@ pub struct WorkDetail {
     pub bytes_per_second: u64,
 }
 
-/// How long work ended.
+/// The outcome of long work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportDetail {
-    /// How many had ended before, since the array is served.
+    /// Its number, counted since the array is served.
     pub number: u64,
     /// As of [`WorkDetail`].
     pub kind: String,
-    /// The slot that it was about, if it was about one.
+    /// The slot it was for, if it was for one.
     pub slot: Option<usize>,
     /// Whether it came to its end; if not, a member failed, or it was cancelled.
     pub is_finished: bool,
@@ -156,21 +158,21 @@ pub struct ReportDetail {
     pub mismatches: Vec<MismatchDetail>,
 }
 
-/// A block that is not what it should be.
+/// A block that did not hold what it should.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MismatchDetail {
-    /// The slot whose member lies, where that can be said.
+    /// The slot of the member that is to blame, if that is known.
     pub slot: Option<usize>,
-    /// Where that member is.
+    /// The path of that member.
     pub device: Option<PathBuf>,
-    /// Where the block begins, in bytes of the data of each member.
+    /// The offset of the block in each member's data.
     pub member_offset: u64,
-    /// Whether it was mended.
+    /// Whether it was repaired.
     pub is_mended: bool,
 }
 
 impl Detail {
-    /// Slots that lack a member which has what it should.
+    /// Slots without a member that is up to date.
     pub fn degraded(&self) -> usize {
         self.slots.iter().filter(|slot| slot.state != SlotState::InSync).count()
     }
@@ -207,10 +209,10 @@ impl Detail {
     }
 }
 
-/// An array as its superblocks say, which are only read.
+/// An array by its superblocks, which are only read.
 ///
 /// # Errors
-/// [`Kind::NotFound`] for a name that nothing has; [`Kind::TooManyLosses`] when no device of it can be
+/// [`Kind::NotFound`] for an unknown name; [`Kind::TooManyLosses`] when no device of it can be
 /// read.
 pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     let entry = register.read(name)?;
@@ -318,7 +320,7 @@ pub fn consistency(policy: Consistency) -> &'static str {
     }
 }
 
-/// How a granule is written.
+/// The text of a granule.
 pub fn granule_text(granule: Option<u32>) -> String {
     granule.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string())
 }

@@ -1,5 +1,5 @@
-//! Devices before an array uses them: is it in use, does it carry something, is it there twice, do two of
-//! them share a disk. And opened, for one process alone.
+//! Checks of devices before an array uses them: whether one is in use, carries something, is named
+//! twice, or shares a disk with another. Opens them for this process alone.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -57,7 +57,7 @@ pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
     })
 }
 
-/// Opens a device that is about to lose whatever is on it.
+/// Opens a device whose content is about to be lost.
 ///
 /// # Errors
 /// As [`open`]; [`Kind::Refused`] when it carries something well known and `force` is not set.

@@ -1,4 +1,4 @@
-//! What happened to an array between two looks at it, in the words of `mdadm --monitor`.
+//! Changes of an array between two looks at it, in the words of `mdadm --monitor`.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use super::detail::{Detail, SlotDetail, SlotState};
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArrayEvent {
-    /// `Fail`, `SpareActive`, `RebuildStarted`, `RebuildFinished`, `Rebuild20` and further steps of 20,
-    /// `DegradedArray`, `NewSpare`, `MismatchFound`, `BlocksHealed`, `FailedArray`.
+    /// `Fail`, `SpareActive`, `RebuildStarted`, `RebuildFinished`, `Rebuild20` and further steps of
+    /// 20, `DegradedArray`, `NewSpare`, `MismatchFound`, `BlocksHealed`, `FailedArray`.
     pub what: String,
-    /// The device that it is about.
+    /// The device concerned.
     pub device: Option<PathBuf>,
     /// Its slot.
     pub slot: Option<usize>,
-    /// What it says in numbers: blocks, percent.
+    /// The number in it: blocks, percent.
     pub count: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ impl ArrayEvent {
     }
 }
 
-/// What happened between two looks, the gravest last.
+/// The changes between two looks, the gravest last.
 pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     let mut events = Vec::new();
     for (old, new) in before.slots.iter().zip(&now.slots) {

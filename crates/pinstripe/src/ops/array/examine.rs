@@ -1,4 +1,4 @@
-//! What one device says of the array that it is of.
+//! The array that one device is a member of, by its superblock.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,18 @@ use crate::error::{Error, Kind, Result};
 use crate::format::array::superblock::{MAGIC, PLACES, SUPERBLOCK_BYTES, Superblock};
 use crate::format::md;
 
-/// What was found on a device.
+/// The findings about a device.
 #[derive(Debug, Clone)]
 pub struct Examined {
     /// The device.
     pub path: PathBuf,
     /// Its length.
     pub bytes: u64,
-    /// What it carries.
+    /// Its content.
     pub found: Found,
 }
 
-/// What a device carries.
+/// The content of a device.
 #[derive(Debug, Clone)]
 pub enum Found {
     /// A superblock of ours: the newer one of the two that can be read, and how many can.
@@ -64,7 +64,7 @@ pub fn find(device: &dyn Device) -> Result<Found> {
     }
 }
 
-/// What stands at both places, where it begins as a superblock does.
+/// The superblocks at both places, where there is the beginning of one.
 fn superblocks(device: &dyn Device) -> Result<Vec<Result<Superblock>>> {
     let len = device.len()?;
     let mut found = Vec::new();

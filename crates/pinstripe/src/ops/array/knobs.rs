@@ -1,11 +1,12 @@
-//! What of an array can be set while it is used, by the names that md has in sysfs.
+//! The settings of an array that can be changed in use, by the names that md has in sysfs.
 //!
 //! | name | value | kept |
 //! |---|---|---|
 //! | `stripe_size` | bytes of the granule, or `auto` | on the members |
 //! | `stripe_cache_size` | bytes that may wait to be written | in the register |
 //! | `rmw_level` | 0, 1 or 2, as md has it | in the register |
-//! | `sync_speed_min`, `sync_speed_max` | KiB of each member a second, or with a unit; `max` for no limit | in the register |
+//! | `sync_speed_min` | KiB/s of each member, or with a unit; `max`: no limit | in the register |
+//! | `sync_speed_max` | the same | in the register |
 //! | `write_deadline` | milliseconds that a write may wait for its neighbours | in the register |
 //! | `sync_action` | `check`, `repair`, `idle` | it is begun, or ended |
 //!
@@ -19,7 +20,7 @@ use crate::array::plan::RmwLevel;
 use crate::error::{Error, Kind, Result};
 use crate::units::{KIB, parse_size};
 
-/// A knob with what it is to be.
+/// A knob with its new value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knob {
     /// The granule; `None` follows the requests.
@@ -32,11 +33,11 @@ pub enum Knob {
     SpeedMin(u64),
     /// The same while there is none.
     SpeedMax(u64),
-    /// How long a row may gather.
+    /// The time a row may gather.
     Deadline(Duration),
-    /// Everything is read and compared, and mended if so.
+    /// Reads and compares everything, and repairs it if true.
     Scrub(bool),
-    /// What goes on is ended.
+    /// Ends the work in progress.
     Idle,
 }
 
@@ -108,7 +109,7 @@ fn speed(value: &str) -> Result<u64> {
     Ok(if is_bare { bytes.saturating_mul(KIB) } else { bytes })
 }
 
-/// How a speed is written so that it is read as it was.
+/// The text of a speed, which reads back as the same speed.
 pub fn speed_text(bytes: u64) -> String {
     match bytes {
         u64::MAX => "max".to_owned(),
@@ -117,7 +118,7 @@ pub fn speed_text(bytes: u64) -> String {
     }
 }
 
-/// What can only be read.
+/// Knobs that can only be read.
 const READ_ONLY: [&str; 11] = [
     "array_state",
     "chunk_size",
@@ -132,7 +133,7 @@ const READ_ONLY: [&str; 11] = [
     "sync_completed",
 ];
 
-/// Lets a name pass that can be read.
+/// Accepts the name of a knob that can be read.
 ///
 /// # Errors
 /// [`Kind::Usage`].

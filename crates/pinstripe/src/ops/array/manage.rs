@@ -1,4 +1,4 @@
-//! Members that come and go, by the paths of their devices.
+//! Adding, removing and replacing members by the paths of their devices.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ use crate::error::{Error, Kind, Result};
 enum Part {
     Slot(usize),
     Spare,
-    /// Known to the register, and not used: what it has is old.
+    /// Known to the register, and not used: its data is old.
     LeftOut,
 }
 
 impl Desk {
-    /// Does it, and takes note of the devices. Returns what was done, for people.
+    /// Does it, and registers the devices. Returns a text about it for people.
     ///
     /// # Errors
     /// [`Kind::NotFound`] for a device that is none of the array's; as the engine says.
@@ -69,7 +69,7 @@ impl Desk {
         })
     }
 
-    /// Lets the array become one member wider. Returns what was begun, for people.
+    /// Begins to grow the array by one member. Returns a text about it for people.
     ///
     /// # Errors
     /// [`Kind::Usage`] for any number of members but one more; as the engine says.
@@ -127,7 +127,7 @@ impl Desk {
         }
     }
 
-    /// What of the array a path leads to. A device that is gone is known by the path that it had.
+    /// The part of the array behind a path. A device that is gone is found by its former path.
     fn part(&self, device: &Path) -> Result<Part> {
         let status = self.volume.array().status();
         let is_it = |known: &PathBuf| register::is_same(known, device);

@@ -1,4 +1,4 @@
-//! Arrays that Linux md made, looked at and served as they are: read only, unless it is asked for.
+//! Arrays that Linux md made, examined and served in place: read only, unless writing is asked for.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ pub struct MdDesk {
     served: OnceLock<Served>,
 }
 
-/// Opens an array of md's for this process alone; `write` allows to write to it, `force` to read what md
-/// would not start.
+/// Opens an array of md's for this process alone; `write` allows to write to it, `force` to read
+/// what md would not start.
 ///
 /// # Errors
 /// Those of [`open_all`](super::assemble::open_all) and of [`assemble`].
@@ -46,7 +46,7 @@ pub fn open(
     Ok(MdDesk { array: Arc::new(array), name: entry.name.clone(), served: OnceLock::new() })
 }
 
-/// How an array of md's is, by what is on its devices, which are only read and may be in use.
+/// The description of an md array by its devices, which are only read and may be in use.
 ///
 /// # Errors
 /// Those of [`assemble`]; [`Kind::TooManyLosses`] when no device is there.

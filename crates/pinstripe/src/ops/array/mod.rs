@@ -1,9 +1,10 @@
-//! Arrays as people work with them: by a name, on devices that are looked at before they are used, in this
-//! process or in the one that serves them.
+//! Arrays for people: by name, on devices that are checked before use, in this process or in the
+//! one that serves them.
 //!
-//! [`create`](create::create) and [`assemble`](assemble::assemble) take note of an array in the
-//! [`Register`]; all else finds it there by its name. An array that is served belongs to that process:
-//! what is asked of it goes through its control socket. One that is not is opened, worked on, and closed.
+//! [`create`](create::create) and [`assemble`](assemble::assemble) enter an array into the
+//! [`Register`]; all other verbs find it there by its name. An array that is served belongs to that
+//! process: requests go through its control socket. One that is not is opened, worked on, and
+//! closed.
 
 pub mod assemble;
 mod counted;

@@ -1,4 +1,5 @@
-//! An array opened in this process, and closed in order; and whoever has it, reached.
+//! Opening an array in this process and closing it in order, or reaching the process that has it
+//! open.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::monitor::Monitor;
 use crate::pipeline::array::{Volume, VolumeSettings};
 use crate::pipeline::control::Client;
 
-/// Where an array is at work.
+/// The place where an array is open.
 pub enum Reached {
     /// In the process that serves it.
     There(Client),
@@ -38,7 +39,7 @@ impl Reached {
         }
     }
 
-    /// How the array is now.
+    /// The present state of the array.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -54,7 +55,7 @@ impl Reached {
         matches!(self, Reached::There(_))
     }
 
-    /// Closes what was opened here.
+    /// Closes an array that was opened here.
     ///
     /// # Errors
     /// Why not everything was written.
@@ -77,7 +78,7 @@ pub fn send(client: &mut Client, request: &Request) -> Result<()> {
 /// The next reply.
 ///
 /// # Errors
-/// What the other process says; those of the connection.
+/// The other process's failure; those of the connection.
 pub fn next(client: &mut Client) -> Result<Reply> {
     match serde_json::from_str(&client.line()?) {
         Ok(Reply::Failed(failure)) => Err(failure.into_error()),
@@ -117,7 +118,7 @@ pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) 
     Ok(Reached::Here(desk))
 }
 
-/// Assembles an array of ours of the devices that are known of it, and lets it run.
+/// Assembles an array of ours from its registered devices, and starts it.
 ///
 /// # Errors
 /// Those of [`assemble`] and [`Volume::start`].
@@ -128,7 +129,7 @@ pub fn start(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) 
     Desk::new(name, volume, register, faults)
 }
 
-/// How an array is: asked of the process that serves it, or read from its superblocks.
+/// The description of an array: from the process that serves it, or from its superblocks.
 ///
 /// # Errors
 /// Those of both.

@@ -1,4 +1,4 @@
-//! Whether two devices share a spindle: by what the system says of them, and by measuring.
+//! Whether two devices share a spindle: by the system's own data, and by measuring.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -16,21 +16,21 @@ const SHARED_BELOW: f64 = 0.7;
 const APART_ABOVE: f64 = 0.85;
 /// Rounds for less than which nothing is said.
 const ROUNDS_MIN: usize = 5;
-/// Reads a second beyond which no arm moves: what is measured is a cache or a solid-state disk.
+/// The rate of reads beyond which no arm moves: the device is a cache or a solid-state disk.
 const NO_ARM_READS: f64 = 5_000.0;
 
-/// What was found of two devices.
+/// The findings about two devices.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Probed {
     /// The devices.
     pub devices: [PathBuf; 2],
     /// The disk that the system says both are on.
     pub same_disk: Option<String>,
-    /// What measuring says.
+    /// The verdict by measuring.
     pub verdict: Verdict,
     /// Reads a second of each alone: the median of the rounds.
     pub alone_reads_per_second: [f64; 2],
-    /// What each keeps of its rate beside the other: the median of the rounds.
+    /// The part of each one's rate that is left beside the other: the median of the rounds.
     pub kept: f64,
     /// The lowest and the highest of the middle half of the rounds.
     pub kept_range: [f64; 2],
@@ -42,7 +42,7 @@ pub struct Probed {
     pub is_direct: bool,
 }
 
-/// What measuring says.
+/// The verdict by measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -84,7 +84,7 @@ pub fn probe(paths: [&Path; 2], effort: Effort, stop: &AtomicBool) -> Result<Pro
     })
 }
 
-/// The verdict, the median of what is kept, and the middle half of it. It is only as sure as the rounds
+/// The verdict, the median of the part kept, and its middle half. It is certain only if the rounds
 /// agree: the whole middle half has to lie on one side.
 fn judge(rounds: &[Round]) -> (Verdict, f64, [f64; 2]) {
     let mut kept: Vec<f64> = rounds.iter().map(Round::kept).collect();

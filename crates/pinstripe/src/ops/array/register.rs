@@ -1,9 +1,10 @@
-//! Which devices an array is on, by its name: one small file for each, in the user's state directory.
+//! The register: the devices of each array by its name, one small file for each in the user's state
+//! directory.
 //!
-//! It is for convenience alone. What an array is stands on its members; a register that is lost is
-//! written anew by `assemble`.
+//! It is a convenience. The array itself is described by its members; a lost register is written
+//! again by `assemble`.
 //!
-//! Invariants: a file is whole or as it was; a name is one component of a path and nothing else.
+//! Invariants: a file is whole or unchanged; a name is one component of a path and nothing else.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +20,7 @@ use crate::id::ArrayId;
 const VERSION: u32 = 1;
 const SUFFIX: &str = ".json";
 
-/// Where arrays are known by name, and where the processes that serve them listen.
+/// The directories of registered arrays and of the sockets of their servers.
 #[derive(Debug, Clone)]
 pub struct Register {
     /// The directory of entries.
@@ -28,15 +29,15 @@ pub struct Register {
     runtime: PathBuf,
 }
 
-/// What is known of one array.
+/// The entry of one array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     version: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Which it is, as hex digits.
+    /// Its id, as hex digits.
     pub array: String,
-    /// Whose superblocks its devices have.
+    /// The kind of superblock on its devices.
     #[serde(default)]
     pub metadata: Metadata,
     /// Its devices, spares included, in no order that means anything.
@@ -46,7 +47,7 @@ pub struct Entry {
     pub settings: BTreeMap<String, String>,
 }
 
-/// Whose superblocks the devices of an array have.
+/// The kinds of superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metadata {
@@ -90,7 +91,7 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
         || matches!((identity(one), identity(other)), (Some(one), Some(other)) if one == other)
 }
 
-/// Lets a name pass that can be part of a path, a superblock and an export.
+/// Accepts a name that can be part of a path, a superblock and an export.
 ///
 /// # Errors
 /// [`Kind::Usage`].
@@ -133,10 +134,10 @@ impl Register {
         Ok(names)
     }
 
-    /// What is known of an array.
+    /// The entry of an array.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] for a name that nothing has; [`Kind::Corrupt`] for a damaged entry,
+    /// [`Kind::NotFound`] for an unknown name; [`Kind::Corrupt`] for a damaged entry,
     /// [`Kind::Unsupported`] for one of a newer version.
     pub fn read(&self, name: &str) -> Result<Entry> {
         check_name(name)?;
@@ -169,7 +170,7 @@ impl Register {
         self.file(name).exists()
     }
 
-    /// Takes note of an array, in the place of what was known of it.
+    /// Registers an array, in place of an earlier entry.
     ///
     /// # Errors
     /// As the system says; [`Kind::Usage`] for a path that is not UTF-8.
@@ -211,7 +212,7 @@ impl Register {
         }
     }
 
-    /// Where the process that serves an array listens.
+    /// The path of the control socket of an array's server.
     ///
     /// # Errors
     /// When the directory cannot be made; [`Kind::Usage`] for a bad name.
@@ -226,7 +227,7 @@ impl Register {
     }
 }
 
-/// Makes a directory that is the user's alone: whoever may write to a control socket rules an array.
+/// Makes a directory for the user alone: write access to a control socket is control of the array.
 fn make_directory(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);

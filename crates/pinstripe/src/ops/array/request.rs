@@ -1,5 +1,5 @@
-//! What is asked of an array, and what is answered: the same whether it is served by another process or
-//! opened by this one. On a control socket each is a JSON object on a line.
+//! Requests to an array and their replies: the same whether another process serves it or this one
+//! opened it. On a control socket each is a JSON object on a line.
 
 use std::path::PathBuf;
 
@@ -9,15 +9,15 @@ use super::detail::Detail;
 use super::events::ArrayEvent;
 use crate::error::{Error, Kind};
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// How it is: [`Reply::Detail`].
+    /// Ask for its state: [`Reply::Detail`].
     Detail,
     /// To change its members.
     Manage {
-        /// How.
+        /// The change.
         act: Act,
     },
     /// To set a knob, by md's name.
@@ -27,25 +27,25 @@ pub enum Request {
         /// To what.
         value: String,
     },
-    /// To read everything and compare it, and to mend what is wrong.
+    /// Read everything and compare it, and repair mismatches if asked for.
     Scrub {
         /// Whether to mend.
         repair: bool,
     },
     /// To become one member wider.
     Grow {
-        /// How many members it is to have: one more, which is so if nothing is said.
+        /// The number of members afterwards, which must be one more; also the default.
         raid_devices: Option<usize>,
         /// The device that becomes a member; if none is named, a spare does. Its path is absolute.
         add: Option<PathBuf>,
-        /// Whatever it carries may be lost.
+        /// The device may lose what it carries.
         force: bool,
     },
-    /// To end what goes on beside; what is done of it stays.
+    /// End the work in progress; its progress stays.
     Cancel,
-    /// What happens from now on: a [`Reply::Event`] for each, until nobody listens.
+    /// Follow changes from now on: a [`Reply::Event`] for each, until the client disconnects.
     Events,
-    /// To write everything, and end.
+    /// Write everything, and end.
     Stop,
 }
 
@@ -67,7 +67,7 @@ pub enum Act {
     Add {
         /// Which.
         device: PathBuf,
-        /// Whatever it carries may be lost.
+        /// The device may lose what it carries.
         force: bool,
         /// Only if it was a member and can be brought up to date.
         only_again: bool,
@@ -78,20 +78,20 @@ pub enum Act {
         device: PathBuf,
         /// The other one.
         with: PathBuf,
-        /// Whatever the other one carries may be lost.
+        /// The new device may lose what it carries.
         force: bool,
     },
 }
 
-/// What is answered.
+/// A reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
-    /// How it is.
+    /// The state.
     Detail(Box<Detail>),
     /// It is done, or begun.
     Done {
-        /// What, for people.
+        /// A text about it for people.
         said: String,
     },
     /// Something happened.

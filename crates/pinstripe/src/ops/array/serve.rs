@@ -1,4 +1,4 @@
-//! An array served: by NBD, as a file by FUSE, and told what to do through its control socket.
+//! Serving an array: by NBD, as a file by FUSE, and under control of its socket.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::pipeline::control::{Answer, Control, Lines};
 use crate::pipeline::nbd::{self, Address, Server};
 use crate::pipeline::together::{Job, together};
 
-/// How often an array is looked at for events.
+/// The interval at which an array is examined for events.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How an array is to be served.
+/// The way an array is served.
 #[derive(Debug, Clone)]
 pub struct Serving {
-    /// Which.
+    /// Its name.
     pub name: String,
-    /// Where NBD clients find it.
+    /// The addresses for NBD clients.
     pub nbd: Vec<Address>,
     /// The directory in which it is a file.
     pub fuse: Option<PathBuf>,
@@ -37,30 +37,30 @@ pub struct Serving {
     pub is_read_only: bool,
     /// Whether an array of md's may be written.
     pub writes_md: bool,
-    /// How NBD clients are served.
+    /// Settings for NBD clients.
     pub settings: nbd::Settings,
     /// Threads that answer the kernel's file system calls.
     pub threads: usize,
 }
 
-/// What serving takes beside.
+/// The resources that serving uses.
 pub struct Means<'a> {
-    /// Where arrays are known by name.
+    /// The register of arrays.
     pub register: &'a Register,
     /// Faults that are planned for members.
     pub faults: &'a Plan,
-    /// Who is told of problems.
+    /// Receives problems.
     pub monitor: &'a Monitor,
-    /// Set when it is to end, by whomever.
+    /// Set by any thread to end it.
     pub stop: &'a AtomicBool,
 }
 
-/// Serves an array until `stop` is set or somebody asks for the end, and then closes it in order. `ready`
-/// is called with its length and the ways to reach it once all of them are there.
+/// Serves an array until `stop` is set or a client asks for the end, and then closes it in order.
+/// `ready` is called with its length and the ways to reach it once all of them work.
 ///
 /// # Errors
-/// [`Kind::Busy`] when it is served already; those of the devices, addresses and mountpoint; why it could
-/// not be closed in order.
+/// [`Kind::Busy`] when it is served already; those of the devices, addresses and mountpoint; the
+/// reason why it could not be closed in order.
 pub fn serve(
     serving: &Serving,
     means: &Means<'_>,
@@ -163,7 +163,7 @@ fn attend(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &AtomicBool) 
             return Answer::AtTheEnd;
         }
         Ok(Request::Events) => {
-            // Whoever listens goes when he likes.
+            // A client that follows events ends by disconnecting, which is no error.
             let _ = tell_events(desk, lines);
             return Answer::Given;
         }
@@ -177,7 +177,7 @@ fn attend(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &AtomicBool) 
 
 fn tell_events(desk: &dyn Answers, lines: &Lines<'_>) -> Result<()> {
     let mut before = desk.detail();
-    // The first line says that whatever happens from now on is told.
+    // The first line promises that every later change is reported.
     lines.send(&line(&Reply::Detail(Box::new(before.clone()))))?;
     while !lines.is_over() {
         std::thread::sleep(LOOK);

@@ -1,4 +1,4 @@
-//! Making a device no member of any array.
+//! Erasing the superblocks of a device.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::fault::Plan;
 use crate::format::array::superblock::{PLACES, SUPERBLOCK_BYTES};
 use crate::format::md;
 
-/// Overwrites the superblocks of a device durably, its data stays; returns what it was.
+/// Overwrites the superblocks of a device durably, leaving its data; returns what the device was.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when it has none; [`Kind::Busy`] when it is in use; with `force` also a

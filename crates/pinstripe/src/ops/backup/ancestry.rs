@@ -1,5 +1,5 @@
-//! What a backup may take over from: the latest snapshot of the same host and sources, and what
-//! interrupted backups have done since.
+//! The ancestry of a backup: the latest snapshot of the same host and sources, and the checkpoints
+//! of backups that were interrupted since.
 
 use super::LOSSES_MARK;
 use crate::error::Result;
@@ -16,13 +16,13 @@ use crate::store::{Store, checkpoints, snapshots};
 /// Interrupted backups that are asked at most: each was begun before the one before it ended.
 const BEGUN_MAX: usize = 8;
 
-/// What earlier backups of the same host and the same sources left.
+/// The earlier backups of the same host and sources.
 pub struct Ancestry {
     /// The latest snapshot.
     pub parent: Option<Snapshot>,
-    /// What backups since then had done before they were interrupted, newest first.
+    /// Checkpoints of backups interrupted since then, newest first.
     pub begun: Vec<Snapshot>,
-    /// All checkpoints; of no use when this backup is done.
+    /// All checkpoints, to be removed when this backup is done.
     pub superseded: Vec<ExtentName>,
 }
 

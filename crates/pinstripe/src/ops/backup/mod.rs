@@ -29,14 +29,14 @@ use crate::store::sessions::OpenSession;
 use crate::store::{Store, checkpoints};
 use crate::walk::Exclude;
 
-/// What to back up, and how.
+/// Options of a backup.
 pub struct Options {
     /// Files and directories, as they were named.
     pub paths: Vec<PathBuf>,
     /// The paths come from a list, which names others each time: one that is not there is no source
     /// of the snapshot. Either way it is a loss, and the others are backed up.
     pub paths_are_a_list: bool,
-    /// What to leave out.
+    /// Paths to leave out.
     pub exclude: Exclude,
     /// Do not enter other file systems.
     pub one_file_system: bool,
@@ -46,15 +46,15 @@ pub struct Options {
     pub tags: Vec<String>,
     /// Count what there is to do, for a progress bar.
     pub estimate: bool,
-    /// How often to make durable what is done so far; never without.
+    /// The interval of checkpoints; none without.
     pub checkpoints: Option<Interval>,
-    /// Set by whoever wants the run to end early, with a checkpoint.
+    /// Set by another thread to end the run early, with a checkpoint.
     pub stop: Arc<AtomicBool>,
     /// Threads and queues.
     pub limits: Limits,
 }
 
-/// When a checkpoint is due: after a time or after so much content, whatever comes first.
+/// When a checkpoint is due: after a time or after so much content, whichever comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
     /// Since the last one.
@@ -154,7 +154,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     Ok(snapshot)
 }
 
-/// What is done to every store before it is written to.
+/// The preparation of every store before it is written to.
 pub(super) fn prepare(store: &Store, monitor: &Monitor) {
     report_absent(store, monitor);
     store.sweep(monitor);
@@ -192,8 +192,8 @@ fn begun(
     }
 }
 
-/// Says whether a checkpoint is due, and takes it that one is then made. Where nothing was read,
-/// time alone makes none due: there is nothing to gain.
+/// Returns whether a checkpoint is due, and if so restarts the interval. Without new content none
+/// is due, however late it is: there would be nothing to gain.
 fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
     let last = Mutex::new((clock::monotonic(), 0));
     move || {
@@ -268,7 +268,7 @@ fn counts(monitor: &Monitor, losses_mark: u64) -> Vec<(String, u64)> {
     counts
 }
 
-/// Says which members a backup has to do without.
+/// Reports the members that a backup has to do without.
 fn report_absent(store: &Store, monitor: &Monitor) {
     for number in store.absent() {
         monitor.degraded(&store.seats[number].place, store.absence(number));

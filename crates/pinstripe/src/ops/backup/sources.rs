@@ -1,4 +1,4 @@
-//! Which paths a backup walks: absolute, in order, none within another, and no member of the store.
+//! The paths that a backup walks: absolute, in order, none within another, no member of the store.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,11 +11,11 @@ use crate::monitor::Monitor;
 use crate::store::Store;
 use crate::walk::Exclude;
 
-/// What sources may take of a snapshot object, which stands whole on every member.
+/// The space of sources in a snapshot object, which stands whole on every member.
 const SOURCES_MAX_BYTES: usize = 8 << 20;
 
-/// Members that lie within a source are left out: else every backup would take in the packs of
-/// the one before.
+/// Excludes members that lie within a source: otherwise each backup would take in the packs of the
+/// one before.
 pub fn exclude_members(
     store: &Store,
     mut exclude: Exclude,
@@ -34,11 +34,11 @@ pub fn exclude_members(
     exclude
 }
 
-/// What is backed up: from the file system's root, in path order, none within another.
+/// The sources: from the file system's root, in path order, none within another.
 pub struct Sources {
-    /// What the snapshot is one of: also paths that are not there this time.
+    /// The sources that name the series of snapshots, including paths that are not there this time.
     pub named: Vec<Vec<u8>>,
-    /// What is walked.
+    /// The sources to walk.
     pub there: Vec<Vec<u8>>,
 }
 
@@ -103,7 +103,7 @@ fn source(path: &Path) -> Result<Vec<u8>> {
     Ok(below_root(&absolute))
 }
 
-/// What a path that is not there would be called, by the directories above it that are there.
+/// The absolute name of a path that is not there, by those directories above it that are.
 fn vanished(path: &Path) -> Option<Vec<u8>> {
     let absolute = std::path::absolute(path).ok()?;
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));

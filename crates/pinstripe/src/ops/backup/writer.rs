@@ -1,4 +1,4 @@
-//! What every backup begins with: a session, then an index that does without what is condemned.
+//! The beginning of every backup: a session, then an index without condemned packs.
 
 use super::ancestry::Ancestry;
 use crate::error::{Error, Kind, Result};
@@ -11,7 +11,7 @@ use crate::store::index::{self, Index};
 use crate::store::sessions::{self, OpenSession};
 use crate::store::{Store, snapshots};
 
-/// Times that another parent is looked for because the one chosen was just forgotten.
+/// The number of parents tried when the chosen one was just forgotten.
 const PARENTS_TRIED: usize = 16;
 
 /// A writer at work.
@@ -24,7 +24,7 @@ pub(in crate::ops) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Begins a session that stands on nothing but what its writer stores or asks for.
+    /// Begins a session that relies on nothing but the chunks that its writer stores or asks for.
     ///
     /// # Errors
     /// Those of the members.
@@ -33,9 +33,9 @@ impl<'a> Writer<'a> {
         Self::with(store, session, monitor)
     }
 
-    /// Begins a session that stands on an earlier snapshot, and says on which. The session is put,
-    /// then it is looked whether the parent is wanted: whoever forgets and deletes looks the other
-    /// way round, so one of the two sees the other.
+    /// Begins a session that builds on an earlier snapshot, and returns which. The session is put
+    /// first, then this looks whether the parent is still wanted. A verb that forgets and deletes
+    /// does the two in the opposite order, so at least one of the two sees the other.
     ///
     /// # Errors
     /// Those of the members, and of `find`; [`Kind::Busy`] when each parent was forgotten at once.

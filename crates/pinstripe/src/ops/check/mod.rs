@@ -31,7 +31,7 @@ use crate::store::{
     sessions, snapshots,
 };
 
-/// How thorough to be.
+/// Options of a check.
 pub struct Options {
     /// Read every strip and decode every record.
     pub read_data: bool,
@@ -39,7 +39,7 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Outcome {
     /// Snapshots examined.
@@ -56,11 +56,11 @@ pub struct Outcome {
     pub lost_chunks: u64,
     /// Snapshots that lost something.
     pub hurt_snapshots: u64,
-    /// Entries in them that a restore cannot give back whole, each counted for every snapshot; those
-    /// of lost pages of a tree are counted, though nothing knows their names.
+    /// Entries in them that a restore cannot give back whole, counted for every snapshot; entries
+    /// of lost pages of a tree are counted, though their names are lost.
     pub hurt_paths: u64,
-    /// The store is encrypted and its key was not given: checksums were held against bytes, but
-    /// nothing was decoded, and nobody looked which snapshots need what.
+    /// The store is encrypted and its key was not given: checksums were compared, but nothing was
+    /// decoded, and it is unknown which snapshots need what.
     pub without_key: bool,
 }
 
@@ -105,7 +105,7 @@ fn examine(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcom
     for snapshot in &snapshots {
         trees.check(snapshot, monitor, &mut outcome);
     }
-    // What only a dead backup stored is lost to no snapshot.
+    // A chunk that only an interrupted backup stored is lost to no snapshot.
     if is_known_hurt || outcome.hurt_snapshots > 0 {
         outcome.lost_chunks = lost_chunks;
     }
@@ -192,7 +192,7 @@ fn small_object(
     let Some((_, member, error)) = damaged else { return Ok(()) };
     let place = place(member);
     match name {
-        // Whoever reads the snapshots says so, unless nobody wants it any more.
+        // Reported where the snapshots are read, unless the snapshot is not wanted any more.
         ExtentName::In(Room::Snapshots, _) if !store.is_locked() => {}
         ExtentName::In(Room::Forgotten, _) => monitor.warning(
             place,
@@ -215,7 +215,7 @@ fn small_object(
 /// Whether the bytes of a small object are what member `number` should have under this name.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The defect.
 pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Result<()> {
     let wrong = |what| Err(Error::new(Kind::Corrupt, what));
     match name {

@@ -16,13 +16,14 @@ use crate::store::packs::{ChunkReader, PackReader, RecordPlace};
 use crate::store::{Store, deletion};
 use crate::stripe::{SetReader, Verification};
 
-/// What of one pack cannot be read.
+/// The unreadable parts of one pack.
 pub(in crate::ops) struct BadPack {
     pub(super) set: SetId,
-    /// Whether a run speaks of it; without the key none can be asked, and all are known.
+    /// Whether an index run names it; without the key no run can be read, and all packs count as
+    /// named.
     pub(super) is_known: bool,
     lost: Vec<Range<u64>>,
-    /// What is to be said of it: a loss only if it costs a chunk.
+    /// The damage to report: a loss only if it costs a chunk.
     damage: Vec<(PathBuf, Error)>,
 }
 
@@ -216,7 +217,8 @@ fn tally(
         }
         Err(error) => return (everything(), vec![(name.path().into(), error)]),
     };
-    // What no member can take, repair cannot lay: all that are there have another part of it.
+    // With more slots than members, repair cannot write this one: each member has another slot of
+    // it.
     let is_short = !derived
         && examined.width > store.takers().iter().flatten().count()
         && store.absent().next().is_none();
@@ -261,8 +263,8 @@ fn tally(
     (lost, beyond_parity)
 }
 
-/// Says what damage parity cannot mend: a loss where it costs a chunk, as it does in `hurt` packs, in
-/// all when that is not known.
+/// Reports damage that parity cannot repair: a loss where it costs a chunk, as in the packs of
+/// `hurt`, or in all if that is unknown.
 pub(super) fn tell(
     bad: Vec<BadPack>,
     hurt: Option<&HashSet<SetId>>,
@@ -283,8 +285,8 @@ pub(super) fn tell(
     }
 }
 
-/// Says what is wrong with packs that no run speaks of: a loss where snapshots lack something,
-/// which these packs may have held.
+/// Reports the damage of packs that no run names: a loss where snapshots lack something that these
+/// packs may have held.
 pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut Outcome) {
     let is_loss = outcome.hurt_snapshots > 0;
     for (place, error) in bad.into_iter().flat_map(|pack| pack.damage) {

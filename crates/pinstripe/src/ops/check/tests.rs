@@ -48,7 +48,7 @@ fn a_pack_over_more_members_than_the_store_has_is_survived() {
     let limits = Limits::new(1, 2, 1);
     let monitor = Monitor::default();
     let outcome = run(&store, &Options { read_data: true, limits }, &monitor).unwrap();
-    // No run speaks of it, and too few extents are there: what a backup left that was cut off.
+    // No run names it, and too few extents are there: a leftover of an interrupted backup.
     assert_eq!((outcome.lost, outcome.packs), (0, 0), "{outcome:?}");
     repair::run(&mut store, &repair::Options { replace: None, same_disk: true, limits }, &monitor)
         .unwrap();

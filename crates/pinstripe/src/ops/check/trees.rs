@@ -26,7 +26,7 @@ pub(super) struct Trees<'a> {
 /// Paths named per hurt snapshot; the rest is counted.
 const PATHS_NAMED: usize = 20;
 
-/// What is wrong in one snapshot.
+/// The damage in one snapshot.
 #[derive(Default)]
 struct Hurt {
     /// Entries that a restore cannot give back whole.
@@ -55,7 +55,7 @@ impl<'a> Trees<'a> {
         Trees { chunks, index, lost, sound: HashSet::new() }
     }
 
-    /// Checks one snapshot and reports what it lost.
+    /// Checks one snapshot and reports its losses.
     pub(super) fn check(&mut self, snapshot: &Snapshot, monitor: &Monitor, outcome: &mut Outcome) {
         let mut hurt = Hurt::default();
         let TreeRoot { id, height, entries } = snapshot.root;

@@ -5,9 +5,9 @@
 //! sorted batches, which costs one read per page of the index and batch. Memory: two bits per row
 //! and one batch per thread.
 //!
-//! Invariants: a page that cannot be read ends it, because nobody knows what is below; roots that
-//! may fail are marked after all that may not, or a subtree that was entered and given up would
-//! count as marked.
+//! Invariants: a page that cannot be read ends the marking, since everything below it is unknown;
+//! roots that may fail are marked after all that may not, or a subtree that was entered and given
+//! up would count as marked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,11 +29,11 @@ const BATCH_IDS: usize = 256 << 10;
 pub(super) struct Hopes {
     /// Of forgotten snapshots that can be brought back: what they lack is counted.
     pub spared: Vec<Root>,
-    /// Of backups that were cut off, which lack something by nature.
+    /// Roots of interrupted backups, which lack something by nature.
     pub begun: Vec<Root>,
 }
 
-/// A tree, and whose it is, for messages.
+/// A tree, with its owner for messages.
 #[derive(Debug, Clone)]
 pub(super) struct Root {
     pub whose: String,
@@ -59,7 +59,7 @@ impl Bits {
     }
 }
 
-/// What was marked.
+/// The marks.
 pub(super) struct Marked {
     /// Rows of needed chunks, every place of each.
     pub needed: Bits,
@@ -69,7 +69,8 @@ pub(super) struct Marked {
     pub page_copies: usize,
     /// Content chunks that no pack has which can be read.
     pub missing: u64,
-    /// What spared hopes lack beside that: content chunks, and trees that cannot be followed.
+    /// The number of content chunks, and of trees that cannot be followed, that spared hopes lack
+    /// besides.
     pub lacking: u64,
 }
 

@@ -1,13 +1,13 @@
-//! `gc`: delete what no snapshot needs, beside any number of backups.
+//! `gc`: deletes everything that no snapshot needs, beside any number of backups.
 //!
 //! ```text
 //! session · settle what dead ones left · roots · mark, plan · repack · CONDEMNED · answers
 //!         · roots again · REAPING · last look · delete · TOMBSTONE · clear · tidy · end
 //! ```
-//! Why this is safe, race by race: doc/decisions/0011-deletion.md. Killed at any point, the next
-//! one goes on: before REAPING as if nothing had been, after it to the end.
+//! The safety of each race is shown in doc/decisions/0011-deletion.md. After a crash at any point
+//! the next gc resumes: before REAPING as if this one had never begun, after it to the end.
 //!
-//! Never here: deciding (store/deletion/decide.rs), clocks but for how long to wait.
+//! Never here: decisions (store/deletion/decide.rs), clocks except to limit waiting.
 
 mod mark;
 mod roots;
@@ -37,20 +37,20 @@ use crate::store::objects::Reach;
 use crate::store::sessions::{self, OpenSession};
 use crate::store::{Store, deletion};
 
-/// How to delete.
+/// Options of `gc`.
 pub struct Options {
-    /// What share of what stays may be needed by nothing, 0 to 1: packs that hold more waste are
-    /// written anew until no more is left.
+    /// The share of waste, 0 to 1, that may stay in the packs: packs with more are rewritten until
+    /// no more is left.
     pub max_waste: f64,
-    /// Say what would be done, and do nothing.
+    /// Report what would be done, and do nothing.
     pub dry_run: bool,
-    /// How long to wait for writers to say what they rely on. They do so within seconds.
+    /// The time to wait for writers to say what they rely on. They do so within seconds.
     pub wait: Duration,
     /// Threads and queues.
     pub limits: Limits,
 }
 
-/// What was done, or would be.
+/// The outcome, or the expected one.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 pub struct Outcome {
     /// Snapshots that are wanted.
@@ -59,13 +59,13 @@ pub struct Outcome {
     pub deleted_snapshots: u64,
     /// Packs that were deleted.
     pub deleted_packs: u64,
-    /// Bytes on members that they took.
+    /// Bytes that these took on members.
     pub deleted_bytes: u64,
     /// Packs among them of which something was needed and moved.
     pub repacked_packs: u64,
     /// Pages of trees that stood in one pack and are to stand in two, as in stores without parity.
     pub thin_pages: u64,
-    /// Condemned packs that stay because somebody began to rely on them meanwhile.
+    /// Condemned packs that stay because a writer began to rely on them meanwhile.
     pub revived_packs: u64,
     /// Bytes of records in packs that stay.
     pub kept_bytes: u64,
@@ -79,7 +79,7 @@ pub struct Outcome {
     pub ended_sessions: u64,
 }
 
-/// Deletes what no snapshot needs.
+/// Deletes everything that no snapshot needs.
 ///
 /// # Errors
 /// [`Kind::Refused`] when too few members are there, or a snapshot that is wanted cannot be read;
@@ -89,7 +89,7 @@ pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcom
     collect(store, options, &Pick::Waste(options.max_waste), monitor)
 }
 
-/// Moves what is needed of some packs into new ones, over the members that take new packs now, and
+/// Moves the needed part of some packs into new ones, over the members that take new packs now, and
 /// deletes them. Forgotten snapshots and other waste stay as they are.
 ///
 /// # Errors
@@ -104,7 +104,7 @@ pub(super) fn retire(
     collect(store, &options, &Pick::These(sets), monitor)
 }
 
-/// How many pages of trees stand in fewer packs than they are to.
+/// The number of tree pages that stand in fewer packs than they should.
 ///
 /// # Errors
 /// When a tree cannot be read; those of the members.
@@ -114,7 +114,7 @@ pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Re
     Ok(survey.thin.len() as u64)
 }
 
-/// How long writers are waited for, unless somebody says otherwise.
+/// The default time to wait for writers.
 pub const WAIT: Duration = Duration::from_secs(60);
 
 fn collect(store: &Store, options: &Options, pick: &Pick, monitor: &Monitor) -> Result<Outcome> {
@@ -135,7 +135,7 @@ fn collect(store: &Store, options: &Options, pick: &Pick, monitor: &Monitor) -> 
     Ok(outcome)
 }
 
-/// Enough members that no writer can have met only others.
+/// Requires enough members that no writer can have met only others.
 fn require_members(store: &Store) -> Result<()> {
     let (there, least) = (store.present().count(), store.least_members(Reach::Deletion));
     if there >= least {
@@ -169,13 +169,14 @@ impl Collector<'_> {
         settle::spread(store, &survey.seen.roots)?;
         survey.lists.abandoned = settle::abandoned(store)?;
         let mut outcome = survey.outcome(store);
+        // The plan's number was for a dry run; what is really deleted is counted below.
         outcome.deleted_bytes = 0;
         monitor.expect(survey.moved_bytes, survey.lists.packs.len() as u64);
         if is_empty(&survey.lists) && survey.thin.is_empty() {
             return Ok(outcome);
         }
         let spared = match self.repack(&survey) {
-            // What nothing needs goes all the same, and makes room for the next time.
+            // Packs without any needed chunk go all the same, and make room for the next run.
             Err(error) if error.kind() == Kind::NoSpace && matches!(pick, Pick::Waste(_)) => {
                 monitor.warning("packs that hold waste", error.advice_instead(
                     "there is no room to write anew what is needed of them; what nothing needs is \
@@ -190,9 +191,13 @@ impl Collector<'_> {
         }
         survey.lists.packs.retain(|set| !spared.contains(set));
         let revivable = survey.lists.packs.len();
+        // Condemned only after the repack: what snapshots need of these packs stands in new ones by
+        // now.
         self.put(Step::Condemned(survey.lists.clone()))?;
         let lists = match self.after_answers(&survey, pick) {
             Ok(lists) if !is_empty(&lists) => lists,
+            // Nothing is left to delete, or an error came up: either way the condemnation is taken
+            // back before this returns.
             done => {
                 self.withdraw()?;
                 done?;
@@ -218,7 +223,7 @@ impl Collector<'_> {
         if survey.leaving.is_empty() && survey.thin.is_empty() {
             return Ok(Vec::new());
         }
-        // What goes is no place to move to, nor to count on.
+        // Packs that are to go must not count as a place where a chunk stands, nor be relied upon.
         survey.index.set_condemned(&survey.lists.packs, true);
         let others: Vec<SetId> = survey.others.iter().copied().collect();
         survey.index.set_condemned(&others, true);
@@ -240,7 +245,7 @@ impl Collector<'_> {
         deletion::withdraw(self.store, self.case, &case)
     }
 
-    /// Waits for all writers, looks again at what is needed, and takes that out.
+    /// Waits for all writers, determines again what is needed, and takes that off the lists.
     fn after_answers(&self, survey: &Survey<'_>, pick: &Pick) -> Result<Lists> {
         self.wait_for_answers()?;
         let own = Some(self.session.session.id);
@@ -248,8 +253,8 @@ impl Collector<'_> {
         let others = seen.cases.lost_to_others(Some(self.case));
         let acks = seen.cases.0.get(&self.case).map(|case| case.acks.clone()).unwrap_or_default();
         let mut rescued: HashSet<SetId> = acks.into_values().flatten().collect();
-        // As long as nobody wants more and nobody else condemned or deleted more, what was found
-        // holds.
+        // With no further root, and no further pack condemned or deleted by others, the earlier
+        // marks still hold: marking again would find the same.
         let is_same = seen.roots.is_subset(&survey.seen.roots) && others.is_subset(&survey.others);
         if !is_same {
             let hopes = mark::Hopes { spared: pick.spared(&seen), begun: Vec::new() };
@@ -275,8 +280,8 @@ impl Collector<'_> {
         })
     }
 
-    /// Waits until each backup that is at work has said what it relies on. One that began after the
-    /// condemnation stood has seen it.
+    /// Waits until each backup that is at work has said what it relies on. A backup that began
+    /// after the condemnation stood has seen it.
     fn wait_for_answers(&self) -> Result<()> {
         let mut asked: Option<Vec<Session>> = None;
         self.wait(|| {
@@ -291,7 +296,7 @@ impl Collector<'_> {
         })
     }
 
-    /// Asks now and then until nobody is left to wait for.
+    /// Asks at growing intervals until no session is left to wait for.
     fn wait(&self, mut left: impl FnMut() -> Result<Vec<Session>>) -> Result<()> {
         const PAUSES_MS: [u64; 5] = [10, 40, 100, 200, 400];
         let began = clock::monotonic();
@@ -309,7 +314,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Puts REAPING, unless this gc was ended from outside, and looks once more.
+    /// Puts REAPING, unless this gc was ended from outside, and takes a last look.
     fn point_of_no_return(&self, lists: &Lists) -> Result<()> {
         if let Err(error) = self.put(Step::Reaping(lists.clone())) {
             if error.kind() != Kind::Exists {
@@ -337,7 +342,7 @@ fn is_empty(lists: &Lists) -> bool {
     lists.packs.is_empty() && lists.snapshots.is_empty() && lists.abandoned.is_empty()
 }
 
-/// Who is waited for.
+/// The error that names the sessions that were waited for.
 fn busy(left: &[Session]) -> Error {
     let who: Vec<String> = left
         .iter()

@@ -1,4 +1,4 @@
-//! What must stay: read in the order that lets nobody slip through between two looks.
+//! The roots: everything that must stay, read in an order in which no snapshot can slip through.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use crate::store::forgotten::{self, Marks};
 use crate::store::objects::{Belief, Reach};
 use crate::store::{Store, checkpoints, deletion, sessions, snapshots};
 
-/// The names of all snapshots that there are or were: whatever a backup was for is done when its
-/// name is among them, or can be done no more.
+/// The names of all snapshots that exist or existed: a backup whose name is among them is finished,
+/// or cannot finish any more.
 ///
 /// # Errors
 /// As [`Store::names`].
@@ -25,7 +25,7 @@ pub(super) fn names(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     Ok(names)
 }
 
-/// What there is, at about one moment.
+/// The state of the store at about one moment.
 pub(super) struct Seen {
     marks: Marks,
     /// Every snapshot that is not deleted; those that cannot be read without a tree.
@@ -58,7 +58,7 @@ impl Seen {
     /// The trees of the roots.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when one cannot be read: nobody knows what it needs.
+    /// [`Kind::Refused`] when one cannot be read: what it needs is unknown.
     pub fn trees(&self) -> Result<Vec<Root>> {
         let tree = |id: &SnapshotId| {
             let whose = format!("snapshot {}", id.short());
@@ -116,7 +116,8 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
     Ok(snapshots)
 }
 
-/// What interrupted backups left: kept so that they can be gone on with, believed by nobody.
+/// The trees of interrupted backups: kept so that these can be resumed, but never trusted to be
+/// whole.
 pub(super) fn interrupted(store: &Store, monitor: &Monitor) -> Vec<Root> {
     let found = checkpoints::load(store, monitor).unwrap_or_default();
     let root = |tree| Root { whose: "an interrupted backup".to_owned(), tree };

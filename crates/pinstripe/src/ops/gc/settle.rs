@@ -1,5 +1,6 @@
-//! What others left: condemnations of dead gcs are finished or taken back, sessions of dead
-//! writers end; and the deletion itself, which is the same whoever began it.
+//! The remains of others: condemnations of dead gcs are finished or taken back, sessions of dead
+//! writers ended. Also the deletion itself, which is the same for an own and an inherited
+//! condemnation.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +18,11 @@ use crate::store::deletion::decide::{self, Found, Go};
 use crate::store::objects::Reach;
 use crate::store::{Store, checkpoints, deletion, forgotten, sessions};
 
-/// Settles what dead gcs left. Returns the condemnations that were carried out before.
+/// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
 ///
 /// # Errors
-/// [`Kind::Busy`] when somebody is about to bring back what one of them was deleting; those of the
-/// members.
+/// [`Kind::Busy`] when another process is about to bring back what one of them was deleting; those
+/// of the members.
 pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     end_those_of_earlier_boots(gc.store)?;
     let own = gc.session.session.id;
@@ -57,10 +58,11 @@ pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     Ok(done)
 }
 
-/// The last look, after REAPING: `false` when somebody was in time to take back what was to go.
+/// The last look, after REAPING: `false` when another process was in time to bring back what was to
+/// go.
 ///
 /// # Errors
-/// [`Kind::Busy`] when somebody is about to, for longer than it is waited for.
+/// [`Kind::Busy`] when one is about to, for longer than the wait allows.
 pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) -> Result<bool> {
     let mut go = Go::Wait;
     gc.wait(|| {
@@ -78,11 +80,11 @@ pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) ->
     Ok(go == Go::Reap)
 }
 
-/// Deletes, says that it is deleted, and clears up; `by` began it. Returns the bytes that were
-/// freed. Of several who do this at once all do the same.
+/// Deletes, records that it is deleted, and clears up; `by` began it. Returns the bytes that were
+/// freed. Several processes that do this at once do the same.
 ///
 /// # Errors
-/// Those of the members; whoever runs next goes on.
+/// Those of the members; the next gc goes on.
 pub(super) fn carry_out(
     gc: &Collector<'_>,
     id: CondemnationId,
@@ -105,13 +107,13 @@ pub(super) fn carry_out(
     Ok(bytes)
 }
 
-/// Whether a session's process surely runs no more. What this process began itself it ends itself.
+/// Whether a session's process has certainly ended. This process ends its own sessions itself.
 fn is_dead(store: &Store, session: &Session) -> bool {
     let own = store.process();
     session.process != own && sessions::is_dead(session, &own)
 }
 
-/// Sessions whose process surely runs no more, or that are over.
+/// Sessions whose process certainly does not run any more, or that are over.
 fn ended(store: &Store) -> Result<Vec<Session>> {
     let sessions = sessions::load(store, Reach::Deletion)?;
     let names = names(store)?;
@@ -120,8 +122,8 @@ fn ended(store: &Store) -> Result<Vec<Session>> {
 }
 
 /// Puts each snapshot that stays on every member that lacks it. One whose writer died while it
-/// committed may stand on a single member; were that one away at the next gc, nobody would know of
-/// it, and what it needs would go.
+/// committed may stand on a single member; if that one were absent at the next gc, the snapshot
+/// would be unknown there, and what it needs would be deleted.
 ///
 /// # Errors
 /// Those of the members.
@@ -146,7 +148,7 @@ pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> 
     Ok(())
 }
 
-/// Snapshots that dead writers would have made, and that nobody here has: an absent member may.
+/// Snapshots that dead writers would have made and that no present member has: an absent one may.
 ///
 /// # Errors
 /// As [`sessions::load`].
@@ -156,13 +158,13 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
     }
     let mut sessions = sessions::load(store, Reach::Deletion)?;
     sessions.retain(|session| session.work == Work::Backup && is_dead(store, session));
-    // In this order: whoever was dead before this look has put all that it ever will.
+    // In this order: a writer that was dead before this look has put all that it ever will.
     let names = names(store)?;
     let commits = sessions.into_iter().map(|session| SnapshotId(session.commit));
     Ok(commits.filter(|id| !names.contains(id)).collect::<BTreeSet<_>>().into_iter().collect())
 }
 
-/// Removes sessions that say nothing any more; how many.
+/// Removes sessions that have no meaning any more; returns how many.
 ///
 /// # Errors
 /// Those of the members.
@@ -180,15 +182,16 @@ pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
     Ok(removed)
 }
 
-/// A process of before this machine was started runs no more, if the machine is what it says it
-/// is; so its session is ended as from outside, which harms nobody who runs after all.
+/// Ends the sessions of processes from before this machine was started: they run no more, if the
+/// machine is the one it says it is. The session is ended as from outside, which is harmless to a
+/// process that does run.
 fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
     let own = store.process();
     for session in sessions::load(store, Reach::Deletion)? {
         let is_old = process::is_of_an_earlier_boot(&session.process, &own);
         if is_old && store.absent().next().is_none() {
             match sessions::fence(store, &session) {
-                // It was done before it died, or another one ends it now.
+                // It ended before it died, or another process ends it now.
                 Err(error) if error.kind() == Kind::Busy => {}
                 fenced => fenced?,
             }
@@ -197,7 +200,7 @@ fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Ends the session whose id begins so, whatever its process does.
+/// Ends the session with this beginning of its id, even if its process runs.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so; those of

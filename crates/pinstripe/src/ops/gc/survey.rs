@@ -1,4 +1,4 @@
-//! Before anything is done: what there is, what is needed, and what may go.
+//! The survey before anything is done: what is there, what is needed, and what may go.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ impl Pick {
     }
 }
 
-/// What was found before anything is done.
+/// The findings before anything is done.
 pub(super) struct Survey<'a> {
     pub index: Index<'a>,
     pub seen: Seen,
@@ -85,7 +85,7 @@ impl<'a> Survey<'a> {
             Ok((plan, leaving, moved_bytes, marked.missing, marked.lacking))
         })?;
         let mut packs: Vec<SetId> = plan.dead.iter().chain(&plan.repack).copied().collect();
-        // What is not known anywhere may be what a snapshot lacks.
+        // A pack that no run names may hold what a snapshot lacks.
         if missing == 0 && lacking == 0 && store.absent().next().is_none() {
             let is_picked = |set: &SetId| match pick {
                 Pick::Waste(_) => true,

@@ -1,8 +1,8 @@
-//! What deletion leaves: index runs that speak of packs that are gone, what members that were away
-//! bring back, and in the end the tombstones themselves.
+//! Tidying after deletion: index runs that name packs that are gone, objects that members which
+//! were away bring back, and in the end the tombstones themselves.
 //!
-//! Invariant: a tombstone goes only when all members are there, nothing on them is listed in it,
-//! no run speaks of its packs, and no writer is at work that might write such a run.
+//! Invariant: a tombstone goes only when all members are there, nothing on them is listed in it, no
+//! run names its packs, and no writer is at work that might write such a run.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -61,20 +61,20 @@ fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
     drop_superseded(gc.store, Some(gc.session.session.id))?;
     let index = Index::load(gc.store, gc.monitor)?;
     for _ in 0..MERGE_TRIES {
-        // Those that were cut off while they were written are made whole on the way.
+        // Runs that were left unfinished are completed on the way.
         let Some(merge) = index.plan_forgetting().or_else(|| index.plan_loose()) else { break };
         match index.merge(merge, &|| false) {
             Ok(_) => {}
-            // Too few members, or no room: what is derived stays larger than it need be.
+            // Too few members, or no room: an index is derived, so it may stay larger than needed.
             Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::NoSpace) => break,
             Err(error) => return Err(error),
         }
         index.refresh_packs()?;
     }
-    // A run that another writer is sealing looks like one that was cut off.
+    // A run that another writer is sealing looks like an interrupted one.
     let is_quiet = gc.others_at_work()?.is_empty();
     if is_quiet && gc.store.absent().next().is_none() && index.has_unreadable_runs()? {
-        // What a member that was away brought back of runs that were merged meanwhile, say.
+        // For example one that a returning member brought back after it was merged.
         index.mend()?;
     }
     index.remove_redundant()
@@ -90,7 +90,7 @@ fn remove_tombstones(gc: &Collector<'_>, earlier: &BTreeSet<CondemnationId>) -> 
     for (_, packs) in sets_spoken_of(store)? {
         match packs {
             Ok(packs) => named.extend(packs.iter().map(|pack| pack.set)),
-            // Nobody knows what it speaks of.
+            // The packs that this run names are unknown, so any of them may still be named.
             Err(_) => return Ok(()),
         }
     }
@@ -109,7 +109,7 @@ fn remove_tombstones(gc: &Collector<'_>, earlier: &BTreeSet<CondemnationId>) -> 
 }
 
 /// Removes the marks of snapshots that are nowhere any more, durably: a mark that outlived the
-/// tombstone would be nobody's.
+/// tombstone would never be removed.
 fn remove_marks(gc: &Collector<'_>, lists: &Lists) -> Result<()> {
     for &(snapshot, last) in &lists.snapshots {
         for generation in 1..=last {

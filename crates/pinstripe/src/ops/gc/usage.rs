@@ -1,11 +1,11 @@
 //! Counting: how much of each pack is needed, and which packs may go.
 //!
-//! Invariants: a pack that others condemned counts as gone, but what only such packs have is
-//! condemned by nobody else; a pack without rows is never condemned, since nobody knows what is
-//! in it; a pack that is needed for nothing but has a copy of something needed is repacked, so
+//! Invariants: a pack that others condemned counts as gone, but chunks that only such packs have
+//! are not condemned a second time; a pack without rows is never condemned, since its content is
+//! unknown; a pack that is needed for nothing but has a copy of something needed is repacked, so
 //! that the other copy is read before this one goes; one that cannot be read goes only if it has
-//! nothing but such copies. Of a chunk in several packs as many copies count as it is to have: two of
-//! a page in a store without parity, one of everything else.
+//! nothing but such copies. Of a chunk in several packs as many copies count as it should have: two
+//! of a page in a store without parity, one of everything else.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::pipeline::backup::Leaving;
 use crate::store::deletion::decide::{self, Need, Usage};
 use crate::store::index::{Pack, Place, Rows};
 
-/// What packs hold, in bytes of their chunks, by number.
+/// The content of packs, in bytes of their chunks, by number.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     raw_bytes: u64,
@@ -78,7 +78,7 @@ fn flush(
     Ok(())
 }
 
-/// How much of each pack is needed: of those that can be condemned.
+/// The needed part of each pack that can be condemned.
 pub(super) struct Usages {
     /// In the order of the index's numbers.
     pub packs: Vec<Usage>,
@@ -160,7 +160,7 @@ fn count_copies(
         best.sort_by_key(live);
         best.truncate(chunk.copies);
         for pack in packs {
-            // Where none is sure to stay, all count.
+            // If no copy is sure to stay, all count.
             if best.is_empty() || best.contains(&pack) {
                 at(held, pack).live_bytes += u64::from(chunk.places[0].raw_bytes);
             } else {
@@ -216,8 +216,8 @@ impl Usages {
     }
 }
 
-/// What is needed of each of these packs, in their order; and pages that stand in fewer packs than
-/// they are to, in none of these.
+/// The needed part of each of these packs, in their order; and pages that stand in fewer packs than
+/// they should, in none of these.
 ///
 /// # Errors
 /// When a page of the index cannot be read.
@@ -260,7 +260,7 @@ pub(super) fn leaving(
     Ok((packs, thin))
 }
 
-/// Which of `ours` have to stay, for what is needed.
+/// Those of `ours` that have to stay for needed chunks.
 ///
 /// # Errors
 /// When a page of the index cannot be read.
@@ -275,7 +275,7 @@ pub(super) fn rescued(
         if chunk.copies > 0 {
             let packs = chunk.packs();
             let packs = packs.iter().filter_map(|number| rows.pack(*number));
-            // What cannot be read is no place to count on, nor what may lack an extent for good.
+            // A pack that cannot be read, or may lack an extent for good, must not be counted on.
             let stays = |set: &SetId| ours.contains(set) || others.contains(set);
             let counts = |pack: &&Pack| pack.is_readable() && pack.is_reliable();
             let places = packs.filter(|pack| counts(pack) || stays(&pack.set));

@@ -10,7 +10,7 @@ use crate::member::{ExtentName, Room, SharedMember};
 use crate::monitor::Monitor;
 use crate::store::{Claim, Store, geometry_over};
 
-/// What joined.
+/// The new member.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Added {
     /// Its number.
@@ -22,8 +22,8 @@ pub struct Added {
 }
 
 /// Makes a directory, missing or empty, a member: it gets a label and all small objects, and only
-/// then the others name it. From there on new packs lie over it too. Cut off, running it again
-/// goes on. A member that is leaving stays when it is added.
+/// then do the other labels name it. From there on new packs lie over it too. After an
+/// interruption, running it again resumes. A member that is leaving stays when it is added.
 ///
 /// # Errors
 /// [`Kind::Refused`] when it is not empty, or lies on the disk of another member and `same_disk`
@@ -55,14 +55,14 @@ pub(super) fn seat(
         return Err(Error::new(Kind::Refused, "the store has as many members as it can")
             .expected(format!("fewer than {MEMBERS_MAX}"), members));
     }
-    // What would not do is refused before anything is written.
+    // An impossible geometry is refused before anything is written.
     geometry_over(&store.config, members + 1)?;
     let number = store.join(place)?;
     let mut outcome = repair::Outcome::default();
     repair::small_objects(store, monitor, &mut outcome)?;
     store.write_labels_with(claim)?;
-    // Whoever opened the store before that did not know the new member: what it took back from
-    // the others is taken back here too.
+    // A process that opened the store before did not know the new member: marks that it removed
+    // from the other members have to be removed here as well.
     drop_marks(store, number)?;
     Ok((number, outcome.repaired_objects))
 }
@@ -80,7 +80,7 @@ fn drop_marks(store: &Store, new: usize) -> Result<()> {
     member.sync()
 }
 
-/// Places of the members, but for the one that is at `place` itself.
+/// The paths of the members, except the one at `place` itself.
 fn others(store: &Store, place: &Path) -> Vec<PathBuf> {
     let seats = store.seats.iter().filter(|seat| seat.row.is_some() && seat.place != place);
     seats.map(|seat| seat.place.clone()).collect()

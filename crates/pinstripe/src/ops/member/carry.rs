@@ -18,7 +18,7 @@ use crate::units::MIB;
 /// Bytes copied at a time where strips cannot be told apart.
 const COPY_BYTES: u64 = MIB;
 
-/// How many sets are worked on at a time: enough that no disk waits while another syncs, as far
+/// The number of sets in progress at a time: enough that no disk waits while another syncs, as far
 /// as memory reaches for a row of each.
 pub(super) fn threads(store: &Store, limits: &Limits) -> usize {
     let members = store.present().count().max(1);
@@ -94,7 +94,7 @@ fn carry(store: &Store, claim: &Claim, one: &Move, monitor: &Monitor) -> Result<
     }
 }
 
-/// Opens a set; `None` when no trailer of it is sound, or nobody has it any more.
+/// Opens a set; `None` when no trailer of it is sound, or no member has it any more.
 pub(super) fn open(store: &Store, name: ExtentName) -> Result<Option<SetReader>> {
     let ExtentName::In(_, id) = name else { return Ok(None) };
     match SetReader::open_agreed(&store.members(), name, store.config.store, SetId(id)) {
@@ -174,7 +174,7 @@ fn bring(
     Ok(Moved { moved_extents: 1, moved_bytes: one.bytes, removed_copies: 0 })
 }
 
-/// Makes sure that what was written is what others find there now.
+/// Checks that other processes find the written extent there now.
 ///
 /// # Errors
 /// [`Kind::Busy`] when it is not.

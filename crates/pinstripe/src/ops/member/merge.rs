@@ -1,8 +1,9 @@
 //! `member merge`: snapshots of another half of the same store are brought over.
 //!
-//! What a snapshot needs and this half lacks is stored anew, as a backup stores it; nothing is taken
-//! from the other half as it stands, and nothing there is changed. So it can be run again and again,
-//! and cut off anywhere: what was brought over is a snapshot, the rest is brought the next time.
+//! Content that a snapshot needs and this half lacks is stored anew, as a backup stores it; nothing
+//! of the other half is taken as it stands, and nothing there is changed. So it can be run again
+//! and again, and interrupted anywhere: a snapshot that was brought over stays, the rest is brought
+//! the next time.
 
 use crate::error::{Error, Kind, Result};
 use crate::id::{ChunkId, SnapshotId};
@@ -14,26 +15,26 @@ use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::{Store, snapshots};
 
-/// What became of the snapshots of the other half.
+/// The snapshots of the other half, by outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Brought {
     /// Those that were brought over, or would be; oldest first.
     #[serde(skip)]
     pub brought: Vec<SnapshotId>,
-    /// How many that is.
+    /// The number of these.
     pub brought_snapshots: u64,
-    /// How many are here already.
+    /// The number that are here already.
     pub known_snapshots: u64,
-    /// How many were deleted here, and stay so.
+    /// The number that were deleted here, and stay so.
     pub deleted_snapshots: u64,
 }
 
-/// Brings over what `other`, another half of the same store, has and this one lacks. `dry_run` only
-/// says what that is. What `other` cannot give back is a loss in the ledger.
+/// Brings over the snapshots that `other`, another half of the same store, has and this one lacks.
+/// `dry_run` only reports them. Content that `other` cannot give back is a loss in the ledger.
 ///
 /// # Errors
 /// [`Kind::WrongMember`] when it is no other half of this store; [`Kind::Locked`] without the keys
-/// of both; whatever ends a backup.
+/// of both; the reasons for which any backup ends.
 pub fn merge(
     store: &Store,
     other: &Store,
@@ -70,7 +71,7 @@ pub fn merge(
     Ok(merged)
 }
 
-/// Refuses what is no other half of this store.
+/// Refuses a store that is no other half of this one.
 fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
     let at = |error: Error| error.at(other.named());
     if store.config.store != other.config.store {

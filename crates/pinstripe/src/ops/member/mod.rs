@@ -1,12 +1,13 @@
 //! `member`: members join, leave, are replaced, and share evenly; halves of a store are merged.
 //!
-//! Order of a move: the extent is written on its new member from strips that match their
-//! checksums, made durable, and only then removed where it was. Cut off in between, it stands
-//! twice, which does no harm, and running the verb again goes on. Readers are not disturbed: they
-//! ask again where an extent is. Only one moves at a time: it has a claim ([`Claim`]), and looks
-//! before it removes anything whether that still stands, and the copy too.
+//! Order of a move: the extent is written on its new member from strips that match their checksums,
+//! made durable, and only then removed from its old place. After an interruption in between it
+//! stands twice, which does no harm, and running the verb again resumes. Readers are not disturbed:
+//! they look up again where an extent is. Only one process moves at a time: it has a claim
+//! ([`Claim`]), and before it removes anything it checks that the claim still stands, and the copy
+//! too.
 //!
-//! Never here: laying packs anew over fewer members. That is deletion's to do.
+//! Never here: laying packs anew over fewer members, which gc does.
 
 mod add;
 mod carry;
@@ -31,7 +32,7 @@ use crate::member::{ExtentName, Room};
 use crate::store::{Claim, Store};
 use plan::Spread;
 
-/// What was moved.
+/// The counts of a move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Moved {
     /// Extents written on another member.
@@ -53,7 +54,7 @@ impl std::ops::AddAssign for Moved {
 /// All sets and where their extents are, packs first.
 ///
 /// # Errors
-/// When a present member cannot be listed: what it has cannot be told then.
+/// When a present member cannot be listed: its content is unknown then.
 fn survey(store: &Store) -> Result<Vec<Spread>> {
     let mut sets: BTreeMap<ExtentName, BTreeMap<usize, u64>> = BTreeMap::new();
     for room in [Room::Packs, Room::Index] {
@@ -72,8 +73,8 @@ fn takers(store: &Store) -> Vec<usize> {
     (0..takers.len()).filter(|number| takers[*number].is_some()).collect()
 }
 
-/// A number that is no member's. When it was one, and not every label says yet that it has left,
-/// they are brought up to date: striking it out was cut off.
+/// Handles a number that is no member's. If it was one whose removal was interrupted before all
+/// labels said so, the labels are brought up to date.
 fn finish_retiring(store: &Store, claim: &Claim, number: usize) -> Result<()> {
     if number < store.seats.len() && store.write_labels_with(claim)? > 0 {
         return Ok(());

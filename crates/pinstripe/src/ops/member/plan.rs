@@ -1,4 +1,4 @@
-//! Which extent goes where, decided from lists alone.
+//! The plan of moves, decided from lists of extents alone.
 //!
 //! Invariants: nothing moves to a member that has an extent of the same set; the same lists give
 //! the same plan. Members are known by their numbers; bytes decide, not counts, because sets
@@ -84,8 +84,8 @@ pub fn even_out(spreads: &[Spread], takers: &[usize], stay: &BTreeSet<ExtentName
     spreads.retain(|spread| !stay.contains(&spread.name));
     let mean = loads.values().sum::<u64>() / loads.len().max(1) as u64;
     let mut moves = Vec::new();
-    // First only from those above the mean to those below it, so that nothing moves twice; then
-    // whatever still helps. Each round looks at every extent once for each pair of members.
+    // First only from members above the mean to those below it, so that nothing moves twice; then
+    // every move that still helps. Each round looks at every extent once for each pair of members.
     let mut is_first = true;
     loop {
         let before = moves.len();

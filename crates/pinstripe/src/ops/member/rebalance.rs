@@ -11,17 +11,17 @@ use crate::pipeline::limits::Limits;
 use crate::store::index::geometry_of;
 use crate::store::{Claim, Store};
 
-/// What was done, or would be.
+/// The outcome, or the expected one.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Rebalanced {
-    /// What was moved and removed.
+    /// The moves and removals.
     #[serde(flatten)]
     pub moved: Moved,
-    /// Of each member that takes new extents: what it held before, and holds after.
+    /// For each member that takes new extents: its bytes before and after.
     pub shares: Vec<Share>,
 }
 
-/// What one member holds.
+/// The share of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Share {
     /// Its number.
@@ -32,8 +32,9 @@ pub struct Share {
     pub after_bytes: u64,
 }
 
-/// Makes the members hold about the same, within one extent, as far as sets allow; removes what
-/// stands twice. With `dry_run` it only says what it would do. Cut off, running it again goes on.
+/// Makes the members hold about the same, within one extent, as far as sets allow; removes extents
+/// that stand twice. With `dry_run` it only reports. After an interruption, running it again
+/// resumes.
 ///
 /// # Errors
 /// [`Kind::Busy`](crate::error::Kind::Busy) when another process changes the members; those of
@@ -44,7 +45,7 @@ pub fn rebalance(
     limits: &Limits,
     monitor: &Monitor,
 ) -> Result<Rebalanced> {
-    // What is planned must still be so when it is done.
+    // The claim keeps the plan valid until it is carried out.
     let claim = if dry_run { None } else { Some(store.claim()?) };
     let mut spreads = survey(store)?;
     let widths = widths(store, &spreads);

@@ -1,4 +1,4 @@
-//! `member remove`: a member's extents go to the others, then it is none any more.
+//! `member remove`: moves a member's extents to the others, then strikes it out.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,22 +14,22 @@ use crate::pipeline::limits::Limits;
 use crate::store::index::{Index, geometry_of};
 use crate::store::{Claim, Store, geometry_over};
 
-/// Times that the member is looked at again for what others laid there meanwhile.
+/// The number of further looks at the member for extents that others put there meanwhile.
 const PASSES: usize = 16;
 
-/// What became of the member.
+/// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Removed {
-    /// What went to other members.
+    /// The moves to other members.
     #[serde(flatten)]
     pub moved: Moved,
     /// Members that remain.
     pub members: usize,
 }
 
-/// Takes everything off a member and strikes it out. Extents go as they are to members that have
-/// none of their set; sets that lie over all members are laid anew over the rest. Cut off, running it again goes on; until then the member is read as before, and
-/// gets nothing new.
+/// Empties a member and strikes it out. Extents move as they are to members that have none of their
+/// set; sets that lie over all members are laid anew over the rest. After an interruption, running
+/// it again resumes; until then the member is read as before, and gets nothing new.
 ///
 /// # Errors
 /// [`Kind::Refused`] when it is absent, or when sets lie over all members and some are absent;
@@ -64,11 +64,11 @@ pub fn remove(
     Ok(Removed { moved, members })
 }
 
-/// What a member has, by what becomes of it.
+/// The content of a member, by what happens to it.
 pub(super) struct Leaving {
-    /// Goes to another member.
+    /// Extents that go to another member.
     pub moves: Vec<plan::Move>,
-    /// Stands elsewhere too.
+    /// Extents that stand elsewhere too.
     twins: Vec<ExtentName>,
     /// Sets that lie over all other members, too: they are laid anew.
     stuck: Vec<ExtentName>,
@@ -84,9 +84,9 @@ pub(super) fn plan_for(store: &Store, number: usize, preferred: Option<usize>) -
     let spreads = survey(store)?;
     let Emptied { mut moves, homeless } = plan::empty(&spreads, number, &takers, preferred);
     let (mut twins, mut stuck) = (Vec::new(), Vec::new());
-    // A set with more slots than members remain lacks one already, or no place would be free: it
-    // would lack that for ever, whoever repairs. One that lacks an extent in any case could lose two
-    // with the member that lacks it, if that got this one.
+    // A set with more slots than members remain would lack a slot for good, which no repair could
+    // write. A set that lacks an extent already, on a member that is absent, could lose a second
+    // one with that member if this extent went there.
     let absent = store.absent().count();
     let places = takers.len() + absent;
     let holders: BTreeMap<_, _> = spreads.iter().map(|it| (it.name, &it.holders)).collect();
@@ -160,8 +160,8 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
     Ok(())
 }
 
-/// Moves everything off a member that gets nothing new any more, until nothing is left and
-/// nobody may rely on what comes later.
+/// Empties a member that gets nothing new any more, until nothing is left and no backup may rely on
+/// an extent that comes later.
 ///
 /// The order is what keeps a backup safe that opened the store before: it makes its packs
 /// durable, then looks whether the member has left, then commits. Here the member has left first,

@@ -1,4 +1,4 @@
-//! `member replace`: a new member gets what another has or had, and that one is none any more.
+//! `member replace`: a new member takes over the content of another one, which is struck out.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::pipeline::limits::Limits;
 use crate::store::index::indexed_sets;
 use crate::store::{Claim, Store};
 
-/// What became of the two.
+/// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Replaced {
     /// The number of the new member.
     pub replaced_by: usize,
-    /// What was copied from the old one.
+    /// The copies from the old member.
     #[serde(flatten)]
     pub moved: Moved,
     /// Extents made from parity, because the old one was absent.
@@ -30,12 +30,14 @@ pub struct Replaced {
     pub lost_extents: u64,
 }
 
-/// Puts a new member, in a directory missing or empty, in the place of another: what is there is
-/// moved, what is not is rebuilt. Cut off, running it again with the same directory goes on.
+/// Puts a new member, in a directory missing or empty, in the place of another: extents that are
+/// there are moved, the others are rebuilt. After an interruption, running it again with the same
+/// directory resumes.
 ///
 /// # Errors
-/// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not
-/// empty, or lies on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`] when another process changes the members; those of the members.
+/// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not empty,
+/// or lies on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`] when
+/// another process changes the members; those of the members.
 pub fn replace(
     store: &mut Store,
     number: usize,
@@ -74,7 +76,7 @@ pub fn replace(
     Ok(replaced)
 }
 
-/// What became of one set.
+/// The outcome for one set.
 #[derive(Default)]
 struct Rebuilt {
     extents: u64,
@@ -124,7 +126,7 @@ fn rebuild_set(
     let is_pack_of_snapshots =
         matches!(name, ExtentName::In(Room::Packs, id) if indexed.contains(&SetId(id)));
     let lost = |error: Error| {
-        // Leavings of a backup that was cut off, or an index run, which is derived.
+        // A leftover of an interrupted backup, or an index run, which is derived, is no loss.
         if is_pack_of_snapshots {
             monitor.loss(name.path(), error);
         }

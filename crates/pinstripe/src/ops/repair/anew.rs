@@ -1,8 +1,9 @@
-//! Packs that parity cannot mend, and pages that lack their second copy: laid anew, as gc does it.
+//! Laying anew packs that parity cannot repair, and pages that lack their second copy, as gc does
+//! it.
 //!
-//! Invariants: a pack goes only when all that is needed of it was read and found sound, in it or
-//! elsewhere, and stands in new packs; whatever keeps that from being done costs nothing, and the
-//! damage is named as it is.
+//! Invariants: a pack goes only when everything needed of it was read and found sound, in it or
+//! elsewhere, and stands in new packs; if anything prevents that, nothing is lost, and the damage
+//! is reported as it is.
 
 use std::collections::{HashMap, HashSet};
 
@@ -53,8 +54,8 @@ fn cannot(error: &Error) -> Error {
     Error::new(error.kind(), what)
 }
 
-/// Lays packs anew of which nothing is lost, gives up those that no run and no snapshot needs, and makes second copies of pages that lack them; returns
-/// the packs that are gone.
+/// Lays packs anew of which nothing is lost, gives up those that no run and no snapshot needs, and
+/// makes second copies of pages that lack them; returns the packs that are gone.
 fn lay_anew(
     store: &Store,
     unmended: &[Unmended],
@@ -70,7 +71,8 @@ fn lay_anew(
         let mut chunks = ChunkReader::new(&packs, &index);
         let bad: Vec<BadPack> = whole.iter().copied().map(BadPack::doubtful).collect();
         let (_, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
-        // What no run speaks of may be needed by no snapshot: then it goes, else it stays.
+        // A pack that no run names is offered all the same: gc lets it go only if no snapshot needs
+        // it.
         whole.retain(|set| !hurt.contains(set) || !is_known[set]);
     }
     if !whole.is_empty() {

@@ -1,4 +1,4 @@
-//! How much a scrub may do: a portion of the store, a time, a rate.
+//! The budget of a scrub: a portion of the store, a time, a rate.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What a scrub finds: told to the caller in full, to the ledger once for each object.
+//! The findings of a scrub: in full to the caller, and once for each object to the ledger.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use crate::member::ExtentName;
 use crate::monitor::{Counter, Monitor};
 use crate::store::Store;
 
-/// What became of a damaged part.
+/// The outcome for a damaged part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
@@ -26,7 +26,7 @@ pub enum Fate {
 pub struct Finding {
     /// The member, where it is one member's.
     pub member: Option<usize>,
-    /// Where that member is.
+    /// The path of that member.
     #[serde(serialize_with = "crate::units::lossy_path")]
     pub place: PathBuf,
     /// The object's name below it: `packs/ab/ab12...`, `snapshots/...`; empty for a whole member.
@@ -35,15 +35,15 @@ pub struct Finding {
     pub part: &'static str,
     /// The row of a strip.
     pub row: Option<u64>,
-    /// Where the part begins in the member's extent.
+    /// The offset of the part in the member's extent.
     pub offset: Option<u64>,
-    /// What is wrong with it.
+    /// The damage.
     pub what: String,
-    /// What became of it.
+    /// Its outcome.
     pub fate: Fate,
 }
 
-/// Where findings go, and what they add up to.
+/// The destination of findings, and their sums.
 pub(super) struct Ledger<'a> {
     pub(super) monitor: &'a Monitor,
     store: &'a Store,

@@ -1,14 +1,15 @@
-//! `scrub`: verify every strip and small object, some at a time, and mend at once what is damaged.
+//! `scrub`: verifies all strips and small objects, a part at a time, and repairs damage at once.
 //!
-//! Stripe sets are gone through in the order of their ids, round and round; the state says how far
-//! the last run came and when each share of the store was verified. No key is needed: strips and
-//! small objects carry checksums of what is stored.
+//! Stripe sets are visited in the order of their ids, round and round; the state records where the
+//! last run stopped and when each share of the store was verified. No key is needed: strips and
+//! small objects carry checksums of their stored bytes.
 //!
-//! Invariants: what is written anew takes its place only when it is durable; a missing extent that
-//! a writer at work may be about to write is left alone; of what is sound only index runs are
-//! removed that others have taken the place of; nothing is decided by wall clocks.
+//! Invariants: a rewritten extent takes its place only when it is durable; a missing extent that a
+//! writer at work may be about to write is left alone; the only sound objects that are removed are
+//! superseded index runs; no decision depends on wall clocks.
 //!
-//! Never here: index runs made anew, labels of new members, lost packs forgotten: that is repair's.
+//! Never here: making index runs anew, labels of new members, forgetting lost packs: repair does
+//! these.
 
 mod budget;
 mod finding;
@@ -44,7 +45,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 /// Sets that are worked on between two looks at the budget, for each worker.
 const SETS_PER_WORKER: usize = 2;
 
-/// How much to do, and how fast.
+/// Options of a scrub.
 pub struct Options {
     /// When to stop; without limits everything is verified once.
     pub budget: Budget,
@@ -56,7 +57,7 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// What was done.
+/// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Outcome {
     /// Stripe sets verified.
@@ -79,12 +80,12 @@ pub struct Outcome {
     pub lost: u64,
 }
 
-/// Verifies as much as the budget allows, from where the last scrub stopped. `report` is told of
-/// everything that is found, from any thread.
+/// Verifies as much as the budget allows, from where the last scrub stopped. `report` gets every
+/// finding, from any thread.
 ///
 /// # Errors
-/// What keeps it from running: members that cannot be listed, objects of a newer version, no
-/// member on which the state can be written.
+/// Only the reasons why it cannot run: members that cannot be listed, objects of a newer version,
+/// no member on which the state can be written.
 pub fn run(
     store: &Store,
     options: &Options,

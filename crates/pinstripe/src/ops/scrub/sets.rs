@@ -1,4 +1,4 @@
-//! Stripe sets: which there are, and one of them verified and mended.
+//! Stripe sets: listing them, and verifying and repairing one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -26,18 +26,18 @@ pub(super) struct Item {
     extents: usize,
 }
 
-/// All stripe sets, and what must be known to judge what is missing.
+/// All stripe sets, and the data needed to judge missing extents.
 pub(super) struct Survey {
     /// In the order in which they are verified.
     pub(super) sets: Vec<Item>,
     /// Packs that an index run speaks of: their writers have ended.
     indexed: HashSet<SetId>,
-    /// Somebody writes; what is in no index run may be unfinished.
+    /// Writers are at work: a set that no index run names may be unfinished.
     writers: bool,
 }
 
-/// Lists the sets. Who writes is asked *after* that: a set that was listed and whose writer is no
-/// more by then is finished.
+/// Lists the sets. Writers are listed *after* that: a listed set whose writer is gone by then is
+/// finished.
 pub(super) fn survey(
     store: &Store,
     superseded: &HashSet<SetId>,
@@ -71,13 +71,13 @@ pub(super) fn survey(
     let item = |((set, room), (bytes, extents))| Item { set, room, bytes, extents };
     Ok(Survey {
         sets: found.into_iter().map(item).collect(),
-        // What is not known is taken for a writer.
+        // When in doubt, a writer is assumed.
         writers: sessions::at_work(store, None, Reach::Backup).map_or(true, |it| !it.is_empty()),
         indexed: indexed_sets(store)?.into_iter().collect(),
     })
 }
 
-/// Verifies one set and writes anew what is damaged of it.
+/// Verifies one set and rewrites its damaged parts.
 pub(super) fn verify(
     store: &Store,
     survey: &Survey,
@@ -88,11 +88,11 @@ pub(super) fn verify(
     let name = ExtentName::In(item.room, item.set.0);
     let derived = item.room == Room::Index;
     let finished = !survey.writers || (!derived && survey.indexed.contains(&item.set));
-    // A pack that no run speaks of may be left over from a backup that was cut off: repair can tell.
-    // Without the key no run can be read.
+    // A pack that no run names may be a leftover of an interrupted backup: repair can tell. Without
+    // the key no run can be read.
     let may_be_left = derived || !(store.is_locked() || survey.indexed.contains(&item.set));
     let beyond_parity = if may_be_left { Fate::Repairable } else { Fate::Lost };
-    // Too few parts to read it, and nobody speaks of it: left over from a backup that was cut off.
+    // Too few parts to read it, and no run names it: a leftover of an interrupted backup.
     let is_leftover =
         |needed: usize| !derived && item.extents < needed && !survey.indexed.contains(&item.set);
     let reader = match SetReader::open_agreed(&store.members(), name, store.config.store, item.set)

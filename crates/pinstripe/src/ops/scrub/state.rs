@@ -1,4 +1,5 @@
-//! The state that outlives a run: read from any member, written to all, the old one removed last.
+//! The state of scrubbing between runs: read from any member, written to all, the old one removed
+//! last.
 
 use super::sets::Item;
 use crate::error::{Error, Kind, Result};
@@ -7,8 +8,8 @@ use crate::member::{ExtentName, Room};
 use crate::monitor::Monitor;
 use crate::store::Store;
 
-/// The newest state, with what others verified later. A state that nobody has sound is as good as
-/// none: what it knew is verified again.
+/// The newest state, with later verifications from other states. A state without any sound copy
+/// counts as none: what it recorded is verified again.
 ///
 /// # Errors
 /// When the room cannot be listed; [`Kind::Unsupported`] when a newer version wrote a state.
@@ -46,10 +47,10 @@ fn stored(store: &Store) -> Result<Vec<(ExtentName, Option<ScrubState>)>> {
     Ok(states)
 }
 
-/// How far a run has come.
+/// The progress of a run.
 pub(super) struct Progress<'a> {
     state: &'a mut ScrubState,
-    /// With a member absent, a share is gone through but does not count as verified.
+    /// With a member absent, a share is visited but does not count as verified.
     counts: bool,
     advanced: bool,
 }
@@ -114,7 +115,7 @@ impl<'a> Progress<'a> {
         }
         for (old, _) in replaced {
             for (_, member) in store.present() {
-                // What cannot be removed now is replaced by the next scrub.
+                // A copy that cannot be removed now is replaced by the next scrub.
                 if let Err(error) = member.delete(old) {
                     monitor.warning(member.place(), error);
                 }

@@ -1,4 +1,4 @@
-//! `scrub --status`: how much of the store was verified within which time.
+//! `scrub --status`: the parts of the store by the age of their verification.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use crate::monitor::Monitor;
 use crate::store::Store;
 
 const DAY: i64 = 86_400;
-/// Ages that are told apart, in days.
+/// The bands of ages, in days.
 const AGES: [i64; 5] = [1, 7, 30, 90, 365];
 
-/// What was verified within some time.
+/// The sets whose verification falls into one band of ages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct AgeBand {
     /// Days ago at most; none for what is older than all, and for what never was verified.
@@ -26,12 +26,12 @@ pub struct AgeBand {
     pub bytes: u64,
 }
 
-/// How well a store is scrubbed.
+/// The state of scrubbing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// From the youngest to what never was verified.
     pub bands: Vec<AgeBand>,
-    /// The set whose verification lies back furthest.
+    /// The set with the oldest verification.
     pub oldest: Option<SetId>,
     /// When that began; `None` for never.
     pub oldest_seconds: Option<i64>,

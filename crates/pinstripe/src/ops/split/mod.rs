@@ -26,18 +26,18 @@ use crate::split::resume::{Begun, Resumed, resume};
 use crate::stripe::Geometry;
 use crate::units::{MIB, merged};
 
-/// How the source is laid over the outputs, as it is asked for.
+/// The layout of the source over the outputs, as asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// Striped over all, with parity or without.
     Stripes,
-    /// Each batch to whichever output is free.
+    /// Each batch to any output that is free.
     Queue,
     /// One contiguous range per output.
     Ranges,
 }
 
-/// How to split.
+/// Options of `split`.
 pub struct Options {
     /// Files, block devices, or directories to put a file in.
     pub outputs: Vec<PathBuf>,
@@ -49,11 +49,11 @@ pub struct Options {
     pub block_bytes: u32,
     /// Bytes of a strip.
     pub strip_bytes: u32,
-    /// How blocks are made small.
+    /// The compression of blocks.
     pub codec: Choice,
-    /// How outputs are written.
+    /// The caching policy of outputs.
     pub policy: Policy,
-    /// Who carries the writes out.
+    /// The engine of the writes.
     pub engine: Engine,
     /// Writes in flight per output.
     pub depth: usize,
@@ -71,24 +71,24 @@ pub struct Options {
     pub faults: Option<Plan>,
 }
 
-/// What became of one output.
+/// The outcome for one output.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Written {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Bytes that were written to it.
     pub written_bytes: u64,
     /// Time in which it was being written to.
     #[serde(skip)]
     pub busy: Duration,
-    /// What it was written by, when that is not what was asked for, and why.
+    /// The caching policy in use and the reason, if it is not the one asked for.
     pub fallback: Option<String>,
 }
 
-/// What was done.
+/// The outcome.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// What the outputs say of themselves.
+    /// The head in all outputs.
     pub head: Head,
     /// And of the whole.
     pub manifest: Manifest,
@@ -96,11 +96,11 @@ pub struct Outcome {
     pub outputs: Vec<Written>,
     /// Bytes of the source that an interrupted split had already.
     pub resumed_bytes: u64,
-    /// Where the time of the workers went.
+    /// The time that workers spent, by stage.
     pub spent: Spent,
-    /// How long it took.
+    /// The time it took.
     pub elapsed: Duration,
-    /// Who carried the writes out.
+    /// The engine of the writes.
     pub engine: Engine,
 }
 
@@ -112,9 +112,9 @@ const BUFFERED_BYTES: u64 = 48 * MIB;
 /// Splits a source; `open` opens it, once for each range.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what makes no sense; [`Kind::Exists`] for outputs that are there;
-/// [`Kind::WrongMember`] when what is to be gone on with is of another split; the first error of the
-/// source or of an output: then none of them is complete.
+/// [`Kind::Usage`] for impossible options; [`Kind::Exists`] for outputs that are there;
+/// [`Kind::WrongMember`] when the split to resume is another one; the first error of the source or
+/// of an output: then none of them is complete.
 pub fn run(
     open: &dyn Fn() -> Result<Box<dyn Bulk>>,
     options: &Options,
@@ -290,7 +290,7 @@ fn range_bytes(heads: &[Head], head: &Head, source_bytes: u64) -> u64 {
     next - head.first_byte
 }
 
-/// What is carried out.
+/// The job to carry out.
 fn job<'j>(
     units: &'j [Units],
     heads: &'j [Head],
@@ -323,7 +323,8 @@ fn job<'j>(
 /// Workers, and batches in memory: 48 MiB of these and one for each worker, whatever the budget, or
 /// less where that is small. More would only fill the outputs' queues.
 fn budget(options: &Options, outputs: usize, unit: u64, batch: u64) -> (usize, usize) {
-    // A worker holds a unit, and what it becomes; a plain output's batches have their unit with them.
+    // A worker holds a unit, and what it becomes; a plain output's batches have their unit with
+    // them.
     let memory = options.memory_bytes.max(64 * MIB);
     let affordable = (memory / 4 / (unit + batch)).max(1) as usize;
     let workers = options.workers.clamp(1, affordable);

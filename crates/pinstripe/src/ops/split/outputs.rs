@@ -1,4 +1,4 @@
-//! The outputs of a split: their names, what may be written over, and opening them.
+//! The outputs of a split: their names, checks against overwriting, and opening them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -31,13 +31,13 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// What it is written by in place of what was asked for.
+    /// The caching policy in use and the reason, if it is not the one asked for.
     pub(super) fn fallback(&self) -> Option<String> {
         let fallback = self.files.iter().find_map(|file| file.fallback())?;
         Some(fallback.to_string())
     }
 
-    /// Where its lanes write. A device that was wrapped is no file any more.
+    /// The destination of its lanes. A device that was wrapped for faults is no file any more.
     pub(super) fn sink(&self) -> Sink {
         let lane = |device: &SharedDevice, file: Option<&Arc<FileDevice>>| match file {
             Some(file) if !self.has_faults => LaneDevice::from(Arc::clone(file)),
@@ -129,7 +129,7 @@ fn twice(path: &Path) -> Error {
         .advice("nothing was written; name each output once")
 }
 
-/// A path by which the same file is known again before it is there, but for a dangling symlink.
+/// A path that identifies the file before it exists, except for a dangling symlink.
 fn resolved(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")));
@@ -206,7 +206,8 @@ fn refuse_twins(opened: &[Target]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the log that stood beside an output which was plain before: it is of what is written over.
+/// Removes the log beside an output that was plain before: it belongs to the content being
+/// overwritten.
 fn remove_beside(output: &Path) -> Result<()> {
     let beside = beside_path(output);
     let Ok(file) = FileDevice::open(&beside, Access::Read, Policy::Buffered) else { return Ok(()) };
@@ -226,8 +227,8 @@ fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
     }
 }
 
-/// Makes outputs empty but for their heads, and gives plain ones the lengths of their ranges. From
-/// here on what was in them is gone.
+/// Empties outputs except for their heads, and gives plain ones the lengths of their ranges. Their
+/// former content is lost from here on.
 pub(super) fn write_heads(outputs: &[Target], heads: &[Head], plain_bytes: &[u64]) -> Result<()> {
     for ((output, head), bytes) in outputs.iter().zip(heads).zip(plain_bytes) {
         set_len(&output.log, 0)?;

@@ -1,4 +1,4 @@
-//! What a running array has done, counted always.
+//! Counters of a running array.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Volume;
 use crate::array::traffic::{MemberTraffic, Pieces, Tally};
 
-/// What a running array has done since it was started.
+/// The counts since the array was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters {
     /// Reads by users, and their bytes.
@@ -27,7 +27,7 @@ pub struct Counters {
     pub members: Vec<Option<MemberTraffic>>,
 }
 
-/// What users did.
+/// Counts of users' requests.
 pub(super) struct Counts {
     reads: AtomicU64,
     read_bytes: AtomicU64,
@@ -65,7 +65,7 @@ impl Counts {
 }
 
 impl Volume {
-    /// What it has done so far.
+    /// The counts so far.
     pub fn counters(&self) -> Counters {
         let (shared, get) = (&self.shared, |counter: &AtomicU64| counter.load(Ordering::Relaxed));
         Counters {

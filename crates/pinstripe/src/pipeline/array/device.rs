@@ -96,7 +96,7 @@ impl Sparse for Volume {
         Ok(Run { bytes, is_hole })
     }
 
-    /// What was never written stays so; zeros are written over the rest.
+    /// Blocks that were never written stay so; zeros are written over the rest.
     fn zero(&self, range: Range<u64>, _: Space) -> Result<()> {
         let capacity = self.shared.array.capacity();
         if range.end > capacity && !range.is_empty() {

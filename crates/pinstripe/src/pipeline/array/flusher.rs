@@ -15,7 +15,7 @@ use crate::clock;
 use crate::error::{Error, Kind, Result};
 use crate::pipeline::limits::{ARRAY_LONG_STEP_BYTES, ARRAY_REPORTS, ARRAY_STEP_BYTES};
 
-/// What the thread and everybody else share.
+/// The part that the thread and all callers share.
 pub(super) struct Shared {
     pub place: PathBuf,
     pub array: Arc<Array>,
@@ -23,9 +23,9 @@ pub(super) struct Shared {
     pub team: Arc<Team>,
     pub counts: Counts,
     flusher: Mutex<Flusher>,
-    /// How pending work ended, with how many had ended before; the last ones.
+    /// The last outcomes of pending work, each with its number.
     reports: Mutex<VecDeque<(u64, WorkReport)>>,
-    /// When time began.
+    /// The origin of all times.
     began: Instant,
 }
 
@@ -45,19 +45,19 @@ impl Shared {
         clock::monotonic() - self.began
     }
 
-    /// Does something between two batches.
+    /// Runs a closure with the flusher, between two batches.
     pub fn with<T>(&self, act: impl FnOnce(&mut Flusher) -> T) -> T {
         let _guest = Guest::enter(&self.state);
         act(&mut self.flusher())
     }
 
-    /// Closes it in order, when the thread has ended.
+    /// Closes the array in order; the thread has ended.
     pub fn close(&self) -> Result<()> {
         self.state.error().map_or(Ok(()), Err)?;
         self.flusher().close()
     }
 
-    /// The thread, until it is told to stop.
+    /// The body of the thread, which ends with a stop.
     pub fn run(&self) {
         let _alarm = Alarm(&self.state);
         let mut pace = Pace::default();
@@ -73,6 +73,7 @@ impl Shared {
             let done = match task {
                 Task::End => return,
                 Task::Sync(up_to) => {
+                    // Taken before the lock: all that was written until now is covered.
                     let now = self.now();
                     let synced = self.flusher().sync_since(now);
                     self.once(up_to, synced)
@@ -80,13 +81,14 @@ impl Shared {
                 Task::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
                 Task::Work => self.work(&mut pace).map(|more| has_work = more),
             };
-            // A spare may take the place of a member that has failed.
+            // A spare may take the slot of a member that failed in this task.
             has_work |= std::mem::replace(&mut absent, self.array.absent()) != absent;
             self.state.did(task, done, has_work);
         }
     }
 
-    /// What was written and cannot be stored is told to those who wait for a sync, and ends nothing.
+    /// Returns blocks that could not be stored as an error of the waiting syncs only: the array
+    /// goes on.
     fn once(&self, up_to: u64, synced: Result<()>) -> Result<()> {
         match synced {
             Err(error) if error.kind() == Kind::Corrupt => {
@@ -103,13 +105,13 @@ impl Shared {
         if before > pace.next + RECENT {
             pace.users = self.counts.user_bytes();
         }
-        // Users wait for no more than a short slice.
+        // A short slice while users are active: they wait for no more than that.
         let most_bytes = match self.counts.user_bytes() == pace.users {
             true => ARRAY_LONG_STEP_BYTES,
             false => ARRAY_STEP_BYTES,
         };
         let step = self.flusher().step(most_bytes)?;
-        // A member that was brought by a guest, or a spare.
+        // A caller or a spare may have added a member.
         self.array.set_timer(clock::since_first_asked);
         let bytes = match step {
             Step::Idle => {
@@ -142,7 +144,7 @@ impl Shared {
         reports.push_back((number, report));
     }
 
-    /// How pending work ended: the last ones.
+    /// The last outcomes of pending work.
     pub fn reports(&self) -> Vec<(u64, WorkReport)> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.iter().cloned().collect()
@@ -153,20 +155,21 @@ impl Shared {
     }
 }
 
-/// When pending work goes on.
+/// The times at which pending work goes on.
 #[derive(Default)]
 struct Pace {
     next: Duration,
-    /// When to see again whether anything can be done that could not be lately.
+    /// When to ask again for work, after there was none to do.
     again: Duration,
-    /// What users had moved when the last slice was done, if that was lately: more says that they are at it.
+    /// Bytes moved by users at the end of the last slice, if that is recent: more mean that users
+    /// are active.
     users: u64,
 }
 
-/// What users did before says nothing of now.
+/// Older activity is ignored.
 const RECENT: Duration = Duration::from_millis(100);
 
-/// Somebody who uses the flusher beside its thread, which waits for him even if he panics.
+/// Exclusive use of the flusher by another thread; released even on panic.
 struct Guest<'a>(&'a State);
 
 impl<'a> Guest<'a> {
@@ -182,7 +185,7 @@ impl Drop for Guest<'_> {
     }
 }
 
-/// Tells everybody who waits when the thread panics.
+/// Wakes all waiting threads with an error if the flusher's thread panics.
 struct Alarm<'a>(&'a State);
 
 impl Drop for Alarm<'_> {

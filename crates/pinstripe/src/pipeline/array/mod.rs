@@ -1,4 +1,5 @@
-//! A running array: any number of threads write into its cache, one puts rows on the members.
+//! A running array: any number of threads write into its cache, one thread puts rows on the
+//! members.
 //!
 //! ```text
 //! write --> cache of the array --+--> flusher thread: rows that are full or old, syncs,
@@ -6,14 +7,15 @@
 //!    +---- waits at the limit ---+
 //! read  --> in the caller's thread
 //! ```
-//! A row is written when it is full, when its first byte is as old as the deadline, when half of the limit
-//! is dirty, and at a sync. Syncs that come while one is going on share the next one.
+//! A row is written when it is full, when its first byte is as old as the deadline, when half of
+//! the limit is dirty, and at a sync. Syncs that come while one is running share the next one.
 //!
-//! Invariants: what a sync found written is durable when it returns; dirty bytes exceed the limit by no more
-//! than one piece of a write per thread; whoever waits is told when the array fails, and then everything
-//! fails, until somebody changed something through [`Volume::with`].
+//! Invariants: writes that returned before a sync was called are durable when it returns; dirty
+//! bytes exceed the limit by at most one piece of a write per thread; when the array fails, all
+//! waiting callers return its error, and every later call fails until one changes something through
+//! [`Volume::with`].
 //!
-//! Never here: what becomes of a row (`array/engine`).
+//! Never here: the way of a row to the members (`array/engine`).
 
 mod counters;
 mod device;
@@ -35,8 +37,7 @@ use flusher::Shared;
 
 /// An array with the thread that puts its rows on the members.
 ///
-/// Dropped without [`stop`](Volume::stop) it still writes everything, and nobody learns whether that went
-/// well.
+/// Dropped without [`stop`](Volume::stop) it still writes everything, but an error of that is lost.
 pub struct Volume {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -63,17 +64,18 @@ impl Volume {
         &self.shared.array
     }
 
-    /// Does something between two batches. If the array had failed, it is tried again afterwards.
+    /// Runs a closure with the flusher, between two batches. A failed array is tried again
+    /// afterwards.
     pub fn with<T: Send>(&self, act: impl FnOnce(&mut Flusher) -> T + Send) -> T {
         self.shared.with(act)
     }
 
-    /// The settings as they are.
+    /// The present settings.
     pub fn settings(&self) -> VolumeSettings {
         self.shared.state.settings()
     }
 
-    /// Changes settings while everything goes on.
+    /// Changes settings while the array runs.
     ///
     /// # Errors
     /// [`Kind::Usage`] for impossible ones, and nothing is changed.
@@ -85,13 +87,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Why nothing is written any more, if so.
+    /// The reason why nothing is written any more, if there is one.
     pub fn error(&self) -> Option<Error> {
         self.shared.state.error()
     }
 
-    /// How pending work ended since the array was started, each with how many had ended before; the last
-    /// ones.
+    /// The outcomes of pending work since the array was started, each with its number; only the
+    /// last ones.
     pub fn reports(&self) -> Vec<(u64, WorkReport)> {
         self.shared.reports()
     }
@@ -99,16 +101,16 @@ impl Volume {
     /// Waits until nothing is dirty and no work is pending.
     ///
     /// # Errors
-    /// Why the array failed, or that it was stopped.
+    /// The reason why the array failed, or that it was stopped.
     pub fn wait_idle(&self) -> Result<()> {
         self.shared.state.wait_idle()
     }
 
-    /// Writes everything and closes the array in order. Whatever is asked of it afterwards fails, but reads.
+    /// Writes everything and closes the array in order. After this, every call except a read fails.
     ///
     /// # Errors
-    /// Why not everything was written; then the array is not closed in order, and the log has what was
-    /// synced. [`Kind::Usage`] the second time.
+    /// The reason why not everything was written; then the array is not closed in order, and the
+    /// log has all that was synced. [`Kind::Usage`] the second time.
     pub fn stop(&self) -> Result<()> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else {
@@ -125,7 +127,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Nobody is left to be told; whoever wants to know stops it.
+        // A drop cannot return an error: a caller that wants to know calls `stop` itself.
         let _ = self.stop();
     }
 }

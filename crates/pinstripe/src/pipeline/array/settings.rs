@@ -1,4 +1,4 @@
-//! What of a running array can be changed while it runs.
+//! The settings that can be changed while an array runs.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use crate::units::{KIB, format_size};
 /// The smallest limit of dirty bytes.
 const CACHE_BYTES_MIN: u64 = 64 * KIB;
 
-/// How a running array behaves.
+/// Settings of a running array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeSettings {
     /// Dirty bytes at which writers wait; from half of it on rows are written whatever their age.
     pub cache_bytes: u64,
     /// How long a row may gather.
     pub deadline: Duration,
-    /// Bytes of each member per second that pending work may move while there is other input and output.
+    /// Bytes of each member per second that pending work may move while there is other input and
+    /// output.
     pub speed_limit_min: u64,
     /// The same while there is none.
     pub speed_limit_max: u64,

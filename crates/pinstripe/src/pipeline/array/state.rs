@@ -1,7 +1,8 @@
-//! What the flusher's thread is told, and what it tells: who waits for what.
+//! The state that the flusher's thread shares with all callers: settings, pending syncs, errors,
+//! and the two condvars on which they wait for each other.
 //!
-//! Invariants: nobody waits for anything that will not come: an error or a stop wakes everybody; a sync is
-//! done when one that began after it was asked for has ended.
+//! Invariants: no thread waits for an event that cannot come, since an error or a stop wakes all of
+//! them; a sync has ended when a flusher's sync that began after the call has ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,45 +13,47 @@ use super::VolumeSettings;
 use crate::array::engine::Gathered;
 use crate::error::{Error, Kind, Result};
 
-/// How often the flusher's thread looks for work that nobody told it of: what readers found damaged.
+/// The interval at which the flusher's thread looks for work that comes without a notification:
+/// blocks that readers found damaged.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct State {
     inner: Mutex<Inner>,
-    /// Told to the flusher's thread: there is something to do.
+    /// Wakes the flusher's thread: there is something to do.
     work: Condvar,
-    /// Told to all others: something was done.
+    /// Wakes all other threads: something was done.
     done: Condvar,
-    /// Whether the flusher's thread waits, so that writers need not lock to let it be.
+    /// Whether the flusher's thread waits: a writer takes the lock only then.
     rests: AtomicBool,
-    /// Whether there is an error or it was stopped, and the limit of dirty bytes: for writers as well.
+    /// Copies for writers, read without the lock: whether there is an error or a stop, and the
+    /// limit of dirty bytes.
     is_over: AtomicBool,
     cache_bytes: AtomicU64,
 }
 
 struct Inner {
     settings: VolumeSettings,
-    /// How many syncs were asked for, and how many of these are done.
+    /// The number of syncs asked for, and of those that have ended.
     syncs_wanted: u64,
     syncs_done: u64,
-    /// Syncs whose callers wait, by number, and why the one that covered each failed though the array
-    /// goes on. Each caller takes its own out.
+    /// Syncs whose callers wait, by number, with the error of the one that covered each where the
+    /// array goes on after it. Each caller removes its own.
     syncs_waiting: BTreeMap<u64, Option<Error>>,
-    /// Threads that use the flusher, or want to.
+    /// Threads that use the flusher, or wait for it.
     guests: usize,
-    /// Whether the flusher may have pending work, and whether it is at it.
+    /// Whether the flusher may have pending work, and whether it is doing some.
     has_work: bool,
     is_working: bool,
-    /// Nothing is dirty that anybody wrote before the flusher looked last.
+    /// Nothing was dirty when the flusher last looked.
     is_clean: bool,
     error: Option<Error>,
     is_stopping: bool,
 }
 
-/// What the flusher's thread does next.
+/// The next task of the flusher's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
-    /// A sync, which answers for all that were asked for up to this number.
+    /// A sync, which covers all that were asked for up to this number.
     Sync(u64),
     /// A batch of rows that are full or as old as this.
     Flush(Duration),
@@ -60,13 +63,13 @@ pub(super) enum Task {
     End,
 }
 
-/// What to decide the next task by.
+/// The inputs of the decision what to do next.
 pub(super) struct Situation {
     pub gathered: Gathered,
     pub now: Duration,
     /// When pending work may go on, if there is any.
     pub work_at: Duration,
-    /// When to begin what the array itself knows is to be done.
+    /// When to begin work that the array itself has found.
     pub wanted_at: Option<Duration>,
 }
 
@@ -104,7 +107,7 @@ impl State {
         self.lock().error.as_ref().map(Error::duplicate)
     }
 
-    /// Whether anything may be written.
+    /// Fails once nothing may be written any more.
     pub fn check(&self) -> Result<()> {
         match self.is_over.load(Ordering::Relaxed) {
             true => self.lock().check(),
@@ -112,11 +115,11 @@ impl State {
         }
     }
 
-    /// Says what waits to be written after a write. Waits while that is too much; `dirty` tells how much it
-    /// is then.
+    /// Wakes the flusher after a write, if it has reason to act. Waits while too much is dirty;
+    /// `dirty` returns how much.
     pub fn wrote(&self, gathered: &Gathered, dirty: impl Fn() -> u64) -> Result<()> {
-        // The flusher's thread says that it rests before it looks at the cache for the last time, and what was
-        // written stands in the cache already: one of both sees the other.
+        // The flusher sets `rests` before its last look at the cache, and the write is in the cache
+        // before this looks at `rests`: so at least one of the two threads sees the other's write.
         if self.rests.load(Ordering::SeqCst) {
             let inner = self.lock();
             let is_much = gathered.bytes > inner.settings.cache_bytes / 2;
@@ -154,7 +157,7 @@ impl State {
         ended.and(failure.map_or(Ok(()), Err))
     }
 
-    /// Says why all syncs fail that are not done yet, up to this one.
+    /// Stores the reason why all syncs up to this one fail that have not ended yet.
     pub fn fail_syncs(&self, up_to: u64, error: &Error) {
         let mut inner = self.lock();
         let not_done = inner.syncs_done + 1..=up_to;
@@ -165,7 +168,8 @@ impl State {
 
     pub fn wait_idle(&self) -> Result<()> {
         let mut inner = self.lock();
-        // What was written before the call has to be seen by the flusher first.
+        // The flusher has to look once more: it may not have seen what was written before this
+        // call.
         inner.is_clean = false;
         inner.has_work = true;
         self.work.notify_one();
@@ -176,12 +180,13 @@ impl State {
         Ok(())
     }
 
-    /// Says that somebody wants the flusher: the thread lets it go after the batch.
+    /// Announces a caller that wants the flusher: the thread leaves it alone after the present
+    /// batch.
     pub fn enter(&self) {
         self.lock().guests += 1;
     }
 
-    /// Says that he is done with it, and may have changed anything.
+    /// Ends that use. The caller may have changed anything, so a failed array is tried again.
     pub fn leave(&self) {
         let mut inner = self.lock();
         inner.guests -= 1;
@@ -198,7 +203,7 @@ impl State {
         self.done.notify_all();
     }
 
-    /// Waits for something to do.
+    /// Waits for the next task.
     pub fn next(&self, look: impl Fn() -> Situation) -> Task {
         let mut inner = self.lock();
         loop {
@@ -206,7 +211,7 @@ impl State {
             let situation = look();
             let wait = match inner.decide(&situation) {
                 Ok(task) => {
-                    // Whoever brings more work meanwhile says so, and is not overheard.
+                    // Work added meanwhile sets `has_work` again, so it is not lost.
                     inner.is_working = task == Task::Work;
                     inner.has_work &= task != Task::Work;
                     self.rests.store(false, Ordering::SeqCst);
@@ -226,7 +231,7 @@ impl State {
         }
     }
 
-    /// Says what became of a task, and whether there may be work now.
+    /// Records the outcome of a task, and whether there may be work now.
     pub fn did(&self, task: Task, result: Result<()>, has_work: bool) {
         let mut inner = self.lock();
         inner.is_working = false;
@@ -262,12 +267,13 @@ impl Inner {
         }
     }
 
-    /// What to do, or how long to wait for something.
+    /// The next task, or the time to wait for one.
     fn decide(&self, situation: &Situation) -> Result<Task, Option<Duration>> {
         let Situation { gathered, now, work_at, wanted_at } = situation;
         if self.is_stopping {
             return Ok(Task::End);
         }
+        // A caller that uses the flusher holds it anyway; after an error only a caller can help.
         if self.guests > 0 || self.error.is_some() {
             return Err(None);
         }

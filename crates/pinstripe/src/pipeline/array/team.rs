@@ -1,7 +1,9 @@
-//! Members side by side: tasks that take long are carried out by several threads at once.
+//! A thread team for tasks on several members: slow ones are carried out by several threads at
+//! once.
 //!
-//! Starting threads costs less than a disk takes, and more than copying from memory does. So it is measured,
-//! for each kind of task by itself: as long as tasks are quick, whoever asks carries them out alone.
+//! Starting threads costs less than waiting for a disk, and more than copying from memory. So each
+//! kind of task is measured: as long as its tasks are quick, the calling thread carries them out
+//! alone.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -36,7 +38,7 @@ impl Crew for Team {
         }
         if next < count {
             let threads = side_by_side(next, count, task);
-            // What each of them took, if they did not wait for each other.
+            // The time of one task, if the threads did not hold each other up.
             let each = (clock::monotonic() - before) * threads as u32 / (count - next) as u32;
             is_slow.store(each > QUICK, Ordering::Relaxed);
         }
@@ -61,7 +63,7 @@ fn side_by_side(first: usize, count: usize, task: &(dyn Fn(usize) + Sync)) -> us
     };
     let threads = (count - first).min(ARRAY_THREADS);
     std::thread::scope(|scope| {
-        // Where there can be no more threads, those that are there do all.
+        // If the system gives no more threads, those that run do all the tasks.
         let start = || std::thread::Builder::new().spawn_scoped(scope, work);
         let _started = (1..threads).map_while(|_| start().ok()).count();
         work();

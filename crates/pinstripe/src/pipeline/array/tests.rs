@@ -49,7 +49,7 @@ fn start(disks: &[SharedDevice], change: impl FnOnce(&mut VolumeSettings)) -> Vo
     Volume::start(flusher, settings).unwrap()
 }
 
-/// Settings with which nothing is written before somebody asks for it.
+/// Settings with which rows are written only by a sync.
 fn lazy(settings: &mut VolumeSettings) {
     settings.deadline = std::time::Duration::MAX;
 }
@@ -145,7 +145,7 @@ fn a_sync_returns_while_others_go_on_writing() {
     });
 }
 
-/// Writers at the limit and those who sync are told, and nothing hangs.
+/// Writers at the limit and callers of sync get the error, and none of them hangs.
 #[test]
 fn an_array_that_lost_too_much_tells_everybody() {
     let disks = disks(4);
@@ -268,7 +268,7 @@ fn long_reads_are_put_together() {
     assert!(read(&volume, 5000, all.len()) == all);
 }
 
-/// What a reader finds damaged is healed though nobody asks for it.
+/// A block that a read finds damaged is healed without any request.
 #[test]
 fn what_is_read_as_damaged_is_healed() {
     let disks = disks(4);

@@ -22,7 +22,7 @@ use crate::format::snapshot::TreeRoot;
 use crate::pipeline::pack::ToPacker;
 use crate::store::tree::TreeWriter;
 
-/// What one job has returned so far.
+/// The results of one job so far.
 #[derive(Default)]
 struct Returned {
     entries: Option<Vec<Assembled>>,
@@ -79,7 +79,7 @@ impl<'a> Assembler<'a> {
         })
     }
 
-    /// Takes outcomes until nobody can send more, then closes the tree. One token is taken from
+    /// Takes outcomes until all senders are gone, then closes the tree. Takes one token from
     /// `window` for each job that is done.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl<'a> Assembler<'a> {
             while self.waiting.get(&self.next).is_some_and(Returned::is_complete) {
                 let done = self.waiting.remove(&self.next).expect("it was there just now");
                 self.next += 1;
-                // After a fatal error the queue is only drained, so that nobody waits for us.
+                // After a fatal error the queue is only drained: a sender must not block on it.
                 if !self.shared.abort.is_raised()
                     && let Err(error) = self.append(done).and_then(|()| self.checkpoint())
                 {
@@ -107,7 +107,7 @@ impl<'a> Assembler<'a> {
             }
         }
         self.shared.abort.check()?;
-        // What waits for a checkpoint need not: the end is near.
+        // A checkpoint now would be superseded by the snapshot itself.
         drop(self.checkpoints.take());
         let Assembler { tree, mut record, .. } = self;
         let root = tree.finish(&mut |bytes| Ok(record.add(&bytes)?.id))?;
@@ -115,8 +115,8 @@ impl<'a> Assembler<'a> {
         Ok(root)
     }
 
-    /// Sets a checkpoint under way if one is due: closes a copy of the tree as it is, and asks all
-    /// who hold chunks back to hand them over. Nobody waits here.
+    /// Begins a checkpoint if one is due: closes a copy of the present tree, and asks all stages
+    /// that hold chunks back to hand them over. Does not wait for any of them.
     fn checkpoint(&mut self) -> Result<()> {
         let Some(checkpoints) = self.checkpoints.as_ref().filter(|it| it.is_due()) else {
             return Ok(());

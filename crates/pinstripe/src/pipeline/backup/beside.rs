@@ -1,4 +1,4 @@
-//! What goes on beside a backup: looking at other writers, and merging index runs.
+//! Work beside a backup: watching other writers, and merging index runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,12 +12,12 @@ use crate::store::Store;
 use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
 
-/// Looks every second at what other writers have finished and at what is to be deleted, until `end`
-/// closes.
+/// Checks every second which packs other writers have finished and which are to be deleted, until
+/// `end` closes.
 pub fn watch(store: &Store, index: &Index<'_>, answers: &mut Answers, end: &Receiver<()>) {
     while end.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        // A member that cannot be listed now is for those to report who need it. Whoever deletes
-        // waits for an answer meanwhile.
+        // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc
+        // waits for an answer.
         let _ = answers.look(store, index);
         let _ = index.refresh();
     }
@@ -45,7 +45,7 @@ pub fn merge(index: &Index<'_>, ended: &AtomicBool, abort: &Abort, monitor: &Mon
     }
 }
 
-/// Says that the backup has ended, however it did.
+/// Sets its flag when the backup ends, in success or failure.
 pub struct Ended<'a>(pub &'a AtomicBool);
 
 impl Drop for Ended<'_> {

@@ -1,13 +1,14 @@
-//! Bringing a snapshot over from another half of the same store: what it needs and this half lacks
-//! is stored here, then the snapshot is put under its own name.
+//! Bringing a snapshot over from another half of the same store: content that it needs and this
+//! half lacks is stored here, then the snapshot is put under its own name.
 //!
-//! One thread follows the tree and hands content on; workers ask for each chunk whether it is new,
-//! and read, compress and seal those that are. Every chunk is held against its id, which the keys
-//! that both halves share make; so nothing is brought over that is not what it is called.
+//! One thread follows the tree and hands content on; workers look up each chunk, and read, compress
+//! and seal those that are new. Every chunk is checked against its id, which the keys that both
+//! halves share make; so a chunk always has the content that its id names.
 //!
-//! Invariants: the whole tree is followed, also below pages that this half has, since what has a
-//! page need not have all below it; the snapshot is put when all that was brought is durable and in
-//! an index run. What cannot be read there is a loss in the ledger, and the rest is brought over.
+//! Invariants: the whole tree is followed, also below pages that this half has, since a page may be
+//! here without all that is below it; the snapshot is put when all that was brought is durable and
+//! in an index run. Content that cannot be read there is a loss in the ledger, and the rest is
+//! brought over.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -30,7 +31,7 @@ use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Follow, follow};
 
-/// Where a snapshot is brought from and to.
+/// The two halves of a transfer.
 pub struct Bringing<'a> {
     /// The half that has it, and its chunks.
     pub from: (&'a Store, &'a Index<'a>),
@@ -46,7 +47,7 @@ type FileRows = (Vec<u8>, Vec<ChunkRow>);
 /// Brings a snapshot over. `answers` speaks for the session that was begun for it.
 ///
 /// # Errors
-/// Whatever ends a backup: a full member, more members lost than parity replaces.
+/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub fn bring(
     plan: &Bringing<'_>,
     snapshot: &Snapshot,

@@ -1,17 +1,17 @@
-//! Checkpoints: from time to time, what a backup has done so far becomes durable under a name, so
-//! that a backup that is cut off can be gone on with.
+//! Checkpoints: from time to time, the finished part of a backup becomes durable under a name, so
+//! that an interrupted backup can be resumed.
 //!
-//! Nothing stops for it. The assembler, when one is due, closes a copy of its tree and calls for
+//! No stage stops for it. When one is due, the assembler closes a copy of its tree and calls for
 //! everything that its entries may refer to: each worker and the assembler itself close the record
-//! that they fill and put a ticket behind it; a packer that has the tickets of all who feed it and
+//! that they fill and put a ticket behind it. A packer that has the tickets of all its feeders that
 //! have not left seals its pack and marks that point for the members. One thread waits for both
 //! packers' marks and then puts the object.
 //!
-//! Invariants: whatever the partial tree names was claimed before the call, so it lies in a record
-//! before a ticket or in a pack already; the object is put when all that is durable; the one
+//! Invariants: everything that the partial tree names was claimed before the call, so it lies in a
+//! record before a ticket or in a pack already; the object is put when all that is durable; the one
 //! before it is removed when the new one is durable; one checkpoint is under way at a time. A call
-//! is answered whenever it is made: a worker that leaves says so to the packer, and the assembler
-//! feeds both packers tickets of its own, so that they hear of it when all workers have left.
+//! is always answered: a worker that leaves says so to the packer, and the assembler feeds both
+//! packers tickets of its own, so that they notice when all workers have left.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ pub struct SealCall {
 }
 
 impl SealCall {
-    /// A call to so many workers that nobody has made yet.
+    /// The state before the first call, for so many workers.
     pub fn new(workers: usize) -> Self {
         SealCall { calls: AtomicU64::new(0), durable: Mutex::new(None), feeders: workers + 1 }
     }
@@ -48,7 +48,7 @@ impl SealCall {
         self.durable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the next call; returns the ticket of who makes it.
+    /// Makes the next call; returns the caller's own ticket.
     fn make(&self, durable: Sender<Barrier>) -> SealTicket {
         *self.lock() = Some(durable.clone());
         let round = self.calls.fetch_add(1, Ordering::Release) + 1;
@@ -67,7 +67,7 @@ impl SealCall {
         Some(SealTicket { round: calls, feeders: self.feeders, durable })
     }
 
-    /// Ends the call: nobody is left to answer it.
+    /// Ends the call: no feeder is left to answer it.
     pub fn close(&self) {
         *self.lock() = None;
     }
@@ -101,7 +101,7 @@ impl Checkpoints<'_> {
         !self.busy.load(Ordering::Acquire) && (self.due)()
     }
 
-    /// Waits for what is under way, where that was asked for.
+    /// Waits for the checkpoint under way, where that was asked for.
     pub fn settle(&self, abort: &Abort) {
         while self.waits && self.busy.load(Ordering::Acquire) && !abort.is_raised() {
             std::thread::sleep(Duration::from_millis(1));
@@ -115,7 +115,7 @@ impl Checkpoints<'_> {
         let (durable, received) = bounded(PACKERS);
         let own = self.call.make(durable.clone());
         let for_trees = SealTicket { round: own.round, feeders: 1, durable };
-        // Packers, and whoever completes them, are there until the assembler is gone.
+        // The packers and the thread that completes checkpoints outlive the assembler.
         let _ = self.data.send(ToPacker::Seal(own));
         let _ = self.partials.send(Partial { root, durable: received });
         for_trees

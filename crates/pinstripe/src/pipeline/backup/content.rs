@@ -1,6 +1,6 @@
 //! The content of a large file, as its parts arrive: rows, or lists of rows put into chunks.
 //!
-//! Memory is that of one list and of one row per list, whatever the length of the file.
+//! Memory is that of one list and of one row per list, for a file of any length.
 
 use super::record::RecordBuilder;
 use crate::error::Result;

@@ -1,5 +1,5 @@
-//! The handout: what the join has decided goes in jobs to the workers, or straight to the
-//! assembler when nothing is to be read.
+//! The handout: entries on which the join has decided go in jobs to the workers, or straight to the
+//! assembler when there is nothing to read.
 
 use std::io::Read;
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct Batch {
     to_read: usize,
 }
 
-/// Where the join's work goes.
+/// The queues of the join.
 pub struct Handout<'a> {
     shared: &'a Ingest<'a>,
     /// To the workers.
@@ -100,7 +100,7 @@ impl<'a> Handout<'a> {
     }
 
     fn next_seq(&mut self) -> Result<u64> {
-        // The window opens only as jobs get done: after a fatal error nobody may wait for that.
+        // The window opens only as jobs get done, so a plain wait could outlast a fatal error.
         while let Err(error) = self.window.send_timeout((), Duration::from_millis(100)) {
             self.shared.abort.check()?;
             if error.is_disconnected() {

@@ -1,4 +1,4 @@
-//! The ingest worker: reads files, cuts, hashes, asks dedup, compresses what is new.
+//! The ingest worker: reads files, cuts and hashes them, looks chunks up, and compresses new ones.
 //!
 //! A small file is read straight into the record being filled: if it turns out to be known, the
 //! next one is read over it. So new bytes are touched by read, hash and compressor, and by nothing
@@ -32,14 +32,14 @@ pub enum Item {
     Read {
         /// Path from the file system's root.
         path: Vec<u8>,
-        /// What the walker saw.
+        /// Its metadata in the walk.
         stat: Stat,
     },
     /// Read, but its content is another name's of the same inode that came earlier.
     SameInode {
         /// Path from the file system's root.
         path: Vec<u8>,
-        /// What the walker saw.
+        /// Its metadata in the walk.
         stat: Stat,
     },
 }
@@ -54,7 +54,7 @@ pub enum Job {
     Chunks(ChunkTask),
 }
 
-/// What the assembler puts in order.
+/// A result of a worker, which the assembler puts in order.
 pub enum Outcome {
     /// All entries of a job; those that could not be read are not among them.
     Entries(u64, Vec<Assembled>),
@@ -72,7 +72,7 @@ pub enum Assembled {
     SameInode(Entry),
 }
 
-/// How long a worker without a job waits before it looks whether a checkpoint needs it.
+/// The time that a worker without a job waits before it looks whether a checkpoint needs it.
 const IDLE: Duration = Duration::from_millis(10);
 
 /// One worker.
@@ -80,7 +80,7 @@ pub struct Worker<'a> {
     shared: &'a Ingest<'a>,
     record: RecordBuilder<'a>,
     stream: Vec<u8>,
-    /// Which call to seal was answered last.
+    /// The number of the last call to seal that was answered.
     answered: u64,
 }
 
@@ -99,6 +99,7 @@ impl<'a> Worker<'a> {
     pub fn run(mut self, jobs: &Receiver<Job>, outcomes: &Sender<Outcome>) {
         take_long_turns();
         loop {
+            // Before each job, since a checkpoint waits for the chunks of all earlier ones.
             self.answer_seal_call();
             let job = match jobs.recv_timeout(IDLE) {
                 Ok(job) => job,
@@ -108,7 +109,7 @@ impl<'a> Worker<'a> {
             if self.shared.abort.is_raised() {
                 continue;
             }
-            // The assembler is there until all workers are gone, except when it panicked.
+            // A send fails only if the assembler panicked: otherwise it outlives the workers.
             let done = match job {
                 Job::Entries(seq, items) => {
                     let entries = items.into_iter().filter_map(|item| self.entry(item)).collect();
@@ -133,12 +134,13 @@ impl<'a> Worker<'a> {
                 break;
             }
         }
+        // Answers every later call as well: no checkpoint waits for a worker that is gone.
         if let Err(error) = self.record.leave(self.answered) {
             self.shared.abort.raise(error);
         }
     }
 
-    /// Hands over what waits in the record being filled, when a checkpoint needs it.
+    /// Hands over the record being filled, when a checkpoint needs it.
     fn answer_seal_call(&mut self) {
         if let Some(ticket) = self.shared.seal_call.ticket(&mut self.answered)
             && let Err(error) = self.record.seal(ticket)
@@ -187,7 +189,8 @@ impl<'a> Worker<'a> {
         Ok(entry)
     }
 
-    /// Reads one run of data, cut into chunks of its own; returns how many bytes there were.
+    /// Reads one run of data, cut into chunks of its own; returns the number of bytes that there
+    /// were.
     fn extent(
         &mut self,
         file: &SourceFile,
@@ -230,6 +233,8 @@ impl<'a> Worker<'a> {
         let mut next = extent.start;
         let mut at_end = false;
         loop {
+            // `next_cut` needs the longest chunk in view to find the cut that any reader would
+            // find.
             if !at_end && end - start < max_bytes {
                 stream.copy_within(start..end, 0);
                 (start, end) = (0, end - start);
@@ -237,6 +242,7 @@ impl<'a> Worker<'a> {
                 let read = file.read_at(next, &mut stream[end..end + wanted])?;
                 next += read as u64;
                 end += read;
+                // A short read is the end: the file was truncated after its extents were listed.
                 at_end = read < wanted || next == extent.end;
             }
             if start == end {

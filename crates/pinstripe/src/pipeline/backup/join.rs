@@ -1,6 +1,6 @@
-//! The join: the walk held against earlier trees, entry by entry, in path order.
+//! The join: the walk is compared with earlier trees, entry by entry, in path order.
 //!
-//! It decides what is unchanged and counts; what becomes of each entry is its taker's matter.
+//! It decides which entries are unchanged, and counts; the [`Taker`] handles each entry.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ use crate::source;
 use crate::store::index::Index;
 use crate::walk::{self, Exclude, Walker};
 
-/// What to walk, and what to hold it against.
+/// The trees to walk, and the earlier trees to compare them with.
 pub struct Comparison<'a> {
     /// The store's chunks.
     pub index: &'a Index<'a>,
@@ -35,19 +35,19 @@ pub struct Comparison<'a> {
     pub is_doubtful: bool,
     /// Absolute paths without the leading slash, sorted in path order, none below another.
     pub sources: &'a [Vec<u8>],
-    /// What to leave out.
+    /// Paths to leave out.
     pub exclude: &'a Exclude,
     /// Do not enter other file systems.
     pub one_file_system: bool,
-    /// What earlier backups of the same sources saw.
+    /// Entries that earlier backups of the same sources saw.
     pub previous: Previous<'a>,
-    /// Count what there is to do beside the backup, for a progress bar.
+    /// Count the entries beside the backup, for a progress bar.
     pub estimate: bool,
     /// Threads that list directories.
     pub walkers: usize,
 }
 
-/// What was decided about an entry.
+/// The decision about an entry.
 pub enum Decided {
     /// Taken over, content and all.
     Unchanged(Entry),
@@ -55,7 +55,7 @@ pub enum Decided {
     Read {
         /// Path from the file system's root.
         path: Vec<u8>,
-        /// What the walker saw.
+        /// Its metadata in the walk.
         stat: Stat,
         /// Whether an earlier backup saw a file there.
         was_there: bool,
@@ -64,23 +64,23 @@ pub enum Decided {
     SameInode {
         /// Path from the file system's root.
         path: Vec<u8>,
-        /// What the walker saw.
+        /// Its metadata in the walk.
         stat: Stat,
     },
 }
 
-/// Takes what the join decides, in path order.
+/// Takes the decisions of the join, in path order.
 pub trait Taker {
     /// Takes one entry.
     ///
     /// # Errors
-    /// What ends the run.
+    /// The reason to end the run.
     fn take(&mut self, decided: Decided) -> Result<()>;
 
     /// All was taken.
     ///
     /// # Errors
-    /// What ends the run.
+    /// The reason to end the run.
     fn finish(&mut self) -> Result<()>;
 }
 
@@ -91,19 +91,19 @@ pub struct Join<'a, T> {
     abort: &'a Abort,
     comparison: Comparison<'a>,
     taker: T,
-    /// What this run stores.
+    /// Chunks that this run stores.
     claims: &'a Claims,
     stop: &'a AtomicBool,
     /// Ended early because `stop` was set.
     stopped: bool,
-    /// Sources that could not be looked at.
+    /// Sources that could not be read at all.
     refused: usize,
     /// Inodes with several names of which one was handed out.
     linked: HashSet<(u64, u64)>,
 }
 
 impl<'env, T: Taker> Join<'env, T> {
-    /// A join that has done nothing yet. `root` is what all paths are relative to.
+    /// A join that has done nothing yet. `root` is the directory that all paths are relative to.
     pub fn new(
         root: BorrowedFd<'env>,
         monitor: &'env Monitor,
@@ -141,7 +141,7 @@ impl<'env, T: Taker> Join<'env, T> {
         Ok(!self.stopped)
     }
 
-    /// A source that cannot be looked at: a loss, and the end when it is so with all of them.
+    /// Handles a source that cannot be read: a loss, and the end of the run if that is true of all.
     fn refused(&mut self, source: &[u8], error: Error) -> Result<()> {
         self.refused += 1;
         if self.refused == self.comparison.sources.len() {
@@ -211,6 +211,7 @@ impl<'env, T: Taker> Join<'env, T> {
         let stat = stat.as_told();
         self.monitor.add(Counter::WalkedEntries, 1);
         let is_file = stat.kind == FileKind::File;
+        // Asked for every path, whatever its kind: the stream of earlier entries moves on with it.
         let previous = self.comparison.previous.entry(&path, self.monitor);
         let was_there =
             previous.as_ref().is_some_and(|(entry, _)| entry.meta.kind == FileKind::File);
@@ -221,6 +222,8 @@ impl<'env, T: Taker> Join<'env, T> {
                 self.monitor.add(Counter::UnchangedFiles, 1);
                 self.monitor.add(Counter::UnchangedBytes, stat.size_bytes);
                 if stat.links > 1 {
+                    // A later name of this inode needs no content of its own, though this one was
+                    // not read.
                     self.linked.insert(stat.identity());
                 }
             }
@@ -255,8 +258,8 @@ impl<'env, T: Taker> Join<'env, T> {
     }
 
     /// Whether the store still has all of a content: a chunk that it lost is stored again from a
-    /// file that still has it. What an interrupted backup left is nobody's, and may be deleted
-    /// unless every chunk is relied upon.
+    /// file that still has it. Nothing keeps the chunks of an interrupted backup from being
+    /// deleted, so each of them has to be relied upon by itself.
     fn store_has(&mut self, content: &Content, is_kept: bool) -> bool {
         let Comparison { index, is_doubtful, previous, .. } = &mut self.comparison;
         let (is_doubtful, claims) = (*is_doubtful || !is_kept, self.claims);
@@ -289,7 +292,7 @@ fn walker(source: &[u8], exclude: &Exclude, one_file_system: bool) -> Result<Wal
     Walker::new(path(&absolute), prefix, options)
 }
 
-/// Counts what there is, ahead of the backup, for whoever draws a bar.
+/// Counts all entries ahead of the backup, for a progress bar.
 fn estimate(
     sources: &[Vec<u8>],
     exclude: &Exclude,
@@ -299,7 +302,7 @@ fn estimate(
 ) {
     let (mut bytes, mut entries) = (0, 0);
     for source in sources {
-        // Troubles are the backup's own walk to report.
+        // Errors are reported by the backup's own walk.
         let Ok(walker) = walker(source, exclude, one_file_system) else { continue };
         for batch in walker.batches() {
             if abort.is_raised() {

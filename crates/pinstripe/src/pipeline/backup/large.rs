@@ -1,7 +1,7 @@
 //! Large files: read and scanned in segments by all workers, cut in order by one thread.
 //!
-//! A gear hash reaches back 64 bytes, so where chunks *may* end can be found in every segment
-//! alone; where they *do* end follows from the one before, and that is quickly said once the
+//! A gear hash reaches back 64 bytes, so the places where chunks *may* end are found in every
+//! segment alone. Where they *do* end depends on the chunk before, and that is quick once the
 //! candidates are known. The cuts are those that one thread would find.
 
 use std::collections::BTreeMap;
@@ -26,17 +26,17 @@ use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
 use crate::pipeline::spare::Spare;
 use crate::source::SourceFile;
 
-/// What precedes a segment and still matters for its hashes.
+/// The bytes before a segment that its hashes depend on.
 const WARM_UP_BYTES: u64 = 64;
 
 /// A segment of a large file in memory.
 struct Segment {
     /// Position of the first byte in the file.
     start: u64,
-    /// What precedes it, for the scan only, and then its bytes.
+    /// Bytes before the segment, for the scan only, and then its own.
     bytes: Vec<u8>,
     warm_up: usize,
-    /// Where the buffer goes in the end.
+    /// The pool that the buffer returns to.
     spare: Arc<Spare>,
 }
 
@@ -72,10 +72,10 @@ pub struct ScanTask {
 }
 
 impl ScanTask {
-    /// Carries the task out; the reply goes to whoever cuts the file.
+    /// Carries the task out; the reply goes to the thread that cuts the file.
     pub fn run(self, shared: &Ingest<'_>) {
         let result = self.scan(shared, &self.file.file);
-        // Nobody waits for it when the file was given up.
+        // The receiver is gone when the file was given up.
         let _ = self.reply.send(Scanned { number: self.number, result });
     }
 
@@ -181,7 +181,7 @@ fn part_of<'s>(segment: &'s Segment, chunk: &Range<u64>) -> &'s [u8] {
     &segment.data()[at(chunk.start)..at(chunk.end)]
 }
 
-/// Where a large file's work goes.
+/// The queues for the parts of a large file.
 pub struct Queues<'a> {
     /// To the workers.
     pub jobs: &'a Sender<Job>,
@@ -369,7 +369,7 @@ impl Cut<'_> {
 /// The state of cutting one run of data.
 struct Run {
     resolver: Resolver,
-    /// Where the chunk begins whose end is not known yet.
+    /// The beginning of the chunk whose end is not known yet.
     chunk_start: u64,
     /// Segments that this chunk may reach into.
     held: Vec<Arc<Segment>>,

@@ -1,4 +1,4 @@
-//! What a writer needs that walks nothing: its chunks come as they are.
+//! The setup of a writer without a walk: its chunks are handed to it.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::store::index::Index;
 /// Sets up members, claims and buffers for `work`, which lays records and publishes them.
 ///
 /// # Errors
-/// Whatever ends a backup: a full member, more members lost than parity replaces.
+/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub(super) fn lay<T>(
     store: &Store,
     index: &Index<'_>,

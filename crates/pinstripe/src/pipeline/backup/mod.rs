@@ -65,21 +65,21 @@ use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
 use crate::store::{Store, checkpoints};
 
-/// What to take in.
+/// The input of a backup.
 pub enum Input<'a> {
-    /// Trees to walk, and what to hold them against.
+    /// Trees to walk, and earlier trees to compare them with.
     Trees(Box<Comparison<'a>>),
     /// A stream, and the entry of the file that it becomes, without content.
     Stream(Box<dyn Read + 'a>, Box<Entry>),
 }
 
-/// What to back up, against what, and how.
+/// The parameters of a backup.
 pub struct Plan<'a> {
     /// The store.
     pub store: &'a Store,
     /// Its chunks.
     pub index: &'a Index<'a>,
-    /// What to take in.
+    /// The input.
     pub input: Input<'a>,
     /// Cuts content.
     pub cutter: &'a Cutter,
@@ -91,13 +91,13 @@ pub struct Plan<'a> {
     pub checkpoint_due: Option<&'a (dyn Fn() -> bool + Sync)>,
     /// Go on only when a checkpoint that was due is durable.
     pub checkpoint_waits: bool,
-    /// Set by whoever wants the run to end early.
+    /// Set by another thread to end the run early.
     pub stop: &'a AtomicBool,
     /// Checkpoints of earlier runs, to be removed when this one is done.
     pub superseded: Vec<ExtentName>,
 }
 
-/// How far a tree goes.
+/// The completeness of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Everything that was to be backed up.
@@ -111,8 +111,8 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Reach) -> Snapshot + Sync);
 
 /// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
 /// those of checkpoints on the way; the former is put on every member after all that it names is
-/// durable. A run that was stopped puts a last checkpoint. `answers` speaks for the session that was
-/// begun for this run.
+/// durable. A run that was stopped puts a last checkpoint. `answers` speaks for the session that
+/// was begun for this run.
 ///
 /// # Errors
 /// Whatever ends the run: a full member, more members lost than parity replaces, a walk that
@@ -188,7 +188,7 @@ pub fn run(
     })
 }
 
-/// What the stages leave behind.
+/// The results of all stages.
 struct Ingested {
     root: TreeRoot,
     reach: Reach,
@@ -239,7 +239,7 @@ fn ingest<'scope, 'env>(
         let root = joined(assembler);
         joined(data_packer);
         joined(tree_packer);
-        // Whoever waits for a checkpoint waits in vain from here on.
+        // No feeder is left: a checkpoint that still waits would wait for ever.
         call.close();
         joined(completer);
         abort.check()?;
@@ -260,7 +260,7 @@ fn stage<'scope, T: Send + 'scope>(
     })
 }
 
-/// What a stage returns; its panic is passed on.
+/// The result of a stage; its panic is passed on.
 fn joined<T>(stage: ScopedJoinHandle<'_, T>) -> T {
     stage.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -278,7 +278,7 @@ fn packer<'scope>(
         if let Err(error) = pack::run(&queue, publisher, laying, shared.records) {
             shared.abort.raise(error);
         }
-        // A packer that stops early must not stop those who feed it.
+        // A packer that stops early drains its queue, so that its feeders do not block.
         queue.iter().for_each(drop);
     });
     (records, packer)

@@ -1,9 +1,9 @@
 //! Earlier trees of the same sources, as one stream of entries in path order.
 //!
-//! The newest tree comes first. A tree that is whole answers for all paths; one that an
-//! interrupted backup left reaches to some path, and from there on the next older one answers.
-//! Each entry comes with the moment at which the backup began that saw it, which is what the rule
-//! of unchanged files goes by. Never decides what is unchanged.
+//! The newest tree comes first. A whole tree answers for all paths; one that an interrupted backup
+//! left reaches to some path, and from there on the next older one answers. Each entry comes with
+//! the time at which its backup began, which the rule of unchanged files needs. Never decides
+//! whether a file is unchanged.
 
 use std::cmp::Ordering;
 
@@ -26,12 +26,12 @@ pub struct Earlier<'a> {
     pub is_whole: bool,
 }
 
-/// Who saw an entry.
+/// The backup that saw an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Sight {
     /// When the backup began.
     pub began: Time,
-    /// Whether it came to its end. Only then does anything keep its chunks from being deleted.
+    /// Whether it finished. Only then are its chunks kept from being deleted.
     pub is_whole: bool,
 }
 

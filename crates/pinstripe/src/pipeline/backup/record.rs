@@ -120,7 +120,7 @@ impl<'a> RecordBuilder<'a> {
     /// # Errors
     /// Those of the compressor.
     pub fn add_claimed(&mut self, raw: &[u8], rows: Vec<ChunkRow>) -> Result<()> {
-        // What fills a record alone goes as it is; what is gathered waits for more.
+        // A chunk that fills a record alone is sent as it is; smaller ones are gathered.
         if raw.len() >= self.full_bytes {
             return self.send(raw, rows);
         }
@@ -163,7 +163,8 @@ impl<'a> RecordBuilder<'a> {
         sent
     }
 
-    /// Closes the record being filled and asks the packer to make durable what it was fed.
+    /// Closes the record being filled and asks the packer to make everything durable that it was
+    /// fed.
     ///
     /// # Errors
     /// Those of the compressor.

@@ -1,9 +1,9 @@
-//! Moving what is needed of some packs into new ones, so that the old ones can go.
+//! Repacking: the needed part of some packs is copied into new packs, so that the old ones can go.
 //!
-//! Invariants: of a chunk that stands elsewhere too, that copy is read and verified before it is
-//! relied upon; what is copied was verified; a pack of which anything needed is nowhere sound is
-//! spared; of a page that is to stand in two packs, so many copies are made that it does. The new
-//! packs are durable and in an index run on return.
+//! Invariants: a chunk that stands elsewhere too is relied upon only after that copy was read and
+//! verified; copied bytes were verified; a pack with a needed chunk that is sound nowhere is
+//! spared; a page that is to stand in two packs gets as many copies as it lacks. The new packs are
+//! durable and in an index run on return.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,23 +28,24 @@ use crate::store::index::{Index, Place, pack_from_records, read_pack_index};
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::{Store, deletion, page_copies};
 
-/// A pack that is to go, and what of it is needed.
+/// A pack that is to go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
     /// Its name.
     pub set: SetId,
-    /// Needed chunks: where the record begins in the pack, and the chunk in the record's raw
+    /// Needed chunks: the offset of the record in the pack, and of the chunk in the record's raw
     /// bytes; ascending.
     pub needed: Vec<(u32, u32)>,
-    /// Needed chunks of a pack that cannot be read: copies of what stands elsewhere.
+    /// Needed chunks of a pack that cannot be read: copies of chunks that stand elsewhere.
     pub copies: Vec<ChunkId>,
 }
 
-/// Copies what is needed of `packs`, all of which the index has condemned, into new packs, and makes
-/// the second copies of `thin`: pages that stand in too few packs. Returns those packs that must stay because something of them is nowhere sound; each is a loss in the ledger.
+/// Copies the needed part of `packs`, all of which the index has condemned, into new packs, and
+/// makes the second copies of `thin`: pages that stand in too few packs. Returns the packs that
+/// must stay because something in them is sound nowhere; each is a loss in the ledger.
 ///
 /// # Errors
-/// Whatever ends a backup: a full member, more members lost than parity replaces.
+/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub fn repack(
     store: &Store,
     index: &Index<'_>,
@@ -72,6 +73,7 @@ pub fn repack(
                     }
                 });
             }
+            // A packer ends when its queue has no sender left, so these must not keep one.
             drop((data, tree, again));
             joined(data_packer);
             joined(tree_packer);
@@ -79,13 +81,14 @@ pub fn repack(
             shared.abort.check()
         })?;
         publisher.publish()?;
+        // Only now: the copy that a pack counts on may be one that was moved above.
         confirm_copies(store, shared, packs, &spared)?;
         store.confirm_takers()?;
         Ok(spared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
     })
 }
 
-/// Reads the copies of what packs have that cannot be read, now that everything else was moved.
+/// Checks that the chunks of unreadable packs have copies, now that all other packs were moved.
 fn confirm_copies(
     store: &Store,
     shared: &Ingest<'_>,
@@ -107,7 +110,7 @@ fn confirm_copies(
     Ok(())
 }
 
-/// Lets a pack stay of which something cannot be moved, and says why.
+/// Spares a pack with a chunk that cannot be moved, and reports why.
 fn spare(
     store: &Store,
     shared: &Ingest<'_>,
@@ -115,7 +118,7 @@ fn spare(
     set: SetId,
     error: Error,
 ) -> Result<()> {
-    // Unless another gc was faster: what is needed of it stands elsewhere then.
+    // If another gc deletes it already, that gc has made sure that what is needed stands elsewhere.
     if !deletion::going_packs(store)?.contains(&set) {
         let place = ExtentName::pack(set).path();
         shared.monitor.loss(place, error.advice("the pack stays; run 'pinstripe check'"));
@@ -124,7 +127,7 @@ fn spare(
     Ok(())
 }
 
-/// What the workers share.
+/// The state that the workers share.
 struct Todo<'w> {
     store: &'w Store,
     shared: &'w Ingest<'w>,
@@ -175,7 +178,7 @@ impl Todo<'_> {
     }
 }
 
-/// Something of a pack cannot be moved: why.
+/// The reason why something in a pack cannot be moved.
 struct Stuck(Error);
 
 struct Mover<'w> {
@@ -186,16 +189,18 @@ struct Mover<'w> {
     decoder: Decoder,
     data: RecordBuilder<'w>,
     tree: RecordBuilder<'w>,
-    /// For pages of which one more copy is wanted.
+    /// For pages that stand somewhere already and need one more copy.
     again: RecordBuilder<'w>,
 }
 
 impl Mover<'_> {
-    /// Moves one pack. All of it is tried, also when something cannot be moved.
+    /// Moves one pack. Goes on after a failure: what can be moved is then safe, whatever becomes of
+    /// the pack.
     fn pack(&mut self, leaving: &Leaving) -> Result<Result<(), Stuck>> {
         if leaving.needed.is_empty() {
             return Ok(Ok(()));
         }
+        // The records themselves say the same as the index, only more slowly.
         let known = read_pack_index(self.store, leaving.set)
             .or_else(|_| pack_from_records(self.store, leaving.set).map(|(pack, _)| pack.index));
         let PackIndex { records, .. } = match known {
@@ -216,6 +221,7 @@ impl Mover<'_> {
             let share = raw_bytes * u64::from(record.bytes) / u64::from(record.raw_bytes.max(1));
             self.shared.monitor.add(Counter::RepackedBytes, share);
         }
+        // A needed chunk that no record lists would be lost with the pack.
         if found < leaving.needed.len() {
             let error = Error::new(Kind::Corrupt, "a pack's index lacks chunks that are needed")
                 .expected(leaving.needed.len(), found);
@@ -256,6 +262,7 @@ impl Mover<'_> {
         let mut raw = None;
         let mut stuck = Ok(());
         for (start, row) in wanted {
+            // Another worker has the same chunk in hand, out of another pack that is to go.
             if !self.shared.claims.take(&row.id) {
                 continue;
             }
@@ -265,6 +272,7 @@ impl Mover<'_> {
                 self.shared.claims.release(&row.id);
                 continue;
             }
+            // Read once for all its chunks, and only if one of them has to be copied.
             let raw = raw.get_or_insert_with(|| self.read(set, record));
             let chunk = raw.get(*start..start + row.raw_bytes as usize).unwrap_or_default();
             let is_sound = self.shared.keys.chunk_id(chunk) == row.id;
@@ -277,7 +285,7 @@ impl Mover<'_> {
                 builder.add_claimed(chunk, vec![*row])?;
                 continue;
             }
-            // Another copy, in whatever pack.
+            // Any other copy will do, in whatever pack it stands.
             match self.others.read(&row.id) {
                 Ok(chunk) => builder.add_claimed(&chunk, vec![*row])?,
                 Err(error) => stuck = Err(Stuck(error)),
@@ -286,7 +294,7 @@ impl Mover<'_> {
         Ok(stuck)
     }
 
-    /// In how many packs a chunk is to stand.
+    /// The number of packs that a chunk is to stand in.
     fn copies_of(&self, kind: RecordKind) -> usize {
         match kind {
             RecordKind::Tree => page_copies(self.store.config.parity),
@@ -294,7 +302,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Makes the copy of a page that it lacks. What cannot be read stands nowhere, which is known.
+    /// Makes the missing copy of a page. One that cannot be read is left: it stands nowhere, so
+    /// nothing is lost by that.
     fn page(&mut self, id: &ChunkId) -> Result<()> {
         if !self.shared.claims.take(id) {
             return Ok(());
@@ -327,8 +336,8 @@ impl Mover<'_> {
     }
 }
 
-/// In how many packs that are not condemned, and that a writer may rely on, a sound copy stands;
-/// `enough` are not exceeded.
+/// The number of packs with a sound copy that are not condemned and that a writer may rely on;
+/// stops at `enough`.
 fn standing_copies(
     index: &Index<'_>,
     others: &mut ChunkReader<'_>,
@@ -350,7 +359,7 @@ fn standing_copies(
     Ok(found.len())
 }
 
-/// The chunks of a record that are needed, each with its place in the raw bytes.
+/// The needed chunks of a record, each with its offset in the raw bytes.
 fn wanted(record: &IndexedRecord, needed: &[(u32, u32)]) -> Vec<(usize, ChunkRow)> {
     let mut start = 0_u32;
     let with_start = record.chunks.iter().map(|row| {

@@ -1,4 +1,4 @@
-//! What the stages of one backup share, all of it by reference.
+//! The values that the stages of one backup share, all by reference.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::Index;
 
-/// What cuts content and what compresses it, as the store was made.
+/// The cutter and the codec that the store was made with.
 ///
 /// # Errors
 /// [`Kind::Locked`](crate::error::Kind::Locked) without keys; settings that this version does not
@@ -29,7 +29,7 @@ pub fn cutting(store: &Store) -> Result<(Cutter, Codec)> {
     Ok((cutter, store.config.codec.parse()?))
 }
 
-/// What the workers of one backup share.
+/// The values that the workers of one backup share.
 pub struct Ingest<'a> {
     /// The directory that all paths are relative to: the file system's root.
     pub root: BorrowedFd<'a>,
@@ -47,7 +47,7 @@ pub struct Ingest<'a> {
     pub monitor: &'a Monitor,
     /// The end of the run, if it comes early.
     pub abort: &'a Abort,
-    /// Set by whoever wants the run to end early, with what is done by then.
+    /// Set by another thread to end the run early, with what is done by then.
     pub stop: &'a AtomicBool,
     /// Calls on the workers to hand over what they hold back.
     pub seal_call: &'a SealCall,
@@ -62,8 +62,8 @@ pub struct Ingest<'a> {
 impl Ingest<'_> {
     /// Asks whether the chunk is new; if so, the caller has to store it.
     ///
-    /// The claim comes first and is given back when the store turns out to have the chunk: so of
-    /// all who ask, one looks, and nobody stores what another one stores.
+    /// The claim comes first and is released if the store turns out to have the chunk: so one
+    /// thread looks it up for all, and no two threads store the same chunk.
     ///
     /// # Errors
     /// When the index cannot be asked: the run ends, since others were told that it is known.

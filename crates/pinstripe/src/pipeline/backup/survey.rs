@@ -1,4 +1,4 @@
-//! A backup that only looks: the same walk and the same comparison, and nothing is read or written.
+//! A backup that only looks: the same walk and comparison, but nothing is read or written.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
@@ -39,7 +39,7 @@ impl Taker for Show<'_> {
     }
 }
 
-/// Walks and compares; `show` is told of every file that a backup would read, in path order.
+/// Walks and compares; `show` gets every file that a backup would read, in path order.
 ///
 /// # Errors
 /// A source that cannot be walked at all; those of `show`.

@@ -1,8 +1,8 @@
-//! One snapshot out of entries that come as they are: no walk, no content, only the tree.
+//! One snapshot out of given entries: no walk, no content, only the tree.
 //!
-//! For whatever has the entries already and their content under its names: any number of such
-//! writers may work on one store at once, each with packs of its own. The order of the end is that
-//! of every backup: packs, index run, snapshot object, each durable before the next.
+//! For callers that have entries whose content is in the store already: any number of such writers
+//! may work on one store at once, each with packs of its own. They end in the order of every
+//! backup: packs, index run, snapshot object, each durable before the next.
 
 use crossbeam_channel::bounded;
 
@@ -30,7 +30,7 @@ use crate::store::tree::TreeWriter;
 /// for the session that was begun for this.
 ///
 /// # Errors
-/// Whatever ends a backup: a full member, more members lost than parity replaces.
+/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub fn write_tree(
     store: &Store,
     index: &Index<'_>,

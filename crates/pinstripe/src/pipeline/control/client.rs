@@ -1,4 +1,4 @@
-//! Who asks.
+//! The client of a control socket.
 
 use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
@@ -14,11 +14,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, where a process listens; `None` where none does, be it that there is no socket, or that
-    /// a dead process left it.
+    /// Connects to the process that listens; `None` if none does, because there is no socket or a
+    /// dead process left it.
     ///
     /// # Errors
-    /// As the system says, as for the socket of another user.
+    /// As the system says, for example for the socket of another user.
     pub fn connect(place: &Path) -> Result<Option<Self>> {
         match UnixStream::connect(place) {
             Ok(stream) => {

@@ -1,15 +1,15 @@
-//! A socket through which a process that serves something is told what to do: a line in, lines out.
+//! A control socket: a line to a process that serves something, lines back.
 //!
 //! ```text
-//! client: a request on a line                      server: a thread per client
-//!         <- lines, as many as there are             answers with lines, then waits for the next request
+//! client: a request on a line              server: a thread per client
+//!         <- lines, as many as there are   answers with lines, then waits for the next one
 //! ```
-//! What lines mean is their callers' business. A client that asked for the end is kept until all is over,
-//! so that it hears how it went.
+//! The meaning of lines is up to the callers. A client that asked for the end stays connected until
+//! all is over, so that it gets the outcome.
 //!
 //! Invariants: a line has at most [`limits::CONTROL_LINE_BYTES`], there are at most
-//! [`limits::CONTROL_CONNECTIONS`] clients; only the user who serves can connect (the socket is in a
-//! directory of his own, and his alone); a socket that a dead process left is cleared away.
+//! [`limits::CONTROL_CONNECTIONS`] clients; only the user who serves can connect (the socket and
+//! its directory are accessible to that user alone); a socket that a dead process left is removed.
 
 mod client;
 mod server;

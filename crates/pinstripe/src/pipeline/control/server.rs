@@ -1,4 +1,4 @@
-//! Who answers.
+//! The server of a control socket.
 
 use std::fs;
 use std::io::{self, BufReader};
@@ -16,10 +16,10 @@ use super::{read_line, write_line};
 use crate::error::{Error, Kind, Result};
 use crate::pipeline::limits;
 
-/// How long an end may go unnoticed.
+/// The interval at which `stop` is checked.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// A socket at which requests are answered. It goes when this does.
+/// A socket at which requests are answered. It is removed on drop.
 pub struct Control {
     listener: UnixListener,
     place: PathBuf,
@@ -27,7 +27,7 @@ pub struct Control {
     waiting: Mutex<Vec<UnixStream>>,
 }
 
-/// What follows a request.
+/// The state after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It is answered; the next one may come.
@@ -36,7 +36,7 @@ pub enum Answer {
     AtTheEnd,
 }
 
-/// Where lines of an answer go.
+/// The stream that lines of an answer go to.
 pub struct Lines<'a> {
     stream: &'a UnixStream,
     stop: &'a AtomicBool,
@@ -51,9 +51,9 @@ impl Lines<'_> {
         write_line(self.stream, line).map_err(|error| gone(&error))
     }
 
-    /// Whether nobody waits for more lines: the client is gone, or all is to end.
+    /// Whether no more lines are wanted: the client is gone, or the server ends.
     pub fn is_over(&self) -> bool {
-        // A client that has asked says nothing more until it is answered: what can be read is its end.
+        // A client sends nothing while it waits for an answer, so readable means that it hung up.
         self.stop.load(Ordering::Relaxed) || is_readable(self.stream, Duration::ZERO)
     }
 }
@@ -76,7 +76,7 @@ impl Control {
     /// Answers requests until `stop` is set. `answer` is called by a thread for each client.
     ///
     /// # Errors
-    /// When nobody can be let in any more.
+    /// When no client can be accepted any more.
     pub fn serve(
         &self,
         stop: &AtomicBool,
@@ -94,12 +94,13 @@ impl Control {
                     Err(error) => return Err(Error::io("lets nobody in", &self.place, error)),
                 };
                 if clients.load(Ordering::Relaxed) >= limits::CONTROL_CONNECTIONS {
-                    continue; // Closed at once: it says that nobody answers any more.
+                    continue; // Closed at once, so that the client does not wait.
                 }
                 clients.fetch_add(1, Ordering::Relaxed);
                 let clients = &clients;
                 let attend = move || {
-                    // Whoever breaks off or sends garbage ends his connection and nothing else.
+                    // A client that breaks off or sends garbage ends its own connection and nothing
+                    // else.
                     let _ = self.attend(stream, stop, answer);
                     clients.fetch_sub(1, Ordering::Relaxed);
                 };
@@ -138,11 +139,11 @@ impl Control {
         }
     }
 
-    /// Tells those who asked for the end how it went.
+    /// Sends the outcome to the clients that asked for the end.
     pub fn conclude(self, line: &str) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in waiting.iter() {
-            // Whoever went away does not want to know.
+            // A client that is gone does not need it.
             let _ = write_line(stream, line);
         }
     }
@@ -182,6 +183,6 @@ fn clear_away(place: &Path) -> Result<()> {
             }
             _ => Err(Error::new(Kind::Busy, "another process serves it already").at(place)),
         },
-        Err(_) => Ok(()), // Whatever else is wrong with it, binding will say.
+        Err(_) => Ok(()), // `bind` reports any other problem.
     }
 }

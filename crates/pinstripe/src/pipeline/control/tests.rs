@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::error::Kind;
 
-/// Serves an echo while something is done; `end` ends it, `count` sends lines until nobody listens.
+/// Serves an echo while `act` runs; `end` ends it, `count` sends lines until the client is gone.
 fn with_echo(act: impl FnOnce(&std::path::Path)) {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("socket");

@@ -5,11 +5,11 @@
 //!                 ^                          |
 //!                 +------ the buffer --------+
 //! ```
-//! Invariants: every buffer that was taken in is given back once, written or not; writes are
-//! begun in the order given and end in any order; a barrier covers all that was taken in before
-//! it; after the first error, which is kept, nothing more is begun, and everything is answered
-//! with that error; a failed sync is such an error and is never tried again. Only an io_uring that
-//! breaks keeps the buffers that are in it.
+//! Invariants: every buffer that was taken in is given back once, written or not; writes are begun
+//! in the order given and end in any order; a barrier covers all that was taken in before it; after
+//! the first error, which is kept, nothing more is begun, and everything fails with that error; a
+//! failed sync is such an error and is never tried again. Only an io_uring that breaks keeps the
+//! buffers that are in it.
 
 use std::sync::Arc;
 use std::thread::Scope;
@@ -25,7 +25,7 @@ mod queue;
 
 use queue::{Job, Patience, Queue, Write};
 
-/// What a lane writes to.
+/// The device that a lane writes to.
 #[derive(Clone)]
 pub enum LaneDevice {
     /// A file or block device, which either engine can write.
@@ -56,10 +56,10 @@ impl From<SharedDevice> for LaneDevice {
     }
 }
 
-/// How a lane works.
+/// The settings of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneSettings {
-    /// Who carries out the writes.
+    /// The engine of the writes.
     pub engine: Engine,
     /// Writes in flight at most.
     pub depth: usize,
@@ -76,7 +76,7 @@ impl Default for LaneSettings {
 /// A buffer that a lane is done with.
 #[derive(Debug)]
 pub struct Returned {
-    /// Where it was to be written.
+    /// The offset it was to be written at.
     pub offset: u64,
     /// The buffer, as it was taken in.
     pub buf: WriteBuf,
@@ -84,7 +84,7 @@ pub struct Returned {
     pub is_written: bool,
 }
 
-/// What a lane has done and is doing.
+/// The counts of a lane so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Bytes written so far.
@@ -156,12 +156,12 @@ impl<'a> Lane<'a> {
         Lane { shared, engine: Engine::Threads, refusal }
     }
 
-    /// Who carries out the writes: threads or uring.
+    /// The engine in use: threads or io_uring.
     pub fn engine(&self) -> Engine {
         self.engine
     }
 
-    /// Why it is not the engine that was asked for, or that would have been chosen, if so.
+    /// The reason why it is not the engine that was asked for or preferred, if so.
     pub fn refusal(&self) -> Option<&Error> {
         self.refusal.as_ref()
     }
@@ -199,7 +199,7 @@ impl<'a> Lane<'a> {
         self.barrier().map(|()| self.traffic())
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     pub fn traffic(&self) -> Traffic {
         self.shared.queue.traffic()
     }
@@ -274,7 +274,7 @@ impl Shared<'_> {
                 Ok(done) => {
                     self.written(Write { offset: done.token, buf: done.buf }, done.result);
                 }
-                // What is in flight is lost with the ring; the lane's error says so.
+                // Writes in flight are lost with the ring; the lane's error says so.
                 Err(error) => return self.fail(error.at(device.place())),
             }
         }
@@ -286,7 +286,7 @@ impl Shared<'_> {
             self.fail(error);
         }
         let bytes = if is_written { write.buf.len() as u64 } else { 0 };
-        // Given back before it is counted, so that whoever has passed a barrier has it.
+        // Given back before it is counted: a caller that has passed a barrier has its buffers.
         self.give_back(write, is_written);
         self.queue.wrote(bytes);
     }
@@ -296,7 +296,7 @@ impl Shared<'_> {
             self.fail(error.duplicate());
         }
         self.queue.synced();
-        // Nobody waits for a barrier that was dropped.
+        // A dropped barrier has no receiver.
         let _ = answer.send(result);
     }
 
@@ -304,7 +304,7 @@ impl Shared<'_> {
         for job in self.queue.fail(error) {
             match job {
                 Job::Write(write) => self.give_back(write, false),
-                Job::Sync(answer) => drop(answer), // Whoever waits for it looks for the error.
+                Job::Sync(answer) => drop(answer), // The waiting caller then asks for the error.
             }
         }
     }
@@ -314,7 +314,7 @@ impl Shared<'_> {
         (self.returned)(Returned { offset, buf, is_written });
     }
 
-    /// A guard that ends the lane when its thread panics, so that nobody waits for its work.
+    /// A guard that ends the lane when its thread panics, so that no caller waits for its work.
     fn on_panic(&self) -> impl Drop + '_ {
         struct Guard<'g, 'a>(&'g Shared<'a>);
         impl Drop for Guard<'_, '_> {

@@ -1,4 +1,4 @@
-//! What a lane still has to do, what it is doing, and what became of it.
+//! The jobs of a lane: waiting, in progress, and failed.
 //!
 //! Invariants: jobs are taken in the order given; a sync is taken only when no write from before
 //! it is being carried out; after the first error nothing is taken in or out any more.
@@ -20,7 +20,7 @@ pub(super) struct Write {
     pub buf: WriteBuf,
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 pub(super) enum Job {
     Write(Write),
     /// Makes all before it durable and says so.

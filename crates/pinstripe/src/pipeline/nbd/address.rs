@@ -1,4 +1,4 @@
-//! Where a server listens.
+//! The addresses that a server listens at.
 
 use std::fmt;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result};
 /// The port that IANA gave to the protocol.
 const PORT: u16 = 10809;
 
-/// Where a server listens: `unix:PATH`, or `tcp:HOST:PORT` with port 10809 unless told otherwise.
+/// An address to listen at: `unix:PATH`, or `tcp:HOST:PORT` with port 10809 by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A socket in the file system.
@@ -71,11 +71,11 @@ pub(super) enum Listener {
 }
 
 impl Listener {
-    /// Listens; what a dead server left at the path is cleared away.
+    /// Listens; a socket that a dead server left at the path is removed.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when somebody listens there; [`Kind::Exists`] when something else is at the
-    /// path; otherwise as the system says.
+    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] when the path is no
+    /// socket; otherwise as the system says.
     pub fn bind(address: &Address) -> Result<Self> {
         let place = address.to_string();
         let told = |error: io::Error| match error.kind() {
@@ -102,7 +102,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that it got.
+    /// The address in use, with the actual port.
     pub fn address(&self, asked: &Address) -> Address {
         match (self, asked) {
             (Listener::Tcp(socket), Address::Tcp(host, port)) => {
@@ -148,7 +148,7 @@ impl Drop for Listener {
     }
 }
 
-/// Removes a socket at which nobody listens.
+/// Removes a socket at which no process listens.
 fn clear_away(path: &PathBuf) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
@@ -160,7 +160,7 @@ fn clear_away(path: &PathBuf) -> Result<()> {
             }
             _ => Err(Error::new(Kind::Busy, "somebody listens there already").at(path)),
         },
-        Err(_) => Ok(()), // Whatever else is wrong with it, binding will say.
+        Err(_) => Ok(()), // `bind` reports any other problem.
     }
 }
 

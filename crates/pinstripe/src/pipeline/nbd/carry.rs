@@ -14,9 +14,9 @@ use crate::monitor::Monitor;
 
 /// Reads from this length on are looked at for holes: below, asking costs more than sending.
 const HOLES_FROM_BYTES: u32 = 64 << 10;
-/// Chunks in one reply; what is behind counts as data.
+/// The chunks of one reply; the rest counts as data.
 const CHUNKS: usize = 64;
-/// Extents in one answer; what is behind is asked for again.
+/// The extents of one answer; the client asks again for the rest.
 const EXTENTS: usize = 1024;
 
 /// Zeros to be written, where a disk can take them as they are.
@@ -24,7 +24,7 @@ const EXTENTS: usize = 1024;
 struct Zeros([u8; 256 << 10]);
 static ZEROS: Zeros = Zeros([0; 256 << 10]);
 
-/// Who carries out requests: an export and the form of replies.
+/// The context in which requests are carried out: an export and the form of replies.
 pub(super) struct Carrier<'a> {
     pub export: &'a Export,
     pub form: Form,
@@ -140,7 +140,7 @@ impl Carrier<'_> {
         let mut chunks = Vec::new();
         let (mut at, mut left) = (0, request.len as usize);
         let known: u32 = runs.iter().map(|run| run.bytes).sum();
-        // What was not looked at counts as data.
+        // A part that was not examined counts as data.
         let rest = Extent { bytes: request.len - known, is_hole: false };
         let rest = (rest.bytes > 0).then_some(rest);
         for run in runs.iter().copied().chain(rest) {

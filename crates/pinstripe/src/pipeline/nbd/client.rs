@@ -23,14 +23,14 @@ use crate::format::nbd::{
 };
 use crate::monitor::Monitor;
 
-/// Replies that are gathered while further requests are at hand.
+/// Replies that are gathered while more requests are in the inbox.
 const GATHERED: usize = 32;
-/// Payload of a refused write that is read over; whoever sends more is no client of ours.
+/// The payload of a refused write that is skipped; a larger one ends the connection.
 const SKIPPED_BYTES_MAX: u32 = 2 * REQUEST_BYTES_MAX;
-/// Bytes of refused options that are read over.
+/// The bytes of a refused option that are skipped.
 const OPTION_SKIPPED_MAX: u32 = 1 << 20;
 
-/// What all connections have in common.
+/// The values that all connections share.
 pub(super) struct House<'a> {
     pub exports: &'a [Export],
     pub settings: &'a Settings,
@@ -52,10 +52,10 @@ struct Client<'a> {
 }
 
 impl House<'_> {
-    /// Serves one client until it goes, or does what it may not.
+    /// Serves one client until it disconnects or violates the protocol.
     ///
     /// # Errors
-    /// What is wrong with the client, or with its socket.
+    /// The violation, or an error of its socket.
     pub fn serve(&self, socket: &OwnedFd) -> Result<()> {
         let mut inbox = Inbox::new(socket, self.stop);
         inbox.expect_within(self.settings.handshake)?;
@@ -125,7 +125,7 @@ impl House<'_> {
 }
 
 impl Client<'_> {
-    /// Takes requests until the client has no more.
+    /// Receives requests until the client disconnects.
     fn listen<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -133,8 +133,10 @@ impl Client<'_> {
     ) -> Result<()> {
         let mut workers = 0;
         loop {
+            // Flush replies before blocking on the socket: the client may wait for them before it
+            // sends more.
             if !inbox.holds(REQUEST_BYTES) {
-                self.outbox.flush(); // Before it is waited for more.
+                self.outbox.flush();
             }
             let Some(bytes) = inbox.take()? else { return Ok(()) };
             let request = Request::decode(&bytes)?;
@@ -153,11 +155,13 @@ impl Client<'_> {
             let mut buffer = moves.then(|| self.take(request.len as usize));
             if let Some(buffer) = buffer.as_mut().filter(|_| request.command == Command::Write) {
                 if !inbox.holds(request.len as usize) {
-                    self.outbox.flush(); // As above.
+                    self.outbox.flush(); // For the same reason.
                 }
                 inbox.fill(buffer.data_mut())?;
             }
             let job = Job { request, buffer };
+            // In this thread if a hand-over would cost more than the request. Such replies are
+            // gathered: one system call sends many.
             if self.pace.is_quick(&request) {
                 if self.outbox.put(self.carry(job)) >= GATHERED {
                     self.outbox.flush();
@@ -166,6 +170,8 @@ impl Client<'_> {
                 let worker = std::thread::Builder::new().name("nbd".to_owned());
                 let started = worker.spawn_scoped(scope, || self.work());
                 workers += usize::from(started.is_ok());
+                // Without any worker the job would stay in the queue; with one, it only waits
+                // longer.
                 if let Err(error) = started
                     && workers == 0
                 {
@@ -175,7 +181,8 @@ impl Client<'_> {
         }
     }
 
-    /// Memory for a request. What waits to be sent has some, so that comes first.
+    /// Memory for a request. Queued replies hold some of it, so they are sent before waiting for
+    /// more.
     fn take(&self, bytes: usize) -> Buffer {
         self.share.try_take(bytes).unwrap_or_else(|| {
             self.outbox.flush();
@@ -183,7 +190,7 @@ impl Client<'_> {
         })
     }
 
-    /// One of the threads that carry out requests.
+    /// The body of a thread that carries out requests.
     fn work(&self) {
         let _guard = Panicked(self.socket);
         while let Some(job) = self.queue.next() {
@@ -198,7 +205,7 @@ impl Client<'_> {
     }
 }
 
-/// Cuts a client off whose request will never be answered, because its worker panicked.
+/// Disconnects a client when a worker panics, since one of its requests will never be answered.
 struct Panicked<'a>(&'a OwnedFd);
 
 impl Drop for Panicked<'_> {

@@ -1,4 +1,4 @@
-//! A device as it is served, and what its clients have done with it.
+//! A device as it is served, and the counts of its clients' requests.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::device::{Device, Run, SharedDevice, Space, Sparse};
 use crate::error::{Error, Kind, Result};
 use crate::format::nbd::{Command, NAME_BYTES_MAX, Offer, Request};
 
-/// What requests are best multiples of, where a device does not say more.
+/// The preferred multiple of requests, where a device names none.
 const PREFERRED_BYTES: u32 = 4096;
 
 /// A device as it is served.
@@ -26,7 +26,7 @@ enum Target {
     Sparse(Arc<dyn Sparse>),
 }
 
-/// What clients of an export have done so far.
+/// The counts of an export so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Connections that have chosen this export.
@@ -71,7 +71,7 @@ struct Counters {
     refusals: AtomicU64,
 }
 
-/// What a connection has come to with an export.
+/// A change in the state of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     Connected,
@@ -109,13 +109,13 @@ impl Export {
         Export { is_read_only: true, ..self }
     }
 
-    /// Clients are told that its disks turn.
+    /// Tells clients that its disks rotate.
     #[must_use]
     pub fn rotational(self) -> Self {
         Export { is_rotational: true, ..self }
     }
 
-    /// What people are told of it.
+    /// Sets the description for people.
     #[must_use]
     pub fn described(self, description: impl Into<String>) -> Self {
         Export { description: description.into(), ..self }
@@ -126,7 +126,7 @@ impl Export {
         &self.name
     }
 
-    /// What its clients have done so far.
+    /// The counts so far.
     pub fn traffic(&self) -> Traffic {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -153,7 +153,7 @@ impl Export {
         }
     }
 
-    /// What clients are told of it, with the length that it has now.
+    /// The offer to clients, with the present length.
     ///
     /// # Errors
     /// [`Kind::Usage`] for a name that is too long; those of the device.

@@ -1,4 +1,4 @@
-//! What a client sends, taken from its socket in large pieces.
+//! Received bytes of a client, taken from its socket in large pieces.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,22 +11,22 @@ use rustix::net::{RecvFlags, recv};
 use crate::clock;
 use crate::error::{Error, Kind, Result};
 
-/// What is taken from a socket at a time: many requests, or many small writes.
+/// Bytes taken from a socket at a time: many requests, or many small writes.
 const INBOX_BYTES: usize = 128 << 10;
 
-/// Bytes that came and were not looked at yet.
+/// Bytes that came and were not used yet.
 pub(super) struct Inbox<'a> {
     socket: &'a OwnedFd,
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// When what is being said must have been said.
+    /// When the present message has to be complete.
     deadline: Option<Instant>,
     stop: &'a AtomicBool,
 }
 
 impl<'a> Inbox<'a> {
-    /// An inbox for whatever comes, until `stop` is set.
+    /// An inbox of a socket, usable until `stop` is set.
     pub fn new(socket: &'a OwnedFd, stop: &'a AtomicBool) -> Self {
         let bytes = vec![0; INBOX_BYTES].into_boxed_slice();
         Inbox { socket, bytes, start: 0, end: 0, deadline: None, stop }
@@ -41,7 +41,8 @@ impl<'a> Inbox<'a> {
         self.set_timeout(time)
     }
 
-    /// From now on whoever is silent may be, but not in the middle of a message for `time`.
+    /// From now on the client may be silent between messages, but not in the middle of one for
+    /// `time`.
     ///
     /// # Errors
     /// As the system says.
@@ -145,7 +146,7 @@ impl<'a> Inbox<'a> {
                 Ok(_) | Err(Errno::AGAIN) => {
                     return Err(Error::new(Kind::Io, "a client stopped in the middle"));
                 }
-                // What is not sent any more is not missed.
+                // Between messages, a reset is as good as an orderly end.
                 Err(Errno::CONNRESET) if !is_begun => return Ok(0),
                 Err(errno) => return Err(Error::io("cannot receive", "a client", errno)),
             }

@@ -1,10 +1,11 @@
 //! Memory for requests: buffers that go round, bounded over all connections.
 //!
-//! A buffer gets its memory when it is first filled, not when it is taken: of many requests that wait,
-//! each then has what the one before it has left, and which the processor has in its cache.
+//! A buffer gets its memory when it is first filled, not when it is taken: of many waiting
+//! requests, each then reuses the memory of the one before, which is still in the processor's
+//! cache.
 //!
-//! Invariants: what is filled and what lies ready are together no more than the limit; what one
-//! connection has taken is no more than its share; a buffer comes back wherever it is dropped.
+//! Invariants: filled and ready buffers together stay within the limit; one connection takes no
+//! more than its share; a buffer comes back wherever it is dropped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,11 +34,11 @@ struct State {
     free: [Vec<AlignedBuf>; CLASSES],
 }
 
-/// What one connection may take of it.
+/// The share of one connection.
 pub(super) struct Share {
     memory: Arc<Memory>,
     limit: usize,
-    /// Changed only by whoever has the lock of the memory.
+    /// Changed only under the lock of the memory.
     taken: AtomicUsize,
 }
 
@@ -54,7 +55,7 @@ fn class_of(bytes: usize) -> (usize, usize) {
     (pages.ilog2() as usize, pages * BUFFER_ALIGN + HEAD_ROOM)
 }
 
-/// What the longest request takes.
+/// The memory of the longest request.
 const LONGEST: usize = REQUEST_BYTES_MAX as usize + HEAD_ROOM;
 
 impl Memory {
@@ -231,7 +232,7 @@ mod tests {
         let (taken, ready) = memory.used();
         assert!(taken + ready <= 128 * MIB);
         drop(small);
-        // What lies ready gives way to what is wanted.
+        // Ready buffers are given up for those that are wanted.
         let many: Vec<_> = (0..4).map(|_| memory.share()).collect();
         let many = many.iter().flat_map(|it| (0..9).map_while(|_| it.try_take(2 * MIB)));
         let many: Vec<_> = many.map(filled).collect();

@@ -7,18 +7,19 @@
 //!                        |                                        v   v
 //!                        +--- memory of all connections <--- outbox -> socket
 //! ```
-//! A reader takes as many requests from its socket as have come, and the memory for each before it
-//! hands it over, so that whatever is queued can be carried out. Workers are started when there is
+//! A reader takes all requests that have come from its socket, and takes the memory for each before
+//! it queues it, so that every queued request can be carried out. Workers are started when there is
 //! work for them. A reply goes into the outbox; one thread at a time sends all that is in it.
 //!
-//! Invariants: no request is lost or answered twice, but for those of a client that is gone; flush
-//! makes durable what was answered on every connection before, since all of them end in the one
-//! device; memory for requests is bounded over all connections, and one has no more than a share of
-//! it; a client that neither sends nor takes what it should, within the patience of the
-//! [`Settings`], is disconnected, and so is one that does not speak the protocol; no other notices.
+//! Invariants: no request is lost or answered twice, except those of a client that is gone; flush
+//! makes durable what was answered on any connection before, since all of them end in the one
+//! device; memory for requests is bounded over all connections, and each has no more than a share
+//! of it; a client that neither sends nor takes what it should, within the patience of the
+//! [`Settings`], is disconnected, and so is one that violates the protocol; other clients do not
+//! notice.
 //!
-//! Never here: the bytes of the protocol (`format/nbd`), and who may connect: whoever reaches the
-//! socket may do all that the export lets be done.
+//! Never here: the bytes of the protocol (`format/nbd`), and access control: a client that reaches
+//! the socket may do all that the export allows.
 
 mod address;
 mod carry;

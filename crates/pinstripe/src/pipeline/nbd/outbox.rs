@@ -1,7 +1,7 @@
-//! Replies on their way to a client: whoever has one puts it in, one thread at a time sends all.
+//! Replies on their way to a client: any thread puts its reply in, one thread at a time sends all.
 //!
-//! Invariants: packets go out whole and in the order in which they were put in; when one cannot be
-//! sent, nothing is any more, and the socket is shut down, so that its reader notices.
+//! Invariants: packets go out whole and in the order in which they were put in; after one that
+//! cannot be sent nothing more is, and the socket is shut down, so that its reader notices.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -13,12 +13,12 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 
 use super::memory::{Buffer, HEAD_ROOM};
 
-/// Packets that may wait; whoever has more does so as well.
+/// Packets that may wait; a thread with one more waits for room.
 const PACKETS: usize = 256;
 /// Pieces handed to the system at a time, which takes 1024 at most (IOV_MAX).
 const SLICES: usize = 512;
 
-/// What is sent in one piece.
+/// A reply, which is sent in one piece.
 pub(super) enum Packet {
     /// A reply without data.
     Short(Vec<u8>),
@@ -44,7 +44,7 @@ pub(super) struct Outbox<'a> {
 #[derive(Default)]
 struct State {
     packets: Vec<Packet>,
-    /// Threads that wait until there is room; telling nobody costs a system call as well.
+    /// Threads that wait for room; a notification costs a system call even without any.
     waiting: usize,
     is_sending: bool,
     is_broken: bool,
@@ -74,7 +74,7 @@ impl<'a> Outbox<'a> {
         state.packets.len()
     }
 
-    /// Sends all, unless somebody is about it, who will send these as well.
+    /// Sends all packets, unless another thread is sending: that one sends these as well.
     pub fn flush(&self) {
         let state = self.state();
         if !state.is_sending && !state.packets.is_empty() {
@@ -98,7 +98,7 @@ impl<'a> Outbox<'a> {
             if !is_sent {
                 state.is_broken = true;
                 state.packets.clear();
-                // Whoever is served no more need not be listened to.
+                // A client that gets no more replies need not be read from.
                 let _ = shutdown(self.socket, Shutdown::Both);
             }
         }

@@ -1,9 +1,9 @@
-//! Whether requests of a connection are worth handing over.
+//! Deciding whether a connection's requests are worth a hand-over to a worker.
 //!
-//! Waking a worker costs more than copying a page, and a device may take a microsecond or a tenth of
-//! a second. So it is measured: after so many quick ones in a row whoever reads the requests carries
-//! out the next ones himself, until one is slow. A slow one may thus keep others of its connection
-//! waiting, but no more than one in [`CONFIDENCE`].
+//! Waking a worker costs more than copying a page, and a device may take a microsecond or a tenth
+//! of a second. So it is measured: after so many quick requests in a row the reader of the
+//! connection carries out the next ones itself, until one is slow. A slow one may thus hold up
+//! others of its connection, but no more than one in [`CONFIDENCE`].
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::format::nbd::{Command, Request, flag};
 
-/// What takes no longer is quick: some times what handing over costs, and less than any disk takes.
+/// The limit for a quick request: a few times the cost of a hand-over, and less than any disk
+/// takes.
 const QUICK: Duration = Duration::from_micros(50);
 /// Quick ones in a row after which the next one is expected to be quick.
 const CONFIDENCE: u32 = 64;
-/// Longer ones are always handed over: copying them takes as long as that.
+/// Longer requests are always handed over: copying them takes as long as that.
 const SHORT_BYTES: u32 = 64 << 10;
 
-/// How long requests of a connection take: reads and writes, each by itself.
+/// Measured times of a connection's requests: reads and writes, each by itself.
 #[derive(Default)]
 pub(super) struct Pace {
     quick_reads: AtomicU32,

@@ -13,7 +13,7 @@ use crate::format::nbd::Request;
 /// Requests that may wait; then no more are taken from the socket.
 const JOBS: usize = 256;
 
-/// A request with the memory for it: what is to be written, or room for what is read.
+/// A request with its memory: the bytes to write, or room for those that are read.
 pub(super) struct Job {
     pub request: Request,
     pub buffer: Option<Buffer>,

@@ -1,4 +1,4 @@
-//! Who waits for clients, and sees to it that all of them end.
+//! The server: accepts clients, and ends all of them when it ends.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,10 +19,10 @@ use crate::error::{Error, Kind, Result};
 use crate::monitor::Monitor;
 use crate::pipeline::limits;
 
-/// How long an interrupt may go unnoticed.
+/// The interval at which `stop` is checked.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// How clients are served.
+/// Settings of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Connections at a time; further ones are closed at once.
@@ -55,7 +55,7 @@ pub struct Server {
     addresses: Vec<Address>,
 }
 
-/// Those who are being served.
+/// The connected clients.
 #[derive(Default)]
 struct Clients {
     sockets: Mutex<HashMap<u64, Arc<OwnedFd>>>,
@@ -66,8 +66,8 @@ impl Server {
     /// Listens at each of these addresses.
     ///
     /// # Errors
-    /// [`Kind::Usage`] without an address; [`Kind::Busy`] when somebody listens there;
-    /// [`Kind::Exists`] when what is at a path is no socket; otherwise as the system says.
+    /// [`Kind::Usage`] without an address; [`Kind::Busy`] when another process listens there;
+    /// [`Kind::Exists`] when a path is no socket; otherwise as the system says.
     pub fn bind(addresses: &[Address]) -> Result<Self> {
         if addresses.is_empty() {
             return Err(Error::new(Kind::Usage, "no address to listen at"));
@@ -77,17 +77,17 @@ impl Server {
         Ok(Server { listeners, addresses: found })
     }
 
-    /// Where it listens, with the ports that it got, in the order asked for.
+    /// The addresses in use, with their actual ports, in the order asked for.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Serves until `stop` is set; then finishes what is being carried out and answers it.
-    /// Problems of a device are told to `monitor` as losses, those of clients as notes.
+    /// Serves until `stop` is set; then finishes the requests in progress and answers them. Errors
+    /// of a device go to `monitor` as losses, those of clients as notes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for two exports of one name; otherwise as the system says when it lets
-    /// nobody in any more.
+    /// [`Kind::Usage`] for two exports of one name; otherwise as the system says when no client can
+    /// be accepted any more.
     pub fn serve(
         &self,
         exports: &[Export],
@@ -131,14 +131,14 @@ impl Server {
                     }
                 }
             };
-            // Set after an error as well: everybody looks at it.
+            // After an error as well: all connections end by this flag.
             stop.store(true, Ordering::Relaxed);
             clients.see_off(settings.patience);
             result
         })
     }
 
-    /// The listeners at which somebody waits, after a glance at most.
+    /// The listeners with a waiting client; returns after `GLANCE` at the latest.
     fn wait(&self) -> io::Result<Vec<&Listener>> {
         let mut polled: Vec<_> =
             self.listeners.iter().map(|it| PollFd::new(it, PollFlags::IN)).collect();
@@ -159,7 +159,8 @@ impl Server {
 /// Serves the one client at the other end of a stream socket until it goes.
 ///
 /// # Errors
-/// [`Kind::Usage`] for two exports of one name; what is wrong with the client or its socket.
+/// [`Kind::Usage`] for two exports of one name; the client's violation of the protocol, or an error
+/// of its socket.
 pub fn serve_socket(
     socket: impl Into<OwnedFd>,
     exports: &[Export],
@@ -184,7 +185,7 @@ fn house<'a>(
     Ok(House { exports, settings, monitor, memory: Memory::new(settings.memory_bytes), stop })
 }
 
-/// Lets a client in, if there is one and room for it.
+/// Accepts a client, if there is one and room for it.
 fn admit(
     listener: &Listener,
     clients: &Clients,
@@ -215,7 +216,7 @@ fn admit(
 }
 
 impl Clients {
-    /// Lets nobody say anything more, waits for what is under way, then cuts off who is left.
+    /// Stops reading, waits for requests in flight, then disconnects the remaining clients.
     fn see_off(&self, patience: Duration) {
         let mut sockets = self.sockets();
         sockets.values().for_each(|it| _ = shutdown(it, Shutdown::Read));

@@ -1,4 +1,4 @@
-//! The entries of a snapshot that a restore wants, as it wants them.
+//! The entries of a snapshot that a restore wants, with their owners mapped.
 
 use std::collections::VecDeque;
 
@@ -11,14 +11,14 @@ use crate::id::ChunkId;
 use crate::store::tree::TreeReader;
 use crate::walk::Exclude;
 
-/// Who restored entries are given to.
+/// The owners of restored entries.
 #[derive(Debug, Clone, Default)]
 pub struct Owners {
     /// Users by number, from the snapshot to the target; the first pair that fits counts.
     pub users: Vec<(u32, u32)>,
     /// Groups, in the same way.
     pub groups: Vec<(u32, u32)>,
-    /// Give nothing away: what is made belongs to whoever restores.
+    /// Give nothing away: files belong to the user who restores.
     pub leave: bool,
 }
 
@@ -30,7 +30,8 @@ impl Owners {
         meta.uid = mapped(&self.users, meta.uid);
         meta.gid = mapped(&self.groups, meta.gid);
         if self.leave && meta.kind != FileKind::Directory {
-            // These bits lend an owner's rights: not those of whoever happens to restore.
+            // These bits lend the owner's rights, which must not become those of the user who
+            // restores.
             meta.mode &= !0o6000;
         }
     }
@@ -39,19 +40,19 @@ impl Owners {
 /// Which entries are wanted, by their absolute paths in the snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only what matches, with what is below it and the directories above it.
+    /// Only matching entries, with all below them and the directories above them.
     pub include: Option<Exclude>,
-    /// All but what matches, with what is below it.
+    /// All but matching entries and those below them.
     pub exclude: Option<Exclude>,
 }
 
-/// A [`TreeReader`] that passes over what is not wanted. A directory that is not wanted itself
-/// comes before the first wanted entry below it.
+/// A [`TreeReader`] that passes over unwanted entries. An unwanted directory comes before the first
+/// wanted entry below it.
 pub struct ChosenReader<'a> {
     tree: TreeReader<'a>,
     filter: &'a Filter,
     owners: &'a Owners,
-    /// Directories on the way down that nobody has wanted yet.
+    /// Directories on the way down that no wanted entry has needed yet.
     above: Vec<Entry>,
     ready: VecDeque<Entry>,
     /// The excluded directory, or the included one, that was met last.

@@ -1,4 +1,4 @@
-//! Which chunks of a file are on the disk already, where they belong.
+//! Finding chunks of a file that are on the disk already, in their right places.
 
 use std::sync::Arc;
 

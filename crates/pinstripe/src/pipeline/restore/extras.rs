@@ -1,4 +1,4 @@
-//! What the target has and the snapshot has not: counted or, when that was asked for, removed.
+//! Entries of the target that the snapshot lacks: counted or, when that was asked for, removed.
 
 use std::collections::HashSet;
 

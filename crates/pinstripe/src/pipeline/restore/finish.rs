@@ -1,4 +1,4 @@
-//! The second pass of a restore: what must wait until all files are written.
+//! The second pass of a restore: the steps that must wait until all files are written.
 
 use super::{ChosenReader, FirstNames, Plan};
 use crate::beneath::shown;
@@ -61,7 +61,7 @@ fn later_entry(
         let first = first_names.entry(key).or_insert_with(|| path.to_vec());
         if first != path {
             if plan.is_lost(first) {
-                // What has the name now, under --overwrite, is the file from before.
+                // Under --overwrite, the name may still belong to the former file.
                 let what = "another name of this file could not be restored";
                 return Err(Error::new(Kind::NotFound, what).at(shown(path)));
             }

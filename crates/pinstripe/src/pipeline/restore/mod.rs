@@ -1,7 +1,7 @@
-//! A restore's threads: fetchers read records in pack order, decoders write them where they belong.
+//! The threads of a restore: fetchers read records in pack order, decoders write them to files.
 //!
 //! The caller plans: it walks the snapshot in path order, makes directories at once, and gathers
-//! the chunks of files until a plan's worth is together. Those are sorted by where they are, so
+//! the chunks of files until they fill a plan. Those are sorted by their place in the packs, so
 //! that every record is read and decoded once for all files that want it. Files are written out of
 //! order; the last piece of a file finishes it. A file that cannot be restored whole is removed.
 
@@ -44,37 +44,37 @@ use crate::sink::{Existing, FileSink, Part, TreeSink, Unset};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, FetchedRecord, PackReader, RecordPlace, wrong_place};
 
-/// What to restore, and where to.
+/// The parameters of a restore.
 pub struct Plan<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
-    /// Knows where chunks are.
+    /// Finds chunks in packs.
     pub index: &'a Index<'a>,
-    /// Checks that chunks are what they should be.
+    /// Verifies chunks.
     pub keys: &'a Keys,
     /// The target.
     pub sink: &'a TreeSink,
-    /// Where the target is, for messages.
+    /// The path of the target, for messages.
     pub to: &'a Path,
-    /// What is cut off each path: the restored subtree, or nothing.
+    /// The prefix removed from each path: the restored subtree, or nothing.
     pub strip: &'a [u8],
-    /// What is taken over from files that are there already.
+    /// How existing files are reused, if they are.
     pub reuse: Option<Reuse>,
     /// Threads and queues.
     pub limits: Limits,
     /// The ledger.
     pub monitor: &'a Monitor,
-    /// What the mark at the top of the target says.
+    /// The content of the mark at the top of the target.
     pub mark: &'a [u8],
     /// Counts the entries that could not be given to their owner.
     pub disowned: AtomicU64,
     /// Paths that could not be restored.
     pub lost: Mutex<HashSet<Vec<u8>>>,
-    /// Held while directories are made of which the snapshot has no entry.
+    /// Held while directories are made for which the snapshot has no entry.
     pub making: Mutex<()>,
 }
 
-/// How a file that is there is held against the one that is wanted.
+/// How an existing file is compared with the wanted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
     /// One of the same size and time of change is taken as it is; others by their content.
@@ -91,11 +91,11 @@ struct Target {
     path: Vec<u8>,
     size: u64,
     meta: Metadata,
-    /// Whether all of it is data: in holes, what is there could be anything.
+    /// Whether all of it is data: in a hole, an existing file could hold anything.
     is_dense: bool,
-    /// The file that it takes the place of.
+    /// The existing file that it replaces.
     existing: Option<Arc<Existing>>,
-    /// Ranges of that file which are as they should be; neighbours are one.
+    /// Ranges of that file that are right already; adjacent ones are merged.
     kept: Mutex<Vec<Range<u64>>>,
     /// Pieces not yet written, plus one while the planner may add more.
     left: AtomicUsize,
@@ -105,14 +105,14 @@ struct Target {
     _open: Option<Open>,
 }
 
-/// How many files that were planned may be open at this moment, shared with the planner.
+/// The number of planned files that are open now, shared with the planner.
 #[derive(Default)]
 struct OpenFiles {
     count: Mutex<usize>,
     fewer: Condvar,
 }
 
-/// One of them, until its last piece was dealt with.
+/// One open file, counted until its last piece is settled.
 struct Open(Arc<OpenFiles>);
 
 impl OpenFiles {
@@ -157,13 +157,13 @@ impl Plan<'_> {
     /// The path below the target that an entry is restored to.
     pub fn below<'e>(&self, path: &'e [u8]) -> &'e [u8] {
         if self.strip.is_empty() {
-            return path; // A slash in front is no slip but an attempt: the sink refuses it.
+            return path; // A leading slash leads out of the target: the sink refuses it.
         }
         let rest = &path[self.strip.len().min(path.len())..];
         rest.strip_prefix(b"/").unwrap_or(rest)
     }
 
-    /// The same for what is no directory: a single file becomes an entry of the target.
+    /// The same for all but directories: a single file becomes an entry of the target.
     pub fn target_path<'e>(&self, entry: &'e Entry) -> &'e [u8] {
         match self.below(&entry.path) {
             [] => entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path),
@@ -171,19 +171,19 @@ impl Plan<'_> {
         }
     }
 
-    /// Where that is, for messages.
+    /// Its full path, for messages.
     pub fn place(&self, path: &[u8]) -> PathBuf {
         self.to.join(shown(path))
     }
 
-    /// Reports a path that could not be restored: once, whatever follows from that.
+    /// Reports a path that could not be restored, only once.
     fn lose(&self, path: &[u8], error: Error) {
         if self.tell(path, error) {
             self.monitor.add(Counter::LostEntries, 1);
         }
     }
 
-    /// Reports what could not be done about a path, once; whether this was the first time.
+    /// Reports an error with a path, only once. Returns whether this was the first.
     fn tell(&self, path: &[u8], error: Error) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let is_news = lost.insert(path.to_vec());
@@ -193,8 +193,8 @@ impl Plan<'_> {
         is_news
     }
 
-    /// Makes an entry, and where a directory above it is missing, that one first: its own entry was
-    /// lost with a page of the tree, and what is below it comes back all the same.
+    /// Makes an entry, after the directories above it that are missing: their own entries were lost
+    /// with a page of the tree, and everything below them is restored all the same.
     fn with_parents<T>(&self, path: &[u8], make: impl Fn() -> Result<T>) -> Result<T> {
         match make() {
             Err(error) if error.kind() == Kind::NotFound => {
@@ -205,8 +205,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Makes the directories above a path that are missing, and names each once. How many entries
-    /// are lost is counted where the page is.
+    /// Makes the directories above a path that are missing, and reports each once. The number of
+    /// lost entries is counted with the page.
     fn make_parents(&self, path: &[u8]) -> Result<()> {
         // Threads that miss the same directory wait for the one that makes it.
         let _making = self.making.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -230,8 +230,8 @@ impl Plan<'_> {
 
     fn note_unset(&self, path: &[u8], unset: Vec<Unset>) {
         for Unset { part, error } in unset {
-            // Only root may give files away: that an owner stays is how others restore. It is said
-            // once for all of them.
+            // Only root may give files away, so every other user restores without owners. That is
+            // reported once for all of them.
             if part == Part::Owner && !rustix::process::geteuid().is_root() {
                 self.disowned.fetch_add(1, Ordering::Relaxed);
             } else {
@@ -244,7 +244,7 @@ impl Plan<'_> {
     /// the first names that this returns.
     ///
     /// # Errors
-    /// What ends the run: a full target. What single entries met is in the ledger.
+    /// The reason to end the run: a full target. Errors of single entries are in the ledger.
     pub fn files(&self, tree: &mut ChosenReader<'_>) -> Result<FirstNames> {
         let abort = Abort::default();
         let first_names = std::thread::scope(|scope| {
@@ -298,8 +298,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Writes a piece from another pack that has its chunk, for one that cannot be read where it
-    /// was planned. Other errors stay what they are.
+    /// Writes a piece from another pack that has its chunk, when the planned copy cannot be read.
+    /// Any other error is returned as it is.
     fn write_elsewhere(&self, piece: &Piece, error: Error) -> Result<()> {
         let is_source =
             matches!(error.kind(), Kind::Corrupt | Kind::TooManyLosses | Kind::NotFound);
@@ -335,23 +335,28 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Takes note of one piece's end, and of the file's end with the last one.
+    /// Settles one piece, and finishes the file with the last one.
     fn settle(&self, target: &Arc<Target>, result: Result<()>, abort: &Abort) {
         if let Err(error) = result {
+            // Before the count goes down: the thread with the last piece has to see the failure.
             target.give_up();
             self.report(target, error, abort);
         }
+        // `AcqRel`, so that the last one sees what the other threads wrote and kept.
         if target.left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
         if target.failed.load(Ordering::Relaxed) {
+            // Dropping the unfinished file removes it.
             target.take();
             return;
         }
+        // Before `sink`, which would create a new file for one that needs none.
         if let Some(existing) = target.is_there() {
             return self.keep(&target.path, existing, &target.meta);
         }
         let finished = target.sink(self).and_then(|sink| {
+            // The other threads dropped their handles before they settled, so this is the last one.
             drop(target.take());
             let sink = Arc::into_inner(sink);
             let mut sink = sink.expect("the last piece is the last to hold the file");
@@ -369,7 +374,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Leaves a file as it is but for its metadata.
+    /// Leaves a file as it is except for its metadata.
     fn keep(&self, path: &[u8], existing: &Existing, meta: &Metadata) {
         match existing.dress(meta) {
             Ok(unset) => {
@@ -392,7 +397,7 @@ impl Plan<'_> {
 }
 
 impl Target {
-    /// The open file, made by whoever is first.
+    /// The open file, created by the first thread that writes to it.
     fn sink(&self, plan: &Plan<'_>) -> Result<Arc<FileSink>> {
         let mut sink = self.sink.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(sink) = &*sink {
@@ -403,7 +408,7 @@ impl Target {
         Ok(Arc::clone(sink.insert(made)))
     }
 
-    /// The file that is there, if nothing was written and all of it is as it should be.
+    /// The existing file, if nothing was written and all of it is right.
     fn is_there(&self) -> Option<&Existing> {
         let existing = self.existing.as_ref()?;
         let is_touched = self.sink.lock().is_ok_and(|sink| sink.is_some());
@@ -413,7 +418,7 @@ impl Target {
         is_same.then_some(existing)
     }
 
-    /// Takes note of a range that is as it should be.
+    /// Records a range that is right already.
     fn keep(&self, range: Range<u64>) {
         let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match kept.last_mut() {

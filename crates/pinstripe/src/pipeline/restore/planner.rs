@@ -47,7 +47,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn new(plan: &'p Plan<'a>, abort: &'p Abort, tasks: Sender<Task>) -> Self {
         let first_names = FirstNames::new();
         let (pieces, doubtful) = (Vec::new(), Vec::new());
-        // What was planned before may be open still.
+        // Files of the plan before may still be open.
         let open_files_most = descriptors::share(PLAN_OPEN_FILES, 4);
         Planner {
             plan,
@@ -198,8 +198,8 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
     }
 
-    /// Finds out where each piece is, asking for the chunks in the order of their ids, so that each
-    /// page of the index is read once. A file that has a chunk that nobody has is given up.
+    /// Finds the place of each piece, asking for the chunks in the order of their ids, so that each
+    /// page of the index is read once. A file with a chunk that no pack has is given up.
     fn place(&mut self) -> Vec<Piece> {
         let mut unplaced = std::mem::take(&mut self.pieces);
         unplaced.sort_by_key(|piece| piece.row.id);
@@ -230,7 +230,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         Ok(place)
     }
 
-    /// Hands out what is planned, in the order in which the packs hold it.
+    /// Hands out the planned pieces, in the order of the packs.
     fn hand_out(&mut self) {
         // Many short plans would fit into the queues at once, with all of their files open.
         let own = std::mem::take(&mut self.open_files);
@@ -252,7 +252,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 }
 
-/// Where in its file each chunk begins.
+/// The offset of each chunk in its file.
 pub(in crate::pipeline) struct Offsets {
     extents: std::vec::IntoIter<Range<u64>>,
     current: Range<u64>,
@@ -275,7 +275,7 @@ impl Offsets {
         Ok(start)
     }
 
-    /// Where in the file the content ends that comes `bytes` further on.
+    /// The offset in the file at which the next `bytes` of content end.
     pub fn after(&self, bytes: u64) -> u64 {
         let mut left = bytes;
         for run in std::iter::once(&self.current).chain(self.extents.as_slice()) {

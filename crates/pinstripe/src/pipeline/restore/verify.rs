@@ -1,4 +1,4 @@
-//! The third pass of a restore, if asked for: is what was written what was backed up?
+//! The third pass of a restore, if asked for: compares what was written with what was backed up.
 
 use std::os::fd::BorrowedFd;
 

@@ -42,18 +42,18 @@ use crate::split::resume::Begun;
 use crate::split::{Part, TreeHash};
 use crate::stripe::Geometry;
 
-/// How blocks are made small.
+/// The way blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// As the outputs lag or starve.
+    /// Depending on how full the outputs' queues are.
     Auto,
     /// Always so.
     Fixed(Codec),
 }
 
-/// Where one output goes.
+/// The destination of one output.
 pub struct Sink {
-    /// What to call it.
+    /// Its name.
     pub name: String,
     /// Takes pages and log.
     pub log: LaneDevice,
@@ -69,7 +69,7 @@ pub struct Job<'a> {
     pub heads: &'a [Head],
     /// By output.
     pub sinks: Vec<Sink>,
-    /// How outputs are written.
+    /// Settings of the outputs' lanes.
     pub settings: LaneSettings,
     /// By log.
     pub begun: Vec<Begun>,
@@ -77,7 +77,7 @@ pub struct Job<'a> {
     pub parts: Vec<(u64, Part)>,
     /// Bytes of the source that the logs have already.
     pub done_bytes: u64,
-    /// How blocks are made small.
+    /// The way blocks are compressed.
     pub codec: Choice,
     /// Threads.
     pub workers: usize,
@@ -105,7 +105,7 @@ struct Unit {
     raw_bytes: u64,
 }
 
-/// What all threads share.
+/// The values that all threads share.
 struct Shared<'a> {
     head: &'a Head,
     codec: Choice,
@@ -121,31 +121,31 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// How full the outputs are, 0 to 1: of all batches that may be in memory, those that wait for them.
+    /// How full the outputs are, 0 to 1: the share of all batches in memory that wait for them.
     fn fill(&self) -> f32 {
         1.0 - self.frames.free() as f32 / self.buffers.max(1) as f32
     }
 }
 
-/// What an output took.
+/// The counts of an output.
 #[derive(Debug, Clone, Copy)]
 pub struct Taken {
     /// Bytes, pages included.
     pub written_bytes: u64,
     /// Time in which at least one write was under way.
     pub busy: Duration,
-    /// Who carried writes out.
+    /// The engine of the writes.
     pub engine: Engine,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// What the outputs say of themselves.
+    /// The manifest in all outputs.
     pub manifest: Manifest,
     /// By output.
     pub taken: Vec<Taken>,
-    /// Where the time of the workers went.
+    /// The time that workers spent, by stage.
     pub spent: Spent,
 }
 
@@ -295,7 +295,7 @@ impl Running<'_> {
     }
 }
 
-/// How a striped log is cut.
+/// The geometry of a striped log.
 ///
 /// # Errors
 /// As [`Geometry::new`].
@@ -306,7 +306,7 @@ pub fn geometry(head: &Head) -> Result<Geometry> {
 /// A log that was written.
 struct Written {
     end: LogEnd,
-    /// Where in the outputs of this log their manifests go.
+    /// The offsets of the manifests in the outputs of this log.
     manifest_at: Vec<u64>,
 }
 

@@ -9,10 +9,10 @@ use crate::pipeline::lane::Lane;
 use crate::split::batch::single;
 use crate::split::resume::Begun;
 
-/// Bytes of a log after which what it has is made durable and indexed.
+/// Bytes of a log after which its batches are made durable and indexed.
 pub(super) const INDEX_EVERY_BYTES: u64 = 1 << 30;
 
-/// What of a log is known while it is written.
+/// The state of a log while it is written.
 pub(super) struct Ledger {
     tag: Tag,
     pub(super) end: u64,
@@ -48,8 +48,8 @@ impl Ledger {
         self.unindexed_bytes >= INDEX_EVERY_BYTES
     }
 
-    /// The frame of an index over what was noted since the last, which goes to the end. What it speaks of
-    /// must be durable.
+    /// The frame of an index over all that was noted since the last one, for the end of the log.
+    /// The batches in it must be durable.
     pub(super) fn index(&mut self, align: u64) -> Vec<u8> {
         let rows = std::mem::take(&mut self.rows);
         let (previous, batches_before) = (self.last_index, self.batches);

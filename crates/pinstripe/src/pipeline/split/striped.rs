@@ -21,10 +21,10 @@ pub(super) struct StripedWriter<'a> {
     ledger: Ledger,
 }
 
-/// Where strips of the set that is open go.
+/// The destinations of the strips of the open set.
 struct Slots<'a> {
     lanes: &'a [Lane<'a>],
-    /// Where in every output the set's extent begins.
+    /// The offset of the set's extent in every output.
     start: u64,
     /// By slot: bytes of it so far.
     written: Vec<u64>,
@@ -39,7 +39,7 @@ impl StripSink for Slots<'_> {
 }
 
 impl<'a> StripedWriter<'a> {
-    /// A writer that goes on at the beginning of a set.
+    /// A writer that continues at the beginning of a set.
     pub(super) fn new(sets: Sets, lanes: &'a [Lane<'a>], tag: Tag, begun: Begun) -> Result<Self> {
         let set = begun.log_bytes / sets.log_bytes();
         let writer = open(&sets, set);
@@ -83,8 +83,8 @@ impl<'a> StripedWriter<'a> {
         Ok(())
     }
 
-    /// Rows that are not full are in memory still: what an index speaks of is durable but for the
-    /// end of the last batch.
+    /// Rows that are not full are still in memory: everything that an index names is durable,
+    /// except the end of the last batch.
     fn index(&mut self) -> Result<()> {
         self.sink.lanes.iter().try_for_each(Lane::barrier)?;
         let frame = self.ledger.index(1);

@@ -1,4 +1,4 @@
-//! What was done to blocks, and where the time went.
+//! Counts of how blocks were stored, and the time that each stage took.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Tally {
     }
 }
 
-/// What a worker does.
+/// The stages of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Reads the source.
@@ -125,7 +125,7 @@ impl Stages {
         done
     }
 
-    /// What was spent so far.
+    /// The times so far.
     pub fn spent(&self) -> Spent {
         let of = |stage: Stage| self.0[stage as usize].time();
         let (read, hash) = (of(Stage::Read), of(Stage::Hash));

@@ -68,7 +68,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Makes a batch of a piece and hands it on; `false` when nobody takes it any more.
+    /// Makes a batch of a piece and hands it on; `false` when the receiver is gone.
     fn unit(&mut self, from: usize, piece: Piece, mut raw: AlignedBuf) -> Result<bool> {
         let stages = &self.shared.stages;
         let Piece { offset, bytes, is_hole } = piece;
@@ -100,7 +100,7 @@ impl<'a> Worker<'a> {
         if self.shared.head.layout == Layout::Stripes { 1 } else { ALIGN_BYTES }
     }
 
-    /// Gives a piece's hash to that of the whole; returns what its batch keeps.
+    /// Adds a piece's hash to that of the whole; returns the part that its batch keeps.
     fn hash(&self, piece: &Piece, raw: &[u8]) -> Option<[u8; 32]> {
         let unit = u64::from(self.shared.head.unit_bytes());
         let take = |offset: u64, bytes: &[u8]| {

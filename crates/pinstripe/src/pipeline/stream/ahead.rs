@@ -11,7 +11,7 @@ use crate::format::record::ChunkRow;
 use crate::id::ChunkId;
 use crate::store::packs::{RecordPlace, wrong_place};
 
-/// A record, and the room that it takes until the last who wants it lets go.
+/// A record, and the room that it takes until its last user drops it.
 pub(super) struct Ahead {
     pub place: RecordPlace,
     decoded: OnceLock<Result<Decoded>>,
@@ -42,7 +42,7 @@ impl Ahead {
     }
 }
 
-/// A reader's thread: fills every record that somebody still waits for.
+/// A reader's thread: fills every record that is still wanted.
 pub(super) fn read(origin: Origin<'_>, queue: &Receiver<Arc<Ahead>>) {
     let mut decoder = Decoder::new();
     for ahead in queue {
@@ -65,7 +65,7 @@ fn decode(origin: Origin<'_>, place: RecordPlace, decoder: &mut Decoder) -> Resu
     for row in &head.chunks {
         let bytes = raw.get(at as usize..at as usize + row.raw_bytes as usize);
         let is_sound = bytes.is_some_and(|bytes| origin.keys.chunk_id(bytes) == row.id);
-        // An empty chunk shares its offset with the next one, and nobody asks for it.
+        // An empty chunk shares its offset with the next one, and is never asked for.
         if row.raw_bytes > 0 {
             chunks.push((at, is_sound.then_some(row.id), row.raw_bytes));
         }
@@ -74,7 +74,7 @@ fn decode(origin: Origin<'_>, place: RecordPlace, decoder: &mut Decoder) -> Resu
     Ok(Decoded { raw, chunks })
 }
 
-/// Sees to it that nobody waits for a thread that panicked.
+/// Fails the record if its thread panics, so that the caller does not wait for it.
 struct Fill<'a>(&'a Ahead);
 
 impl Drop for Fill<'_> {
@@ -94,7 +94,7 @@ pub(super) struct Room {
 #[derive(Default)]
 struct State {
     used: u64,
-    /// Nobody takes content any more: whoever waits for room must not wait for that.
+    /// No more content is taken: a thread that waits for room must not wait for that.
     is_closed: bool,
 }
 
@@ -135,7 +135,7 @@ impl Room {
         Charge { room: Arc::clone(self), bytes }
     }
 
-    /// Lets everybody through who waits, now and later.
+    /// Lets all waiting threads through, now and later.
     pub fn close(&self) {
         self.lock().is_closed = true;
         self.freed.notify_all();

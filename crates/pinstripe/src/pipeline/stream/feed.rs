@@ -1,4 +1,4 @@
-//! What is wanted, in order: the feed finds where chunks are and sends readers ahead.
+//! The feed: finds the chunks of the wanted content, in order, and sends readers ahead.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::store::tree::TreeReader;
 const BATCH_RECORDS: usize = 32;
 /// Items held back for that at most.
 const BATCH_ITEMS: usize = 512;
-/// How many records back a chunk may be to be found decoded.
+/// The distance in records over which a decoded chunk is found again.
 const RECENT_MAX: usize = 64;
 
-/// Takes what is wanted.
+/// Takes requests for content.
 pub struct Feed<'a, T> {
     origin: Origin<'a>,
     room: Arc<Room>,
@@ -69,7 +69,7 @@ impl<'a, T> Feed<'a, T> {
         produced
     }
 
-    /// Whether nobody wants more: the caller of the stream has ended it.
+    /// Whether no more is wanted: the caller of the stream has ended it.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
@@ -79,8 +79,8 @@ impl<'a, T> Feed<'a, T> {
         self.push(Item::Mark(mark));
     }
 
-    /// The content of a file from `range.start` to `range.end`, which must lie within its size.
-    /// What cannot be planned comes out as lost, so that the length is right in any case.
+    /// The content of a file from `range.start` to `range.end`, which must lie within its size. A
+    /// part that cannot be planned comes out as lost, so that the length is right in any case.
     pub fn file(
         &mut self,
         tree: &mut TreeReader<'_>,
@@ -178,7 +178,7 @@ impl<'a, T> Feed<'a, T> {
 
     fn send_ahead(&mut self, place: RecordPlace, bytes: u64) -> Arc<Ahead> {
         let charge = self.room.try_take(bytes).unwrap_or_else(|| {
-            // Whoever waits must hold nothing: all that is planned goes out first.
+            // A thread that waits for room must hold none: all planned records go out first.
             self.send();
             self.recent.clear();
             self.room.take(bytes)
@@ -199,8 +199,8 @@ impl<'a, T> Feed<'a, T> {
         }
     }
 
-    /// Sends what is held back: the readers first, so that nobody waits for a record that no
-    /// reader knows of.
+    /// Sends what is held back: first to the readers, so that the caller never waits for a record
+    /// that no reader has.
     fn send(&mut self) {
         self.batch.sort_by_key(|ahead| ahead.place);
         for ahead in self.batch.drain(..) {
@@ -213,7 +213,7 @@ impl<'a, T> Feed<'a, T> {
     }
 }
 
-/// How far into a file the feed is.
+/// The position in a file.
 struct FileWalk {
     offsets: Offsets,
     range: Range<u64>,

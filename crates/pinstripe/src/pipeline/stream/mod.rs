@@ -6,10 +6,10 @@
 //!        |                                                |
 //!        +--> items in order --> caller  <-- waits for ---+
 //! ```
-//! Invariants: bytes come out in the order in which the feed named them, each chunk held against
-//! its id before; decoded records take no more than the budget, whoever is slow; a record that
-//! neighbours share is decoded once; what is planned together is fetched in the order in which the
-//! packs hold it. Never decides what damage means: the caller hears of it in its place.
+//! Invariants: bytes come out in the order in which the feed named them, each chunk verified
+//! against its id before; decoded records take no more than the budget, whichever side is slow; a
+//! record that neighbours share is decoded once; what is planned together is fetched in the order
+//! of the packs. Never decides what damage means: the caller gets it in its place.
 
 mod ahead;
 mod feed;
@@ -33,12 +33,12 @@ use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 
-/// Where content comes from.
+/// The origin of content.
 #[derive(Clone, Copy)]
 pub struct Origin<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
-    /// Knows where chunks are.
+    /// Finds chunks in packs.
     pub index: &'a Index<'a>,
     /// Checks that chunks are what they should be.
     pub keys: &'a Keys,
@@ -46,9 +46,9 @@ pub struct Origin<'a> {
     pub limits: Limits,
 }
 
-/// What comes out, in the order in which the feed named it.
+/// A part of the output, in the order in which the feed named it.
 pub enum Output<'o, T> {
-    /// What the feed put between content: an entry, the end of one.
+    /// A mark that the feed put between content: an entry, the end of one.
     Mark(T),
     /// Content.
     Bytes(&'o [u8]),
@@ -58,7 +58,7 @@ pub enum Output<'o, T> {
     Lost(u64, Error),
 }
 
-/// What is on its way to the caller.
+/// An item on its way to the caller.
 enum Item<T> {
     Mark(T),
     Chunk { record: Arc<Ahead>, raw_offset: u32, row: ChunkRow, part: Range<u32> },
@@ -91,8 +91,8 @@ pub fn stream<T: Send>(
         drop(queue);
         let feed = Feed::new(origin, Arc::clone(&room), tasks, items);
         let producer = scope.spawn(move || feed.run(produce));
-        // The receiver goes with an early end: so the feed sees that nobody wants more. An item
-        // that was sent at that very moment may stay in the queue, and with it the room it takes.
+        // An early end drops the receiver, by which the feed notices. An item that was sent at that
+        // very moment may stay in the queue, and with it the room it takes.
         let handed_out = hand_out(origin, wanted, consume);
         room.close();
         handed_out?;

@@ -1,10 +1,10 @@
-//! What dedup of every sort would save: on a tree that is not backed up, or on the content of
-//! snapshots. Read by many threads, nothing stored.
+//! A survey of what each kind of deduplication would save: on a tree that is not backed up, or on
+//! the content of snapshots. Many threads read, nothing is stored.
 //!
 //! ```text
 //! caller (walks) -> jobs of files -> readers, which cut and hash in every way -> shared counts
 //! ```
-//! Invariants: each inode is counted once; memory is bounded whatever the tree holds, and where that
+//! Invariants: each inode is counted once; memory is bounded for a tree of any size, and where that
 //! makes a number an estimate, the number says so. Never writes anything.
 
 mod slicer;
@@ -34,7 +34,7 @@ use crate::walk::{Item, Options, Walker};
 /// Lengths of blocks, and averages of content-defined chunks, that are held side by side.
 pub const LENGTHS: [u32; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// What was found. Every count is of the same content.
+/// The results. All counts are of the same content.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     /// Files with the same name, length and content are one.
@@ -47,11 +47,11 @@ pub struct Survey {
     pub defined: Vec<Count>,
     /// Bytes of distinct chunks of 64 KiB that were compressed to see how well that goes.
     pub tried_bytes: u64,
-    /// What they became.
+    /// Their bytes after compression.
     pub compressed_bytes: u64,
 }
 
-/// Reads everything at and below `path`. What cannot be read is a loss in the ledger.
+/// Surveys everything at and below `path`. A file that cannot be read is a loss in the ledger.
 ///
 /// # Errors
 /// When `path` cannot be looked at; [`Kind::Interrupted`] once `stop` is set.
@@ -64,6 +64,8 @@ pub fn survey(
 ) -> Result<Survey> {
     let (root, name) = match (open_directory(path), path.parent(), path.file_name()) {
         (Ok(root), ..) => (root, Vec::new()),
+        // A single file is read by its name from its parent, since readers open paths below a
+        // directory.
         (Err(error), Some(parent), Some(name))
             if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) =>
         {
@@ -81,6 +83,7 @@ pub fn survey(
             let (queue, counts, tree) = (queue.clone(), &counts, &tree);
             scope.spawn(move || read_all(&queue, tree, counts));
         }
+        // With a receiver kept here, a send would block for ever once all readers are gone.
         drop(queue);
         let mut linked = HashSet::new();
         for batch in walker.batches() {
@@ -94,6 +97,7 @@ pub fn survey(
                     Item::Found(found) => {
                         monitor.add(Counter::WalkedEntries, 1);
                         let stat = found.stat;
+                        // By the first name that comes; the others hold the same content.
                         let is_first = stat.links < 2 || linked.insert(stat.identity());
                         if stat.kind == FileKind::File && is_first {
                             let below = if found.path.is_empty() {
@@ -101,7 +105,8 @@ pub fn survey(
                             } else {
                                 found.path.to_vec()
                             };
-                            // The readers are gone only when one panicked.
+                            // A send fails only when all readers panicked, which the scope passes
+                            // on.
                             let _ = files.send(below);
                         }
                     }
@@ -119,7 +124,7 @@ fn stopped() -> Error {
     Error::new(Kind::Interrupted, "stopped before all was read")
 }
 
-/// What the readers of one tree have in common.
+/// The values that the readers of one tree share.
 struct Tree<'a> {
     root: BorrowedFd<'a>,
     shown: &'a Path,
@@ -135,7 +140,7 @@ fn read_all(queue: &Receiver<Vec<u8>>, tree: &Tree<'_>, counts: &Counts) {
     for path in queue {
         match read(&mut slicer, tree, &path) {
             Ok(()) => {}
-            // The queue is emptied all the same: the walk may wait for room in it.
+            // The queue is drained all the same: the walk may wait for room in it.
             Err(error) if error.kind() == Kind::Interrupted => {}
             Err(error) => tree.monitor.loss(tree.shown.join(crate::beneath::shown(&path)), error),
         }
@@ -148,6 +153,7 @@ fn read(slicer: &mut Slicer<'_>, tree: &Tree<'_>, path: &[u8]) -> Result<()> {
     let mut data_bytes = 0;
     for run in file.data_extents()? {
         data_bytes += run.end - run.start;
+        // The places of data count as content: a file with a hole moved is another one.
         hasher.update(&run.start.to_le_bytes());
         let mut at = run.start;
         slicer.begin(run);
@@ -167,6 +173,8 @@ fn read(slicer: &mut Slicer<'_>, tree: &Tree<'_>, path: &[u8]) -> Result<()> {
             slicer.cut();
         }
     }
+    // Length before name: the hash with the length alone stands for the content, and goes on to
+    // include the name.
     hasher.update(&file.stat().size_bytes.to_le_bytes());
     let content = key_of(hasher.finalize().as_bytes());
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);

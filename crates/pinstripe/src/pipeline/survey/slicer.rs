@@ -20,12 +20,12 @@ pub const WAYS: usize = 2 * LENGTHS.len();
 const COMPRESSED: usize = LENGTHS.len() + 2;
 /// One of so many new chunks is compressed.
 const COMPRESSED_ONE_IN: u64 = 16;
-/// How much of a run is in memory at once: several of the longest chunks.
+/// Bytes of a run in memory at once: several of the longest chunks.
 const WINDOW_BYTES: usize = 8 << 20;
 /// Bytes of one key in a count, with what the map needs around it.
 const KEY_BYTES: u64 = 40;
 
-/// What all readers count together.
+/// The counts that all readers add to.
 pub struct Counts {
     by_name: Mutex<Distinct>,
     by_content: Mutex<Distinct>,
@@ -63,7 +63,7 @@ impl Counts {
         lock(&self.cut[way]).add_again(items, bytes);
     }
 
-    /// What came out.
+    /// The results.
     pub fn into_survey(self) -> Survey {
         let cut: Vec<_> = self.cut.iter().map(|count| lock(count).count()).collect();
         let (tried_bytes, compressed_bytes) = *lock(&self.tried);
@@ -84,7 +84,7 @@ pub struct Slicer<'a> {
     counts: &'a Counts,
     encoder: Encoder,
     window: Vec<u8>,
-    /// Where in its file the window begins.
+    /// The offset of the window in its file.
     base: u64,
     run: Range<u64>,
     at: [u64; WAYS],
@@ -108,7 +108,7 @@ impl<'a> Slicer<'a> {
         })
     }
 
-    /// What it adds to.
+    /// The counts that it adds to.
     pub fn counts(&self) -> &'a Counts {
         self.counts
     }
@@ -133,7 +133,7 @@ impl<'a> Slicer<'a> {
         &mut self.window[filled..]
     }
 
-    /// Cuts what is there as far as that can be done.
+    /// Cuts the window as far as that is possible.
     pub fn cut(&mut self) {
         let is_last = self.is_done();
         for way in 0..WAYS {
@@ -147,7 +147,7 @@ impl<'a> Slicer<'a> {
         self.base += done;
     }
 
-    /// How many chunks were cut in each way since this was asked last.
+    /// The number of chunks cut in each way since the last call.
     pub fn take_items(&mut self) -> [u64; WAYS] {
         std::mem::take(&mut self.items)
     }

@@ -1,8 +1,8 @@
 //! The content of snapshots, read back and cut in every way.
 //!
-//! Files with the same content are read once, however many snapshots hold them: what they add is
-//! remembered, as long as there is room for that, and added again. Files go to readers several at a
-//! time and in the order of the tree, since neighbours share records.
+//! Files with the same content are read once, however many snapshots hold them: their counts are
+//! kept, as long as there is room for that, and added again. Files go to readers several at a time
+//! and in the order of the tree, since neighbours share records.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,22 +21,22 @@ use crate::store::packs::ChunkReader;
 /// Chunks and files of one job at most.
 const JOB_CHUNKS: usize = 1024;
 const JOB_FILES: usize = 64;
-/// Bytes of what is remembered of one content, with what the map needs around it.
+/// Bytes remembered for one content, with the overhead of the map.
 const TALLY_BYTES: u64 = 160;
 
 /// A regular file of a snapshot.
 pub struct StoredFile {
-    /// What it is called, for messages.
+    /// Its name, for messages.
     pub path: Vec<u8>,
-    /// What tells its content from others.
+    /// A number that tells its content from others.
     pub content: u64,
-    /// Where it has data.
+    /// Its runs of data.
     pub runs: Vec<Range<u64>>,
     /// The chunks of that data, in order.
     pub rows: Vec<ChunkRow>,
 }
 
-/// What one content adds, and how often it was met.
+/// The counts that one content adds, and how often it was met.
 #[derive(Default)]
 struct Tally {
     items: [u64; WAYS],
@@ -46,9 +46,9 @@ struct Tally {
 
 type Tallies = Mutex<HashMap<u64, Tally>>;
 
-/// Reads every file that `produce` gives, on threads of its own. Returns what `produce` does, and
-/// the counts of blocks and chunks; whole files are counted by whoever knows their names. What
-/// cannot be read is a loss in the ledger, and counts for nothing.
+/// Reads every file that `produce` gives, on threads of its own. Returns the result of `produce`,
+/// and the counts of blocks and chunks; whole files are counted by the caller, which knows their
+/// names. A file that cannot be read is a loss in the ledger, and not counted.
 ///
 /// # Errors
 /// Those of `produce`.

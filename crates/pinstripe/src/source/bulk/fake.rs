@@ -25,7 +25,7 @@ const POOL_BYTES: usize = 1 << 20;
 const PLACE_BYTES: usize = 64;
 /// The longest cell, and how much longer than `POOL_BYTES` a pool is.
 const CELL_MAX_BYTES: usize = 4096;
-/// What the random bytes are xored with at a time.
+/// The unit in which the random bytes are xored.
 const WORD_BYTES: usize = 8;
 
 /// The odd number next to 2^64 divided by the golden ratio: its multiples are spread evenly.
@@ -46,7 +46,7 @@ pub struct Fake {
     place: PathBuf,
     seed: u64,
     cell_bytes: usize,
-    /// How many bytes at the beginning of each block are random.
+    /// The number of random bytes at the beginning of each block.
     random_bytes: u64,
     noise: Vec<u8>,
     words: Vec<u8>,
@@ -72,7 +72,7 @@ impl Fake {
         })
     }
 
-    /// What it was told.
+    /// Its recipe.
     pub fn spec(&self) -> &FakeSpec {
         &self.spec
     }
@@ -126,7 +126,7 @@ impl Fake {
     }
 }
 
-/// Where in a pool a stretch begins.
+/// The beginning of a stretch in a pool.
 fn place(draw: u64) -> usize {
     draw as usize % (POOL_BYTES / PLACE_BYTES) * PLACE_BYTES
 }

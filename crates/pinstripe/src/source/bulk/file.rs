@@ -1,4 +1,4 @@
-//! A file or block device that is read by place.
+//! A file or block device, read at any offset.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -50,14 +50,14 @@ impl BulkFile {
         Ok(BulkFile { fd, place: place.into(), identity, has_holes })
     }
 
-    /// Where data begins at or behind `at`, and there where it ends.
+    /// The data or hole at `at`, and its end.
     fn seek(&self, at: u64) -> Result<Extent, Errno> {
         let end = self.identity.bytes;
         match rustix::fs::seek(&self.fd, SeekFrom::Data(at)) {
             Ok(data) if data > at => return Ok(Extent { end: data.min(end), is_hole: true }),
             Ok(_) => {}
-            // All behind it is a hole; or the file is shorter now, which is heard only by asking
-            // for its size: a hole is not read, so nobody else would notice.
+            // All behind it is a hole, or the file is shorter now. Only its size can tell: a hole
+            // is not read, so no read would notice.
             Err(Errno::NXIO) => {
                 let size = rustix::fs::fstat(&self.fd)?.st_size as u64;
                 return Ok(Extent { end, is_hole: size >= end });

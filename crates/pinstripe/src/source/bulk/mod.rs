@@ -4,11 +4,11 @@
 //! [`open`] finds out which it is; [`Units`] hands out the source to readers, in order, a unit at
 //! a time, without reading what is a hole.
 //!
-//! Invariants: a source has the length that it had when it was opened. One that ends before that
-//! is an error that says where; it is never filled up, and nobody waits for more. What a file
-//! grew by since then is not read. Nothing is allocated per range: the reader brings the buffer.
-//! Never here: threads, and what becomes of the bytes. Unlike the rest of `source/`, [`open`]
-//! follows symlinks, since its caller named the source itself (`/dev/disk/by-id/...`).
+//! Invariants: a source has the length that it had when it was opened. An earlier end is an error
+//! that names the place; it is never filled up, and no reader waits for more. Bytes that a file
+//! grew by since then are not read. Nothing is allocated per range: the reader brings the buffer.
+//! Never here: threads, and the use of the bytes. Unlike the rest of `source/`, [`open`] follows
+//! symlinks, since its caller named the source itself (`/dev/disk/by-id/...`).
 
 mod fake;
 mod file;
@@ -36,7 +36,7 @@ pub use file::BulkFile;
 pub use pipe::Pipe;
 pub use units::{Piece, Units};
 
-/// How standard input is called in messages.
+/// The name of standard input in messages.
 const STANDARD_INPUT: &str = "standard input";
 
 /// One long run of bytes.
@@ -44,14 +44,15 @@ pub trait Bulk: Send + Sync {
     /// Its bytes; `None` while they can only be found out by reading to the end (a pipe).
     fn length(&self) -> Option<u64>;
 
-    /// What to call it in messages.
+    /// Its name in messages.
     fn place(&self) -> &Path;
 
-    /// What tells it from a changed one or another one; `None` when nothing does (a pipe).
+    /// The identity that tells it from a changed or another source; `None` where there is none (a
+    /// pipe).
     fn identity(&self) -> Option<Identity>;
 
-    /// What begins at byte `at` below the length: data or a hole, and where that ends. `at` may be
-    /// in the middle of it.
+    /// The kind of the bytes from `at`, which is below the length: data or a hole, and where that
+    /// ends. `at` may be in the middle of it.
     ///
     /// # Errors
     /// [`Kind::Io`] as the system says.
@@ -67,7 +68,7 @@ pub trait Bulk: Send + Sync {
     /// ended; otherwise as the system says, with the byte.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Says that this range will be read soon. Only a wish.
+    /// Announces that this range will be read soon. Only a hint.
     fn expect(&self, range: Range<u64>);
 }
 
@@ -115,7 +116,7 @@ fn open_path(path: &Path) -> Result<OwnedFd> {
     })
 }
 
-/// Reads a descriptor as what it is.
+/// Reads a descriptor by its kind.
 fn by_kind(fd: OwnedFd, place: &Path) -> Result<Box<dyn Bulk>> {
     let stat = stat_of(fd.as_fd(), place.as_os_str().as_encoded_bytes())?;
     match stat.kind {

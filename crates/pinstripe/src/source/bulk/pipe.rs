@@ -1,5 +1,5 @@
-//! A stream that is read from front to back: a pipe, a FIFO, a terminal, a character device, or
-//! the rest of a file that somebody else began to read.
+//! A stream that is read from front to back: a pipe, a FIFO, a terminal, a character device, or the
+//! rest of a file of which another process has read the beginning.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -12,8 +12,8 @@ use rustix::io::{Errno, retry_on_intr};
 use super::{Bulk, Extent, Identity};
 use crate::error::{Error, Kind, Result};
 
-/// What is asked for as the length of a kernel's pipe buffer, and what the system grants to
-/// everybody unless it was told otherwise (`pipe-max-size`, man 7 pipe).
+/// The length asked for a kernel's pipe buffer: by default the system grants it to every user
+/// (`pipe-max-size`, man 7 pipe).
 const PIPE_BYTES: usize = 1 << 20;
 
 /// An open stream.
@@ -28,7 +28,7 @@ pub struct Pipe {
 impl Pipe {
     /// Takes over a descriptor that can be read.
     pub fn new(fd: OwnedFd, place: &Path) -> Self {
-        // A longer buffer saves turns between writer and reader; what is no pipe refuses.
+        // A longer buffer saves turns between writer and reader; anything but a pipe refuses.
         let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE_BYTES);
         Pipe { fd, place: place.into(), at: Mutex::new(0) }
     }

@@ -57,7 +57,7 @@ fn pipe(bytes: Vec<u8>) -> Box<dyn Bulk> {
     by_kind(stream(bytes), Path::new("pipe")).unwrap()
 }
 
-/// What `readers` readers get, by place; `None` is a hole.
+/// The pieces that `readers` readers get, by place; `None` is a hole.
 fn handed_out(units: &Units, readers: usize) -> BTreeMap<u64, (u64, Option<Vec<u8>>)> {
     let read = || {
         let mut pieces = Vec::new();
@@ -353,7 +353,7 @@ fn what_is_named_is_opened_as_what_it_is() {
     fs::write(at("file"), "x").unwrap();
     std::os::unix::fs::symlink("file", at("link")).unwrap();
     assert_eq!(open_path(&at("link")).length(), Some(1));
-    // What has no size and bytes all the same is a stream.
+    // A file with bytes and without a size is a stream.
     let version = open_path(Path::new("/proc/version"));
     assert_eq!(version.length(), None);
     assert!(version.read_at(0, &mut [0; 4096]).unwrap() > 0);

@@ -1,4 +1,4 @@
-//! Who reads what: units of the source, handed out in order to any number of readers.
+//! Handing out a source: units, in order, to any number of readers.
 //!
 //! A unit is an aligned range of a fixed length; the last one may be shorter. Units that are
 //! holes from end to end are handed out as one piece and not read; one that is partly a hole is
@@ -11,18 +11,18 @@ use std::sync::Mutex;
 use super::Bulk;
 use crate::error::{Error, Kind, Result};
 
-/// So much is asked of the disk before somebody reads it: more than a handful of readers have in
-/// their hands at once.
+/// Bytes that the disk is asked for ahead of the readers: more than a handful of them have in their
+/// hands at once.
 const AHEAD_BYTES: u64 = 32 << 20;
 
-/// What one reader was handed.
+/// A piece that one reader was handed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins in the source: a multiple of the unit.
+    /// Its offset in the source: a multiple of the unit.
     pub offset: u64,
-    /// How long it is: at most a unit, unless it is a hole. Never 0.
+    /// Its length: at most a unit, unless it is a hole. Never 0.
     pub bytes: u64,
-    /// Whether it is zeros that nobody read. The buffer then holds what it held before.
+    /// Whether it is a hole that was not read. The buffer then keeps its former content.
     pub is_hole: bool,
 }
 
@@ -105,7 +105,7 @@ impl Units {
             let Some(piece) = self.claim(&mut turn, length)? else { return Ok(None) };
             (piece, self.announce(&mut turn, length))
         };
-        // Only what is known to be data is wanted from the disk.
+        // The disk is asked only for known data.
         if !ahead.is_empty() {
             self.source.expect(ahead);
         }
@@ -116,7 +116,7 @@ impl Units {
         Ok(Some(piece))
     }
 
-    /// Moves `next` behind a piece that somebody must take.
+    /// Moves `next` behind a piece that the caller must take.
     fn claim(&self, turn: &mut Turn, length: u64) -> Result<Option<Piece>> {
         let (offset, limit) = self.undone(turn.next, length);
         if offset >= length {
@@ -125,7 +125,7 @@ impl Units {
         let unit = self.unit_bytes;
         if offset >= turn.data_end {
             let extent = self.source.extent(offset)?;
-            // The last unit is whole whatever its length.
+            // The last unit is whole at any length.
             let whole = if extent.end >= length { length } else { extent.end / unit * unit };
             let end = whole.min(limit);
             if extent.is_hole && end > offset {
@@ -179,7 +179,7 @@ impl Units {
                 continue;
             }
             if read > 0 && !offset.is_multiple_of(self.unit_bytes) {
-                // What is done ended within a unit: that was the end.
+                // The finished part ends within a unit, so it was the end of the stream then.
                 return Err(self.other_stream(offset, turn.next));
             }
             let piece = Piece { offset, bytes: read, is_hole: false };

@@ -1,8 +1,8 @@
-//! A stretch that is moved over itself: what its new rows are to hold stands in a journal first, column by
-//! column, in place of the log, which is empty meanwhile.
+//! Moving a stretch in place: the content of its new rows is first written to a journal, column by
+//! column, in the area of the log, which is empty meanwhile.
 //!
-//! Invariant: the members say that a journal counts only while it is durable on all of them, and that it
-//! counts no more before it is written over.
+//! Invariant: the superblocks declare a journal valid only while it is durable on all members, and
+//! invalid before it is overwritten.
 
 use std::ops::Range;
 
@@ -19,15 +19,17 @@ use crate::format::array::journal::JournalPlace;
 use crate::format::array::sums::Sum;
 use crate::format::array::superblock::Work;
 
-/// Bytes of a stretch's new rows that are in memory at once, at most; a block of each chunk may be more.
+/// Bytes of a stretch's new rows in memory at once, at most; one block of each chunk may exceed it.
 const MEMORY_BYTES: u64 = 32 << 20;
 
 impl Flusher {
-    /// Moves the next stretch over itself, from so many bytes of its chunks on.
+    /// Moves the next stretch in place, from byte `done` of its chunks on.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] when too many members failed. Then nobody can read the stretch any more.
+    /// [`Kind::TooManyLosses`] when too many members failed. Reads of the stretch fail from then
+    /// on.
     pub(super) fn move_over(&mut self, shape: &Shape, done: u32) -> Result<()> {
+        // The journal overwrites the log, so no record may be needed any more.
         self.checkpoint()?;
         self.array.reshape(shape.in_place());
         let moved = self.move_columns(shape, done);
@@ -48,6 +50,7 @@ impl Flusher {
             self.write_journals(shape, &column, &pieces)?;
             let width = column.len() as u32;
             self.say_moved(shape, column.start, width)?;
+            // Only now may the old rows be overwritten: the journal is durable, and declared valid.
             let put = |number: usize| self.array.put_piece(&pieces[number]);
             let failed = each_of(&*self.crew, Load::Fill, pieces.len(), put);
             self.array.fail_all(failed)?;
@@ -57,7 +60,8 @@ impl Flusher {
         self.commit(shape, moved + 1)
     }
 
-    /// Goes on with a stretch that was being moved over itself when the power went. Nobody reads yet.
+    /// Resumes a stretch that was being moved in place when the power went. There are no readers
+    /// yet.
     ///
     /// # Errors
     /// As [`move_over`](Self::move_over).
@@ -84,7 +88,7 @@ impl Flusher {
         self.move_columns(&shape, column.end)
     }
 
-    /// What is moved of a column is durable: its journal is needed no more.
+    /// Ends a column: what was moved is made durable before its journal is declared invalid.
     fn settle_column(&self, shape: &Shape, column: &Range<u32>) -> Result<()> {
         self.sync_members()?;
         self.write_tables()?;
@@ -97,7 +101,7 @@ impl Flusher {
         self.array.agree(|superblock| superblock.work = work)
     }
 
-    /// Bytes of each chunk that a journal has at once: as many as the log has room for, and memory.
+    /// Bytes of each chunk in one journal: as many as the log and memory have room for.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] when there is no room for a single block.
@@ -142,14 +146,14 @@ impl Flusher {
         }
     }
 
-    /// Writes on each member what it is about to hold; durable when this returns.
+    /// Writes each member's journal; durable when this returns.
     fn write_journals(&self, shape: &Shape, column: &Range<u32>, pieces: &[Piece]) -> Result<()> {
         let chunk = u64::from(shape.geometry().chunk_bytes());
         let first = shape.next_place(1).start / chunk;
         let blocks = column.len() / BLOCK_BYTES as usize;
         self.each_member(Load::Log, &|slot, member| {
             let place = self.journal_place(shape, slot, column);
-            // What no row has is neither written nor read.
+            // Chunks that belong to no row are neither written nor read back.
             let mut parts: Vec<Option<&Part>> = vec![None; place.chunks as usize];
             for piece in pieces {
                 for (shard, part) in piece.parts.iter().enumerate() {
@@ -178,8 +182,8 @@ impl Flusher {
         self.array.drop_failed_twin()
     }
 
-    /// Writes in place what a member's journal has. What of it is not sound is to be had from the others.
-    /// Returns whether the member took it.
+    /// Writes a member's journal in place. Blocks of it that are damaged are marked lost, to be
+    /// rebuilt from the others. Returns whether the member took it.
     fn redo(&self, shape: &Shape, slot: usize, member: &Member, column: &Range<u32>) -> bool {
         let place = self.journal_place(shape, slot, column);
         let mut head = vec![0; place.head_bytes() as usize];

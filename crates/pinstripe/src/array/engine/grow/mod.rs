@@ -1,16 +1,16 @@
-//! Growing by one member, while everything goes on.
+//! Growing by one member, while the array stays in use.
 //!
-//! All that is stored is moved forwards, a few stretches at a time (see [`Shape`]), to rows that are one chunk
-//! wider. What is moved goes to where nothing lies; then the members say how far it is, and what it was moved
-//! from is free. The first stretches find no free place: they are moved over themselves, out of a journal.
+//! All content moves forward, a few stretches at a time (see [`Shape`]), to rows that are one chunk
+//! wider. It moves to free space; then the superblocks record the progress, and its old place is
+//! free. The first stretches have no free space: they move in place, through a journal.
 //!
 //! Invariants:
-//! - the members say that a stretch was moved only when all of it is durable, checksums included, and nothing
-//!   is written over what it was moved from before they do;
+//! - the superblocks call a stretch moved only when all of it is durable, checksums included, and
+//!   its old place is not overwritten before they do;
 //! - no record of the log that may be replayed speaks of rows of another shape;
-//! - blocks that nothing gives back stay lost: their new parity is, too.
+//! - blocks that cannot be rebuilt stay lost, and so does their new parity.
 //!
-//! A member that fails meanwhile is not brought up to date later, but filled.
+//! A member that fails meanwhile is filled anew later; it cannot just be brought up to date.
 
 mod journal;
 mod piece;
@@ -30,12 +30,12 @@ use crate::device::SharedDevice;
 use crate::error::{Error, Kind, Result};
 use crate::format::array::superblock::{Slot, Superblock, Work};
 
-/// Bytes of a chunk that are moved at once, at most.
+/// Bytes of a chunk that move at once, at most.
 const COLUMN_BYTES: u32 = 1 << 20;
-/// Bytes of the new rows that are in memory at once, at most; a single piece may be longer.
+/// Bytes of the new rows in memory at once, at most; a single piece may be longer.
 const GROUP_BYTES: u64 = 16 << 20;
 
-/// An array that grows.
+/// Growing in progress.
 #[derive(Debug)]
 pub(super) struct Grow {
     pub report: WorkReport,
@@ -46,20 +46,20 @@ impl Grow {
         Grow { report: WorkReport::new(WorkKind::Grow, None) }
     }
 
-    /// What the superblock says is going on.
+    /// The growth that the superblock says was going on.
     pub(super) fn resumed(superblock: &Superblock) -> Option<Self> {
         matches!(superblock.work, Work::Grow { .. }).then(Grow::new)
     }
 }
 
 impl Flusher {
-    /// Lets a spare become one member more. What is gained can be used when all was moved; a mirror gets one
-    /// copy more.
+    /// Makes a spare one member more. The added capacity can be used when everything has moved; a
+    /// mirror gets one copy more.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when members are absent, or there is no spare; [`Kind::Busy`] while anything else
-    /// goes on; [`Kind::Unsupported`] for copies that are not near, and for a log that is too short for a
-    /// journal; those of the device.
+    /// [`Kind::Refused`] when members are absent, or there is no spare; [`Kind::Busy`] while other
+    /// work goes on; [`Kind::Unsupported`] for copies that are not near, and for a log that is too
+    /// short for a journal; those of the device.
     pub fn grow(&mut self) -> Result<()> {
         let shape = self.wider()?;
         if lock(&self.array.spares).is_empty() {
@@ -71,14 +71,15 @@ impl Flusher {
         let superblock = self.array.superblock();
         let spare = lock(&self.array.spares).pop().ok_or_else(no_spare)?;
         let slot = superblock.slots.len();
-        // No record is needed that the new member does not have.
+        // The new member has no log, so no record may be needed from it.
         self.checkpoint()?;
         let member = super::create::seated(&spare, &superblock, slot as u16)?;
         let begun = |superblock: &mut Superblock| {
             superblock.slots.push(Slot::Present(member.id()));
             superblock.work = Work::Grow { stretches: 0, columns: 0, journal: 0 };
         };
-        // If it cannot say so, nobody does.
+        // The new member is asked first: if it cannot take the superblock, no other one has
+        // changed.
         let mut first = self.array.superblock();
         begun(&mut first);
         first.generation += 1;
@@ -91,11 +92,11 @@ impl Flusher {
         Ok(())
     }
 
-    /// The same by a device that becomes a spare first, and stays one if the array cannot grow.
+    /// The same with a device that becomes a spare first, and stays one if the array cannot grow.
     ///
     /// # Errors
-    /// Those of [`grow`](Self::grow) and of [`add`](Self::add); nothing is written to the device where it is
-    /// known before that the array cannot grow.
+    /// Those of [`grow`](Self::grow) and of [`add`](Self::add); the device is not written to where
+    /// the array is known beforehand to be unable to grow.
     pub fn grow_by(&mut self, device: SharedDevice) -> Result<()> {
         self.wider()?;
         self.check_unused(&device)?;
@@ -103,7 +104,7 @@ impl Flusher {
         self.grow()
     }
 
-    /// The shape to grow to, if the array can grow: a mirror's copies lie as they did.
+    /// The shape to grow to, if the array can grow. A mirror's copies keep their places.
     fn wider(&self) -> Result<Shape> {
         let long = &self.long;
         if long.fill.is_some() || long.resync.is_some() || long.scrub.is_some() || self.is_growing()
@@ -137,7 +138,7 @@ impl Flusher {
         self.long.grow.is_some()
     }
 
-    /// Gives a mirror a slot more, which the spare is filled for.
+    /// Gives a mirror another slot, for which a spare is filled.
     fn add_copy(&mut self, wider: Shape) -> Result<()> {
         self.checkpoint()?;
         self.array.widen(None, wider);
@@ -145,7 +146,7 @@ impl Flusher {
         self.take_spare().map(drop)
     }
 
-    /// Moves some of it.
+    /// Moves a slice.
     pub(super) fn grow_some(&mut self, mut grow: Grow, most_bytes: u64) -> Result<Step> {
         let shape = self.array.shape();
         let (moved, all) = shape.stretches().expect("an array that grows");
@@ -169,7 +170,7 @@ impl Flusher {
         Ok(Step::Moved { bytes })
     }
 
-    /// Fills rows of the new geometry, where nothing lies.
+    /// Fills rows of the new geometry in free space.
     fn move_rows(&mut self, shape: &Shape, rows: Range<u64>) -> Result<()> {
         let chunk = shape.geometry().chunk_bytes();
         let width = chunk.min(COLUMN_BYTES);
@@ -189,17 +190,19 @@ impl Flusher {
         Ok(())
     }
 
-    /// Says durably how far it is moved, and lets everybody find it there.
+    /// Records durably how far the array has moved, and lets readers and writers use the new
+    /// places.
     fn commit(&mut self, shape: &Shape, moved: u64) -> Result<()> {
         let work = Work::Grow { stretches: moved, columns: 0, journal: 0 };
+        // Durable first: from `reshape` on the old places are free to be overwritten.
         self.checkpoint_with(|superblock| superblock.work = work)?;
         self.array.reshape(shape.moved_to(moved));
-        // What stands in these places is something else now.
+        // The numbers of these blocks stand for other content now.
         lock(&self.array.wounds).given_up.clear();
         Ok(())
     }
 
-    /// All is moved: behind it nothing was ever written.
+    /// Ends growing: behind the moved rows every block counts as never written.
     fn finish_growth(&mut self, shape: &Shape) -> Result<()> {
         let geometry = *shape.geometry();
         let (_, all) = shape.stretches().expect("an array that grows");
@@ -219,7 +222,7 @@ impl Flusher {
 }
 
 impl Array {
-    /// Gives it a slot more, by another shape.
+    /// Adds a slot, and changes to the wider shape.
     fn widen(&self, member: Option<Arc<Member>>, shape: Shape) {
         {
             let mut live = lock(&self.live);

@@ -1,4 +1,4 @@
-//! A part of a row of the new geometry: had from rows of the old one, with its parity.
+//! A part of a row of the new geometry: its data from rows of the old one, and its parity.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(super) struct Piece {
 }
 
 impl Array {
-    /// What a column of a row of the new geometry is to hold.
+    /// The content of a column of a row of the new geometry.
     pub(super) fn make_piece(&self, shape: &Shape, row: u64, column: &Range<u32>) -> Piece {
         let map = shape.geometry().map(row);
         let mut parts: Vec<Part> =
@@ -41,7 +41,7 @@ impl Array {
             .collect();
         let mut sums: Vec<_> = parity.iter_mut().map(Vec::as_mut_slice).enumerate().collect();
         update(&data, &mut sums);
-        // Nothing must be rebuilt from what stands for a block that is lost: it would be made up.
+        // Parity over a lost block is lost too: rebuilding from it would make up content.
         let lost: Vec<bool> = (0..column.len() / BLOCK)
             .map(|block| parts.iter().any(|part| part.sums[block] == Sum::LOST))
             .collect();
@@ -49,7 +49,7 @@ impl Array {
         Piece { map, column: column.clone(), parts }
     }
 
-    /// What the old geometry has of a data chunk.
+    /// The content of a data chunk by the old geometry.
     fn moved_part(&self, shape: &Shape, row: u64, data: usize, column: &Range<u32>) -> Part {
         let nothing = || Part::of(vec![0; column.len()], |_| false);
         let Some(spot) = shape.source(row, data) else { return nothing() };
@@ -61,7 +61,7 @@ impl Array {
         Part::of(bytes, |block| lost.contains(&block))
     }
 
-    /// Puts a piece on its members. Returns those that did not take theirs.
+    /// Puts a piece on its members. Returns the members that did not take theirs.
     pub(super) fn put_piece(&self, piece: &Piece) -> MemberSet {
         let could_not = |shard: &usize| {
             let place = piece.map.place(*shard);

@@ -185,7 +185,7 @@ fn the_array_refuses_to_fail_what_it_needs() {
     check(flusher.array(), &model, "still there");
 }
 
-/// The power goes while a member is filled, fresh or back after it was away. It is gone on with.
+/// The power goes while a member is filled, fresh or back after it was away: filling resumes.
 #[test]
 fn filling_goes_on_after_a_power_cut() {
     for (level, count) in redundant() {

@@ -95,7 +95,8 @@ fn a_mirror_grows_by_a_copy() {
     assert_eq!(flusher.array().geometry().members(), 3);
 }
 
-/// Stopped at any place, and assembled again, it goes on; all can be read in between, and without each member.
+/// Stopped at any place, and assembled again, it goes on; all can be read in between, and without
+/// each member.
 #[test]
 fn growing_goes_on_where_it_was_stopped() {
     for (level, count) in
@@ -159,7 +160,7 @@ fn a_member_that_fails_while_the_array_grows_is_done_without_and_filled_afterwar
     }
 }
 
-/// What nothing gives back is lost afterwards as well, and what parity there makes of it is not believed.
+/// Blocks that cannot be rebuilt stay lost, and the parity over them is not used to make them up.
 #[test]
 fn blocks_that_are_lost_stay_lost() {
     let mut dice = Dice(5);

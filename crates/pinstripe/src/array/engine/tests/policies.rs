@@ -83,7 +83,7 @@ fn only_regions_that_were_being_written_are_made_true() {
     assert!(marked > 0 && 2 * marked < all, "{marked} of {all}");
 }
 
-/// Parity that may be stale stands for nobody, unless somebody wants that.
+/// Parity that may be stale does not stand in for an absent member, unless that is forced.
 #[test]
 fn a_dirty_array_is_not_assembled_with_a_member_absent() {
     for (consistency, is_refused) in

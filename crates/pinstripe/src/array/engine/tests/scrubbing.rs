@@ -47,7 +47,7 @@ fn forge(flusher: &Flusher, slot: usize, offset: u64) {
     member.set_sums(offset / 4096, &[Sum::of(&bytes)]).unwrap();
 }
 
-/// Where checksums match, one parity says that something lies, two say who.
+/// Where checksums match, one parity shows that a shard is bad, two show which.
 #[test]
 fn a_lie_with_a_sound_checksum_is_named_by_two_parities_only() {
     for (level, count) in redundant() {
@@ -62,7 +62,7 @@ fn a_lie_with_a_sound_checksum_is_named_by_two_parities_only() {
             let [it] = &report.mismatches[..] else { panic!("{level}: {report:?}") };
             let is_told = level == Level::Raid6;
             assert_eq!(it.slot, is_told.then_some(place.member), "{level}, shard {shard}");
-            // Without a second parity, whoever mends has to believe data.
+            // Without a second parity, a repair has to trust the data.
             if is_told || map.mirrors() || shard >= map.data() {
                 let report = scrub(&mut flusher, true);
                 assert!(report.mismatches[0].is_mended, "{level}, shard {shard}");

@@ -73,8 +73,8 @@ fn a_leaf_whose_write_was_lost_reads_as_an_erasure_not_as_zeros() {
     }
 }
 
-/// The only thing that says so of a block that was written to before is the version: its older checksum
-/// suits it.
+/// The only thing that says so of a block that was written to before is the version: its older
+/// checksum suits it.
 #[test]
 fn a_disk_that_loses_data_and_their_leaf_is_found_out() {
     for (level, count) in redundant() {
@@ -192,7 +192,8 @@ fn leaves_that_are_ahead_of_the_map_are_believed_however_often_that_happens() {
     }
 }
 
-/// The table of a member with several regions, where the page of one was written over that of another.
+/// The table of a member with several regions, where the page of one was written over that of
+/// another.
 #[test]
 fn a_page_that_went_astray_is_damage_at_both_places() {
     let disks: Vec<_> = (0..4).map(|n| Arc::new(MemoryDevice::new(format!("large{n}")))).collect();
@@ -232,8 +233,8 @@ fn a_page_that_went_astray_is_damage_at_both_places() {
     check_all(&flusher);
 }
 
-/// The power goes at each step of assembling, after a stop in order and after another power cut: nobody
-/// is left out for it.
+/// The power goes at each step of assembling, after a stop in order and after another power cut: no
+/// member is left out for it.
 #[test]
 fn a_power_cut_while_an_array_is_assembled_leaves_no_member_out() {
     for is_clean in [false, true] {

@@ -92,7 +92,7 @@ proptest! {
             prop_assert_eq!(spread.holders.insert(it.to, it.bytes), None);
         }
         prop_assert_eq!(even_out(&spreads, &takers, &BTreeSet::new()), vec![]);
-        // Whatever differs by more than an extent has nothing that could move.
+        // Between members that differ by more than an extent nothing is left that could move.
         let loads = loads(&spreads, &takers);
         for (from, to) in pairs(&loads) {
             let can_move = spreads.iter()

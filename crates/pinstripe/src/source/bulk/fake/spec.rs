@@ -1,4 +1,4 @@
-//! What a generator is told, as people write it: `fake:1T,block=64K,seed=7,zero=40%,entropy=0.5`.
+//! The recipe of a generator as text: `fake:1T,block=64K,seed=7,zero=40%,entropy=0.5`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::error::{Error, Kind, Result};
 use crate::units::{KIB, MIB, parse_size};
 
-/// How a generator is told from a path.
+/// The prefix that tells a generator from a path.
 pub const PREFIX: &str = "fake:";
 
 const BLOCK_BYTES: RangeInclusive<u64> = 512..=16 * MIB;
@@ -63,7 +63,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// What a generator makes.
+/// The content of a generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FakeSpec {
     /// Its length in bytes.
@@ -72,9 +72,9 @@ pub struct FakeSpec {
     pub block_bytes: u64,
     /// Another seed gives other bytes.
     pub seed: u64,
-    /// How many of all blocks are zeros from end to end.
+    /// The share of blocks that are zeros from end to end.
     pub zero: Share,
-    /// How much of every other block is random; the rest is words, which codecs make about three
+    /// The random share of every other block; the rest is words, which codecs make about three
     /// times smaller.
     pub entropy: Share,
 }
