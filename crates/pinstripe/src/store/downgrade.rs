@@ -57,7 +57,7 @@ fn both(what: &str, place: PathBuf) -> Error {
     )
 }
 
-/// What a place has that only an encrypted store has: a label that says so, a ring, a slot.
+/// Things in a place that only an encrypted store has: a label that says so, a ring, a slot.
 fn sealing(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let labelled = read_member(place).ok();
     if let Some((_, label)) = &labelled
@@ -88,7 +88,7 @@ fn sealed_owner(bytes: &[u8]) -> Option<crate::id::StoreId> {
     ring.or_else(|_| slot()).or_else(|_| removed()).ok()
 }
 
-/// Where the keys of a store stand in the clear, if they do.
+/// The place where the keys of a store stand in the clear, if there is one.
 fn keys_in_the_clear(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let (name, member) = (keys_name(config), DirectoryMember::open(place).ok()?);
     let keys = Keys::decode(&read_small(&member, name).ok()?).ok()?;

@@ -19,7 +19,7 @@ use crate::member::{ExtentName, Room};
 
 use super::{Store, deletion, forgotten, read_small, snapshots};
 
-/// How many members have to take part.
+/// The number of members that have to take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// As many as a backup needs: all but those that parity replaces.
@@ -29,7 +29,7 @@ pub enum Reach {
     Deletion,
 }
 
-/// How many members have to say the same before a reader without MACs acts on an object.
+/// The number of members that have to say the same before a reader without MACs acts on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Belief {
     /// One: for what only makes the reader more careful.
@@ -51,10 +51,10 @@ pub struct Found<T> {
     pub strays: Vec<(ExtentName, Error)>,
 }
 
-/// How many of `members` have to say the same: as many as a writer of a store with this parity
-/// must have reached, less those that are absent now, but always more than parity replaces, so
-/// that as many members as may be lost cannot say it alone. A store of which a writer needs to
-/// reach one member only believes that one.
+/// The number of `members` that have to agree: as many as a writer of a store with this parity must
+/// have reached, less those that are absent now, but always more than parity replaces, so that the
+/// members that may be lost cannot decide alone. A store of which a writer needs to reach only one
+/// member believes that one.
 pub fn votes_needed(members: usize, parity: usize, absent: usize) -> usize {
     let reached = members.saturating_sub(parity);
     reached.saturating_sub(absent).max(parity + 1).min(reached).max(1)
@@ -71,7 +71,7 @@ impl Store {
         }
     }
 
-    /// How many members have to say the same where no MAC can be verified.
+    /// The number of members that have to say the same where no MAC can be verified.
     pub fn votes(&self) -> usize {
         let absent = self.absent().count();
         votes_needed(self.present().count() + absent, self.config.parity.into(), absent)
@@ -132,8 +132,8 @@ impl Store {
         }))
     }
 
-    /// What an object on a member says, without its MAC, when a process of this store can have put
-    /// it there.
+    /// The content of an object on a member, without its MAC, if a process of this store can have
+    /// put it there.
     fn opens(&self, name: ExtentName, there: Vec<u8>) -> Result<Vec<u8>> {
         envelope::open_any(&there)?;
         // A sealed object needs no MAC: it cannot be made without the keys either.
@@ -180,7 +180,7 @@ impl Store {
         let votes = self.votes();
         for (id, holders) in self.list(Room::Snapshots)? {
             let id = SnapshotId(id);
-            // Without the keys nobody knows whether a sealed one was made up.
+            // Without the keys a forged sealed object looks like a sound one.
             let is_sound = match self.is_locked() {
                 true => holders.len() >= votes,
                 false => snapshots::read(self, id).is_ok(),
@@ -266,7 +266,7 @@ impl Store {
         Ok(found)
     }
 
-    /// What most of the members that have an object say, as soon as so many agree as any writer
+    /// The content that most holders of an object agree on, as soon as so many agree as any writer
     /// must have reached.
     ///
     /// # Errors
@@ -332,13 +332,13 @@ impl Store {
     }
 }
 
-/// What the members have under one name.
+/// The copies that the members have under one name.
 struct Copies<T> {
-    /// What most of those that have it sound say, and how many they are.
+    /// The content that most sound copies agree on, and how many they are.
     best: Option<(T, usize)>,
-    /// What is wrong with a copy that is not sound.
+    /// The error of a copy that is not sound.
     worst: Option<Error>,
-    /// How many of the members read have anything there.
+    /// The number of members read that have anything there.
     holders: usize,
     /// Every copy that is not sound is whole, and was not made with the keys of this store.
     is_forged: bool,

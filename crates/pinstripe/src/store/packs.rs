@@ -23,7 +23,7 @@ use super::index::{Index, Place};
 /// Readers kept open at once; each holds a trailer (about 16 bytes per strip).
 const READERS_MAX: usize = 64;
 
-/// Where a record is.
+/// The place of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordPlace {
     /// Ordinal in the list of packs.
@@ -182,7 +182,8 @@ impl<'a> ChunkReader<'a> {
             let places = self.index.places(id).ok()?;
             let mut others = places.iter().filter(|place| place.record != tried);
             let found = others.find_map(|place| self.read_at(id, place).ok());
-            // While somebody deletes, it is looked at again after each step.
+            // A collector may have moved the chunk to another pack: look again as long as the steps
+            // of deletion change.
             if found.is_some() || !self.index.follow_deletion().unwrap_or(false) {
                 return found;
             }
@@ -222,7 +223,7 @@ impl<'a> ChunkReader<'a> {
     }
 }
 
-/// The error for a chunk that nobody has.
+/// The error for a chunk that is in no pack.
 pub fn missing_chunk(id: &ChunkId) -> Error {
     Error::new(Kind::NotFound, format!("chunk {id} is in no pack"))
         .advice("run 'pinstripe check' to see what else is affected")

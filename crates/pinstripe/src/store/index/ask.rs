@@ -43,7 +43,7 @@ fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPa
     Ok(SealedPack { index, geometry: reader.geometry() })
 }
 
-/// What a pack says of itself, from its records when its index cannot be read.
+/// The index of a pack, made from its records when its own index cannot be read.
 ///
 /// # Errors
 /// When neither can be read; the error is that of the index.

@@ -1,4 +1,4 @@
-//! How stripe sets are cut, asked from the headers of their extents: sets differ, because members
+//! The geometry of stripe sets, from the headers of their extents: sets differ, because members
 //! come and go.
 
 use crate::format::stripe_set::{Geometry, HEADER_BYTES, Header};
@@ -7,7 +7,7 @@ use crate::member::ExtentName;
 use crate::store::Store;
 use crate::stripe::SetReader;
 
-/// How a stripe set is cut, as the first sound header says among those of its extents on
+/// The geometry of a stripe set, as the first sound header says among those of its extents on
 /// `members`, or else the first sound trailer; `None` when none is sound.
 pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option<Geometry> {
     let header = |number: &usize| {

@@ -82,8 +82,8 @@ impl Pack {
     }
 
     /// Marks the pack as relied upon; `false` when it may not be, because it is condemned, cannot
-    /// be read or is not [reliable](Self::is_reliable). Whoever condemns marks first and then asks what is used, so one of the two
-    /// sees the other.
+    /// be read or is not [reliable](Self::is_reliable). The condemning thread sets its flag first
+    /// and reads the uses afterwards, so one of the two sees the other.
     #[must_use]
     pub fn rely(&self) -> bool {
         if self.is_condemned() || !self.is_readable() || !self.is_reliable() {

@@ -13,7 +13,7 @@ pub(super) struct Loose {
     pub(super) sets: Vec<SetId>,
     /// The run of the first format that these came from.
     pub(super) run: Option<SetId>,
-    /// How many extents each pack had when it was asked, if that was fewer than all: then these
+    /// The extents that each pack had when it was asked, if that was fewer than all: then these
     /// packs are read and not relied upon, and asked again when one has gained or lost an extent.
     pub(super) partial: Option<Vec<usize>>,
 }

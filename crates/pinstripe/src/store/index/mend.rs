@@ -12,7 +12,7 @@ use super::load::sets_spoken_of;
 use super::merge::{Merge, whole};
 use super::run::Run;
 
-/// What was done to the runs.
+/// The changes that mending made to the runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mended {
     /// Runs that were written.
@@ -58,8 +58,8 @@ impl Index<'_> {
         self.remove_redundant()?;
         let mut merge = self.plan_mending();
         if !bad.is_empty() {
-            // What the bad ones said of packs that are gone is forgotten with them: whoever relies
-            // on an earlier snapshot shall look closely once.
+            // What the bad runs said of packs that are gone is forgotten with them. An entry that
+            // names no pack changes the losses mark, so a backup checks its parent closely once.
             merge.remember.push(SetId(self.store.new_name()?));
         }
         let mut written = 0;

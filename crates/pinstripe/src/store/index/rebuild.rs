@@ -16,7 +16,7 @@ use crate::stripe::SetReader;
 
 use super::SealedPack;
 
-/// How much is read at a time while a record is looked for.
+/// The bytes read at a time while a record is looked for.
 const WINDOW_BYTES: u64 = 256 << 10;
 /// Magic and version of a record, as it begins.
 const BEGIN: &[u8] = b"psRC\x01";
@@ -88,7 +88,7 @@ fn record_at(reader: &SetReader, at: u64, end: u64, opener: &Opener) -> Result<I
     })
 }
 
-/// Where a record may begin, from `at` on; `end` when nowhere.
+/// The next place where a record may begin, from `at` on; `end` when there is none.
 fn next_record(reader: &SetReader, mut at: u64, end: u64) -> u64 {
     let row_bytes = reader.geometry().row_bytes();
     while at < end {

@@ -1,12 +1,12 @@
-//! Index runs that others have taken the place of, on members that were away when that happened.
+//! Index runs that others have replaced, on members that were away when that happened.
 //!
 //! A merge writes a new run and removes the old ones, but not from a member that is absent. When
-//! that member is back it has parts of runs that nobody needs: they are superseded, not damaged,
-//! and say nothing against the members that have no part of them.
+//! that member is back it has parts of runs that are no longer needed: they are superseded, not
+//! damaged, and do not count against the members that have no part of them.
 //!
-//! Invariants: what is superseded is decided with all members there only, and removed only when
+//! Invariants: a run is judged superseded only with all members present, and removed only while
 //! no other writer is at work that may be about to write such a run or to remove it. A run on more
-//! members than may be away at once is no such thing, unless other runs speak of all its packs.
+//! members than may be away at once is not superseded, unless other runs list all its packs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub struct Superseded {
     pub is_unreadable: bool,
 }
 
-/// What a member that was away has and lacks.
+/// The runs that a member which was away has too many or too few.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stale {
     /// Superseded index runs of which it has a part.
@@ -109,7 +109,7 @@ pub fn superseded(store: &Store) -> Result<Vec<Superseded>> {
     Ok(found)
 }
 
-/// What some runs speak of, and packs that are deleted, which none need speak of.
+/// The packs that some runs speak of, and those that are deleted, which no run need speak of.
 fn covered_by(store: &Store, runs: &[(SetId, usize)]) -> Result<BTreeSet<(SetId, bool)>> {
     let going = deletion::going_packs(store)?;
     let mut covered: BTreeSet<_> =

@@ -25,7 +25,7 @@ use super::part;
 pub struct SealedPack {
     /// Its records and chunks.
     pub index: PackIndex,
-    /// How it lies over the members.
+    /// Its geometry over the members.
     pub geometry: Geometry,
 }
 
@@ -35,7 +35,7 @@ impl SealedPack {
         self.index.records.iter().map(|record| record.chunks.len()).sum()
     }
 
-    /// What a run's table says of it.
+    /// The entry for it in a run's table.
     pub fn run_pack(&self) -> RunPack {
         RunPack {
             set: self.index.set,
@@ -247,7 +247,7 @@ pub fn lay_run(
     writer.finish(&table)
 }
 
-/// What a run's table says of a pack that is gone.
+/// The entry in a run's table for a pack that is gone.
 pub(super) fn lost_pack(set: SetId) -> RunPack {
     RunPack { set, data: 1, parity: 0, is_lost: true, bytes: 0 }
 }

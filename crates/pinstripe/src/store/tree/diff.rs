@@ -1,4 +1,4 @@
-//! What differs between two trees, in path order, without reading what they share.
+//! The differences between two trees, in path order, without reading what they share.
 //!
 //! Invariants: a page or node that stands at the same place in both trees under the same id is
 //! passed over unread, so the work grows with what differs and not with the trees; memory is one
@@ -26,7 +26,7 @@ pub enum Difference {
     Changed(Box<Entry>, Box<Entry>),
 }
 
-/// What a reader would give next: an entry, or a page or node with its height.
+/// The item that a reader would give next: an entry, or a page or node with its height.
 enum Next<'t> {
     Entry(&'t [u8]),
     Child(u8, &'t Child),
@@ -40,7 +40,7 @@ impl Next<'_> {
         }
     }
 
-    /// How many levels stand between it and an entry.
+    /// The number of levels between it and an entry.
     fn height(&self) -> u8 {
         match self {
             Next::Entry(_) => 0,
@@ -50,7 +50,7 @@ impl Next<'_> {
 }
 
 impl TreeReader<'_> {
-    /// What comes next, nothing of it read yet.
+    /// The next item, nothing of it read yet.
     fn peek(&mut self) -> Option<Next<'_>> {
         while self.pending.last().is_some_and(|(_, children)| children.is_empty()) {
             self.pending.pop();
@@ -79,7 +79,7 @@ impl TreeReader<'_> {
         }
     }
 
-    /// Where what comes behind the child that comes next begins; `None` when that is the end.
+    /// The start of what comes behind the next child; `None` when that is the end.
     fn behind_next_child(&self) -> Option<&[u8]> {
         let mut passed = 1;
         for (_, children) in self.pending.iter().rev() {
@@ -115,7 +115,7 @@ impl TreeReader<'_> {
     }
 }
 
-/// How far paths are passed over.
+/// The extent to which paths are passed over.
 #[derive(Clone, PartialEq, Eq)]
 enum Until {
     Path(Vec<u8>),
@@ -227,7 +227,7 @@ impl<'a> TreeDiff<'a> {
         }
     }
 
-    /// How many entries stand below the page or node that the last error was about.
+    /// The number of entries below the page or node that the last error was about.
     pub fn lost_entries(&self) -> u64 {
         self.lost_entries
     }

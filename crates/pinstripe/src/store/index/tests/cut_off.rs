@@ -1,4 +1,4 @@
-//! What a writer leaves that dies while it seals a run or a pack, and packs that lack an extent.
+//! Leavings of a writer that dies while it seals a run or a pack, and packs that lack an extent.
 //!
 //! Set ids are chosen so that the strip with a run's head, the last one of its only row, is on the
 //! member that was sealed first: then the half-sealed run opens though its pages are nowhere.
@@ -170,7 +170,7 @@ fn a_pack_that_lacks_an_extent_is_put_into_no_run() {
     assert!(site.index(&monitor).plan_full_merge().is_none() && site.runs().is_empty());
 }
 
-/// How a pack is cut is known though no header of it is sound.
+/// The geometry of a pack is known though no header of it is sound.
 #[test]
 fn a_trailer_says_how_a_set_is_cut_when_no_header_does() {
     let site = Site::new();
