@@ -16,7 +16,7 @@ pub struct Mark {
     pub store: StoreId,
     /// The snapshot.
     pub snapshot: SnapshotId,
-    /// How often this was said: odd is forgotten, even is kept; 0 needs no mark.
+    /// The number of marks so far: odd is forgotten, even is kept; 0 needs no mark.
     pub generation: u32,
 }
 
@@ -43,7 +43,7 @@ impl Mark {
     /// Reads a framed mark.
     ///
     /// # Errors
-    /// Those of [`envelope::open`]; a generation of 0 is refused, since nobody puts it.
+    /// Those of [`envelope::open`]; a generation of 0 is refused, since it is never put.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Forgotten, bytes)?, "mark");
         let mark = Mark {

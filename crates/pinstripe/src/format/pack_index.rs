@@ -19,11 +19,11 @@ use crate::id::{ChunkId, SetId};
 /// One record of a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedRecord {
-    /// Where it begins in the pack's logical run.
+    /// Its start in the pack's logical run.
     pub offset: u64,
     /// Length of head, table and stored bytes.
     pub bytes: u32,
-    /// What its chunks are.
+    /// The kind of its chunks.
     pub kind: RecordKind,
     /// Length of its chunks together.
     pub raw_bytes: u32,

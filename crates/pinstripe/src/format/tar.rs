@@ -24,9 +24,9 @@ const ARCHIVE_BLOCK_BYTES: u64 = 20 * BLOCK_BYTES as u64;
 pub struct TarEntry<'e> {
     /// Its name there; a directory's ends with a slash.
     pub path: &'e [u8],
-    /// What it is.
+    /// Its kind and attributes.
     pub meta: &'e Metadata,
-    /// What a symlink points to.
+    /// The target of a symlink.
     pub target: &'e [u8],
     /// The earlier name in the archive of which this is another.
     pub link_to: Option<&'e [u8]>,

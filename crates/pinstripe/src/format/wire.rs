@@ -17,7 +17,7 @@ pub const VARINT_MAX_BYTES: usize = 10;
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// What is being decoded, for messages: "pack trailer".
+    /// The object being decoded, for messages: "pack trailer".
     what: &'static str,
 }
 
@@ -274,7 +274,7 @@ impl ShortRun {
         self.varint((value << 1 ^ value >> 63) as u64)
     }
 
-    /// What was appended.
+    /// The bytes that were appended.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

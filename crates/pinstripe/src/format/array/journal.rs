@@ -16,7 +16,7 @@ use crate::id::ArrayId;
 const MAGIC: &[u8; 4] = b"PSaj";
 const HEAD_BYTES: usize = 8;
 
-/// Where a journal belongs.
+/// The place that a journal belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalPlace {
     /// The array.
@@ -55,7 +55,7 @@ impl JournalPlace {
         crc32c_of(&[MAGIC, &self.array.0, &slot, &stretch, &start, &width, &chunks], sums)
     }
 
-    /// What stands before the bytes of the chunks.
+    /// The head, which precedes the bytes of the chunks.
     ///
     /// # Panics
     /// If there is not one sum for each block.

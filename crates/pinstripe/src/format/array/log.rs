@@ -28,7 +28,7 @@ use crate::id::ArrayId;
 const MAGIC: u32 = u32::from_le_bytes(*b"PSal");
 const VERSION: u16 = 1;
 const HEAD_BYTES: usize = 64;
-/// Where the checksum of a head stands in it.
+/// The place of the checksum in a head.
 const CHECK: Range<usize> = 60..64;
 /// The longest head, whatever it claims.
 pub const HEAD_BYTES_MAX: u32 = 1 << 20;
@@ -45,13 +45,13 @@ pub struct Piece {
     pub column: Range<u32>,
     /// Shards that are written, parity included, as bits.
     pub written: u64,
-    /// What the payload has of it.
+    /// The parts of it that the payload holds.
     pub has: Has,
     /// The checksums to be, of the shards in `written`, lowest first, each with all blocks of `column`.
     pub sums: Vec<Sum>,
 }
 
-/// What the payload of a piece is made of.
+/// The parts that the payload of a piece is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Has {
     /// The sum of the unmodified data shards.
@@ -62,7 +62,7 @@ pub struct Has {
     pub data: u64,
 }
 
-/// What a member keeps beside the head.
+/// The bytes that a member keeps beside the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kept {
     /// Bytes.
@@ -90,11 +90,11 @@ pub struct Head {
     pub array: ArrayId,
     /// One more than that of the record before.
     pub sequence: u64,
-    /// Where in the log it begins.
+    /// Its start in the log.
     pub position: u64,
     /// By slot.
     pub kept: Vec<Kept>,
-    /// What is written.
+    /// The pieces written.
     pub pieces: Vec<Piece>,
 }
 
@@ -161,7 +161,7 @@ impl Head {
         head[CHECK].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// How long the head is that begins with these bytes, if it is one.
+    /// The length of the head that begins with these bytes, if it is one.
     pub fn length(first: &[u8; BLOCK_BYTES as usize]) -> Option<u32> {
         let word =
             |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().expect("four bytes"));
