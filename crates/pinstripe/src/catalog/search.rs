@@ -19,7 +19,7 @@ use crate::walk::Glob;
 /// Finds that are held to be put in path order.
 const SORTED_MAX: usize = 1 << 17;
 
-/// What is looked for.
+/// The conditions of a search.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// The name or path.
@@ -66,7 +66,7 @@ pub struct Holder {
 pub struct Found {
     /// Absolute path without the leading slash.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission bits.
     pub mode: u32,

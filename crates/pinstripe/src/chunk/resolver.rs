@@ -10,13 +10,13 @@ use super::search::{Outcome, Search};
 /// segments.
 pub struct Resolver {
     rules: Rules,
-    /// Where the chunk in progress begins.
+    /// The start of the chunk in progress.
     start: u64,
     /// The end of all segments so far.
     end: u64,
     /// The hash of the chunk in progress, while its first possible places are looked at.
     hash: u64,
-    /// Where the chunk in progress ends if there is any more content.
+    /// The end of the chunk in progress, provided that there is more content.
     held: Option<u64>,
     /// The last bytes before `end`: what the hash of the next place depends on.
     tail: Vec<u8>,
@@ -83,7 +83,7 @@ impl Resolver {
         self.hash = 0;
     }
 
-    /// Where the chunk in progress begins: content from here on is not yet cut.
+    /// The start of the chunk in progress: content from here on is not yet cut.
     pub fn chunk_start(&self) -> u64 {
         self.start
     }

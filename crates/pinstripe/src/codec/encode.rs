@@ -18,7 +18,7 @@ const LZ4_SMALL_BYTES: usize = u16::MAX as usize;
 const BRIEF_AFTER: u32 = 8;
 const THOROUGH_EVERY: u32 = 16;
 
-/// How one record was encoded.
+/// The outcome of encoding one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoded {
     /// No codec helps: the stored bytes are the raw bytes, and nothing was copied.
@@ -81,7 +81,7 @@ impl Encoder {
         Ok(Encoder { codec, engine, scratch: Vec::new(), hopeless: 0 })
     }
 
-    /// What it encodes with.
+    /// The codec that it encodes with.
     pub fn codec(&self) -> Codec {
         self.codec
     }

@@ -17,7 +17,7 @@ const MIN_DISTINCT: u32 = 45;
 /// could save a 64th of the bytes where it is about 960; this stays well below.
 const MAX_CHI_SQUARED: u32 = 480;
 
-/// How much of a record is looked at.
+/// The part of a record that is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// Nothing is known of records before it.

@@ -33,7 +33,7 @@ pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
 /// The zstd levels that can be asked for; 0 is not one of them.
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -5..=19;
 
-/// How records are made small. Written `raw`, `zstd`, `zstd:3`, `zstd:-1`, `lz4`, `snappy`, `lzo`.
+/// The codec of records. Written `raw`, `zstd`, `zstd:3`, `zstd:-1`, `lz4`, `snappy`, `lzo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// Stored as they are.
@@ -65,7 +65,7 @@ impl Codec {
 }
 
 impl Default for Codec {
-    /// What the backup store uses unless told otherwise.
+    /// The default of the backup store.
     fn default() -> Self {
         Codec::Zstd { level: DEFAULT_ZSTD_LEVEL }
     }

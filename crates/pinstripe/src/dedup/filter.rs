@@ -28,10 +28,10 @@ pub struct Filter {
     fingerprints: Box<[u8]>,
 }
 
-/// What of a filter is stored beside its fingerprints.
+/// The part of a filter that is stored beside its fingerprints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// What keys are mixed with.
+    /// The seed that keys are mixed with.
     pub seed: u64,
     /// Slots of a segment are two to the power of this.
     pub segment_log2: u8,
@@ -91,7 +91,7 @@ impl Filter {
         Ok(Filter { seed, segment_log2, segments, fingerprints: fingerprints.into() })
     }
 
-    /// What has to be stored beside [`fingerprints`](Self::fingerprints).
+    /// The parameters to store beside [`fingerprints`](Self::fingerprints).
     pub fn shape(&self) -> Shape {
         Shape { seed: self.seed, segment_log2: self.segment_log2, segments: self.segments }
     }
@@ -146,8 +146,8 @@ fn fingerprint(hash: u64) -> u8 {
     (hash ^ hash >> 32) as u8
 }
 
-/// What building needs: for each slot, how many keys not yet placed have it, and their hashes
-/// combined; where one key is left, that is its hash.
+/// The state of building: for each slot, the number of unplaced keys that map to it, and their
+/// hashes combined; where one key is left, that is its hash.
 struct Table {
     counts: Vec<u8>,
     hashes: Vec<u64>,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use calendar::{Periods, periods};
 
-/// What stays.
+/// The rules that say which snapshots stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     /// So many of the newest.

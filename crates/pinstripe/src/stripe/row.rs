@@ -15,7 +15,7 @@ use super::report::{Part, ReadReport, Reason, Rebuilt};
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe_set::{Checksum, checksum};
 
-/// What makes bytes from a member believable.
+/// The evidence that makes bytes from a member trustworthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     /// The extent's header is right.

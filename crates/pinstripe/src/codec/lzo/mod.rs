@@ -34,7 +34,7 @@ const NEAR_BYTES: usize = 0x0800;
 const MIDDLE_BYTES: usize = 0x4000;
 /// The farthest match of the `0001HLLL` instruction, and so of the format.
 const FAR_BYTES: usize = 0xbfff;
-/// How far behind a run of literals the three-byte copy begins.
+/// The distance added to that of the three-byte copy after a run of literals.
 const AFTER_RUN_BYTES: usize = 0x0800;
 /// The instruction that ends a stream: a far match of distance 16384.
 const END: [u8; 3] = [0x11, 0, 0];
