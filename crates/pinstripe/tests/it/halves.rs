@@ -30,7 +30,7 @@ struct Halves {
     saved: Vec<(Snapshot, Tree)>,
 }
 
-/// How a half goes on.
+/// The ways in which a half goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum How {
     Replace,

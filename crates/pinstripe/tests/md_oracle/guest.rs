@@ -14,7 +14,7 @@ const MODULES: [&str; 5] = ["brd", "raid0", "raid1", "raid10", "raid456"];
 /// Longer than any of the scripts takes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What a guest is started from.
+/// The files that a guest is started from.
 pub struct Guest {
     folder: PathBuf,
     kernel: PathBuf,
@@ -81,7 +81,7 @@ impl Guest {
     }
 }
 
-/// What a guest does first.
+/// The first commands of a guest.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -199,7 +199,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What stands in a folder.
+/// The entries of a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
@@ -214,7 +214,7 @@ fn all_files(folder: &Path) -> Vec<PathBuf> {
     files(folder).into_iter().flat_map(below).collect()
 }
 
-/// What a program printed; its complaint when it failed.
+/// The output of a program; its error output when it failed.
 pub fn output(command: &mut Command) -> Result<String, String> {
     let done = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     match done.status.success() {

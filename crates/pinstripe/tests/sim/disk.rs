@@ -14,7 +14,7 @@ use pinstripe::error::{Error, Kind, Result};
 
 use crate::dice::Dice;
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes whole or not at all.
 pub const SECTOR: u64 = 512;
 
 /// The power of all disks: so many writes and syncs from now on.
@@ -41,7 +41,7 @@ impl Power {
     }
 }
 
-/// How a disk lies: chances per write, in percent.
+/// The lies of a disk: chances per write, in percent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mood {
     /// It says it has written and has not.
@@ -72,7 +72,7 @@ struct State {
     pending: Vec<(usize, Vec<u8>)>,
     latent: BTreeSet<u64>,
     mood: Mood,
-    /// Where lies are told: a write goes astray within its area.
+    /// The areas where lies are told: a write goes astray within its area.
     areas: Vec<Range<u64>>,
     dice: Dice,
 }

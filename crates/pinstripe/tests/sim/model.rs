@@ -1,4 +1,5 @@
-//! What an array must hold: an array of bytes, and for a power cut all that each sector may be.
+//! The content that an array must have: an array of bytes, and after a power cut every content
+//! that a sector may have.
 
 use crate::disk::SECTOR;
 
@@ -9,9 +10,9 @@ const BLOCK: usize = 4096;
 pub struct Model {
     newest: Vec<u8>,
     synced: Vec<u8>,
-    /// What was written since the last sync, oldest first.
+    /// The writes since the last sync, oldest first.
     since: Vec<(usize, Vec<u8>)>,
-    /// What is written together: a block, or with a granule up to a row.
+    /// The unit that is written together: a block, or with a granule up to a row.
     unit: usize,
 }
 

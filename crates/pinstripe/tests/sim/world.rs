@@ -49,7 +49,7 @@ const SHAPES: [(Level, &str, usize, usize); 11] = [
 ];
 
 pub struct World {
-    /// All that was done, for whoever has to find a fault.
+    /// All that was done, to find the cause of a fault.
     story: Vec<String>,
     dice: Dice,
     power: Arc<Power>,
@@ -264,7 +264,7 @@ impl World {
         assert!(is_same, "a read of {len} at {at} is wrong");
     }
 
-    /// How many members more the array can do without.
+    /// The number of further members that the array can do without.
     fn spare(&self, flusher: &Flusher) -> usize {
         let slots = flusher.array().superblock().slots;
         let whole = slots.iter().filter(|slot| matches!(slot, Slot::Present(_))).count();
@@ -394,7 +394,7 @@ impl World {
         assert!(slots.iter().all(|slot| matches!(slot, Slot::Present(_))), "{slots:?}");
     }
 
-    /// Disks lie, and nobody notices.
+    /// Disks lie unnoticed.
     fn lies(&mut self) {
         let mut flusher = self.assemble(None);
         let first = self.dice.below(self.members as u64) as usize;
@@ -528,7 +528,7 @@ impl World {
         flusher.stop().unwrap();
     }
 
-    /// What the array holds after a power cut; nothing of it is made up.
+    /// The content of the array after a power cut; nothing of it is made up.
     fn judge(&self, flusher: &Flusher, may_lose: bool) -> Vec<u8> {
         let mut found = vec![0; SPACE];
         for (number, block) in found.chunks_mut(BLOCK).enumerate() {

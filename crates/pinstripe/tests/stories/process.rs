@@ -1,4 +1,4 @@
-//! Who acts on the store in a story, and how it ends.
+//! The processes that act on the store in a story, and how they end.
 //!
 //! What acts alone and is to die is taken for dead by all others from the beginning: no other
 //! process is there to see the difference. Of two at once each must be seen to live until it ends: it acts
@@ -38,7 +38,7 @@ pub fn is_healed_at_the_end(story: &Story) -> bool {
     story.seed.is_multiple_of(8)
 }
 
-/// Where a story takes place.
+/// The directory of a story.
 pub fn site(story: &Story) -> Site {
     let site = Site::bare_in(driver::directory(story.seed), story.members);
     site.init(story.parity, "4K", Arc::new(NoWait)).unwrap();
@@ -95,7 +95,7 @@ fn dead() -> Process {
     Process { started_ticks, ..own }
 }
 
-/// Who opens a store, and what passes its steps.
+/// The process that opens a store, and the hook that sees its steps.
 #[derive(Clone)]
 pub struct Who {
     pub steps: Arc<dyn Steps>,
@@ -109,7 +109,7 @@ impl Who {
         Who { steps: Arc::new(NoWait), process: None, name: "own" }
     }
 
-    /// What it is called in the trace.
+    /// Its name in the trace.
     pub fn name(&self) -> String {
         self.name.to_owned()
     }

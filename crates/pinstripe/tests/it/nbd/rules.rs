@@ -1,4 +1,4 @@
-//! What a client that keeps the rules gets.
+//! The answers to a client that keeps the rules.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use made::{Made, Shape, change, merged, own, scale, shapes, striped};
 use places::Striped;
 
-/// What becomes of an output.
+/// The fate of an output.
 #[derive(Debug, Clone)]
 enum Harm {
     Gone,
