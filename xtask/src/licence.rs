@@ -5,7 +5,7 @@
 
 use crate::workspace::Workspace;
 
-/// What may enter. Permissive only; a name not listed here is refused, known or not.
+/// The licences that may enter. Permissive only; a name not listed here is refused, known or not.
 const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",

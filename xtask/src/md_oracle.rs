@@ -4,7 +4,7 @@
 use crate::packages;
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// What the host needs beside the guest.
+/// The programs that the host needs beside the guest.
 const PACKAGES: &[&str] = &["kmod", "mdadm"];
 
 /// Runs it; false when something differed.

@@ -19,7 +19,7 @@ use pinstripe_lab::machine::Machine;
 use pinstripe_lab::table::Table;
 use pinstripe_lab::{machine, stats, table};
 
-/// What a case or a helper returns: the message says what failed and where.
+/// The result of a case or a helper: the message says what failed and where.
 type Result<T> = std::result::Result<T, String>;
 
 /// How results are shown on standard output.

@@ -125,7 +125,7 @@ fn rebuilding(group: &mut Group, blocks: &mut Blocks, data_count: usize) {
     }
 }
 
-/// What any pass over the same data costs.
+/// The cost of any pass over the same data.
 fn beside(group: &mut Group, blocks: &mut Blocks, data_count: usize) {
     let mut copies = Blocks::new(data_count, blocks.block_bytes);
     let (sources, mut copies) = (blocks.slices(), copies.slices());

@@ -25,7 +25,7 @@ struct Wish {
     time: Option<String>,
 }
 
-/// What one round said to one question.
+/// The answer of one round to one question.
 #[derive(Debug, Clone)]
 struct Said {
     setting: String,
@@ -34,7 +34,7 @@ struct Said {
     is_decided: bool,
 }
 
-/// What one round said.
+/// The answers of one round.
 #[derive(Debug, Default, Clone)]
 struct Round {
     /// By question.
@@ -104,7 +104,7 @@ fn measure(binary: &Path, stand: &Path, dir: &Path, time: Option<&str>) -> Resul
     Ok(said(events.lines().filter_map(|it| serde_json::from_str(it).ok())))
 }
 
-/// What the events of a round say.
+/// The content of a round's events.
 fn said(events: impl Iterator<Item = Value>) -> Round {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let mut round = Round::default();
@@ -162,7 +162,7 @@ fn judge(rounds: &[Round]) -> bool {
     rounds.len() - good <= rounds.len() / OF
 }
 
-/// What is said most often.
+/// The most frequent answer.
 fn usual<'a>(said: impl Iterator<Item = &'a Said>) -> Option<&'a str> {
     let mut counts = BTreeMap::new();
     said.for_each(|it| *counts.entry(it.value.as_str()).or_insert(0) += 1);

@@ -7,7 +7,7 @@ use std::thread;
 use super::range;
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// What each process counts, as its last line names it.
+/// The counts of each process, as its last line names them.
 const COUNTED: [&str; 4] = ["seeds", "calls", "choices", "orders"];
 
 /// Plays the seeds that are asked for; false when one failed.

@@ -163,7 +163,7 @@ mod tests {
         File { path: path.to_owned(), text: text.to_owned() }
     }
 
-    /// What a check says, one line per finding.
+    /// The findings of a check, one line each.
     pub(super) fn lines(findings: Vec<Finding>) -> Vec<String> {
         findings.iter().map(Finding::to_string).collect()
     }

@@ -17,7 +17,7 @@ use crate::Result;
 use crate::stats::median;
 use crate::table::{Align, Cell, Table};
 
-/// What it measures.
+/// The purpose of the case.
 pub const ABOUT: &str = "what the lab's engine costs, against fio: --work DIR";
 
 const ROUNDS: usize = 5;

@@ -36,7 +36,7 @@ pub(super) fn coefficient(row: usize, data: usize) -> u8 {
     gf256::mul(1 ^ Y[row], reciprocal.expect("max_data keeps 2^-i from meeting y"))
 }
 
-/// How the lost data shards of a row follow from the present shards.
+/// The derivation of the lost data shards of a row from the present shards.
 pub(super) struct Recovery<'a> {
     data_count: usize,
     /// Of every shard, data first, whether it is there.

@@ -112,7 +112,7 @@ impl Level {
     }
 }
 
-/// Where to begin storing past the caches, `None` to store into them.
+/// The place from which to store past the caches; `None` to store into them.
 ///
 /// What does not fit in the caches would only push out what does, and such stores save reading
 /// every line before it is overwritten. For what fits they cost far more than they save.

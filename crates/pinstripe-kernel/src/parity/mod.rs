@@ -188,7 +188,7 @@ pub fn update_at(level: Level, sources: &[(usize, &[u8])], parity: &mut [(usize,
     }
 }
 
-/// How many shards [`update`] adds at once.
+/// The number of shards that [`update`] adds at once.
 const UPDATE_TERMS: usize = 8;
 
 fn add_alike(level: Level, terms: &[Term], parity: &mut [(usize, &mut [u8])]) {

@@ -101,7 +101,7 @@ fn to_nowhere(command: &Command) -> Command {
     shell
 }
 
-/// What split has written.
+/// The outputs that split has written.
 fn outputs(settings: &Settings) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     trees::visit(&settings.outputs(), &mut |path, metadata| {
