@@ -12,7 +12,7 @@ const MANY: usize = 4;
 /// Sentences that paper has room for.
 const PAPER_SENTENCES: usize = 12;
 
-/// How sure a sentence is.
+/// The certainty of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Light {
     /// It is: the interval is clear of 1.
@@ -98,7 +98,7 @@ fn of_nothing(results: &Results) -> Sentence {
     Sentence { light: Light::Grey, about: None, text }
 }
 
-/// How far the runs can be trusted at all.
+/// The degree to which the runs can be trusted at all.
 fn basis(results: &Results) -> String {
     let runs = || results.variants.iter().flat_map(|it| &it.runs);
     let (all, valid) = (runs().count(), runs().filter(|run| run.is_valid()).count());

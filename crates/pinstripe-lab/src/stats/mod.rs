@@ -1,4 +1,4 @@
-//! What repeated measurements say, and how surely: pure functions on numbers.
+//! The conclusions from repeated measurements, and their confidence: pure functions on numbers.
 //!
 //! Whatever draws by chance is given a seed, and answers the same for the same one. Never here: a
 //! clock, a file, and the wish for an answer: "no difference" and "too few runs" are answers.
