@@ -1,5 +1,4 @@
-//! The number of streams that can be recorded at a rate and with a ring, while another thread
-//! writes.
+//! The number of streams that can be recorded at a rate and with a ring beside a busy writer.
 
 mod options;
 mod search;
@@ -234,8 +233,7 @@ impl RecordProbe {
         Ok(Outcome { value: found.most as f64, ..outcome })
     }
 
-    /// The ring that each stream needs as measured, before it is a power of two; and the time of a
-    /// round.
+    /// The ring that each stream needs, not yet a power of two; and the time of a round.
     fn needed(&self, recorded: &Recorded, streams: u64) -> (f64, f64) {
         let mean = recorded.writes.mean().unwrap_or_default().as_secs_f64();
         let of_each = (streams as f64 / self.recording.writers as f64).ceil();

@@ -257,7 +257,6 @@ impl Superblock {
         let made_seconds = r.i64()?;
         let name = name(&mut r)?;
         let (count, slot) = (usize::from(r.u16()?), r.u16()?);
-        // Bounds first: the slots below are read by this count.
         if count > SLOTS_MAX || (slot != SPARE && usize::from(slot) >= count) {
             return Err(r.corrupt("a slot that is none"));
         }
