@@ -14,12 +14,12 @@ use crate::remembered::{Newest, Proof, Remembered};
 use crate::run::Run;
 use crate::time;
 
-/// What there is to say of a store.
+/// The findings about a store.
 #[derive(Default)]
 pub struct Found {
     /// It is older than what was seen.
     pub older: Vec<Error>,
-    /// It may be: without the key nobody can tell.
+    /// It may be: without the key this cannot be decided.
     pub unclear: Option<Error>,
 }
 

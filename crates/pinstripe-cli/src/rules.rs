@@ -78,7 +78,7 @@ impl Rules {
         *self == Rules::default()
     }
 
-    /// The same, for whoever judges.
+    /// The same rules as the library takes them.
     pub fn policy(&self) -> Policy {
         Policy {
             last: self.keep_last,
