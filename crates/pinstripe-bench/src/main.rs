@@ -1,4 +1,5 @@
-//! Measures each stage of pinstripe, and us against other programs: for those who work on pinstripe.
+//! Measures each stage of pinstripe, and us against other programs: for those who work on
+//! pinstripe.
 //!
 //! A case returns tables; this file shows them, saves them, and knows nothing about any case.
 //! Nothing here decides whether a figure is good: tables say what was aimed at and what was met.

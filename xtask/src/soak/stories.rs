@@ -1,4 +1,5 @@
-//! The stories in release, each seed once, by as many processes as there are processors: one plays one at a time.
+//! The stories in release, each seed once, by as many processes as there are processors: one plays
+//! one at a time.
 
 use std::io::Read;
 use std::process::{Child, Stdio};

@@ -132,7 +132,8 @@ fn scan(files: &[File]) -> Vec<Scanned> {
         .filter(|file| is_product(&file.path))
         .map(|file| Scanned { path: file.path.clone(), source: Source::scan(&file.text) })
         .collect();
-    // A file that is declared under `#[cfg(test)]` is a test whatever its name, and so is all below.
+    // A file that is declared under `#[cfg(test)]` is a test whatever its name, and so is all
+    // below.
     let tests: Vec<String> = scanned
         .iter()
         .flat_map(|file| file.source.test_modules.iter().map(|name| child(&file.path, name)))

@@ -60,7 +60,8 @@ impl Bench {
         let here = std::env::current_exe().map_err(|error| format!("who am I: {error}"))?;
         let beside = here.parent().unwrap_or(Path::new("."));
         Ok(Bench {
-            // target/lab, beside target/release: a disk, where the temporary directory may be memory.
+            // target/lab, beside target/release: a disk, where the temporary directory may be
+            // memory.
             work: beside.parent().unwrap_or(beside).join("lab"),
             rounds: 3,
             restic: PathBuf::from("restic"),

@@ -5,7 +5,8 @@
 //! 0 for Q (which gives 2^i, as Linux md has it) and 2, 4 for the rows after it, scaled so that
 //! every row begins with 1. Without P this is a Cauchy matrix, and a Cauchy matrix stays one whose
 //! every square part can be inverted when a row of ones is put on top: **any** data shards can be
-//! had back from **any** as many parity rows, so long as no 2^-i meets a y, which [`max_data`] ensures.
+//! had back from **any** as many parity rows, so long as no 2^-i meets a y, which [`max_data`]
+//! ensures.
 
 use super::{MAX_PARITY, TooManyLost, gf256};
 

@@ -18,7 +18,8 @@ pub(super) trait Lanes: Copy {
     type Factor: Copy;
 
     /// # Safety
-    /// `BYTES` bytes can be read at `from`; the processor has the level's features, as in all below.
+    /// `BYTES` bytes can be read at `from`; the processor has the level's features, as in all
+    /// below.
     unsafe fn load(from: *const u8) -> Self;
     /// # Safety
     /// `BYTES` bytes can be written at `to`.

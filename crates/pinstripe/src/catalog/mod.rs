@@ -6,7 +6,8 @@
 //!
 //! Snapshots of the same host and sources form a *series*; a snapshot's number in its series is its
 //! *ordinal*, given in the order in which they were taken in, so no clock is trusted. A row says
-//! `first..=last`; no `last` means that the newest snapshot of the series, its *head*, still has it.
+//! `first..=last`; no `last` means that the newest snapshot of the series, its *head*, still has
+//! it.
 //!
 //! Invariants: one transaction takes in whole snapshots or none; every row is held by at least one
 //! snapshot that exists; every path of `versions` stands exactly once in the blocks of `names`;

@@ -27,8 +27,8 @@ impl Resolver {
         Resolver { rules, start: offset, end: offset, hash: 0, held: None, tail: Vec::new() }
     }
 
-    /// Takes the next segment with the candidates that [`Cutter::scan`](super::Cutter::scan) found in it, and appends
-    /// the ends of all chunks that are certain now to `ends`.
+    /// Takes the next segment with the candidates that [`Cutter::scan`](super::Cutter::scan) found
+    /// in it, and appends the ends of all chunks that are certain now to `ends`.
     ///
     /// Ends are positions in the run, counted like the first segment's `offset`; each is also
     /// where the next chunk begins. [`Candidates::default`] will do for candidates: they are then

@@ -22,8 +22,8 @@ const MAX_CHI_SQUARED: u32 = 480;
 pub enum Look {
     /// Nothing is known of records before it.
     Thorough,
-    /// Those before it looked incompressible: a quarter of the time, and a record of which an eighth is
-    /// compressible passes for random one time in eight.
+    /// Those before it looked incompressible: a quarter of the time, and a record of which an
+    /// eighth is compressible passes for random one time in eight.
     Brief,
 }
 

@@ -204,8 +204,8 @@ fn what_has_structure_does_not_look_incompressible() {
     }
 }
 
-/// A program also holds bytes that are random, and records that are but for a little of them: of these a part
-/// may pass.
+/// A program also holds bytes that are random, and records that are but for a little of them: of
+/// these a part may pass.
 #[test]
 fn machine_code_does_not_look_incompressible() {
     let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();

@@ -1,8 +1,9 @@
 //! An estimate of how much of the input is distinct, in bounded memory.
 //!
-//! Invariants: exact as long as all keys fit; beyond that a sample by key, halved as often as needed:
-//! keys are hashes, so that every key has the same chance and all its repetitions share its fate.
-//! Totals are always exact. Never says "new" of single things: that is the chunk index's work.
+//! Invariants: exact as long as all keys fit; beyond that a sample by key, halved as often as
+//! needed: keys are hashes, so that every key has the same chance and all its repetitions share its
+//! fate. Totals are always exact. Never says "new" of single things: that is the chunk index's
+//! work.
 
 use std::collections::HashMap;
 

@@ -2,8 +2,8 @@
 //!
 //! It finds damage and needs no key, so that members can be checked by those who must not read
 //! them. It does not prove who wrote the bytes: that is what the keyed ids of chunks are for.
-//! Beside a cryptographic hash it costs a fifth (doc/decisions/0007), and it is paid three times: for
-//! a record, for its strips, for their parity.
+//! Beside a cryptographic hash it costs a fifth (doc/decisions/0007), and it is paid three times:
+//! for a record, for its strips, for their parity.
 
 use twox_hash::XxHash3_128;
 

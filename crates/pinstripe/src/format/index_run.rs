@@ -7,9 +7,9 @@
 //! tables of packs
 //! head: where all of this is
 //! ```
-//! All parts but the head say of which run they are, and which of their kind: `b`, set id 16, number 4
-//! stand before them. A head that begins with `H` demands that; one that begins with `h` is of the
-//! older form, whose parts begin with their own letter.
+//! All parts but the head say of which run they are, and which of their kind: `b`, set id 16,
+//! number 4 stand before them. A head that begins with `H` demands that; one that begins with `h`
+//! is of the older form, whose parts begin with their own letter.
 //!
 //! The range of the stripe set's index is the record of the head. All pages of a run are equally
 //! long but the last of a segment, so a page is found by arithmetic.

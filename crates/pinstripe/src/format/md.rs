@@ -1,15 +1,15 @@
 //! The superblock of a member of a Linux md array, metadata 1.2: what it says, and its 4 KiB again.
 //!
-//! From `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and `calc_sb_1_csum` in
-//! `drivers/md/md.c` of Linux 6.1, whose checks are made here too. The superblock lies
-//! [`SUPERBLOCK_OFFSET`] bytes from the start of a device. Numbers named `_sectors` are in units of 512
-//! bytes, as md has them.
+//! From `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and
+//! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1, whose checks are made here too. The
+//! superblock lies [`SUPERBLOCK_OFFSET`] bytes from the start of a device. Numbers named `_sectors`
+//! are in units of 512 bytes, as md has them.
 //!
 //! Invariants: what is decoded is encoded to the same bytes, as far as md counts them as the
 //! superblock's; a feature that is not known is refused, since it may change where data lies.
 //!
-//! Never here: which members belong together and whether they may be used: of several superblocks the
-//! one with the most events speaks for the array.
+//! Never here: which members belong together and whether they may be used: of several superblocks
+//! the one with the most events speaks for the array.
 
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};
@@ -177,8 +177,8 @@ impl Role {
     }
 }
 
-/// The checksum of a superblock: its words added up, those of the checksum counting as 0, and what runs
-/// over 32 bits added again.
+/// The checksum of a superblock: its words added up, those of the checksum counting as 0, and what
+/// runs over 32 bits added again.
 fn checksum(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<4>();
     let sum: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
@@ -193,9 +193,9 @@ impl Superblock {
     /// Reads a superblock from the [`SUPERBLOCK_BYTES`] at [`SUPERBLOCK_OFFSET`].
     ///
     /// # Errors
-    /// [`Kind::NotFound`] where there is none, [`Kind::Unsupported`] for another version, another place
-    /// (metadata 1.0 and 1.1) or features that are not known, [`Kind::Corrupt`] for a wrong checksum and
-    /// for fields that cannot be.
+    /// [`Kind::NotFound`] where there is none, [`Kind::Unsupported`] for another version, another
+    /// place (metadata 1.0 and 1.1) or features that are not known, [`Kind::Corrupt`] for a wrong
+    /// checksum and for fields that cannot be.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "md superblock");
         if bytes.len() < SUPERBLOCK_BYTES {
@@ -337,8 +337,8 @@ impl Superblock {
     }
 }
 
-/// Bad blocks as ranges of a **device** in sectors, from the bytes of their list: 54 bits of sector, 10 of
-/// length, ended by all ones.
+/// Bad blocks as ranges of a **device** in sectors, from the bytes of their list: 54 bits of
+/// sector, 10 of length, ended by all ones.
 pub fn bad_blocks(list: &[u8], shift: u8) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
     let entries = list.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
     entries.take_while(|&entry| entry != u64::MAX).filter_map(move |entry| {

@@ -25,8 +25,8 @@ impl Marks {
         *known = generation.max(*known);
     }
 
-    /// Takes note of damaged marks on a snapshot: their names tell of which generation they are, and
-    /// that they are not to be put again.
+    /// Takes note of damaged marks on a snapshot: their names tell of which generation they are,
+    /// and that they are not to be put again.
     fn pass_over(
         &mut self,
         store: &Store,

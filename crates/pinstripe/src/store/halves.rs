@@ -1,9 +1,10 @@
 //! Halves of a divided store: members that were apart, of which some replaced the others.
 //!
 //! With as many members away as parity replaces, a store goes on without them. Where both parts do
-//! (two members, parity 1, each for itself), each takes backups, and as soon as one of them replaces
-//! the members of the other, the tables of members differ for good. A half that meets the other
-//! names it and counts the snapshots that only the other has; `ops::member::merge` brings them over.
+//! (two members, parity 1, each for itself), each takes backups, and as soon as one of them
+//! replaces the members of the other, the tables of members differ for good. A half that meets the
+//! other names it and counts the snapshots that only the other has; `ops::member::merge` brings
+//! them over.
 //!
 //! Invariant: nothing is believed of another half but that it is there.
 

@@ -2,8 +2,9 @@
 //!
 //! The logical run is cut into rows of D strips; a row adds P parity strips and lays its N = D + P
 //! strips over N slots, one extent each, by a permutation of its own, drawn from the set id and
-//! the row number. So a sequential read loads all extents alike, and no stride through the run can stay
-//! on one of them. Each slot has exactly one strip of each row, at `header + row * strip size`.
+//! the row number. So a sequential read loads all extents alike, and no stride through the run can
+//! stay on one of them. Each slot has exactly one strip of each row, at `header + row * strip
+//! size`.
 //!
 //! The last row is cut, not padded: of its L bytes each data strip gets `ceil(L / D)` rounded up
 //! to 64, as long as there are bytes left, so the last strips may be short or empty.

@@ -1,5 +1,5 @@
-//! One logical byte run laid over N slots, one member each, D data + P parity: written once, read back whole
-//! while any P members are gone.
+//! One logical byte run laid over N slots, one member each, D data + P parity: written once, read
+//! back whole while any P members are gone.
 //!
 //! [`geometry`] says where every byte lies (pure), [`SetWriter`] makes the extents, [`SetReader`]
 //! reads ranges, heals what is lost as it goes, verifies, and writes a member's extent anew. The

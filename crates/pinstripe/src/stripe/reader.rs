@@ -101,9 +101,9 @@ impl SetReader {
         }
     }
 
-    /// A set that was cut off before its trailers were written, as far as `layout` says that its rows
-    /// are there. Only [`read`](Self::read) works: nothing says what a strip's checksum was, so the
-    /// records in it are all that tells whether it is sound.
+    /// A set that was cut off before its trailers were written, as far as `layout` says that its
+    /// rows are there. Only [`read`](Self::read) works: nothing says what a strip's checksum was,
+    /// so the records in it are all that tells whether it is sound.
     ///
     /// # Errors
     /// Those of the layout.

@@ -42,7 +42,8 @@ pub(super) struct Row<'a> {
     spare: Buffers,
 }
 
-/// Buffers of strips for the next row: memory fresh from the system costs more than reading into it.
+/// Buffers of strips for the next row: memory fresh from the system costs more than reading into
+/// it.
 #[derive(Default)]
 pub(super) struct Buffers(Vec<Vec<u8>>);
 

@@ -109,8 +109,8 @@ impl Bench {
         self.site.members[member].join(name.path())
     }
 
-    /// A backup stores a new file and dies when its first index run would get a name; returns the packs
-    /// that it leaves whole.
+    /// A backup stores a new file and dies when its first index run would get a name; returns the
+    /// packs that it leaves whole.
     fn die_before_the_index(&self) -> Vec<SetId> {
         let own = pinstripe::process::own();
         let started_ticks = own.started_ticks + 1;
@@ -286,8 +286,8 @@ fn what_a_dead_backup_left_of_a_pack_is_no_loss_when_it_is_damaged() {
     bench.assert_all_restore();
 }
 
-/// What a dead backup stored is whole until more of it is damaged than parity replaces: in places, so
-/// that its index can still be read, or all of it.
+/// What a dead backup stored is whole until more of it is damaged than parity replaces: in places,
+/// so that its index can still be read, or all of it.
 #[test]
 fn what_a_dead_backup_left_is_no_loss_however_it_is_damaged() {
     for is_all in [false, true] {

@@ -687,8 +687,9 @@ fn what_another_gc_deleted_meanwhile_is_counted_on_no_more() {
     }
 }
 
-/// With a member away, gc asks what dead writers may have left there. A backup was committed between
-/// two looks at the snapshots, and the session that was over by the second was held against the first.
+/// With a member away, gc asks what dead writers may have left there. A backup was committed
+/// between two looks at the snapshots, and the session that was over by the second was held against
+/// the first.
 #[test]
 fn a_snapshot_committed_while_gc_looks_around_is_nobodys_leftover() {
     for looks in 0..4 {

@@ -387,8 +387,8 @@ fn the_store_is_used_while_a_member_leaves() {
     }
 }
 
-/// One member lacks its extents, and is away afterwards: as when a disk begins to fail and then does.
-/// What `act` moved meanwhile must not have been put on it.
+/// One member lacks its extents, and is away afterwards: as when a disk begins to fail and then
+/// does. What `act` moved meanwhile must not have been put on it.
 fn fails_after(mut bench: Bench, act: impl FnOnce(&mut Store)) {
     for name in extents(&bench.site.store(), 0) {
         if matches!(name, ExtentName::In(Room::Packs, _)) {

@@ -1,4 +1,5 @@
-//! A Linux of its own, as a process: User-Mode Linux with md's modules, busybox and mdadm in its memory.
+//! A Linux of its own, as a process: User-Mode Linux with md's modules, busybox and mdadm in its
+//! memory.
 //!
 //! Kernel and busybox are Debian packages, unpacked in a folder and never installed.
 
@@ -50,8 +51,8 @@ impl Guest {
         Ok(Guest { folder: folder.to_path_buf(), kernel, initrd: archive.bytes })
     }
 
-    /// Boots, runs `script` with the disk as `/dev/ubda` and what the host gives it as `/dev/ubdb`, and
-    /// returns what it printed.
+    /// Boots, runs `script` with the disk as `/dev/ubda` and what the host gives it as `/dev/ubdb`,
+    /// and returns what it printed.
     pub fn run(&self, script: &str, disk: &Path, gift: &Path) -> Result<String, String> {
         let mut archive = Archive { bytes: self.initrd.clone(), ..Archive::default() };
         archive.file("init", format!("{INIT}{script}\necho GUEST DONE\npoweroff -f\n").as_bytes());

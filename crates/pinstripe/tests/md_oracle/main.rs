@@ -5,7 +5,8 @@
 //! we write to it           --> mdadm --examine finds it clean; md assembles it, finds no mismatch in a
 //!                              check, and reads what we wrote, whole and without members
 //! ```
-//! md runs in a User-Mode Linux (see `guest`), so that no module, no root and no spare disk are needed.
+//! md runs in a User-Mode Linux (see `guest`), so that no module, no root and no spare disk are
+//! needed.
 
 mod guest;
 

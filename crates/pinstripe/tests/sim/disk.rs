@@ -1,7 +1,9 @@
-//! A disk that is only simulated: with a cache that a power cut empties in any order, and with lies.
+//! A disk that is only simulated: with a cache that a power cut empties in any order, and with
+//! lies.
 //!
-//! What is read is always the newest; what was synced is durable. Lies are told of data, of the table of
-//! checksums and of the map of regions: superblocks and log of a disk are either there or the disk is not.
+//! What is read is always the newest; what was synced is durable. Lies are told of data, of the
+//! table of checksums and of the map of regions: superblocks and log of a disk are either there or
+//! the disk is not.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

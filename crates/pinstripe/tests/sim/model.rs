@@ -41,12 +41,14 @@ impl Model {
         self.newest[at..at + found.len()] == *found
     }
 
-    /// With a granule, what lies in a row with something that is written may be written again as it is.
+    /// With a granule, what lies in a row with something that is written may be written again as it
+    /// is.
     pub fn widens(&mut self, row_bytes: u64, has_granule: bool) {
         self.unit = if has_granule { row_bytes as usize } else { BLOCK };
     }
 
-    /// Whether something of a block, or of what may be written with it, was written since the last sync.
+    /// Whether something of a block, or of what may be written with it, was written since the last
+    /// sync.
     pub fn is_in_flux(&self, block: usize) -> bool {
         let start = block * BLOCK / self.unit * self.unit;
         let end = start + self.unit;

@@ -10,7 +10,8 @@
 //!
 //! Meanwhile members fail, come back, are replaced, and the array grows by one.
 //!
-//! Disks do not lie and lose power at once: two faults of that kind are more than an array promises to bear.
+//! Disks do not lie and lose power at once: two faults of that kind are more than an array promises
+//! to bear.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -271,7 +272,8 @@ impl World {
         self.redundancy.saturating_sub(slots.len() - whole)
     }
 
-    /// Unless they are settled: fails a member, or gives a slot a fresh one, or the one back that it had.
+    /// Unless they are settled: fails a member, or gives a slot a fresh one, or the one back that
+    /// it had.
     fn change_member(&mut self, flusher: &mut Flusher) -> Result<()> {
         if self.is_settled {
             return Ok(());

@@ -1,8 +1,9 @@
 //! The processes that act on the store in a story, and how they end.
 //!
 //! What acts alone and is to die is taken for dead by all others from the beginning: no other
-//! process is there to see the difference. Of two at once each must be seen to live until it ends: it acts
-//! under the number of a thread that is not one of the story, which the system takes for a process.
+//! process is there to see the difference. Of two at once each must be seen to live until it ends:
+//! it acts under the number of a thread that is not one of the story, which the system takes for a
+//! process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -131,7 +132,8 @@ pub fn mortal<T>(work: impl FnOnce(&Who) -> T) -> T {
     work(&Who { steps: Arc::new(NoWait), process: Some(dead()), name: "mortal" })
 }
 
-/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the first.
+/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the
+/// first.
 pub fn at_once<A: Send, B: Send>(
     end: End,
     first: impl FnOnce(&Who) -> A + Send,

@@ -101,7 +101,8 @@ pub fn mortal<T>(work: impl FnOnce(&Who) -> T) -> T {
     live(Arc::new(NoWait), work)
 }
 
-/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the first.
+/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the
+/// first.
 pub fn at_once<A: Send, B: Send>(
     end: End,
     first: impl FnOnce(&Who) -> A + Send,

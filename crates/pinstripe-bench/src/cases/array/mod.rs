@@ -1,5 +1,5 @@
-//! The array by its library interface: granules, levels and kinds of members against each other and against
-//! what they are to reach; by NBD beside nbdkit; a rebuild beside what the members can do.
+//! The array by its library interface: granules, levels and kinds of members against each other and
+//! against what they are to reach; by NBD beside nbdkit; a rebuild beside what the members can do.
 //!
 //! Variants take turns: in each round every granule has its turn on one running array,
 //! which is never stopped or emptied in between.

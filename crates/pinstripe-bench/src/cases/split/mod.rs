@@ -2,8 +2,8 @@
 //! against what they are to replace.
 //!
 //! Sources are made up in memory, so that no disk is read; every run ends when its outputs are
-//! durable, and outputs are removed between runs. What is held against each other takes turns in one
-//! run. All outputs stand below `--work`, one directory each, on one disk.
+//! durable, and outputs are removed between runs. What is held against each other takes turns in
+//! one run. All outputs stand below `--work`, one directory each, on one disk.
 
 mod join;
 mod memory;

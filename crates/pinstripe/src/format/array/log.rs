@@ -12,8 +12,9 @@
 //!   member keeps of it: the sum of the unmodified data (on P), their syndrome (on Q), and on both of
 //!   these the data of absent members
 //! ```
-//! Records stand one behind the other; one that does not fit before the end of the log begins at its
-//! beginning again. `span` is what a record takes on every member, the longest payload included.
+//! Records stand one behind the other; one that does not fit before the end of the log begins at
+//! its beginning again. `span` is what a record takes on every member, the longest payload
+//! included.
 //!
 //! Never here: which member keeps what. That follows from the row, see `array/`.
 
@@ -47,7 +48,8 @@ pub struct Piece {
     pub written: u64,
     /// The parts of it that the payload holds.
     pub has: Has,
-    /// The checksums to be, of the shards in `written`, lowest first, each with all blocks of `column`.
+    /// The checksums to be, of the shards in `written`, lowest first, each with all blocks of
+    /// `column`.
     pub sums: Vec<Sum>,
 }
 
@@ -173,8 +175,8 @@ impl Head {
     /// Reads back the record `sequence` at `position`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it is another one, or none; [`Kind::Unsupported`] when a newer version
-    /// wrote it.
+    /// [`Kind::Corrupt`] when it is another one, or none; [`Kind::Unsupported`] when a newer
+    /// version wrote it.
     pub fn decode(bytes: &[u8], array: ArrayId, sequence: u64, position: u64) -> Result<Self> {
         let mut r = Reader::new(bytes, "record of the array's log");
         let (magic, version) = (r.u32()?, r.u16()?);

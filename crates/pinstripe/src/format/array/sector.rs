@@ -1,7 +1,7 @@
 //! A sector: 508 bytes that a disk writes whole or not at all, and a checksum bound to the place.
 //!
-//! A power cut leaves each sector old or new. One that was written to another place, or never, does not
-//! match; nor does one of another version than is asked for.
+//! A power cut leaves each sector old or new. One that was written to another place, or never, does
+//! not match; nor does one of another version than is asked for.
 
 use super::crc32c_of;
 use super::regions::Version;

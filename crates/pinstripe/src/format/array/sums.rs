@@ -36,8 +36,8 @@ impl Sum {
     /// Of a block that was written and is lost: no bytes have it.
     pub const LOST: Sum = Sum(u32::MAX);
 
-    /// Of a block's bytes. What would come to 0 is called 1, and what would come to the sum of what is lost
-    /// one less.
+    /// Of a block's bytes. What would come to 0 is called 1, and what would come to the sum of what
+    /// is lost one less.
     pub fn of(block: &[u8]) -> Self {
         Sum(crc32c(block).clamp(1, u32::MAX - 1))
     }

@@ -160,8 +160,8 @@ pub struct Superblock {
     pub granule: u32,
     /// Whether it was stopped in order: nothing was under way.
     pub is_clean: bool,
-    /// CRC-32C of the checksums of all sectors of this member's map of regions, as they were written last.
-    /// When the array was stopped in order, the map is that one.
+    /// CRC-32C of the checksums of all sectors of this member's map of regions, as they were
+    /// written last. When the array was stopped in order, the map is that one.
     pub regions_check: u32,
     /// The state of each slot.
     pub slots: Vec<Slot>,
@@ -220,8 +220,8 @@ impl Superblock {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when they are no superblock, or a damaged one; [`Kind::Unsupported`] for one
-    /// of a newer version, or with features that are unknown here.
+    /// [`Kind::Corrupt`] when they are no superblock, or a damaged one; [`Kind::Unsupported`] for
+    /// one of a newer version, or with features that are unknown here.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
         // Magic, checksum, version: this order tells a foreign block from a damaged one, and blames
         // a newer version only for a block that is undamaged.

@@ -4,9 +4,9 @@
 //! server:  greeting |       | option replies |          | replies, in any order
 //! client:           | flags |     option ... | request, with bytes to be written ...
 //! ```
-//! Source: doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and BLOCK_STATUS,
-//! which every client of today speaks. Fixed newstyle only; no TLS and no extended headers, both of
-//! which a client is told in the protocol's own words.
+//! Source: doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and
+//! BLOCK_STATUS, which every client of today speaks. Fixed newstyle only; no TLS and no extended
+//! headers, both of which a client is told in the protocol's own words.
 //!
 //! Invariants: numbers are big-endian; no length of a client is believed before it was compared
 //! with a limit of this file; whatever a client sends, it is answered or refused, never a panic.

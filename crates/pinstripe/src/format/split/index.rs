@@ -9,8 +9,8 @@
 //!            per use:  codec 1, level 1, zero 6, blocks 8, raw bytes 8, stored bytes 8
 //! ```
 //! The chaining value is BLAKE3's of the unit as a subtree at its place in the source (the BLAKE3
-//! paper, section 2.1 and 6.2); it is absent where the batch is a hole, and where the whole source is
-//! one unit, whose hash the manifest has.
+//! paper, section 2.1 and 6.2); it is absent where the batch is a hole, and where the whole source
+//! is one unit, whose hash the manifest has.
 
 use crate::error::Result;
 use crate::format::wire::{Reader, Writer};

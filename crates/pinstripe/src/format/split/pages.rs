@@ -139,7 +139,8 @@ impl Head {
     /// Reads a page back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it is not a head, [`Kind::Unsupported`] when a newer version wrote it.
+    /// [`Kind::Corrupt`] when it is not a head, [`Kind::Unsupported`] when a newer version wrote
+    /// it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(envelope::open(Object::SplitHead, bytes)?, "head of an output");
         let (split, layout) = (SplitId(r.array()?), Layout::from_byte(r.u8()?));
@@ -186,7 +187,8 @@ impl Head {
         })
     }
 
-    /// Whether another output is one of the same split: all that the heads of a split share is the same.
+    /// Whether another output is one of the same split: all that the heads of a split share is the
+    /// same.
     ///
     /// # Errors
     /// [`Kind::WrongMember`], with both ids, when it is not.

@@ -35,9 +35,10 @@ pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
             .map_or(!members.is_empty(), |geometry| members.len() >= geometry.data())
 }
 
-/// Whether a pack that no index run speaks of is what a backup left that was cut off while it sealed
-/// it: its extents on `members` are too few to read it. One that says nowhere how it is cut cannot
-/// be read either; it is a leftover unless every member has an extent of it, which hints at damage.
+/// Whether a pack that no index run speaks of is what a backup left that was cut off while it
+/// sealed it: its extents on `members` are too few to read it. One that says nowhere how it is cut
+/// cannot be read either; it is a leftover unless every member has an extent of it, which hints at
+/// damage.
 pub fn is_leftover(store: &Store, set: SetId, members: &[usize]) -> bool {
     let all = store.seats.iter().filter(|seat| seat.row.is_some()).count();
     match geometry_of(store, ExtentName::pack(set), members) {

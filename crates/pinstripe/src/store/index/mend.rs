@@ -37,7 +37,8 @@ pub fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
 impl Index<'_> {
     /// Reads every run to its end; writes one for packs that no sound run speaks of and in the
     /// place of those that speak of packs that are gone or that a member lacks its part of; removes
-    /// runs that cannot be read. Not so runs of a newer version, nor what an absent member may have.
+    /// runs that cannot be read. Not so runs of a newer version, nor what an absent member may
+    /// have.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for a run of a newer version; those of the members.

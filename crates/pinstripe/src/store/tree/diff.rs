@@ -3,8 +3,8 @@
 //! Invariants: a page or node that stands at the same place in both trees under the same id is
 //! passed over unread, so the work grows with what differs and not with the trees; memory is one
 //! page per level and tree. Where a page of one tree is lost, nothing is said of the paths that it
-//! may have held, and the rest goes on. Entries that differ in anything come out, also where only what no
-//! restore gives back (inode, ctime) did: what counts as a change is the caller's to say.
+//! may have held, and the rest goes on. Entries that differ in anything come out, also where only
+//! what no restore gives back (inode, ctime) did: what counts as a change is the caller's to say.
 
 use std::cmp::Ordering;
 

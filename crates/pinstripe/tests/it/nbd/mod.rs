@@ -1,4 +1,5 @@
-//! The server of network block devices: clients of our own, which may misbehave, and those of others.
+//! The server of network block devices: clients of our own, which may misbehave, and those of
+//! others.
 
 mod clients;
 mod devices;

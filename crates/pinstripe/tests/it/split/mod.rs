@@ -1,5 +1,5 @@
-//! Splits at random: every size, geometry, layout, block and codec comes back; damage within parity costs
-//! nothing, and beyond it exactly the blocks that were hit.
+//! Splits at random: every size, geometry, layout, block and codec comes back; damage within parity
+//! costs nothing, and beyond it exactly the blocks that were hit.
 
 mod made;
 mod places;

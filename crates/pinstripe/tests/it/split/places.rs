@@ -96,8 +96,8 @@ impl Striped {
         self.log_bytes.div_ceil(self.sets.geometry().row_bytes())
     }
 
-    /// A byte of some strips of a row, by a bit for each position: where these bytes are, by output,
-    /// and what those of data cost when nothing heals them. `None` when one is an index's.
+    /// A byte of some strips of a row, by a bit for each position: where these bytes are, by
+    /// output, and what those of data cost when nothing heals them. `None` when one is an index's.
     #[allow(clippy::type_complexity)] // Said in words above.
     pub fn hit(
         &self,
