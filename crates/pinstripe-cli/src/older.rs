@@ -1,7 +1,7 @@
-//! Whether a store is older than what this host has seen of it, and what is remembered of that.
+//! Detecting that a store is older than this host has seen it, and remembering that.
 //!
-//! Invariant: once a store was found to be older, that is said again until the snapshot is back or
-//! a user accepts it; nothing that is seen meanwhile takes its place.
+//! Invariant: once a store was found to be older, every run says so until the snapshot is back or a
+//! user accepts it; a newer observation does not replace the finding.
 
 use pinstripe::clock;
 use pinstripe::error::{Error, Kind, Result};

@@ -1,9 +1,9 @@
 //! Finding the store that was named: by any of the places that name it, else by the places where
 //! this host remembers its members; and refusing what was put in the place of an encrypted one.
 //!
-//! Invariants: a remembered place is believed only when the store there has the remembered id; a
-//! store that is not encrypted is never opened where an encrypted one is expected, unless the user
-//! says so; what did not open is named, with the member that it is.
+//! Invariants: a remembered place counts only when the store there has the remembered id; a store
+//! that is not encrypted is never opened where an encrypted one is expected, unless the user says
+//! so; a place that did not open is named, with the member that belongs there.
 
 use std::path::{Path, PathBuf};
 

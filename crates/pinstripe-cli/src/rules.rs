@@ -1,4 +1,4 @@
-//! Which snapshots stay: rules as they are written, on the command line and in the config file alike.
+//! The rules that say which snapshots stay, as written on the command line and in the config file.
 
 use std::str::FromStr;
 

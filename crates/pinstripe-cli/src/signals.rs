@@ -1,8 +1,8 @@
 //! Ending a backup in order: the first SIGINT, SIGTERM or SIGHUP asks the run to come to an end, the
 //! second ends the process at once. The exit code is the shell's: 128 and the signal's number.
 //!
-//! Nothing is ever damaged by a signal, caught or not: what is in order about the end is that the
-//! work done so far is kept.
+//! A signal never damages anything, caught or not: an orderly end only means that the work done so
+//! far is kept.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! On what was measured: a figure without its machine says nothing.
+//! The machine of a measurement: a figure without it says nothing.
 
 use std::fmt;
 use std::fs;

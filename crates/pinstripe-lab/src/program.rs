@@ -1,4 +1,4 @@
-//! Programs of others, run to their end, or ended when we are to stop.
+//! Foreign programs, run to their end, or killed when the run is stopped.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};

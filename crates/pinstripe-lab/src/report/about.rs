@@ -1,4 +1,4 @@
-//! On what it was measured, and how to do it again.
+//! The machine and disks of a measurement, and the command that repeats it.
 
 use maud::{Markup, html};
 use pinstripe::units::format_size;

@@ -1,5 +1,5 @@
-//! Throughput against latency where a group differs in how much is asked for at once: what more
-//! load buys, what it costs, and where the bargain is best.
+//! Throughput against latency where the variants of a group differ in load: the gain and the cost
+//! of more load, and the best compromise.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! A scratch device: an image behind a loop device, or a device that may be overwritten, which is
 //! formatted and mounted again and again.
 //!
-//! Invariant: whatever the process ends by, no mount, no loop device and no image outlives it; see
-//! [`Image`] and [`Mounted`]. A device of the user's keeps what was on it last, unless it was
-//! [wiped](Scratch::wipe). Never here: what is measured.
+//! Invariant: however the process ends, no mount, no loop device and no image outlives it; see
+//! [`Image`] and [`Mounted`]. A user's device keeps its last content, unless it was
+//! [wiped](Scratch::wipe). Never here: measuring.
 
 mod candidate;
 mod image;

@@ -1,5 +1,5 @@
-//! Which of two that took turns is faster: what both meet at the same time, a slow minute of the
-//! disk, cancels out.
+//! The comparison of two variants that took turns: a disturbance that both meet at the same time,
+//! such as a slow minute of the disk, cancels out.
 //!
 //! The test is that of signed ranks (Wilcoxon 1945) on the logarithms of ratios; the estimate is
 //! the median of all their means by two (Hodges and Lehmann 1963), and its interval the one that

@@ -1,4 +1,4 @@
-//! Which of two is faster, and by how much: a verdict only where two different tests agree.
+//! The verdict which of two is faster, and by how much: given only where two different tests agree.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
-//! The catalog's file: its tables, whose it is, and what SQLite's errors mean here.
+//! The catalog's file: its tables, its application id, and the mapping of SQLite's errors.
 //!
-//! Plain rollback journal, no write-ahead log: at rest the catalog is one file, and a file that is
-//! replaced leaves no log behind that SQLite would play into the new one.
+//! It uses a plain rollback journal and no write-ahead log: at rest the catalog is one file, and a
+//! file that is replaced leaves no log behind that SQLite would replay into the new one.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};

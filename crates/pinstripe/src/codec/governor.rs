@@ -1,4 +1,4 @@
-//! Which codec to use while members and processors are of unknown speed: `--codec auto`.
+//! The choice of a codec while the speed of members and processors is unknown: `--codec auto`.
 //!
 //! There are [`STEPS`] from light to hard. A level is two neighbouring steps. While the queues of
 //! the members are less than half full, the lighter one of the level is used, otherwise the harder
@@ -7,9 +7,9 @@
 //! level is taken, and the one before when they stay nearly empty although everything is encoded
 //! the lighter way.
 //!
-//! Invariants: the level changes by one at a time and not before several decisions in a row spoke
-//! for it; nothing is known but how full the queues are. So a slow source, too, leads to light
-//! codecs. Pure, and shared by all workers. Never here: clocks, queues.
+//! Invariants: the level changes by one at a time, and only after several decisions in a row called
+//! for it; the fill of the queues is the only input. So a slow source, too, leads to light codecs.
+//! Pure, and shared by all workers. Never here: clocks, queues.
 
 use std::sync::Mutex;
 

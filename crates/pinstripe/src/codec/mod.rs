@@ -1,8 +1,8 @@
-//! Makes records small, and raw again: zstd, LZ4, Snappy, LZO, or nothing at all.
+//! Compression and decompression of records: zstd, LZ4, Snappy, LZO, or none.
 //!
 //! A record's raw bytes go through one [`Encoder`]; its header keeps the codec id and the raw
-//! length, so the stored bytes carry neither where the codec lets them go. A record that a codec
-//! cannot make smaller by a 64th is stored as it is, under the id of [`Codec::Raw`].
+//! length, so the stored bytes omit both where the codec allows it. A record that a codec cannot
+//! make smaller by a 64th is stored as it is, under the id of [`Codec::Raw`].
 //!
 //! Invariants: decoding yields exactly the raw length or an error, whatever the stored bytes are;
 //! equal input and codec give equal stored bytes within one version. Not promised: that damage is

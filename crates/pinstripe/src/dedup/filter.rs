@@ -3,11 +3,11 @@
 //! A binary fuse filter (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor
 //! Filters", 2022) with three slots per key and fingerprints of 8 bits. The array is cut into
 //! segments of a power of two; the slots of a key lie in three neighbouring segments, and the
-//! exclusive or of what stands there is the key's fingerprint.
+//! exclusive or of their contents is the key's fingerprint.
 //!
 //! Invariants: every key that it was built from is in it; a filter that was read from a member
-//! is checked to have the length that its shape asks for, so no question reaches beyond it.
-//! Never here: what the keys are, and what is done when the answer is "yes".
+//! is checked to have the length that its shape asks for, so no query reaches beyond it.
+//! Never here: the meaning of the keys, and the action on a "yes".
 
 use crate::error::{Error, Kind, Result};
 

@@ -1,4 +1,4 @@
-//! One entry of a snapshot, and the page in which it stands beside its neighbours.
+//! One entry of a snapshot, and the page that holds it with its neighbours.
 //!
 //! ```text
 //! page:  'P' 1, entry count varint, entries

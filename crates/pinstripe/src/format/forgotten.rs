@@ -1,8 +1,8 @@
-//! A mark on a snapshot: forgotten, or kept after all. The highest generation is what holds.
+//! A mark on a snapshot: forgotten, or kept after all. The highest generation holds.
 //!
-//! Marks are only added, never changed: forgetting puts the next odd generation, taking that back
-//! the next even one. So a member that was away and comes back with old marks says nothing new,
-//! and of two processes that put the same generation both meant the same.
+//! Marks are only added, never changed: forgetting puts the next odd generation, undoing it the
+//! next even one. So a member that returns with old marks changes nothing, and two processes that
+//! put the same generation meant the same.
 
 use super::envelope::{self, Object};
 use super::wire::{Reader, Writer};

@@ -5,11 +5,11 @@
 //! superblock lies [`SUPERBLOCK_OFFSET`] bytes from the start of a device. Numbers named `_sectors`
 //! are in units of 512 bytes, as md has them.
 //!
-//! Invariants: what is decoded is encoded to the same bytes, as far as md counts them as the
-//! superblock's; a feature that is not known is refused, since it may change where data lies.
+//! Invariants: a decoded superblock encodes to the same bytes, as far as md counts them as the
+//! superblock's; an unknown feature is refused, since it may change where data lies.
 //!
-//! Never here: which members belong together and whether they may be used: of several superblocks
-//! the one with the most events speaks for the array.
+//! Never here: the decision which members belong together and whether they may be used: of several
+//! superblocks the one with the most events is the array's.
 
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};

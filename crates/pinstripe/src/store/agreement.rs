@@ -1,4 +1,4 @@
-//! Which table of members is true, when labels differ and none can be authenticated.
+//! The choice of the true table of members when labels differ and none can be authenticated.
 //!
 //! A label lists the members of the store, and a member can write any list into its own label. So
 //! a newer table replaces an older one only when as many members *of the older one* say so as any

@@ -1,8 +1,8 @@
 //! A store: members that belong together, the packs, index and snapshots on them.
 //!
-//! Opened through any one member: its label says where the others were last seen, and what is
-//! found there is believed only when its own label agrees. A member that is not found is absent,
-//! not an error; each verb decides whether it can go on without.
+//! A store is opened through any one member: its label says where the others were last seen, and a
+//! directory found there counts only when its own label agrees. A member that is not found is
+//! absent, not an error; each verb decides whether it can go on without it.
 //!
 //! Never here: threads (pipeline/), decisions of a verb (ops/).
 

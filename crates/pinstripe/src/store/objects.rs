@@ -1,14 +1,14 @@
 //! Small objects on all members: put, found and removed as one, beside other processes.
 //!
-//! An object counts when it stands on so many members that any two processes must meet on one of
-//! them. Members are gone through in the order of their numbers, so that of two processes that
-//! put different objects under one name, the first member decides and the other one hears of it.
+//! An object counts when it is on so many members that any two processes must share one of them.
+//! Members are visited in the order of their numbers, so that of two processes that put different
+//! objects under one name, the first member decides and the loser gets an error.
 //!
-//! No single member is believed. In a store that seals, of format version 2 and opened with its
+//! No single member is trusted. In a store that seals, of format version 2 and opened with its
 //! keys, each object carries a MAC, and one sound copy is as good as all. Otherwise [`Belief`]
-//! says on how many members an object has to stand, bytes alike, before a reader acts on it; those
-//! on fewer are kept apart, and what no reader can use on so few members that no writer went on
-//! from there is a *stray*: it is told apart from an object of which all copies are damaged.
+//! says how many members must have the same bytes before a reader acts on them; objects on fewer
+//! members are kept apart. An unreadable object on so few members that its writer cannot have gone
+//! on is a *stray*, as opposed to an object of which all copies are damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,9 @@
-//! Reading records out of packs, with whatever the members can still give.
+//! Reading records out of packs, damaged or not.
 //!
-//! One path for good and bad days: a range is read the cheap way and its record's checksums are
-//! checked; when they do not hold, the strips under it are verified one by one, bad ones are
-//! erasures, and the record is read again from what parity gives. What had to be rebuilt is
-//! reported by the caller's [`Monitor`].
+//! There is one path: a range is read without verifying strips, and its record's checksums are
+//! checked; when they fail, the strips under it are verified one by one, bad ones count as
+//! erasures, and the record is read again from parity. Rebuilt strips are reported to the caller's
+//! [`Monitor`].
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! Finding the members of a store: what the labels say, from any one of them.
 //!
-//! Any label may say where to look; what is found there counts by its own label. Which settings and
-//! which table are true is decided by what the members agree on (`agreement`), or, with the keys at
-//! hand, by the newest label that a holder of them made.
+//! Any label may say where to look; a directory found there counts by its own label. The true
+//! settings and table are those that the members agree on (`agreement`), or, with the keys at hand,
+//! those of the newest label that a holder of the keys made.
 //!
-//! Never here: seats that are taken without a label (open), what a verb does without a member.
+//! Never here: seats that are taken without a label (open), a verb's reaction to an absent member.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,8 +1,8 @@
-//! One row being put together: which of its strips are at hand, why the others are not, and the
-//! rebuilding of those from these.
+//! One row during a read: the strips at hand, the reasons why others are missing, and the
+//! rebuilding of the missing ones.
 //!
-//! Invariants: a strip is read at most once; parity is read only when something is lost; under
-//! [`Trust::Checksum`] nothing is at hand that does not match its checksum, rebuilt strips too.
+//! Invariants: a strip is read at most once; parity is read only when a strip is lost; under
+//! [`Trust::Checksum`] every strip at hand matches its checksum, rebuilt ones included.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Reading the trailer of an extent, of which no more is known than its name.
+//! Reading the trailer of an extent of which only the name is known.
 
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};

@@ -1,4 +1,4 @@
-//! Walks a whole stripe set: what is damaged, what is lost, and a slot's extent written anew.
+//! Verifies a whole stripe set: reports damage and losses, and rewrites the extent of a slot.
 //!
 //! Invariants: `verify` reads every byte of every extent and reports each damaged part once; a
 //! rebuilt extent is byte for byte the one that was written first.

@@ -1,5 +1,5 @@
-//! The journal of a stretch that is moved over itself: what a member is about to hold, at the
-//! beginning of its log, which is empty then.
+//! The journal of a stretch that is moved over itself: the bytes that a member is about to get, at
+//! the beginning of its log, which is empty then.
 //!
 //! ```text
 //! magic 4 | CRC-32C 4, of where it belongs and the sums | per chunk, in the order of the member's data, and

@@ -1,4 +1,4 @@
-//! A record of the log: what a batch of row operations is about to write in place.
+//! A record of the log: the writes in place that a batch of row operations is about to make.
 //!
 //! ```text
 //! head, the same on every member, padded to 4 KiB:

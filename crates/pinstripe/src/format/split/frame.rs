@@ -1,4 +1,4 @@
-//! The frame: one head for everything that stands in a log.
+//! The frame: one form of head for everything in a log.
 //!
 //! ```text
 //!  0  magic "psFR"                  4
@@ -14,8 +14,8 @@
 //! 40  XXH3-128 of stored bytes     16
 //! 56  XXH3-128 of 0..56, its first  8
 //! ```
-//! Invariant: a head is believed only when its own checksum holds and its tag is that of the split,
-//! so that what an earlier file left in the same sectors is never taken for a frame.
+//! Invariant: a head is accepted only when its own checksum matches and its tag is that of the
+//! split, so that bytes of an earlier file in the same sectors are never taken for a frame.
 
 use crate::error::{Error, Kind, Result};
 use crate::format::checksum::{Checksum, checksum};

@@ -1,8 +1,8 @@
-//! Asking packs that no run speaks of what they hold.
+//! Reading the indexes of packs that no run lists.
 //!
-//! A pack that can be read is asked, so that the loss of a run costs no reader anything. Whether a
-//! writer may rely on it is another question: not while it lacks an extent, because it may stem
-//! from a backup that was cut off while it sealed it.
+//! Every such pack that can be read is read, so that the loss of a run costs no reader anything. A
+//! writer, however, may not rely on it while it lacks an extent, because it may come from a backup
+//! that was interrupted while sealing it.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The packs that an index knows, by number, with what deletion wants to know of each.
+//! The packs that an index knows, by number, with the flags that deletion needs of each.
 //!
 //! Invariants: a pack keeps its number as long as the index lives; a pack that is used and one
 //! that is condemned are marked in an order that lets neither side miss the other (see

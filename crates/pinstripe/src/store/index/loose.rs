@@ -1,4 +1,4 @@
-//! Rows in memory: of packs that no run speaks of, and of runs of the first format.
+//! Rows in memory: of packs that no run lists, and of runs of the first format.
 
 use crate::format::index_run::Row;
 use crate::id::{ChunkId, SetId};

@@ -1,4 +1,4 @@
-//! Mending the runs of a store, for repair: what cannot be read is made anew from the packs.
+//! Repairing the runs of a store: unreadable ones are made anew from the packs.
 
 use std::sync::Arc;
 

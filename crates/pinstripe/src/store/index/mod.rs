@@ -1,4 +1,4 @@
-//! The chunk index: which chunks the store has, and where.
+//! The chunk index: the chunks that the store has, and their places.
 //!
 //! It is made of immutable parts. *Runs* are sorted files of rows on the members, of which memory
 //! holds filters and fences ([`run`]); *loose* parts are rows in memory, of packs that no run

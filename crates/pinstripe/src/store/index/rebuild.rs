@@ -1,7 +1,7 @@
-//! The index of a pack made from its records: for when no run and no parity gives it back.
+//! The index of a pack made from its records, for when neither a run nor parity gives it back.
 //!
-//! Records say what they hold, so the pack is read from its beginning, record by record. Where one
-//! cannot be read, the next one is looked for by its magic, and its checksums decide.
+//! Records list their chunks, so the pack is read from its beginning, record by record. Behind an
+//! unreadable record the next one is found by its magic and confirmed by its checksums.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! Writing an index run: rows in the order of their ids go in, the parts of a run come out.
 //!
 //! Memory is that of one segment: its keys and the tables of its filter, about 7 MB, whatever the
-//! length of the run. Never here: where rows come from, and on what members the run ends.
+//! length of the run. Never here: the origin of rows, and the members that take the run.
 
 use crate::dedup::filter::Filter;
 use crate::error::{Error, Kind, Result};

@@ -2,9 +2,9 @@
 //!
 //! Invariants: a page or node that stands at the same place in both trees under the same id is
 //! passed over unread, so the work grows with what differs and not with the trees; memory is one
-//! page per level and tree. Where a page of one tree is lost, nothing is said of the paths that it
-//! may have held, and the rest goes on. Entries that differ in anything come out, also where only
-//! what no restore gives back (inode, ctime) did: what counts as a change is the caller's to say.
+//! page per level and tree. Where a page of one tree is lost, the paths that it may have held are
+//! skipped, and the rest goes on. Entries that differ in any field are reported, even in one that
+//! no restore gives back (inode, ctime): the caller decides what counts as a change.
 
 use std::cmp::Ordering;
 

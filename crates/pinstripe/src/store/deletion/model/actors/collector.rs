@@ -1,4 +1,4 @@
-//! A gc: what dead ones left, roots, plan, the steps of deletion, or the way back.
+//! A gc: the leavings of dead collectors, roots, plan, the steps of deletion, or the withdrawal.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
