@@ -1,4 +1,5 @@
-//! Which licences may enter the graph: every crate we build or test with must be free of copyleft.
+//! The licences that may enter the graph: every crate we build or test with must be free of
+//! copyleft.
 //!
 //! The judgement is over the SPDX expression of each manifest: of an `OR` one side must be
 //! allowed, of an `AND` both. A crate that says nothing is refused.

@@ -23,7 +23,7 @@ use pinstripe_lab::{machine, stats, table};
 /// The result of a case or a helper: the message says what failed and where.
 type Result<T> = std::result::Result<T, String>;
 
-/// How results are shown on standard output.
+/// The form of results on standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Text,

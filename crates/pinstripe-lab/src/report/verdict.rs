@@ -85,7 +85,7 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     }
 }
 
-/// Where no run counts, that is all there is to say, with what disturbed most of them.
+/// If no run counts, the sentence says only that, with the disturbance of most of them.
 fn of_nothing(results: &Results) -> Sentence {
     let all: usize = results.variants.iter().map(|it| it.runs.len()).sum();
     let most = disturbances(results).into_iter().max_by_key(|(_, count)| *count);

@@ -12,7 +12,7 @@ use crate::format::wire::Writer;
 use crate::id::ChunkId;
 use crate::store::tree::Difference;
 
-/// The head of a series: what the next snapshot of the same host and sources is held against.
+/// The head of a series: the base of comparison for the next snapshot of the same host and sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Base {
     series: i64,

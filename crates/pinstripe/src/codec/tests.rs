@@ -231,7 +231,7 @@ fn repeated_random_blocks_do_not_look_incompressible() {
     }
 }
 
-/// What follows many records that no codec makes smaller is made smaller all the same.
+/// A compressible record is compressed even after many incompressible ones.
 #[test]
 fn an_encoder_that_lost_hope_finds_it_again() {
     let mut encoder = Encoder::new(Codec::Lz4).unwrap();

@@ -224,7 +224,7 @@ pub fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])> {
         // A feature of a newer version may put anything behind the body; the sum stays last.
         _ => bytes.len().saturating_sub(SUM_BYTES).max(body_end),
     };
-    // The checksum comes before the version is believed: a flipped bit must not read as "newer".
+    // The checksum is verified before the version is used: a flipped bit must not read as "newer".
     if bytes.len() != sum_at + SUM_BYTES {
         return Err(reader.corrupt("wrong length").expected(sum_at + SUM_BYTES, bytes.len()));
     }

@@ -27,7 +27,7 @@ pub struct Share {
 /// The state of scrubbing: the place reached, and the time of each share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrubState {
-    /// The store it speaks of.
+    /// The store that it describes.
     pub store: StoreId,
     /// Grows by one with each state that is written: the highest is the newest.
     pub generation: u64,

@@ -180,7 +180,7 @@ impl Trailer {
         out
     }
 
-    /// Reads a trailer back: `bytes` are those that the footer speaks of.
+    /// Reads a trailer back: `bytes` are those that the footer delimits.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when these are not the bytes of a trailer, [`Kind::Unsupported`] when

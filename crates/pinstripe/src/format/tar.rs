@@ -82,7 +82,7 @@ impl TarEntry<'_> {
         let meta = self.meta;
         let names = [name, link, self.path];
         if names.iter().any(|name| std::str::from_utf8(name).is_err()) {
-            // Must come before what it speaks of.
+            // Must come before the entry that it describes.
             let mut first = Records::default();
             first.add(b"hdrcharset", b"BINARY");
             records.bytes.splice(0..0, first.bytes);

@@ -23,7 +23,7 @@ const NODE_MEAN_CHILDREN: u16 = 256;
 /// Rows of one content list; a file with more chunks than this has a long content.
 pub const LIST_MAX_ROWS: usize = 4096;
 const LIST_MEAN_ROWS: u16 = 2048;
-/// Longest page or node that is believed. One entry with long xattrs can exceed `PAGE_MAX_BYTES`.
+/// Longest page or node that is read. One entry with long xattrs can exceed `PAGE_MAX_BYTES`.
 pub const NODE_MAX_BYTES: usize = 64 << 20;
 /// Nodes above pages; 256^8 pages are beyond any tree.
 pub const HEIGHT_MAX: u8 = 8;

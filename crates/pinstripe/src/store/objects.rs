@@ -42,8 +42,8 @@ pub enum Belief {
 pub struct Found<T> {
     /// The sound ones by name, on as many members as was asked for.
     pub sound: BTreeMap<[u8; 16], T>,
-    /// Sound ones that stand on fewer: put by a process that is at it or was cut off, or made up by
-    /// the members that have them.
+    /// Sound ones on fewer members: a put in progress or interrupted, or made up by the members
+    /// that have them.
     pub few: BTreeMap<[u8; 16], T>,
     /// Names of which no copy is sound though a writer may have gone on from there, and why.
     pub unsound: Vec<(ExtentName, Error)>,
@@ -115,6 +115,8 @@ impl Store {
                 Err(error) if error.kind() == Kind::Exists => {
                     match read_small(&**member, name).and_then(|there| self.opens(name, there)) {
                         Ok(there) if there == envelope::without_voucher(&bytes) => took += 1,
+                        // Another process won the name here: stop before this object reaches
+                        // further members beside that one.
                         Ok(_) => return Err(error),
                         // Gone again, damaged, or a stray.
                         Err(other) => failed = Some(failed.unwrap_or(other)),

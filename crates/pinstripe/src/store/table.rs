@@ -113,7 +113,7 @@ impl Store {
         })
     }
 
-    /// The label that stands on a member, if it may be believed at all.
+    /// The label on a member, if it can be trusted at all.
     fn label_there(&self, member: &SharedMember) -> Result<Label> {
         let bytes = read_small(&**member, ExtentName::Label)?;
         let label = Label::decode(&bytes)?;
@@ -152,7 +152,7 @@ impl Store {
         change: impl FnOnce(&mut MemberTable),
     ) -> Result<()> {
         claim.confirm()?;
-        // What this is based on must be what stands.
+        // The change must be based on the table that is in force.
         self.confirm_table()?;
         let mut table = self.table_now();
         table.generation = self.table.generation + 1;
@@ -182,9 +182,9 @@ impl Store {
     }
 
     /// Makes sure that no member on which this process may have laid something has left since the
-    /// store was opened: to be asked when packs are durable, before an index run or a snapshot
-    /// speaks of them. A member that leaves is looked at again after it has left (ops/member), so
-    /// one side sees the other.
+    /// store was opened: to be called once packs are durable, before an index run or a snapshot
+    /// names them. A leaving member is checked again after it has left (ops/member), so one side
+    /// sees the other.
     ///
     /// A checkpoint need not ask. It stands on whatever members took it, and one copy is enough,
     /// since all below it is durable. A backup that resumes from it takes an entry over only when

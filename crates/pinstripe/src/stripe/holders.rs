@@ -14,7 +14,7 @@ use super::report::Reason;
 use crate::error::{Error, Kind};
 use crate::format::stripe_set::{HEADER_BYTES, Header, checksum};
 
-/// Rows that are held against checksums to find out whose an extent with a damaged header is.
+/// Rows that are compared with checksums to find the slot of an extent with a damaged header.
 const ROWS_COMPARED: u64 = 8;
 
 /// The members that may hold one slot.
@@ -26,7 +26,7 @@ pub(super) struct Standing {
     pub(super) doubtful: Option<usize>,
     /// The member that should hold it, when none does.
     pub(super) home: Option<usize>,
-    /// Why no header can be believed, when there is none.
+    /// The reason why no header can be trusted, when none can.
     pub(super) reason: Reason,
 }
 

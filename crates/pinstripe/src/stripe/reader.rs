@@ -170,8 +170,8 @@ impl SetReader {
 
     /// Appends a range of the logical run to `out`, rebuilding what cannot be read.
     ///
-    /// Strips are not held against their checksums: the caller checks what it finds in the range
-    /// and turns to [`read_verified`](Self::read_verified) when that fails.
+    /// Strips are not compared with their checksums: the caller checks the records in the range and
+    /// calls [`read_verified`](Self::read_verified) when that fails.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] for a range beyond the run; [`Kind::TooManyLosses`] when more strips of a
@@ -180,8 +180,8 @@ impl SetReader {
         self.read_rows(range, out, Trust::Header)
     }
 
-    /// As [`read`](Self::read), but of whole strips, each held against its checksum: what is
-    /// returned is what was written.
+    /// As [`read`](Self::read), but of whole strips, each compared with its checksum: the bytes
+    /// returned are those that were written.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -374,7 +374,7 @@ impl SetReader {
         Err(failed)
     }
 
-    /// Fills `buf` from a member's extent, which is neither believed nor doubted.
+    /// Fills `buf` from a member's extent, without a check.
     pub(super) fn read_from(
         &self,
         member: usize,

@@ -87,7 +87,7 @@ impl<'a> Row<'a> {
         self.spare
     }
 
-    /// Whole strips, each to be held against its checksum.
+    /// Whole strips, each to be compared with its checksum.
     pub(super) fn whole(set: &'a SetReader, row: u64) -> Self {
         let columns = 0..set.layout().row_shape(row).strip_bytes;
         Row::new(set, row, columns, Trust::Checksum)

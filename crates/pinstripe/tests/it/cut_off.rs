@@ -215,7 +215,7 @@ fn packs_are_read_though_every_run_is_gone_and_one_lacks_an_extent() {
     bench.assert_all_restore();
 }
 
-/// What forgotten snapshots need is moved when a member leaves, for they can be brought back.
+/// The packs of forgotten snapshots are moved when a member leaves, for they can be brought back.
 #[test]
 fn a_forgotten_snapshot_comes_back_though_a_member_left_and_every_run_was_gone() {
     let bench = Bench::new();

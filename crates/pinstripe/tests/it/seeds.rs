@@ -1,4 +1,4 @@
-//! Which seeds a test plays.
+//! The seeds that a test plays.
 
 use std::ops::Range;
 

@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    /// What is on the members after a gc is what the wanted snapshots need, and little more.
+    /// After a gc the members hold what the wanted snapshots need, and little more.
     fn assert_freed(&self, waste: u64) {
         let store = self.store();
         let is_quiet = store.list(Room::Checkpoints).unwrap().is_empty();

@@ -155,7 +155,7 @@ impl World {
         self.check();
     }
 
-    /// What was cut off before is on every member now, or on none.
+    /// The objects of an interrupted step are on every member now, or on none.
     fn settle(&mut self) {
         let listed = self.listed(&self.store());
         let all_here = self.absent() == 0;

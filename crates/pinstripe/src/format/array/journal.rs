@@ -6,7 +6,7 @@
 //!   each 4 KiB: the checksum to be 4 | zeros up to a multiple of 4 KiB
 //! per chunk: the bytes of the column
 //! ```
-//! Which stretch and which column the superblock says; a journal of another one does not match.
+//! The superblock names the stretch and the column; the journal of another one does not match.
 
 use super::sums::Sum;
 use super::{BLOCK_BYTES, crc32c_of};

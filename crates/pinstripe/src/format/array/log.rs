@@ -101,7 +101,7 @@ pub struct Head {
 }
 
 impl Piece {
-    /// Bytes of a head that speak of a piece, beside its checksums.
+    /// Bytes of a head that describe a piece, beside its checksums.
     pub const FIXED_BYTES: u64 = PIECE_BYTES as u64;
 
     fn blocks(&self) -> usize {

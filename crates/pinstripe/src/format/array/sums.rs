@@ -17,13 +17,13 @@
 use super::crc32c;
 use super::sector::{CONTENT_BYTES, Content, SECTOR_BYTES};
 
-/// Blocks that a leaf speaks of.
+/// Blocks that a leaf covers.
 pub const LEAF_BLOCKS: usize = CONTENT_BYTES / 4;
 /// Leaves of a page.
 pub const PAGE_LEAVES: usize = 8;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = PAGE_LEAVES * SECTOR_BYTES;
-/// Blocks that a page speaks of: a region.
+/// Blocks that a page covers: a region.
 pub const PAGE_BLOCKS: u64 = (PAGE_LEAVES * LEAF_BLOCKS) as u64;
 
 /// The state of a block: never written, or the checksum of its content.

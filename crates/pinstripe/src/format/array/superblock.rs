@@ -50,7 +50,7 @@ pub enum Consistency {
     None = 0,
     /// Which regions are being written; these are synced.
     Bitmap = 1,
-    /// What is about to be written; nothing needs to be synced.
+    /// The writes about to be made; nothing needs to be synced.
     Log = 2,
 }
 

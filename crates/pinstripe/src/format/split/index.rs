@@ -87,7 +87,7 @@ impl BatchPlace {
 pub struct Index {
     /// The place of the part before, in the log.
     pub previous: Option<u64>,
-    /// Batches in this log that earlier parts speak of.
+    /// Batches in this log that earlier parts list.
     pub batches_before: u64,
     /// Batches, in the order of the log.
     pub rows: Vec<BatchPlace>,

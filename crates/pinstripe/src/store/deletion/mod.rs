@@ -94,7 +94,7 @@ impl Cases {
         lists.flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
-    /// Every condemnation that any member speaks of: to be answered, which harms nothing.
+    /// Every condemnation that any member has: a writer answers all of them, which is harmless.
     pub fn said_by_any(self) -> BTreeMap<CondemnationId, Case> {
         let mut all = self.1;
         all.extend(self.0);
@@ -289,7 +289,7 @@ pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result
     store.sync_all()
 }
 
-/// Removes a tombstone: nothing anywhere speaks of what it lists.
+/// Removes a tombstone, once no member or index names anything that it lists.
 ///
 /// # Errors
 /// Those of the members.

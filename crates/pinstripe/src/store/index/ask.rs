@@ -63,7 +63,7 @@ pub fn is_beyond_reading(store: &Store, set: SetId) -> bool {
 }
 
 impl Index<'_> {
-    /// Asks packs that no part speaks of for their own index.
+    /// Takes in packs that no part lists, each by its own index.
     pub(super) fn take_packs(
         &self,
         view: &mut View,
@@ -116,7 +116,7 @@ impl Index<'_> {
         }
     }
 
-    /// What a pack says of itself, if it has the extents that reading takes; and whether none is
+    /// The index of a pack, if it has the extents that reading takes; and whether none is
     /// missing on a member that is there.
     fn ask_if_readable(&self, set: SetId, extents: usize) -> Result<Option<(SealedPack, bool)>> {
         let mut is_whole = true;

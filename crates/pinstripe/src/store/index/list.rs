@@ -65,7 +65,7 @@ impl Pack {
         self.condemned.store(condemned, Ordering::SeqCst);
     }
 
-    /// Whether a writer may refer to what is in it: an index run speaks of it, or it has all of
+    /// Whether a writer may refer to what is in it: an index run lists it, or it has all of
     /// its extents. One that is merely readable may stem from a backup that was cut off, and has
     /// less parity than a new snapshot was promised.
     pub fn is_reliable(&self) -> bool {

@@ -98,7 +98,7 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     parsed.map(AnyRun::Indexes).map_err(|error| error.at(name.path()))
 }
 
-/// Packs that a readable run speaks of, whether or not they are there; for each run what it says
+/// Packs that a readable run lists, whether or not they are there; for each run what it says
 /// or why it cannot be read.
 ///
 /// # Errors
@@ -108,7 +108,7 @@ pub fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)
     Ok(runs.map(|(set, members)| (set, packs_of_run(store, set, members.len()))).collect())
 }
 
-/// Packs that one run speaks of, of which so many members have an extent.
+/// Packs that one run lists, of which so many members have an extent.
 pub(super) fn packs_of_run(store: &Store, set: SetId, extents: usize) -> Result<Vec<RunPack>> {
     open_run(store, set, extents).map(|run| run.packs())
 }

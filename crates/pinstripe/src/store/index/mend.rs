@@ -21,7 +21,7 @@ pub struct Mended {
     pub removed: u64,
 }
 
-/// Packs that sound runs speak of; those that are remembered as gone, deleted or being deleted are
+/// Packs that sound runs list; those that are remembered as gone, deleted or being deleted are
 /// not among them.
 ///
 /// # Errors
@@ -35,8 +35,8 @@ pub fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
 }
 
 impl Index<'_> {
-    /// Reads every run to its end; writes one for packs that no sound run speaks of and in the
-    /// place of those that speak of packs that are gone or that a member lacks its part of; removes
+    /// Reads every run to its end; writes one for packs that no sound run lists and in the
+    /// place of those that list packs that are gone or that a member lacks its part of; removes
     /// runs that cannot be read. Not so runs of a newer version, nor what an absent member may
     /// have.
     ///
@@ -54,7 +54,7 @@ impl Index<'_> {
             }
         }
         bad.extend(self.leave_out_unreadable(&self.view().runs)?);
-        // First: when the merge has forgotten packs that are gone, a run that still speaks of them
+        // First: when the merge has forgotten packs that are gone, a run that still lists them
         // is redundant no more.
         self.remove_redundant()?;
         let mut merge = self.plan_mending();

@@ -89,7 +89,7 @@ impl Index<'_> {
         (!merge.is_empty()).then_some(merge)
     }
 
-    /// Runs that speak of packs which deletion took: merged, they speak of them no more.
+    /// The merge of runs that list packs which deletion took: the new run no longer lists them.
     pub fn plan_forgetting(&self) -> Option<Merge> {
         let view = self.view();
         let all_present = self.store.absent().next().is_none();

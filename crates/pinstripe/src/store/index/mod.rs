@@ -67,7 +67,7 @@ struct View {
     packs: Packs,
     runs: Vec<Arc<Run>>,
     loose: Vec<Arc<Loose>>,
-    /// Runs all of whose packs other runs speak of, each of which has all of its extents; with the
+    /// Runs all of whose packs other runs list, each of which has all of its extents; with the
     /// numbers of those packs.
     redundant: Arc<BTreeMap<SetId, Box<[u32]>>>,
     /// Packs that were stored and are gone, as far as runs tell.
@@ -126,8 +126,8 @@ impl<'a> Index<'a> {
 
     /// Picks up what other writers have finished since, and forgets runs that were merged away.
     ///
-    /// Runs are looked for each time; packs that no run speaks of yet the more seldom the more
-    /// packs there are, so that many calls cost little.
+    /// Runs are listed at each call; packs that no run lists yet less often the more packs there
+    /// are, so that many calls cost little.
     ///
     /// # Errors
     /// When a member that is present cannot be listed.
@@ -189,7 +189,7 @@ impl<'a> Index<'a> {
     }
 
     /// Says that this process writes a pack: [`refresh`](Self::refresh) passes it over until a
-    /// run speaks of it.
+    /// run lists it.
     pub fn expect_own(&self, set: SetId) {
         self.marks(|marks| marks.own.insert(set));
     }
@@ -258,7 +258,7 @@ impl<'a> Index<'a> {
         self.lost_packs().iter().fold(0, |sum, set| sum ^ first(set))
     }
 
-    /// Whether there were whole packs at loading that no run spoke of: leavings of a backup that
+    /// Whether there were whole packs at loading that no run listed: leavings of a backup that
     /// was cut off, packs of one that is running, or of a run that was lost. Those that lack an
     /// extent are in [`losses_mark`](Self::losses_mark).
     pub fn has_loose(&self) -> bool {

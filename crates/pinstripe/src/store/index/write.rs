@@ -149,7 +149,7 @@ impl<'s> RunWriter<'s> {
         Ok(())
     }
 
-    /// The record of a part that is believed in this run alone.
+    /// The record of a part, bound to this run.
     fn bound(&self, number: u32, body: &[u8]) -> Result<Vec<u8>> {
         part::write(RecordKind::RunPart, &bind(self.head.set, number, body), self.sealer)
     }
@@ -224,7 +224,7 @@ impl<'s> RunWriter<'s> {
     }
 }
 
-/// Lays a run that speaks of `packs`; the caller seals its extents.
+/// Lays a run that lists `packs`; the caller seals its extents.
 ///
 /// # Errors
 /// Those of the sink and of [`SealedPack::rows`].

@@ -41,7 +41,7 @@ pub struct KeyRoom {
     opened: Option<[u8; 32]>,
     /// The number of members that have to hold an object where no MAC says whose it is.
     votes: usize,
-    /// What is held carries MACs that were verified.
+    /// The objects held carry MACs that were verified.
     is_verified: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct KeyRoom {
 pub struct Try<'a> {
     /// The slot.
     pub slot: &'a KeySlot,
-    /// The rings that it speaks of, the newest format first: more than one where some were made up.
+    /// The rings with its commitment, the newest format first: more than one where some are forged.
     pub rings: Vec<&'a KeyRing>,
     /// The number of members that have the slot.
     pub holders: usize,
@@ -170,8 +170,8 @@ impl KeyRoom {
         self.slots.iter().filter(is_its).filter(is_best)
     }
 
-    /// Every slot with the rings that it speaks of, in no order. What was made up is among them;
-    /// only trying tells.
+    /// Every slot with the rings that it may open, in no order. Forged ones are among them; only a
+    /// try tells.
     pub(super) fn tries(&self) -> Vec<Try<'_>> {
         let of_slot = |slot: &Held<KeySlot>| {
             let rings = self.rings.iter().map(|ring| &ring.object);

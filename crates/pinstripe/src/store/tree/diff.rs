@@ -260,7 +260,7 @@ impl<'a> TreeDiff<'a> {
     }
 
     /// Whatever begins first is dealt with first; of two that begin alike, the higher is entered,
-    /// until both are of one height and can be held against each other.
+    /// until both are of one height and can be compared.
     fn step(&mut self) -> Step {
         let old = self.old.as_mut().and_then(TreeReader::peek);
         let new = self.new.peek();

@@ -60,7 +60,7 @@ fn a_run_whose_writer_died_while_it_sealed_it_takes_the_place_of_no_other() {
     let reader = SetReader::open(&store.members(), name, store.config.store, cut).unwrap();
     assert!(reader.read(reader.index(), &mut Vec::new()).is_ok());
     assert!(reader.read(0..reader.index().start, &mut Vec::new()).is_err());
-    // One pack lacks an extent, within parity: it counts because a run speaks of it.
+    // One pack lacks an extent, within parity: it counts because a run lists it.
     site.store.present().last().unwrap().1.delete(ExtentName::pack(set(2))).unwrap();
     let index = site.index(&monitor);
     assert_eq!((index.parts(), index.has_run(cut)), ((4, 0), false));

@@ -79,7 +79,7 @@ fn records_beside_a_damaged_one_are_found() {
     assert!(found.index.records.iter().all(|record| pack.index.records.contains(record)));
 }
 
-/// A run that was redundant speaks of something alone once a merge has forgotten it.
+/// A run that was redundant lists something alone once a merge has forgotten it.
 #[test]
 fn a_redundant_run_goes_though_it_names_a_pack_that_is_gone() {
     let (site, monitor) = (Site::new(), Monitor::default());
