@@ -23,7 +23,7 @@ pub struct Mode {
     pub about: &'static str,
     /// The way to move bytes.
     pub work: Work,
-    /// The files that it needs when it begins.
+    /// The state of the files when it begins.
     pub finds: Finds,
     /// It ends when it has made as many requests as there are blocks.
     pub is_once: bool,

@@ -79,7 +79,7 @@ pub fn need<A: BuildHasher, B: BuildHasher>(
     others: &HashSet<SetId, B>,
 ) -> Need {
     let (mut only_ours, mut shared, mut elsewhere) = (None, None, false);
-    // The best place decides, so all are looked at before a pack is chosen to be rescued.
+    // A place outside of all condemnations ends the search; only without one a pack is rescued.
     for set in places {
         match (ours.contains(&set), others.contains(&set)) {
             (false, false) => return Need::Standing,

@@ -63,8 +63,8 @@ impl Stale {
 }
 
 /// The runs that others have replaced: those on no more members than may be away at once and too
-/// few to be read, and those whose packs are all listed by whole runs. None while a member is absent
-/// or cannot be listed.
+/// few to be read, and those whose packs are all listed by whole runs. None while a member is
+/// absent or cannot be listed.
 ///
 /// # Errors
 /// Those of reading what is deleted.
