@@ -1,5 +1,4 @@
-//! Measures each stage of pinstripe, and us against other programs: for those who work on
-//! pinstripe.
+//! Measures each stage of pinstripe, and pinstripe against other programs: for its developers.
 //!
 //! A case returns tables; this file shows them, saves them, and knows nothing about any case.
 //! Nothing here decides whether a figure is good: tables say what was aimed at and what was met.

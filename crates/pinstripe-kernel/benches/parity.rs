@@ -2,9 +2,9 @@
 //! beside.
 //!
 //! Three working sets: blocks of 4 KiB (first-level cache), of 64 KiB (second level) and of 32 MiB
-//! (memory). Time is the processor time of the thread, so that neighbours who take the processor
-//! away do not count (those who take the caches do). Blocks do not all begin at the same place
-//! within their page, as they would not in use.
+//! (memory). Time is the processor time of the thread, so that other processes on the processor do
+//! not count (their use of the caches does). Blocks do not all begin at the same place within their
+//! page, as they would not in use.
 //!
 //! `cargo bench -p pinstripe-kernel --bench parity`; a filter such as `L2/pq` picks some of them.
 

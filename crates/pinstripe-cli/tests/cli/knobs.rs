@@ -139,7 +139,7 @@ fn a_broken_config_file_stops_whoever_might_take_knobs_by_it() {
     for line in ["--help", "--version", "split --help", "completions bash", "lab tune --help"] {
         assert_eq!(stand.run(&format!("{line} --config {{}}/config.toml")).code, 0, "{line}");
     }
-    // Who names the knobs does not ask it.
+    // With --knobs the config file is not read for them.
     let line = "split {}/source {}/out --config {}/config.toml --knobs {}/knobs.toml";
     assert_eq!(stand.run(line).code, 0);
 }

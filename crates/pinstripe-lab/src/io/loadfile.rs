@@ -192,7 +192,7 @@ fn relative(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// A load for who has no file: documents that are made, written, looked at, saved and renamed.
+/// A load for users without a file: documents that are made, written, listed, saved and renamed.
 pub fn made_up() -> String {
     let mut text = String::from(
         "Deltree \"\\clients\\client1\" NT_STATUS_OK\nMkdir \"\\clients\" NT_STATUS_OK\n\

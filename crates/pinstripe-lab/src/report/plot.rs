@@ -135,7 +135,7 @@ pub(super) fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Markup {
     html! { line class=(class) x1=(px(from.0)) y1=(px(from.1)) x2=(px(to.0)) y2=(px(to.1)) {} }
 }
 
-/// A drawing with a name for those who do not see it.
+/// A drawing with a name for screen readers.
 pub(super) fn drawing(width: f64, height: f64, name: &str, content: &Markup) -> Markup {
     html! {
         svg viewBox={"0 0 " (px(width)) " " (px(height))} width=(px(width)) height=(px(height)) role="img" aria-label=(name) {

@@ -235,7 +235,7 @@ fn disks() {
         for engine in engines(test) {
             write_by_lane(open(), policy, engine);
         }
-        // Who has it for writing has it alone.
+        // A writer holds the device exclusively.
         let held = open();
         let second = FileDevice::open(&disk.0, Access::Write, policy).err().unwrap();
         assert_eq!(second.kind(), Kind::Busy, "{second}");

@@ -355,7 +355,7 @@ fn the_store_is_used_while_a_member_leaves() {
     });
     for cut in (0..steps).step_by(7) {
         bench.site.put_image(&image);
-        // Who reads and writes has opened the store before any of it.
+        // The reader and the writer opened the store before any of it.
         let (reader, writer) = (bench.site.store(), bench.site.store());
         let power = Arc::new(PowerCut::new(cut));
         let removed = remove(&mut bench.site.open_doomed(0, "", power).unwrap(), 1);

@@ -245,7 +245,7 @@ fn a_rotation_changes_keys_and_no_data() {
     }
     assert_whole_keys(&site);
 
-    // Who opened it before reads what was sealed before.
+    // A process that opened the store before reads what was sealed before.
     site.assert_restores(&before_rotation, &first, &first_tree);
     // The store that rotated, and one opened anew, write under the new keys and read all.
     fs::write(site.source().join("new file"), noise(9, 5000)).unwrap();
@@ -258,7 +258,7 @@ fn a_rotation_changes_keys_and_no_data() {
     assert_whole(&store);
     site.assert_restores(&store, &first, &first_tree);
     site.assert_restores(&store, &second, &second_tree);
-    // Who opened it before is told what it cannot read.
+    // A process that opened the store before is told what it cannot read.
     let error = pinstripe::store::snapshots::read(&before_rotation, second.id).unwrap_err();
     assert_eq!(error.kind(), Kind::Locked, "{error}");
     assert_eq!(kind(ops::key::add(&before_rotation, &new_slot())), Kind::Busy);

@@ -313,7 +313,7 @@ impl Site {
         Ok(store)
     }
 
-    /// The store, as who has no key opens it.
+    /// The store, opened without a key.
     pub fn locked_store(&self) -> Store {
         let options = OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
         Store::open_with(&self.members[0], options).unwrap()

@@ -1,5 +1,5 @@
-//! Parts of one run in the place of another's, with all checksums right: as one who can write the
-//! members of a store may put them, without any key.
+//! Parts of one run in the place of another's, with all checksums right: the work of an attacker
+//! who can write to the members of a store and has no key.
 
 use super::*;
 use crate::stripe::SetReader;
