@@ -1,5 +1,6 @@
-//! What stands on a member of an array: superblock, head of a record of the log, journal, sector of a table.
-//! Any bytes, and any fields under a sound checksum. What is read is written again as it was.
+//! What stands on a member of an array: superblock, head of a record of the log, journal, sector of
+//! a table. Any bytes, and any fields under a sound checksum. What is read is written again as it
+//! was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Key rings, key slots, removed ones and what stands inside a ring's seal: any bytes, and any body in a sound
-//! frame. What is read is written again as it was.
+//! Key rings, key slots, removed ones and what stands inside a ring's seal: any bytes, and any body
+//! in a sound frame. What is read is written again as it was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

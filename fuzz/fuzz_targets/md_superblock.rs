@@ -1,5 +1,5 @@
-//! An md superblock: any bytes, and any fields under a sound checksum. What is read is written again
-//! as it was.
+//! An md superblock: any bytes, and any fields under a sound checksum. What is read is written
+//! again as it was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,8 @@ fuzz_target!(|input: (bool, &[u8])| {
     let mut bytes = bytes.to_vec();
     bytes.resize(SUPERBLOCK_BYTES, 0);
     if framed {
-        // What a decoder must get past to see the rest: magic, version, place, number of roles, sum.
+        // What a decoder must get past to see the rest: magic, version, place, number of roles,
+        // sum.
         bytes[..8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
         bytes[144..152].copy_from_slice(&8u64.to_le_bytes());
         bytes[221..224].fill(0);

@@ -34,7 +34,7 @@ fuzz_target!(|input: (bool, &[u8])| {
         }
         Err(error) => drop(error.to_string()),
     }
-    // Nobody believes it without the keys, or under other ones.
+    // It is refused without the keys, and under other ones.
     assert!(Opener::locked().snapshot(&framed).is_err());
     assert!(Opener::clear().snapshot(&framed).is_err());
 });

@@ -1,4 +1,4 @@
-//! What stands in the outputs of a split: pages, frames, batches, indexes, manifests. Any bytes, and
+//! The content of a split's outputs: pages, frames, batches, indexes, manifests. Any bytes, and
 //! any body in a sound frame. What is read is written again as it was.
 #![no_main]
 

@@ -35,7 +35,7 @@ impl Frozen {
     fn new(name: &str) -> Frozen {
         let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata");
         let mut files = files_below(&testdata.join(name));
-        // Sessions come and go: nobody misses one. What lies beside the members is not the store's.
+        // A session may be missing: it is temporary. Files beside the members are not the store's.
         let is_kept =
             |path: &Path| path.iter().count() > 1 && !path.iter().any(|part| part == "sessions");
         files.retain(|path, _| is_kept(path));
@@ -72,7 +72,7 @@ fn lay_out(files: &Files, to: &Path) {
     }
 }
 
-/// What opens the encrypted one; a store in the clear asks for nothing.
+/// The key of the encrypted one; a store in the clear asks for nothing.
 static KEY: LazyLock<Credential> = LazyLock::new(|| {
     let key = include_bytes!("../../testdata/store-v2-aes/key");
     Credential::of_key_file(key).expect("it is a key file")
@@ -109,7 +109,7 @@ fn open(around: &Path) -> pinstripe::error::Result<Store> {
     open("m0").or_else(|_| open("m1"))
 }
 
-/// How much is not as it should be.
+/// The number of faults found.
 fn troubles(store: &Store) -> pinstripe::error::Result<u64> {
     let options = check::Options { read_data: true, limits: limits() };
     let found = check::run(store, &options, &Monitor::default())?;

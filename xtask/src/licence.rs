@@ -1,11 +1,12 @@
-//! Which licences may enter the graph: every crate we build or test with must be free of copyleft.
+//! The licences that may enter the graph: every crate we build or test with must be free of
+//! copyleft.
 //!
 //! The judgement is over the SPDX expression of each manifest: of an `OR` one side must be
 //! allowed, of an `AND` both. A crate that says nothing is refused.
 
 use crate::workspace::Workspace;
 
-/// What may enter. Permissive only; a name not listed here is refused, known or not.
+/// The licences that may enter. Permissive only; a name not listed here is refused, known or not.
 const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",

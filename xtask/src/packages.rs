@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::workspace::works;
 
-/// Installs what is missing, where that is possible; names what still is. Returns why a package that is
-/// missing could not be installed.
+/// Installs what is missing, where that is possible; names what still is. Returns why a package
+/// that is missing could not be installed.
 pub fn install(packages: &[&str]) -> &'static str {
     let missing = || packages.iter().copied().filter(|it| !is_installed(it)).collect::<Vec<_>>();
     let wanted = missing();

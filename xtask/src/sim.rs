@@ -1,5 +1,5 @@
-//! `cargo xtask sim [--seeds N] [--from S]`: the simulator of arrays with many seeds, and with the power going
-//! at each step of one story of each level.
+//! `cargo xtask sim [--seeds N] [--from S]`: the simulator of arrays with many seeds, and with the
+//! power going at each step of one story of each level.
 
 use crate::soak::range;
 use crate::workspace::{Result, cargo, root_folder, succeeds};

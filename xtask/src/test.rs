@@ -1,8 +1,8 @@
 //! `cargo xtask test`: every check and every test, one summary, nothing skipped in silence.
 //!
 //! A test that cannot run where it is (no root, no xattrs, no liblzo2) says so and returns. It
-//! prints `skipped: NAME: REASON` for whoever runs it alone, and appends `NAME: REASON` to the
-//! file named by `PINSTRIPE_SKIP_LOG`, from which the summary here is made. The helper to copy:
+//! prints `skipped: NAME: REASON`, to be seen when it is run alone, and appends `NAME: REASON` to
+//! the file named by `PINSTRIPE_SKIP_LOG`, from which the summary here is made. The helper to copy:
 //!
 //! ```ignore
 //! fn skipped(test: &str, reason: &str) {
@@ -26,7 +26,7 @@ use crate::packages;
 use crate::tidy;
 use crate::workspace::{Result, Workspace, cargo, succeeds, works};
 
-/// Where tests report that they could not run.
+/// The file in which tests report that they could not run.
 const SKIP_LOG: &str = "PINSTRIPE_SKIP_LOG";
 
 /// Tests against the C library of a codec.
@@ -65,7 +65,7 @@ const PACKAGES: &[&str] = &[
     "xfsprogs",
 ];
 
-/// What became of the checks and tests so far.
+/// The outcome of the checks and tests so far.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Tally {
     passed: usize,

@@ -1,4 +1,4 @@
-//! What cargo knows about this workspace, and how to call cargo.
+//! The workspace as cargo knows it, and ways to call cargo.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What a chore returns: whether all went well, or why it could not be done at all.
+/// The result of a chore: whether all went well, or why it could not be done at all.
 pub type Result<T> = std::result::Result<T, String>;
 
 /// The platforms that we ship for; crates of other platforms are never built, hence not judged.
@@ -15,9 +15,9 @@ const PLATFORMS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux
 
 /// The workspace as cargo resolves it, with every feature on.
 pub struct Workspace {
-    /// Where the top `Cargo.toml` is.
+    /// The directory of the top `Cargo.toml`.
     pub root: PathBuf,
-    /// Where cargo builds.
+    /// The directory that cargo builds in.
     pub target: PathBuf,
     /// All packages of the graph by id.
     pub packages: BTreeMap<String, Package>,
@@ -32,7 +32,7 @@ pub struct Package {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// What its manifest says about the licence.
+    /// The licence in its manifest.
     pub licence: Option<String>,
     /// Its features, its own only.
     pub features: BTreeSet<String>,

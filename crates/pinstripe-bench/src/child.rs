@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::Result;
 
-/// What one run cost.
+/// The cost of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// From start to end.
@@ -90,7 +90,7 @@ fn wait(child: Child) -> io::Result<(ExitStatus, libc::rusage)> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     loop {
         // SAFETY: both pointers are to live, writable values of the types that wait4 wants, and
-        // `pid` is a child that nobody has waited for: we own its `Child` and never wait with it.
+        // `pid` is a child that was not waited for: we own its `Child` and never wait with it.
         let answer = unsafe { libc::wait4(pid, &mut status, 0, usage.as_mut_ptr()) };
         if answer == pid {
             // SAFETY: zeroed is a valid rusage (integers only), and wait4 has filled it.

@@ -69,7 +69,7 @@ fn add_words(text: &mut Vec<u8>, bytes: usize, random: &mut Noise) {
     text.truncate(end);
 }
 
-/// What a made-up tree is like.
+/// The parameters of a made-up tree.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipe {
     /// Trees of other seeds have nothing in common but what is shared.

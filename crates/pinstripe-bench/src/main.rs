@@ -1,4 +1,4 @@
-//! Measures each stage of pinstripe, and us against other programs: for those who work on pinstripe.
+//! Measures each stage of pinstripe, and pinstripe against other programs: for its developers.
 //!
 //! A case returns tables; this file shows them, saves them, and knows nothing about any case.
 //! Nothing here decides whether a figure is good: tables say what was aimed at and what was met.
@@ -19,10 +19,10 @@ use pinstripe_lab::machine::Machine;
 use pinstripe_lab::table::Table;
 use pinstripe_lab::{machine, stats, table};
 
-/// What a case or a helper returns: the message says what failed and where.
+/// The result of a case or a helper: the message says what failed and where.
 type Result<T> = std::result::Result<T, String>;
 
-/// How results are shown on standard output.
+/// The form of results on standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Text,

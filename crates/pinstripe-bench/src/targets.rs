@@ -4,7 +4,7 @@
 use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
 
-/// What pinstripe is to reach.
+/// The goals of pinstripe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
     /// Nothing in particular.
@@ -20,7 +20,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// How tables name it.
+    /// Its name in tables.
     pub fn show(self) -> String {
         match self {
             Target::None => String::new(),

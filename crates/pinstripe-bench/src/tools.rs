@@ -35,7 +35,8 @@ pub trait Tool {
     fn stored_bytes(&self) -> Result<u64>;
 }
 
-/// What of our stored bytes is not parity: every extent is data and parity in one proportion.
+/// The share of our stored bytes that is not parity: every extent has data and parity in one
+/// proportion.
 /// The little that all members hold alike (member files, snapshots) is shared out likewise.
 pub fn without_parity(all_bytes: u64) -> f64 {
     all_bytes as f64 * (MEMBERS - PARITY) as f64 / MEMBERS as f64
@@ -44,7 +45,7 @@ pub fn without_parity(all_bytes: u64) -> f64 {
 /// restic with one local directory.
 pub struct Restic {
     program: PathBuf,
-    /// Where its repository and its cache are.
+    /// The directory of its repository and its cache.
     pub folder: PathBuf,
     logs: PathBuf,
     /// Its name and version.
@@ -96,7 +97,7 @@ impl Tool for Restic {
     }
 }
 
-/// How our store is opened.
+/// The way to open our store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     /// By a password, as restic's: that costs time with each start.
@@ -108,9 +109,9 @@ pub enum Key {
 /// pinstripe with its members side by side.
 pub struct Pinstripe {
     program: PathBuf,
-    /// Where the members are.
+    /// The directory of the members.
     pub folder: PathBuf,
-    /// Where its output goes.
+    /// The file that takes its output.
     pub logs: PathBuf,
     key: Key,
     codec: Option<String>,
@@ -210,7 +211,7 @@ impl Tool for Pinstripe {
 
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.program);
-        // Whoever measures may have a store and a configuration of their own.
+        // The user who runs the benchmark may have a store and a configuration.
         command.env("PINSTRIPE_CONFIG", "/dev/null");
         command.env("PINSTRIPE_STORE", self.member(0)).args([verb, "--json"]);
         match self.key {
@@ -235,7 +236,7 @@ impl Tool for Pinstripe {
 #[must_use]
 pub struct Away {
     home: PathBuf,
-    /// Where it is now.
+    /// Its current place.
     pub away: PathBuf,
 }
 

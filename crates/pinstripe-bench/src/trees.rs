@@ -83,7 +83,7 @@ pub fn compare(original: &Path, copy: &Path) -> Result<()> {
     })
 }
 
-/// What differs between an entry and its copy, the children of a directory by name only.
+/// The differences between an entry and its copy, the children of a directory by name only.
 fn difference(path: &Path, a: &Metadata, copy: &Path) -> io::Result<Option<&'static str>> {
     let b = &copy.symlink_metadata()?;
     let kind = |metadata: &Metadata| metadata.file_type();

@@ -1,4 +1,4 @@
-//! Where passwords and key files come from: options, the environment, the user's own key files,
+//! The sources of passwords and key files: options, the environment, the user's own key files,
 //! a prompt.
 //!
 //! Invariants: a secret is never an argument, never printed and never in an event; a key file is
@@ -37,7 +37,7 @@ const COMMAND_VARIABLE: &str = "PINSTRIPE_PASSWORD_COMMAND";
 const KEY_FILE_VARIABLE: &str = "PINSTRIPE_KEY_FILE";
 /// More is no password and no key file.
 const FILE_MAX_BYTES: u64 = 64 << 10;
-/// How often a prompt asks.
+/// The number of times that a prompt asks.
 const TRIES: usize = 3;
 
 /// Options that say where the key of an encrypted store is.
@@ -79,7 +79,7 @@ impl KeyArgs {
         self.password_file.is_some() || self.password_command.is_some() || self.key_file.is_some()
     }
 
-    /// What the options or the environment give.
+    /// The credential that the options or the environment give.
     ///
     /// # Errors
     /// As [`of_options`](Self::of_options).
@@ -93,7 +93,7 @@ impl KeyArgs {
         }
     }
 
-    /// What the environment names; the first one counts.
+    /// The sources that the environment names; the first one counts.
     fn of_variables() -> Self {
         let password_file = place::set(FILE_VARIABLE).map(PathBuf::from);
         let command = place::set(COMMAND_VARIABLE).and_then(|it| it.into_string().ok());
@@ -104,7 +104,7 @@ impl KeyArgs {
         KeyArgs { password_file, password_command, key_file, key_slot: None }
     }
 
-    /// What the options give.
+    /// The credential that the options give.
     ///
     /// # Errors
     /// When a file cannot be read or is no key file, or the command fails.
@@ -140,7 +140,7 @@ pub fn variable_at_hand() -> Option<&'static str> {
 /// Opens a store's secrets; `must` says whether the verb can do nothing without them.
 ///
 /// # Errors
-/// [`Kind::Locked`] when they are needed and nobody gives a password, [`Kind::WrongKey`] when none
+/// [`Kind::Locked`] when they are needed and no password is given, [`Kind::WrongKey`] when none
 /// fits.
 pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
     if store.config.encryption == Encryption::None {
@@ -306,7 +306,7 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
         .map_err(told("cannot write the key file"))
 }
 
-/// What people should do about a new key file.
+/// The advice about a new key file.
 pub fn keep_a_copy(file: &Path) -> String {
     format!(
         "the key file is {}: keep a copy of it where the members are not; without it nothing can \
@@ -336,7 +336,8 @@ fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// Who else can read a file, if anybody can: only of regular files the mode says that.
+/// The other users that can read a file, if there are any. The mode tells that of regular files
+/// only.
 fn exposed(file: &Metadata, user: u32) -> Option<String> {
     if !file.is_file() {
         return None;

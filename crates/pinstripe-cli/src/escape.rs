@@ -1,8 +1,8 @@
 //! Names and texts as a terminal may safely show them.
 //!
-//! Names are bytes and come from whoever made the file: one that holds control characters could
-//! move the cursor, change the window's title or forge another line of output. Nothing reaches
-//! the terminal but through here.
+//! Names are bytes chosen by the file's creator: one that holds control characters could move the
+//! cursor, change the window's title or forge another line of output. Nothing reaches the terminal
+//! except through here.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;

@@ -99,7 +99,7 @@ impl Event {
         }
     }
 
-    /// What ended the run.
+    /// The error that ended the run.
     pub fn error(error: &Error) -> Self {
         let event = Event::new("error");
         match error.place() {

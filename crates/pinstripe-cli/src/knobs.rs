@@ -26,7 +26,7 @@ const WITHOUT: [&str; 3] = ["config", "completions", "man"];
 pub struct Completed {
     /// All of it, read.
     pub cli: Cli,
-    /// What was added, as it would be typed, and from where.
+    /// The options that were added, as they would be typed, and their file.
     pub added: Option<(Vec<String>, PathBuf)>,
 }
 
@@ -71,7 +71,7 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
     }
 }
 
-/// What helps against a file that is not understood.
+/// The advice about a file that is not understood.
 const ADVICE: &str = "make it anew with 'pinstripe lab tune', or edit it";
 
 /// An option that a file sets.
@@ -89,7 +89,7 @@ impl Setting {
     }
 }
 
-/// What the file sets of the verb and the command line does not.
+/// The options that the file sets for the verb and the command line does not.
 fn missing_options(
     common: &Common,
     root: &Command,

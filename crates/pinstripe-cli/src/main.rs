@@ -73,13 +73,13 @@ fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
     })
 }
 
-/// What the first thread of a process usually has.
+/// The usual stack of a process's first thread.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Shows help and version, or what is wrong with the command line.
 fn refuse(refused: &clap::Error) -> ExitCode {
     let is_mistake = refused.use_stderr();
-    // Whoever closed the stream does not want to know.
+    // A closed stream is no error: the reader does not want the text.
     let _ = refused.print();
     if !is_mistake {
         return ExitCode::from(exit::DONE);

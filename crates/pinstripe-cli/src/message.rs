@@ -1,4 +1,4 @@
-//! How problems and errors are worded: `PLACE: what (expected .., found ..): cause`, and on the
+//! The wording of problems and errors: `PLACE: what (expected .., found ..): cause`, and on the
 //! next line what to do.
 
 use std::path::Path;
@@ -21,7 +21,7 @@ pub fn message(level: &str, place: Option<&Path>, error: &Error) -> String {
     out
 }
 
-/// What failed and why, without place and advice.
+/// The failure and its cause, without place and advice.
 pub fn facts(error: &Error) -> String {
     let mut out = escape::text(error.what());
     if let Some((expected, found)) = error.expected_found() {
@@ -34,7 +34,7 @@ pub fn facts(error: &Error) -> String {
     out
 }
 
-/// What the problem is about and where the error arose, told once where one contains the other.
+/// The subject of the problem and the place of the error, told once where one contains the other.
 fn whole_place(about: Option<&Path>, arose: Option<&Path>) -> Option<String> {
     match (about, arose) {
         (None, None) => None,

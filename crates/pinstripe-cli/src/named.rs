@@ -1,4 +1,4 @@
-//! What a verb is given as SNAPSHOT[:PATH].
+//! The argument SNAPSHOT[:PATH] of a verb.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

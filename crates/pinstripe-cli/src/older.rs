@@ -1,7 +1,7 @@
-//! Whether a store is older than what this host has seen of it, and what is remembered of that.
+//! Detecting that a store is older than this host has seen it, and remembering that.
 //!
-//! Invariant: once a store was found to be older, that is said again until the snapshot is back or
-//! a user accepts it; nothing that is seen meanwhile takes its place.
+//! Invariant: once a store was found to be older, every run says so until the snapshot is back or a
+//! user accepts it; a newer observation does not replace the finding.
 
 use pinstripe::clock;
 use pinstripe::error::{Error, Kind, Result};
@@ -14,12 +14,12 @@ use crate::remembered::{Newest, Proof, Remembered};
 use crate::run::Run;
 use crate::time;
 
-/// What there is to say of a store.
+/// The findings about a store.
 #[derive(Default)]
 pub struct Found {
     /// It is older than what was seen.
     pub older: Vec<Error>,
-    /// It may be: without the key nobody can tell.
+    /// It may be: without the key this cannot be decided.
     pub unclear: Option<Error>,
 }
 

@@ -1,9 +1,9 @@
 //! Finding the store that was named: by any of the places that name it, else by the places where
 //! this host remembers its members; and refusing what was put in the place of an encrypted one.
 //!
-//! Invariants: a remembered place is believed only when the store there has the remembered id; a
-//! store that is not encrypted is never opened where an encrypted one is expected, unless the user
-//! says so; what did not open is named, with the member that it is.
+//! Invariants: a remembered place counts only when the store there has the remembered id; a store
+//! that is not encrypted is never opened where an encrypted one is expected, unless the user says
+//! so; a place that did not open is named, with the member that belongs there.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ struct Failed {
 /// Those of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
 /// [`Kind::WrongMember`] when the places are of different stores.
 pub fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
-    // From here on, whoever looks at a place waits no longer than that.
+    // Sets the deadline of every later look at a place (`real_path`).
     let _ = run.patience();
     let mut memory = run.memory();
     let expected = expected(&memory, named)?;
@@ -122,7 +122,7 @@ pub fn open_half(run: &Run, place: &Path) -> Result<Store> {
     Store::open_with(place, OpenOptions { half: true, ..options(run) })
 }
 
-/// How every store is opened.
+/// The options with which every store is opened.
 fn options(run: &Run) -> OpenOptions {
     OpenOptions {
         accept_plain: run.common.i_know_it_is_plain,

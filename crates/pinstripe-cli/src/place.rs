@@ -1,4 +1,4 @@
-//! Where the store is: `--store`, then `PINSTRIPE_STORE`, then what the config file says, then the
+//! The place of the store: `--store`, then `PINSTRIPE_STORE`, then the config file, then the
 //! default place.
 
 use std::env;
@@ -44,8 +44,9 @@ pub fn named(
     config.default_store.as_deref().map(|name| config.store(name).cloned()).transpose()
 }
 
-/// The places in a list as `PATH` is one: `:` stands between two, `\:` is a colon in a path, and the
-/// one in `://` is no separator either. A text that is a place as a whole (`is_one`) is not divided.
+/// The places in a list as `PATH` is one: `:` stands between two, `\:` is a colon in a path, and
+/// the one in `://` is no separator either. A text that is a place as a whole (`is_one`) is not
+/// divided.
 fn list(text: &OsStr, is_one: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     if is_one(Path::new(text)) {
         return vec![PathBuf::from(text)];
@@ -68,7 +69,7 @@ fn list(text: &OsStr, is_one: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     places.into_iter().map(|place| PathBuf::from(OsString::from_vec(place))).collect()
 }
 
-/// What the given words name together: one store, by some of its members.
+/// The store that the given words name together, by some of its members.
 fn resolved(given: &[PathBuf], config: &Config) -> Result<StoreEntry> {
     let mut whole = StoreEntry::default();
     for word in given {
@@ -121,8 +122,8 @@ fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
 }
 
-/// Where what outlives a run and is no data is kept: below `XDG_STATE_HOME`, as the XDG base
-/// directory specification has it.
+/// The directory for state that outlives a run and is no data: below `XDG_STATE_HOME`, as the XDG
+/// base directory specification has it.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
@@ -134,7 +135,8 @@ pub fn state() -> Result<PathBuf> {
     Ok(state.join("pinstripe"))
 }
 
-/// Where the store to read may be: the named places, or the default one where a store is or was.
+/// The places where the store to read may be: those named, or the default one if a store is or was
+/// there.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is neither.

@@ -25,14 +25,14 @@ const BAR_COLUMNS: u16 = 72;
 /// Narrower than this there is room for the share and the time only.
 const AMOUNT_COLUMNS: u16 = 48;
 
-/// What a verb's progress is measured by.
+/// The measure of a verb's progress.
 #[derive(Clone, Copy)]
 pub struct Gauge {
     /// The verb in its present form: "backing up".
     pub label: &'static str,
     /// Bytes dealt with so far.
     pub done_bytes: fn(&Monitor) -> u64,
-    /// How often the expected bytes are gone through: twice when what is written is read again.
+    /// The number of passes over the expected bytes: two when what is written is read again.
     pub passes: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// Starts drawing, if anyone looks.
+    /// Starts drawing, if a terminal shows it.
     pub fn start(
         common: &Common,
         screen: &Arc<Screen>,
@@ -101,7 +101,7 @@ impl Drop for Ticker {
     }
 }
 
-/// What parts of the run did in the last second, where it has such parts.
+/// The work of parts of the run in the last second, where it has such parts.
 #[derive(Default)]
 struct Flows {
     /// By flow: bytes and time when it was last looked at.
@@ -154,8 +154,8 @@ struct Reading {
     total_bytes: Option<u64>,
 }
 
-/// How a bar looks: whether the total is known, how much room there is, and whether parts of the run
-/// have a line of their own.
+/// The form of a bar: whether the total is known, how much room there is, and whether parts of the
+/// run have a line of their own.
 type Form = (bool, u16, bool);
 
 impl Reading {

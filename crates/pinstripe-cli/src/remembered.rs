@@ -1,4 +1,4 @@
-//! What this host remembers of the stores that it has opened: one small file for each store, in the
+//! The memory of this host of the stores that it has opened: one small file for each store, in the
 //! state directory.
 //!
 //! Invariants: a file is replaced whole and durably; one that is missing or damaged is as if the
@@ -24,7 +24,7 @@ const NAMES_MAX: usize = 16;
 /// A store that is opened again within this time and has nothing new is not written again.
 const OPENED_EVERY_SECONDS: i64 = 24 * 3600;
 
-/// What is remembered of one store.
+/// The record of one store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     /// Whether this host has opened it with a key, or made it encrypted.
@@ -33,9 +33,10 @@ pub struct Remembered {
     pub accepted_plain: bool,
     /// Absolute paths that it was named by, the last one first.
     pub named: Vec<Place>,
-    /// Where its members were.
+    /// The places of its members.
     pub members: Vec<MemberPlace>,
-    /// Where members were that have left, the last one first: they may come back as another half.
+    /// The places of members that have left, the last one first: they may come back as another
+    /// half.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<Place>,
     /// The key slot that opened it last, as hex digits.
@@ -68,7 +69,7 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// What is written of a snapshot.
+    /// The stored form of a snapshot.
     pub fn of(seen: &SeenSnapshot) -> Self {
         Newest {
             snapshot: seen.id.to_string(),
@@ -79,7 +80,7 @@ impl Newest {
         }
     }
 
-    /// What was written; `None` when that makes no sense.
+    /// The snapshot that was stored; `None` when the stored form makes no sense.
     pub fn seen(&self) -> Option<SeenSnapshot> {
         Some(SeenSnapshot {
             id: SnapshotId::from_hex(&self.snapshot)?,
@@ -171,7 +172,7 @@ impl Remembered {
         }
     }
 
-    /// Where members are, and where those were that have left.
+    /// The places of members, and of those that have left.
     pub fn places(&self) -> Vec<PathBuf> {
         self.members.iter().map(|it| &it.place).chain(&self.left).map(Place::path).collect()
     }
@@ -185,7 +186,7 @@ impl Remembered {
     }
 }
 
-/// How a place is known to belong to the store that was found there.
+/// The evidence that a place belongs to the store that was found there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// By its label alone.
@@ -214,7 +215,7 @@ impl Memory {
         Memory { dir: Some(dir), stores, has_complained: false }
     }
 
-    /// What is remembered of a store.
+    /// The record of a store.
     pub fn of(&self, store: StoreId) -> Option<&Remembered> {
         let id = store.to_string();
         self.stores.iter().find(|known| known.id == id)
@@ -300,7 +301,7 @@ pub fn absolute(path: &Path) -> PathBuf {
     whole.components().collect()
 }
 
-/// What a path may be remembered as: as it is named, and without symlinks.
+/// The forms in which a path may be remembered: as it is named, and without symlinks.
 pub fn forms(path: &Path) -> Vec<PathBuf> {
     let mut forms = vec![absolute(path)];
     forms.extend(crate::run::real_path(path).ok());

@@ -1,4 +1,4 @@
-//! Which snapshots stay: rules as they are written, on the command line and in the config file alike.
+//! The rules that say which snapshots stay, as written on the command line and in the config file.
 
 use std::str::FromStr;
 
@@ -78,7 +78,7 @@ impl Rules {
         *self == Rules::default()
     }
 
-    /// The same, for whoever judges.
+    /// The same rules as the library takes them.
     pub fn policy(&self) -> Policy {
         Policy {
             last: self.keep_last,

@@ -27,7 +27,7 @@ use crate::screen::{Reporter, Screen};
 use crate::signals;
 use crate::system;
 
-/// How often it is looked whether another process has finished.
+/// The interval between looks whether another process has finished.
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 
 /// For what looks at places and knows of no run.
@@ -48,11 +48,11 @@ pub fn real_path(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// What every verb is given.
+/// The context of every verb.
 pub struct Run {
     /// Options of every verb.
     pub common: Common,
-    /// Where to print.
+    /// The screen to print on.
     pub screen: Arc<Screen>,
     /// The ledger.
     pub monitor: Arc<Monitor>,
@@ -62,12 +62,12 @@ pub struct Run {
     patience: OnceLock<Patience>,
 }
 
-/// How a verb that came to its end leaves things.
+/// The result of a verb that came to its end.
 #[derive(Default)]
 pub struct Ending {
     /// The exit code, if nothing was lost.
     pub code: u8,
-    /// What the summary event tells besides the counters.
+    /// The facts of the summary event besides the counters.
     pub facts: Event,
 }
 
@@ -87,7 +87,7 @@ impl Run {
         Run { common, screen, monitor, began: Instant::now(), config, memory, patience }
     }
 
-    /// What the config file says; nothing where there is none.
+    /// The content of the config file; nothing where there is none.
     ///
     /// # Errors
     /// Those of [`Config::load`].
@@ -108,7 +108,7 @@ impl Run {
         place::named(&self.common, preferred, self.config()?, &self.memory())
     }
 
-    /// What this host remembers of stores; read when it is first asked for.
+    /// The stores that this host remembers; read when first asked for.
     pub fn memory(&self) -> MutexGuard<'_, Memory> {
         let memory = self.memory.get_or_init(|| Mutex::new(Memory::load(&self.monitor)));
         memory.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,7 +125,7 @@ impl Run {
         self.memory().keep(store, &[], Proof::Sure, &self.monitor, change);
     }
 
-    /// Where the store that was named may be, or the default one.
+    /// The places of the store that was named, or the default one.
     fn places(&self) -> Result<Vec<PathBuf>> {
         place::existing(&self.common, self.config()?, &self.memory())
     }
@@ -149,8 +149,8 @@ impl Run {
         Ok(store)
     }
 
-    /// Opens the store for a verb that can do without its secrets: if nobody gives a key, they
-    /// stay shut.
+    /// Opens the store for a verb that can do without its secrets: without a key, they stay
+    /// locked.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -191,7 +191,7 @@ impl Run {
         Ok(store)
     }
 
-    /// How long members are waited for; one that does not answer is named.
+    /// The time that members are waited for; one that does not answer is named.
     pub fn patience(&self) -> Patience {
         let patience = self.patience.get_or_init(|| {
             let monitor = Arc::clone(&self.monitor);

@@ -100,7 +100,7 @@ impl Screen {
     /// Prints a message as it is.
     pub fn complain(&self, text: &str) {
         self.flush();
-        // Whoever closed standard error does not want to know.
+        // A closed standard error is no error: the reader does not want the text.
         self.bar.suspend(|| drop(writeln!(io::stderr().lock(), "{text}")));
     }
 

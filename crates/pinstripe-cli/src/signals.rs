@@ -1,8 +1,8 @@
 //! Ending a backup in order: the first SIGINT, SIGTERM or SIGHUP asks the run to come to an end, the
 //! second ends the process at once. The exit code is the shell's: 128 and the signal's number.
 //!
-//! Nothing is ever damaged by a signal, caught or not: what is in order about the end is that the
-//! work done so far is kept.
+//! A signal never damages anything, caught or not: an orderly end only means that the work done so
+//! far is kept.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,9 +14,9 @@ use signal_hook::flag as hook;
 
 use crate::exit;
 
-/// How long a run that was interrupted may show no sign of life.
+/// The time that an interrupted run may show no sign of life.
 const HUNG: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// The interval of that check.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Set by the first signal that is caught.
@@ -42,7 +42,7 @@ pub fn catch() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What the first signal sets, if signals are caught; whoever waits may look at it.
+/// The flag that the first signal sets, if signals are caught; code that waits may poll it.
 pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(STOP.get_or_init(Arc::default))
 }

@@ -1,4 +1,4 @@
-//! What the command asks of the system before it begins.
+//! The requests of the command to the system before it begins.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub fn be_patient() {
     let _ = rustix::process::nice(NICE);
 }
 
-/// How far it steps back at the processors.
+/// The nice value of a run that yields the processors.
 const NICE: i32 = 19;
 
 /// Memory that this process may still take, as far as the system tells: what is free on the machine

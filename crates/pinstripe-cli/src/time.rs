@@ -17,7 +17,7 @@ pub fn date(seconds: i64) -> String {
     }
 }
 
-/// How far east of UTC this machine's clock is at a moment, in seconds.
+/// The offset of this machine's clock from UTC at a moment, in seconds to the east.
 pub fn offset_seconds(seconds: i64) -> i32 {
     let time = Timestamp::from_second(seconds);
     time.map_or(0, |time| TimeZone::system().to_offset(time).seconds())

@@ -1,8 +1,10 @@
-//! Speed of the parity kernels, in bytes of data a second, with the plain version and memcpy beside.
+//! Speed of the parity kernels, in bytes of data a second, with the plain version and memcpy
+//! beside.
 //!
 //! Three working sets: blocks of 4 KiB (first-level cache), of 64 KiB (second level) and of 32 MiB
-//! (memory). Time is the processor time of the thread, so that neighbours who take the processor away
-//! do not count (those who take the caches do). Blocks do not all begin at the same place within their page, as they would not in use.
+//! (memory). Time is the processor time of the thread, so that other processes on the processor do
+//! not count (their use of the caches does). Blocks do not all begin at the same place within their
+//! page, as they would not in use.
 //!
 //! `cargo bench -p pinstripe-kernel --bench parity`; a filter such as `L2/pq` picks some of them.
 
@@ -125,7 +127,7 @@ fn rebuilding(group: &mut Group, blocks: &mut Blocks, data_count: usize) {
     }
 }
 
-/// What any pass over the same data costs.
+/// The cost of any pass over the same data.
 fn beside(group: &mut Group, blocks: &mut Blocks, data_count: usize) {
     let mut copies = Blocks::new(data_count, blocks.block_bytes);
     let (sources, mut copies) = (blocks.slices(), copies.slices());

@@ -1,5 +1,5 @@
-//! What is done to an array of ours, and what that costs: for the case `stripe`, and for whoever measures
-//! arrays otherwise.
+//! Loads on an array of ours, and their cost: for the case `stripe`, and for other measurements of
+//! arrays.
 
 use std::time::{Duration, Instant};
 
@@ -50,14 +50,14 @@ pub const LOADS: [Load; 5] = [
     load("1 MiB reads", 1 << 20, false, false),
 ];
 
-/// What a run cost.
+/// The cost of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Cost {
     /// Reads or writes.
     pub count: f64,
     /// Their bytes.
     pub bytes: f64,
-    /// How long it took until all was durable.
+    /// The time until all was durable.
     pub wall_s: f64,
     /// Processor time of this process.
     pub cpu_s: f64,
@@ -89,7 +89,7 @@ pub fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes / 8).flat_map(|_| noise.next().to_le_bytes()).collect()
 }
 
-/// What arrays are made with unless something else is asked for.
+/// The defaults that arrays are made with.
 pub fn making(level: Level) -> Making {
     Making {
         name: "lab".to_owned(),

@@ -69,7 +69,7 @@ impl Histogram {
         self.most = self.most.max(other.most);
     }
 
-    /// How many requests.
+    /// The number of requests.
     pub fn count(&self) -> u64 {
         self.buckets.len()
     }
@@ -95,7 +95,7 @@ impl Histogram {
         Some(Duration::from_nanos(mean as u64))
     }
 
-    /// How far times lie from their mean, within 1 %.
+    /// The deviation of times from their mean, within 1 %.
     pub fn deviation(&self) -> Option<Duration> {
         (!self.is_empty()).then(|| Duration::from_nanos(self.buckets.stdev() as u64))
     }
@@ -106,8 +106,9 @@ impl Histogram {
         (!self.is_empty()).then(|| Duration::from_nanos(value))
     }
 
-    /// The same in fewer buckets: `steps` for each halving of the requests that took longer, so that the
-    /// longest times keep theirs. Times of requests are rounded up; ends and sum stay exact.
+    /// The same in fewer buckets: `steps` for each halving of the requests that took longer, so
+    /// that the longest times keep theirs. Times of requests are rounded up; ends and sum stay
+    /// exact.
     #[must_use]
     pub fn coarser(&self, steps: u32) -> Histogram {
         let mut coarse = Histogram::default();
@@ -139,7 +140,7 @@ impl Histogram {
     }
 }
 
-/// What is kept: `[nanoseconds more than the bucket before, count, ...]`.
+/// The stored form: `[nanoseconds more than the bucket before, count, ...]`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {

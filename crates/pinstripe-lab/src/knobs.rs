@@ -1,5 +1,5 @@
-//! A file of settings that were measured, each with what speaks for it: `pinstripe lab tune` writes it, the
-//! other verbs read it (`--knobs FILE`).
+//! A file of settings that were measured, each with what speaks for it: `pinstripe lab tune` writes
+//! it, the other verbs read it (`--knobs FILE`).
 //!
 //! ```text
 //! version = 1
@@ -7,8 +7,8 @@
 //! # question: the figures
 //! OPTION = "VALUE"
 //! ```
-//! Never here: which verbs and options there are, but for those [to come](TO_COME). Whoever reads it holds it
-//! against those.
+//! Never here: the list of verbs and options, but for those [to come](TO_COME). The reader of the
+//! file checks it against its own list.
 
 use crate::advice::{ALL_LOADS, Advice, CODEC, RECORD};
 
@@ -24,7 +24,7 @@ pub struct Knob {
     pub option: String,
     /// Its value as it would be typed.
     pub value: String,
-    /// What speaks for it, on one line.
+    /// The reason for it, on one line.
     pub evidence: String,
 }
 
@@ -63,7 +63,7 @@ const ANSWERS: [Answer; 9] = [
 /// The verb that records, which this version does not have.
 const RECORDER: &str = "record";
 
-/// Sections of verbs that are still to come, with their options: whoever reads a file lets them pass.
+/// Sections of verbs that are still to come, with their options: a reader of the file accepts them.
 pub const TO_COME: [(&str, &[&str]); 1] = [(RECORDER, &["policy", "ring"])];
 
 impl Answer {

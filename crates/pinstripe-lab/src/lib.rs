@@ -1,9 +1,9 @@
 //! Experiments on the user's own disks, with verdicts that can be trusted: `pinstripe lab`.
 //!
-//! A [case](cases) is a plan of variants; the [run] measures each of them several times in interleaved
-//! order, under the eyes of the [guard], until the [statistics](stats) are narrow enough; what comes
-//! out is a [result] with the [fingerprint] of the machine, that can be saved, [shown](show), compared
-//! and kept.
+//! A [case](cases) is a plan of variants; the [run] measures each of them several times in
+//! interleaved order, watched by the [guard], until the [statistics](stats) are narrow enough; this
+//! gives a [result] with the [fingerprint] of the machine, which can be saved, [shown](show),
+//! compared and kept.
 //!
 //! Never here: printing, reading the environment, and asking the user anything. Threads are started
 //! in `io/` and `run/` only.

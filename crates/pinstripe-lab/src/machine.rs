@@ -1,4 +1,4 @@
-//! On what was measured: a figure without its machine says nothing.
+//! The machine of a measurement: a figure without it says nothing.
 
 use std::fmt;
 use std::fs;
@@ -22,13 +22,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine of which nobody told anything, as in results of another program.
+    /// A machine of which nothing is known, as in results of another program.
     pub fn unknown() -> Machine {
         let unknown = || "unknown".to_owned();
         Machine { processor: unknown(), cores: 0, memory_bytes: 0, kernel: unknown() }
     }
 
-    /// Whether anybody told what it is.
+    /// Whether anything is known about it.
     pub fn is_known(&self) -> bool {
         *self != Machine::unknown()
     }

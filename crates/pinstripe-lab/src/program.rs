@@ -1,4 +1,4 @@
-//! Programs of others, run to their end, or ended when we are to stop.
+//! Foreign programs, run to their end, or killed when the run is stopped.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -16,17 +16,17 @@ use rustix::process::{
 
 use crate::run::Live;
 
-/// How often it is looked whether a program is through or we are to stop.
+/// The interval at which the program's end and our own stop are checked.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What became of a program.
+/// The outcome of a program.
 #[derive(Debug)]
 pub struct Ran {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Its standard output.
     pub out: String,
-    /// What it printed as errors.
+    /// Its standard error.
     pub err: String,
 }
 
@@ -34,8 +34,8 @@ pub struct Ran {
 ///
 /// # Errors
 /// [`Kind::NotFound`](pinstripe::error::Kind::NotFound) when it is not there,
-/// [`Kind::Interrupted`](pinstripe::error::Kind::Interrupted) after a stop, with the program ended; a
-/// program that fails is none.
+/// [`Kind::Interrupted`](pinstripe::error::Kind::Interrupted) after a stop, with the program ended;
+/// a program that fails is none.
 pub fn run(command: &mut Command, live: &Live) -> Result<Ran> {
     let name = command.get_program().to_owned();
     let failed = |error: io::Error| Error::io("cannot run", &name, error);

@@ -2,7 +2,8 @@
 
 use std::io::{self, Read};
 
-/// The seed of one of many runs: chance is another one in each, and the same again for the same seed.
+/// The seed of one of many runs: chance is another one in each, and the same again for the same
+/// seed.
 pub fn of_run(seed: u64, number: u64) -> u64 {
     seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

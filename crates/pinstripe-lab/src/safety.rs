@@ -1,7 +1,8 @@
-//! May a device be overwritten? Only if nobody uses it, it carries nothing that is known, and whoever
-//! asks has typed its serial number.
+//! The decision whether a device may be overwritten: only if it is not in use, carries no known
+//! format, and the user has typed its serial number.
 //!
-//! Invariant: what cannot be found out is a reason to refuse. Never here: writing, and asking.
+//! Invariant: anything that cannot be found out is a reason to refuse. Never here: writing, and
+//! prompting.
 
 use std::fmt;
 use std::fs;
@@ -16,12 +17,12 @@ use pinstripe::error::{Error, Kind, Result};
 
 use crate::fingerprint;
 
-/// What was found of a device.
+/// The findings about a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Examined {
     /// The device.
     pub path: PathBuf,
-    /// What has to be typed; of a loop device the path of its file.
+    /// The serial number to type; of a loop device the path of its file.
     pub serial: Option<String>,
     /// Its length.
     pub bytes: u64,
@@ -38,10 +39,10 @@ pub enum Objection {
     ReadOnly,
     /// It is mounted, swap, part of an array or a volume, or something stands on it.
     InUse(String),
-    /// It has parts, which nobody uses right now.
+    /// It has partitions, none of which is in use now.
     HasParts(String),
-    /// What it is a part of, or stands on, is in use: the disk by another part or as a whole, the file
-    /// or device behind a loop device by somebody else.
+    /// The device below it is in use: its disk by another partition or as a whole, the file or
+    /// device behind a loop device by another process.
     WholeInUse(String, String),
     /// It carries a file system, a table of parts, or is a member of something.
     Carries(String),
@@ -79,13 +80,14 @@ impl Objection {
     }
 }
 
-/// How the kernel marks the name of a file that was removed.
+/// The kernel's mark on the name of a file that was removed.
 const DELETED: &str = " (deleted)";
 
 /// Looks at a device without changing anything.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such thing. What cannot be found out otherwise is an objection.
+/// [`Kind::NotFound`] when there is no such thing. What cannot be found out otherwise is an
+/// objection.
 pub fn examine(path: &Path) -> Result<Examined> {
     let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
     let mut examined =
@@ -118,7 +120,7 @@ impl Examined {
         self.serial = fingerprint::serial_of(&self.path);
         if let Some(file) = loop_file(sys) {
             let name = sys.file_name().unwrap_or_default().to_string_lossy();
-            // A file that has no name any more can be reached by nobody else who begins now.
+            // No process that starts now can open a file that has no name any more.
             if let Some(objection) = used(holder_besides(Path::new(&file), &name)) {
                 let gone = matches!(objection, Objection::Unknown(_)) && file.ends_with(DELETED);
                 self.objections.extend((!gone).then(|| objection.of(&file)));
@@ -193,7 +195,7 @@ impl Examined {
     }
 }
 
-/// What has it in use, by the kernel's tables.
+/// The user of the device, by the kernel's tables.
 fn used(found: Result<Option<Holder>>) -> Option<Objection> {
     match found {
         Ok(holder) => holder.map(|holder| Objection::InUse(holder.to_string())),
@@ -201,11 +203,11 @@ fn used(found: Result<Option<Holder>>) -> Option<Objection> {
     }
 }
 
-/// Whether somebody has it open for himself alone, whom no table shows: a mount that only others see, a
-/// member of a file system of several devices, a program, another process of ours.
+/// Whether the device is open exclusively by a user that no table shows: a mount in another
+/// namespace, a file system of several devices, a program, another process of ours.
 ///
-/// Whoever looks for a free loop device, or at what a new one carries (udev), has it for an instant: that
-/// is nobody who uses it.
+/// A program that looks for a free loop device, or at the content of a new one (udev), holds it for
+/// an instant: that does not count as use, so several looks have to agree.
 fn taken(path: &Path) -> Option<Objection> {
     const LOOKS: usize = 5;
     const BETWEEN: Duration = Duration::from_millis(20);

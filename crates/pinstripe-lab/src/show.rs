@@ -1,7 +1,7 @@
 //! Results for people and for other programs: text, Markdown, CSV, JSON.
 //!
-//! Invariant: a figure never stands without what it needs to be believed: runs that count of all runs,
-//! its interval, and its notes. Never here: a judgement of its own.
+//! Invariant: a figure never stands without what it needs to be believed: runs that count of all
+//! runs, its interval, and its notes. Never here: a judgement of its own.
 
 mod csv;
 mod spark;
@@ -24,7 +24,7 @@ pub use tables::{
     change_lines, duration, figure, fingerprint_lines, sentence, table, verdict_lines,
 };
 
-/// How results are shown.
+/// The form in which results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// A table for a terminal.
@@ -105,7 +105,7 @@ fn paragraphs(parts: &[Vec<String>], between: &str) -> String {
     parts.map(|lines| format!("{between}{}\n", lines.join("\n"))).collect()
 }
 
-/// What else there is to know: disturbances, and whether it came to its end.
+/// Further information: disturbances, and whether it came to its end.
 fn note_lines(results: &Results) -> Vec<String> {
     let mut lines = results.notes.clone();
     if !results.is_complete {

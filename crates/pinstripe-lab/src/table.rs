@@ -166,12 +166,12 @@ impl Table {
         json!({"title": self.title, "note": self.note, "columns": names, "rows": rows})
     }
 
-    /// What stands above it.
+    /// Its heading.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// How it was made; nothing where that needs no words.
+    /// The way in which it was made; nothing where that needs no words.
     pub fn note(&self) -> &str {
         &self.note
     }

@@ -1,6 +1,6 @@
-//! What tests of several rooms need.
+//! Helpers that tests of several rooms need.
 
-/// Says that a test could not run, to whoever runs it and to the summary of all.
+/// Reports that a test could not run: on standard error, and to the summary of all tests.
 pub fn skipped(test: &str, reason: &str) {
     eprintln!("skipped: {test}: {reason}");
     let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };

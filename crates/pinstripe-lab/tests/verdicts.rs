@@ -1,4 +1,5 @@
-//! Whether verdicts hold on devices that take a known time: `cargo xtask soak lab` runs what is ignored here.
+//! Whether verdicts hold on devices that take a known time: `cargo xtask soak lab` runs what is
+//! ignored here.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! pinstripe: deduplicating backup over many disks, with parity.
 //!
 //! One data path, read top to bottom: `source` and `walk` find bytes, `chunk` cuts them, `dedup`
-//! decides what is new, `codec` makes it small, `seal` unreadable without a key, `stripe` lays it over the members with parity,
-//! `member` keeps it. `store` knows packs, index and snapshots; `pipeline` starts every thread;
-//! `catalog` makes all
-//! snapshots searchable; `ops` has one file per verb. `sink` is where restored bytes go.
+//! decides which are new, `codec` compresses them, `seal` encrypts them, `stripe` lays them over
+//! the members with parity, `member` stores them. `store` knows packs, index and snapshots;
+//! `pipeline` starts every thread; `catalog` makes all snapshots searchable; `ops` has one file per
+//! verb. `sink` writes restored bytes.
 //!
 //! The library prints nothing, exits nowhere and reads no environment: what happens is told to
 //! the [`monitor::Monitor`], what fails is an [`error::Error`].

@@ -14,7 +14,7 @@ use pinstripe::sink::{Rules, TreeSink};
 use pinstripe::source::{SourceFile, read_link, xattrs_at};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 
-/// What an entry looks like from outside; equal before and after.
+/// The look of an entry from outside; equal before and after.
 type Look = (FileKind, u32, u32, u32, u64, u64, Time, (u32, u32), Vec<(Vec<u8>, Vec<u8>)>, Vec<u8>);
 
 fn open(path: &Path) -> OwnedFd {

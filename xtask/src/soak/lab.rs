@@ -1,4 +1,5 @@
-//! Whether the lab's verdicts hold: equal devices are seldom called different, and a planted slowdown is found.
+//! Whether the lab's verdicts hold: equal devices are seldom called different, and a planted
+//! slowdown is found.
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 

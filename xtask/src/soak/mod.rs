@@ -1,9 +1,10 @@
 //! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds, and
-//! `cargo xtask soak split`: a split that is far larger than its memory. `cargo xtask soak lab`: verdicts on
-//! devices that take a known time. Without any word, all of these. `cargo xtask soak hostile [--seeds N]
-//! [--from S]`: members that lie, and every verb beside them. `cargo xtask soak stories [--seeds N] [--from S]`:
-//! short stories that follow from their seeds in all, in release. `cargo xtask soak quick` runs `lab quick`
-//! again and again and compares its advice: half an hour, on a machine that does nothing else.
+//! `cargo xtask soak split`: a split that is far larger than its memory. `cargo xtask soak lab`:
+//! verdicts on devices that take a known time. Without any word, all of these. `cargo xtask soak
+//! hostile [--seeds N] [--from S]`: members that lie, and every verb beside them. `cargo xtask soak
+//! stories [--seeds N] [--from S]`: short stories that follow from their seeds in all, in release.
+//! `cargo xtask soak quick` runs `lab quick` again and again and compares its advice: half an hour,
+//! on a machine that does nothing else.
 //!
 //! The test command runs the first fifty seeds; this runs as many as there is time for. A seed
 //! that fails is named with its story and a shorter one that fails too.

@@ -1,6 +1,6 @@
-//! Whether `lab quick` says the same again: in nine of ten rounds nothing is said that the other rounds contradict. What
-//! is as good but for what the advice itself neglects is no contradiction, nor is "too close to tell"; how often the very
-//! same setting was advised is printed beside.
+//! Whether `lab quick` says the same again: in nine of ten rounds nothing is said that the other
+//! rounds contradict. What is as good but for what the advice itself neglects is no contradiction,
+//! nor is "too close to tell"; how often the very same setting was advised is printed beside.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ struct Wish {
     time: Option<String>,
 }
 
-/// What one round said to one question.
+/// The answer of one round to one question.
 #[derive(Debug, Clone)]
 struct Said {
     setting: String,
@@ -34,7 +34,7 @@ struct Said {
     is_decided: bool,
 }
 
-/// What one round said.
+/// The answers of one round.
 #[derive(Debug, Default, Clone)]
 struct Round {
     /// By question.
@@ -43,8 +43,8 @@ struct Round {
     medians: BTreeMap<String, f64>,
 }
 
-/// Runs the rounds, prints what each said of each question, and what of it was said again; false when that is
-/// less than nine of ten.
+/// Runs the rounds, prints what each said of each question, and what of it was said again; false
+/// when that is less than nine of ten.
 pub fn run(args: &[String]) -> Result<bool> {
     let wish = read(args)?;
     let workspace = Workspace::load()?;
@@ -104,7 +104,7 @@ fn measure(binary: &Path, stand: &Path, dir: &Path, time: Option<&str>) -> Resul
     Ok(said(events.lines().filter_map(|it| serde_json::from_str(it).ok())))
 }
 
-/// What the events of a round say.
+/// The content of a round's events.
 fn said(events: impl Iterator<Item = Value>) -> Round {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let mut round = Round::default();
@@ -130,8 +130,8 @@ fn said(events: impl Iterator<Item = Value>) -> Round {
     round
 }
 
-/// Prints, question by question, what was said how often; whether nine of ten rounds said nothing that others
-/// contradict.
+/// Prints, question by question, what was said how often; whether nine of ten rounds said nothing
+/// that others contradict.
 fn judge(rounds: &[Round]) -> bool {
     let mut questions: Vec<&String> = rounds.iter().flat_map(|it| it.advice.keys()).collect();
     questions.sort();
@@ -162,7 +162,7 @@ fn judge(rounds: &[Round]) -> bool {
     rounds.len() - good <= rounds.len() / OF
 }
 
-/// What is said most often.
+/// The most frequent answer.
 fn usual<'a>(said: impl Iterator<Item = &'a Said>) -> Option<&'a str> {
     let mut counts = BTreeMap::new();
     said.for_each(|it| *counts.entry(it.value.as_str()).or_insert(0) += 1);
@@ -177,8 +177,8 @@ fn text(said: Option<&Said>) -> String {
     }
 }
 
-/// Whether a round says this, or something whose figure of that round is as good as that of this, but for what is
-/// neglected. A question that it has no answer to is not alike.
+/// Whether a round says this, or something whose figure of that round is as good as that of this,
+/// but for what is neglected. A question that it has no answer to is not alike.
 fn is_alike(round: &Round, question: &str, usual: &str) -> bool {
     let Some(Said { setting, value, .. }) = round.advice.get(question) else { return false };
     let median = |value: &str| round.medians.get(&format!("{question}: {setting} {value}"));

@@ -13,15 +13,15 @@ use serde_json::Value;
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
 const GIB: u64 = 1 << 30;
-/// What is split: zeros, and words that get smaller, so that a disk of common size has room.
+/// The source: zeros, and words that get smaller, so that a disk of common size has room.
 const SOURCE: &str = "fake:16G,zero=40%,entropy=0.1";
 const CODEC: &str = "zstd:1";
 const SOURCE_BYTES: u64 = 16 * GIB;
-/// What the outputs take with parity, and a tenth to be sure.
+/// The space for the outputs with parity, and a tenth to be sure.
 const ROOM_BYTES: u64 = 9 * GIB;
 /// The budget that is asked for.
 const MEMORY: &str = "256M";
-/// What may be in memory at most: the budget, and what the program itself takes.
+/// The most memory allowed: the budget, and what the program itself takes.
 const PEAK_BYTES: u64 = (256 + 64) << 20;
 /// Exit code of something that is damaged and whole.
 const REPAIRABLE: i32 = 10;
@@ -107,7 +107,7 @@ impl Drop for Stand {
     }
 }
 
-/// What a run left behind.
+/// The leavings of a run.
 struct Ran {
     code: Option<i32>,
     summary: Value,
@@ -147,7 +147,7 @@ fn high_water_bytes(status: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// What df(1) says is free for us.
+/// The bytes that df(1) reports as available.
 fn free_bytes(directory: &Path) -> Result<u64> {
     let mut df = Command::new("df");
     let output = df.args(["--output=avail", "--block-size=1"]).arg(directory).output();

@@ -1,4 +1,5 @@
-//! The stories in release, each seed once, by as many processes as there are processors: one plays one at a time.
+//! The stories in release, each seed once, by as many processes as there are processors: one plays
+//! one at a time.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -7,7 +8,7 @@ use std::thread;
 use super::range;
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// What each process counts, as its last line names it.
+/// The counts of each process, as its last line names them.
 const COUNTED: [&str; 4] = ["seeds", "calls", "choices", "orders"];
 
 /// Plays the seeds that are asked for; false when one failed.

@@ -1,4 +1,4 @@
-//! Rules on single files: banned calls and texts, sizes, files that nobody declares.
+//! Rules on single files: banned calls and texts, sizes, files that no module declares.
 
 use super::source::whole_words;
 use super::{File, Finding, Scanned, child, rules};

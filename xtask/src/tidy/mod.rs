@@ -132,7 +132,8 @@ fn scan(files: &[File]) -> Vec<Scanned> {
         .filter(|file| is_product(&file.path))
         .map(|file| Scanned { path: file.path.clone(), source: Source::scan(&file.text) })
         .collect();
-    // A file that is declared under `#[cfg(test)]` is a test whatever its name, and so is all below.
+    // A file that is declared under `#[cfg(test)]` is a test whatever its name, and so is all
+    // below.
     let tests: Vec<String> = scanned
         .iter()
         .flat_map(|file| file.source.test_modules.iter().map(|name| child(&file.path, name)))
@@ -163,7 +164,7 @@ mod tests {
         File { path: path.to_owned(), text: text.to_owned() }
     }
 
-    /// What a check says, one line per finding.
+    /// The findings of a check, one line each.
     pub(super) fn lines(findings: Vec<Finding>) -> Vec<String> {
         findings.iter().map(Finding::to_string).collect()
     }

@@ -18,7 +18,7 @@ pub const SYNCHRONOUS: &[&str] = &["pinstripe-kernel", "pinstripe", "pinstripe-l
 pub const ASYNC_CRATES: &[&str] =
     &["async-executor", "async-std", "futures-executor", "glommio", "monoio", "smol", "tokio"];
 
-/// Where the rooms are.
+/// The directory of the rooms.
 pub const LIBRARY: &str = "crates/pinstripe/src";
 
 /// The rooms of the library, highest floor first: a room imports from lower floors only.
@@ -44,9 +44,9 @@ pub const NARROW: &[(&str, &[&str])] = &[("format", &["id", "units", "error", "s
 
 /// A call that product code must not make.
 pub struct BannedCall {
-    /// How it is written, from the start of a word.
+    /// Its spelling, from the start of a word.
     pub call: &'static str,
-    /// What to do instead.
+    /// The alternative to use.
     pub instead: &'static str,
     /// Paths that may do it, by prefix or, with a leading `*`, by suffix.
     pub except: &'static [&'static str],
@@ -70,7 +70,7 @@ const THREAD: &str = "threads start in pipeline/ (in the lab in io/ and run/) on
 const CLOCK: &[&str] = &["*/clock.rs", "crates/pinstripe-lab/src/"];
 const TIME: &str = "no hidden clock: take the time as an argument, or ask clock.rs";
 
-/// What the core never does outside tests.
+/// The calls that the core never makes outside tests.
 pub const BANNED_CALLS: &[BannedCall] = &[
     BannedCall { call: "println!", instead: SAY, except: &[] },
     BannedCall { call: "print!", instead: SAY, except: &[] },
@@ -121,7 +121,7 @@ pub const BANNED_TEXTS: &[BannedText] = &[
     BannedText { text: "/tmp/pinstripe", instead: "make a temporary directory for each run" },
 ];
 
-/// Where the banned texts are named.
+/// The files in which the banned texts are named.
 pub const NAMES_BANNED_TEXTS: &str = "xtask/src/tidy/";
 
 /// A size at which tidy warns, and one at which it fails.

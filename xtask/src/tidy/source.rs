@@ -310,7 +310,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Where `needle` is at or after `start`; the length of the text when it is not.
+/// The place of `needle` at or after `start`; the length of the text when there is none.
 fn find(text: &[u8], start: usize, needle: &[u8]) -> usize {
     let rest = text.get(start..).unwrap_or_default();
     let found = rest.windows(needle.len()).position(|window| window == needle);

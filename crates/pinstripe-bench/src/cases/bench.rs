@@ -1,4 +1,4 @@
-//! What every case is told that calls the tools: where to work, how often, and which programs.
+//! The settings of every case that calls the tools: where to work, how often, and which programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::tools::{Pinstripe, Restic};
 
 /// One table of a case that has several.
 pub struct Part<S: 'static> {
-    /// What `--only` calls it.
+    /// Its name for `--only`.
     pub name: &'static str,
     /// Makes it.
     pub measure: fn(&S) -> Result<Table>,
@@ -38,13 +38,13 @@ pub fn measure<S>(
     parts.iter().filter(wanted).map(|part| (part.measure)(settings)).collect()
 }
 
-/// What `--size` says, which is not nothing.
+/// The value of `--size`, which is not zero.
 pub fn size(value: &str) -> Result<u64> {
     let bytes = parse_size(value).map_err(|error| error.to_string())?;
     Some(bytes).filter(|bytes| *bytes > 0).ok_or_else(|| "--size is 0".to_owned())
 }
 
-/// Where and how often, with which programs.
+/// The directories, the number of rounds and the programs.
 pub struct Bench {
     /// The directory for stores, data and logs.
     pub work: PathBuf,
@@ -55,12 +55,13 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// What holds unless it is told otherwise.
+    /// The defaults.
     pub fn new() -> Result<Bench> {
         let here = std::env::current_exe().map_err(|error| format!("who am I: {error}"))?;
         let beside = here.parent().unwrap_or(Path::new("."));
         Ok(Bench {
-            // target/lab, beside target/release: a disk, where the temporary directory may be memory.
+            // target/lab, beside target/release: a disk, where the temporary directory may be
+            // memory.
             work: beside.parent().unwrap_or(beside).join("lab"),
             rounds: 3,
             restic: PathBuf::from("restic"),

@@ -1,4 +1,4 @@
-//! How fast and how small each codec makes each kind of data, and what the skip detector costs.
+//! The speed and output size of each codec on each kind of data, and the cost of the skip detector.
 //!
 //! Thread CPU time, best of three passes, every round trip compared. Records are cut at fixed
 //! lengths and touched before the clock starts, because in a backup they come from the hash: what
@@ -51,7 +51,7 @@ pub fn run(args: &[String]) -> Result<Vec<Vec<String>>, String> {
     Ok(rows)
 }
 
-/// What is measured: every codec on every corpus at every record length.
+/// The measurements: every codec on every corpus at every record length.
 struct Plan {
     corpora: Vec<Corpus>,
     record_bytes: Vec<usize>,

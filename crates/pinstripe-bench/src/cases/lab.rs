@@ -1,5 +1,5 @@
-//! What the lab's own engine costs beside the requests: on a device that does nothing, and on a file that
-//! the page cache has, against fio doing the same.
+//! What the lab's own engine costs beside the requests: on a device that does nothing, and on a
+//! file that the page cache has, against fio doing the same.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::Result;
 use crate::stats::median;
 use crate::table::{Align, Cell, Table};
 
-/// What it measures.
+/// The purpose of the case.
 pub const ABOUT: &str = "what the lab's engine costs, against fio: --work DIR";
 
 const ROUNDS: usize = 5;

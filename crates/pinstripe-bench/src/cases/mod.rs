@@ -21,7 +21,7 @@ use crate::table::{Align, Cell, Table};
 pub struct Case {
     /// Its name on the command line, and of its result files.
     pub name: &'static str,
-    /// What it measures, and its arguments.
+    /// The purpose of the case, and its arguments.
     pub about: &'static str,
     /// Measures.
     pub run: fn(&[String]) -> Result<Vec<Table>>,

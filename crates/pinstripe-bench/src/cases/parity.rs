@@ -11,7 +11,7 @@ use super::pairs;
 use crate::Result;
 use crate::table::{Align, Cell, Table};
 
-/// What it measures, and its arguments.
+/// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "collects criterion's results of the kernels: --criterion DIR";
 
 /// Makes the table from criterion's directory.

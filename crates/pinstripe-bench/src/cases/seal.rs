@@ -1,4 +1,5 @@
-//! How fast each cipher seals and opens records, by two libraries: the table of decision 0008.
+//! The speed of each cipher at sealing and opening records, by two libraries: the table of decision
+//! 0008.
 //!
 //! Thread CPU time on one core, best of several passes, every opened record compared. The last rows
 //! are whole records as a backup makes them: sealed, with both checksums.
@@ -19,7 +20,7 @@ use super::pairs;
 use crate::Result;
 use crate::table::{Align, Cell, Table};
 
-/// What it measures, and its arguments.
+/// The purpose of the case, and its arguments.
 pub const ABOUT: &str =
     "ciphers by two libraries, and whole records: --mib N (per pass, default 64)";
 

@@ -1,4 +1,4 @@
-//! What strip size, chunk size and checksum cost and bring: the tables behind a store's defaults.
+//! The cost and gain of strip size, chunk size and checksum: the tables behind a store's defaults.
 //!
 //! Everything goes through the library as the program does it. Times are of single runs: the
 //! differences that decide are in bytes and counts, which do not vary.
@@ -23,7 +23,7 @@ use super::pairs;
 use crate::Result;
 use crate::table::{Align, Cell, Table};
 
-/// What it measures, and its arguments.
+/// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "strip and chunk sizes of a store: --source TREE (default /usr/share), --work DIR, \
                          --edits N";
 

@@ -25,10 +25,10 @@ const FILES: u64 = 200_000;
 const DIRECTORIES: u64 = 20_000;
 const ROUNDS: usize = 5;
 
-/// What one contender reached.
+/// The result of one contender.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Who walked, with how many threads.
+    /// The program that walked, with how many threads.
     pub walker: String,
     /// Entries seen in one walk.
     pub entries: u64,
@@ -107,7 +107,7 @@ fn contenders() -> Vec<(String, Contender)> {
     list
 }
 
-/// What the kernel allows: open, getdents64 and statx by two threads, no order, nothing kept.
+/// The kernel's limit: open, getdents64 and statx by two threads, no order, nothing kept.
 fn walk_bare(tree: &Path) -> io::Result<u64> {
     let (seen, waiting) = (AtomicU64::new(1), AtomicU64::new(1));
     let stack = Mutex::new(vec![tree.to_path_buf()]);

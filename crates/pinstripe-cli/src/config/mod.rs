@@ -43,7 +43,7 @@ pub struct Config {
     /// Measured settings, taken for options that are not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knobs: Option<PathBuf>,
-    /// What `forget` keeps when its options say nothing.
+    /// The snapshots that `forget` keeps when its options say nothing.
     #[serde(skip_serializing_if = "Rules::is_empty")]
     pub retention: Rules,
 }
@@ -170,7 +170,7 @@ impl Config {
         })
     }
 
-    /// What opens a store of which a member lies in one of these places.
+    /// The key of a store of which a member lies in one of these places.
     pub fn key_of(&self, places: &[&Path]) -> KeyArgs {
         let is_it = |entry: &&StoreEntry| {
             entry.members.iter().any(|member| {

@@ -12,11 +12,11 @@ use toml::de::{DeTable, DeValue};
 
 /// The text of a config file, for turning places in it into lines.
 pub struct Source<'a> {
-    /// Where it was read.
+    /// The file that it was read from.
     pub file: &'a Path,
-    /// What was read.
+    /// Its text.
     pub text: &'a str,
-    /// What `~` stands for, where that is known.
+    /// The directory that `~` stands for, where that is known.
     pub home: Option<&'a Path>,
 }
 
@@ -37,7 +37,7 @@ impl Source<'_> {
 /// One table, while its keys are asked for.
 pub struct Table<'a> {
     source: &'a Source<'a>,
-    /// How the table is called in messages; empty for the whole file.
+    /// The table's name in messages; empty for the whole file.
     name: String,
     table: &'a DeTable<'a>,
     known: Vec<&'static str>,
@@ -194,14 +194,14 @@ impl<'a> Table<'a> {
         self.source.error(self.place(key), what)
     }
 
-    /// Where the value of a key stands; the first key of the table when it is not there.
+    /// The place of the value of a key; the first key of the table when it is not there.
     fn place(&self, key: &str) -> usize {
         let value = self.table.iter().find(|(name, _)| name.get_ref() == key);
         let first = self.table.iter().map(|(name, _)| name.span().start).min().unwrap_or(0);
         value.map_or(first, |(_, value)| value.span().start)
     }
 
-    /// Refuses keys that nobody has asked for.
+    /// Refuses keys that no reader has asked for.
     ///
     /// # Errors
     /// About the first such key of the file.
@@ -243,7 +243,7 @@ pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     (changes(near) <= near.len().max(3) / 2).then_some(near)
 }
 
-/// How many letters must be added, taken away or replaced to get from one word to the other.
+/// The number of letters to be added, removed or replaced to get from one word to the other.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

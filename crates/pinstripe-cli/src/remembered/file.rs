@@ -1,4 +1,4 @@
-//! The files: read with care, written whole.
+//! The files of that memory: validated when read, replaced whole when written.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};

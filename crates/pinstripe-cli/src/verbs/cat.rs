@@ -102,7 +102,7 @@ impl Args {
     }
 }
 
-/// How far content is written.
+/// The progress of writing content.
 pub const GAUGE: Gauge = Gauge {
     label: "writing",
     done_bytes: |monitor| monitor.get(Counter::RestoredBytes),

@@ -66,7 +66,7 @@ impl Place {
     }
 }
 
-/// How the filling of a catalog is measured: by what is read of the trees.
+/// The progress of filling a catalog: by the bytes read of the trees.
 pub const GAUGE: Gauge = Gauge {
     label: "filling the catalog",
     done_bytes: |monitor| monitor.get(Counter::FetchedBytes),

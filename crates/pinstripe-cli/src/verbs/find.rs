@@ -186,7 +186,7 @@ fn event(found: &Found) -> Event {
     facts(Event::new("found"), found).with_all(held_by(&found.snapshots))
 }
 
-/// What a version is.
+/// The facts about a version.
 pub fn facts(event: Event, found: &Found) -> Event {
     event
         .with_name("path", &[b"/", &found.path[..]].concat())
@@ -198,7 +198,7 @@ pub fn facts(event: Event, found: &Found) -> Event {
         .with_name("host", &found.host)
 }
 
-/// Who holds it.
+/// The snapshots that hold it.
 pub fn held_by(snapshots: &[Holder]) -> Event {
     let ids: Vec<_> = snapshots.iter().map(|snapshot| snapshot.id.to_string()).collect();
     Event::default().with("snapshots", ids)

@@ -138,7 +138,7 @@ impl Args {
         Ok(Ending::done(facts(&config, self.members.len())))
     }
 
-    /// What opens the store, and the key file that was made for it.
+    /// The slot that opens the store, and the key file that was made for it.
     fn slot(&self, run: &Run) -> Result<(Option<NewSlot>, Option<PathBuf>)> {
         let key = &run.common.key;
         if self.encryption == Encryption::None {

@@ -79,7 +79,7 @@ const HEAD: [(&str, Side); 4] = [
     ("stored", Side::Right),
 ];
 
-/// What is said of an output, for scripts and for people.
+/// The description of an output, for scripts and for people.
 fn described(
     path: &Path,
     head: &Head,

@@ -181,7 +181,7 @@ fn is_same_file(left: &Path, right: &Path) -> bool {
     }
 }
 
-/// What the summary says.
+/// The facts of the summary.
 pub fn facts(reader: &Reader, joined: &Joined) -> Event {
     let lost: u64 = joined.lost.iter().map(|it| it.end - it.start).sum();
     Event::default()
@@ -193,7 +193,7 @@ pub fn facts(reader: &Reader, joined: &Joined) -> Event {
         .with_some("blake3", joined.blake3.map(|it| hex(&it)))
 }
 
-/// How far content is written.
+/// The progress of writing content.
 pub const GAUGE: Gauge = Gauge {
     label: "joining",
     done_bytes: |monitor| monitor.get(Counter::RestoredBytes),

@@ -94,7 +94,7 @@ pub fn kdf_memory(text: &str) -> Result<Size, String> {
     costs(size).map_err(crate::args::one_line).map(|_| size)
 }
 
-/// What passwords cost to try with this memory.
+/// The cost of a password with this memory.
 ///
 /// # Errors
 /// [`Kind::Usage`](pinstripe::error::Kind::Usage) for too much or too little.
@@ -104,7 +104,7 @@ pub fn costs(memory: Size) -> Result<KdfCosts> {
     KdfCosts { memory_kib, lanes, ..KdfCosts::DEFAULT }.validate()
 }
 
-/// A new slot with the label that it gets when nobody names it.
+/// A new slot, with a default label unless one is given.
 ///
 /// # Errors
 /// Those of [`costs`].

@@ -113,7 +113,7 @@ pub fn event(snapshot: &Snapshot) -> Event {
     event.with("counts", Value::Object(counts))
 }
 
-/// What names and places a snapshot.
+/// The name and the place of a snapshot.
 pub fn facts(snapshot: &Snapshot) -> Event {
     let sources: Vec<_> = snapshot.sources.iter().map(|source| absolute(source)).collect();
     Event::default()

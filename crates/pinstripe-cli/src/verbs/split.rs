@@ -167,7 +167,7 @@ impl Args {
     }
 }
 
-/// How far the source is read.
+/// The progress of reading the source.
 const GAUGE: Gauge =
     Gauge { label: "splitting", done_bytes: |monitor| monitor.get(Counter::ReadBytes), passes: 1 };
 

@@ -47,7 +47,8 @@ fn a_config_file_names_the_store_and_the_backup() {
     fs::write(stand.path("bad.toml"), "[backup.x]\npaths = ['/a']\nexlude = []\n").unwrap();
     stand.tell("config check --config bad.toml");
     stand.tell("snapshots --config bad.toml");
-    // It may name a file of knobs, which would set something: nothing is made by half of what was meant.
+    // It may name a file of knobs, which would set something: nothing is made by half of what was
+    // meant.
     let ran = stand.run("init --encryption none --member n0 --config bad.toml -q");
     assert!(ran.code == 2 && ran.err.contains("bad.toml:3"), "{}", ran.err);
     assert!(!stand.path("n0").exists());
@@ -136,7 +137,7 @@ fn slow_source() -> Stand {
     stand
 }
 
-/// What a slow backup of it is called with; with so little memory, little is read ahead.
+/// The arguments of a slow backup of it; with so little memory, little is read ahead.
 const SLOW: &str = "backup src --store m0 --memory 64M --fault op=append,member=0,rate=4M";
 
 /// Starts it and waits until it is at work.

@@ -55,7 +55,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// The command, run by whom no file mode lets through: as root, by nobody.
+/// The command, run by a user whom file modes bind: where the test runs as root, as `nobody`.
 fn as_mere_user(stand: &Stand, line: &str) -> std::process::Output {
     use std::os::unix::process::CommandExt;
     let mut command = stand.command(line);

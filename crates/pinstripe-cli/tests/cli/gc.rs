@@ -1,4 +1,4 @@
-//! Deleting, as a user would: what is told, and that a writer which was killed is in nobody's way.
+//! Deleting, as a user would: the messages, and that a killed writer does not block it.
 
 use std::fs;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! What `init` makes, and what it refuses.
+//! The files that `init` makes, and its refusals.
 
 use std::fs;
 

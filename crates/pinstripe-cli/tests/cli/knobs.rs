@@ -55,7 +55,7 @@ fn knobs_that_make_no_sense_are_refused_by_name() {
         ("version = 1\n[split]\n\ndepth = \"none\"\n", "do not suit"),
         ("version = 1\n[split]\n\ndepth = \"none\"\n", "bad.toml:4"),
         ("version = = 1", "no TOML"),
-        // Of other verbs too: whoever wrote it meant something.
+        // Options of other verbs are checked too: the author of the file meant something by them.
         ("version = 1\n\n[splat]\ndepth = \"4\"\n", "there is no verb 'splat'"),
         ("version = 1\n\n[splat]\ndepth = \"4\"\n", "bad.toml:3"),
         ("version = 1\n[init]\ndepth = \"4\"\n", "sets 'depth', which 'init' has not"),
@@ -139,7 +139,7 @@ fn a_broken_config_file_stops_whoever_might_take_knobs_by_it() {
     for line in ["--help", "--version", "split --help", "completions bash", "lab tune --help"] {
         assert_eq!(stand.run(&format!("{line} --config {{}}/config.toml")).code, 0, "{line}");
     }
-    // Who names the knobs does not ask it.
+    // With --knobs the config file is not read for them.
     let line = "split {}/source {}/out --config {}/config.toml --knobs {}/knobs.toml";
     assert_eq!(stand.run(line).code, 0);
 }

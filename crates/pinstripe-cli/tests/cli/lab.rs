@@ -112,7 +112,7 @@ fn what_a_run_that_was_killed_has_left_is_told() {
     assert!(stand.path(&left).exists(), "nothing is removed by its name");
 }
 
-/// What fio 3.33 printed, with a note mixed in.
+/// The output of fio 3.33, with a note mixed in.
 const FIO: &str = include_str!("../../../pinstripe-lab/tests/data/fio-3.33-json-plus.txt");
 
 #[test]
@@ -137,7 +137,7 @@ fn results_of_fio_are_read_saved_and_compared() {
 fn changes_are_seen_in_a_history_that_grew() {
     let stand = Stand::new();
     assert_eq!(stand.run("lab history").out, "");
-    // Nobody can disturb what is counted: its history grows by each run.
+    // A count cannot be disturbed: its history grows by each run.
     stand.make_tree();
     for _ in 0..2 {
         assert_eq!(stand.run("lab run dedup --tree src --quiet").code, 0);
@@ -356,7 +356,8 @@ fn cases_without_tables_are_measured_again_as_well() {
     }
 }
 
-/// Each line that is told to measure again what stands in `r` is taken, would measure it, and leaves `r` alone.
+/// Each line that is told to measure again what stands in `r` is taken, would measure it, and
+/// leaves `r` alone.
 fn check_lines(stand: &Stand, what: &str) {
     let shown = stand.run("lab show r --json");
     for variant in shown.events_of("lab_variant") {

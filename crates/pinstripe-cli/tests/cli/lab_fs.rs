@@ -1,5 +1,5 @@
-//! File systems held against each other: what would be done, what is refused, and that nothing stays
-//! behind whatever ends the program.
+//! File systems held against each other: what would be done, what is refused, and that nothing
+//! stays behind whatever ends the program.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -280,7 +280,7 @@ fn without_the_right_to_it_is_said_what_to_do() {
     command.args(["lab", "run", "fs", "--dir", "/", "--out", "r.json"]);
     command.current_dir(stand.path("")).env_clear().env("HOME", "/");
     if rustix::process::geteuid().is_root() {
-        // Nobody, as most systems number him.
+        // The user `nobody`, by its usual number.
         std::os::unix::process::CommandExt::uid(&mut command, 65534);
         std::os::unix::process::CommandExt::gid(&mut command, 65534);
     }

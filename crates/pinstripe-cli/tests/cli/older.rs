@@ -1,4 +1,4 @@
-//! A store that was put back to an earlier state: whoever saw the later one says so.
+//! A store that was put back to an earlier state: a host that saw the later one says so.
 
 use std::fs;
 use std::process::Command;
@@ -77,7 +77,7 @@ fn a_table_of_before_is_told_too() {
     assert_eq!(stand.run("check --store m0").code, 0);
 }
 
-/// What is removed in order is no reason to say anything, whoever does it.
+/// An orderly removal is no reason for a warning, whichever host does it.
 #[test]
 fn snapshots_that_were_forgotten_are_not_missed() {
     let stand = Stand::with_store();

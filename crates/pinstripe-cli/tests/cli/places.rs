@@ -1,4 +1,4 @@
-//! How the store is found: `--store`, the environment, the default place.
+//! Finding the store: `--store`, the environment, the default place.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! What a host remembers of stores: it finds them by their other members, and takes no store that
-//! anybody can read for an encrypted one.
+//! The memory of a host about stores: it finds them by their other members, and never takes a store
+//! in the clear for an encrypted one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,7 @@ fn run_with(stand: &Stand, line: &str, variables: &[(&str, &str)]) -> Ran {
     Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// Where the stand's host keeps what it remembers.
+/// The directory in which the stand's host keeps its memory.
 fn memory(stand: &Stand) -> PathBuf {
     stand.path("home/.local/state/pinstripe/stores")
 }
@@ -110,7 +110,7 @@ fn a_store_is_named_by_several_members() {
     assert_eq!(stand.run("config show --config c.toml").out.matches("m2").count(), 1);
 }
 
-/// What is found elsewhere must be the same store.
+/// A store found elsewhere must be the same store.
 #[test]
 fn a_remembered_place_with_another_store_is_passed_over() {
     let stand = Stand::with_store();
@@ -191,8 +191,8 @@ fn with_secret() -> Stand {
     stand
 }
 
-/// Another store, readable for everybody, in the place of an encrypted one: a backup wrote its
-/// content in the clear.
+/// Another store, in the clear, in the place of an encrypted one: a backup would write its content
+/// in the clear.
 #[test]
 fn a_plain_store_in_the_place_of_an_encrypted_one_is_refused() {
     let stand = with_secret();

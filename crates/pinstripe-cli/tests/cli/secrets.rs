@@ -1,4 +1,5 @@
-//! Where secrets are: in memory that is dumped nowhere, in files that only their owner can read.
+//! The protection of secrets: in memory that is never dumped, in files that only their owner can
+//! read.
 
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -55,7 +56,7 @@ fn no_core_is_dumped_and_keys_lie_in_locked_pages() {
     assert!(secret.iter().any(|it| has(it, "lo")), "{secret:?}");
 }
 
-/// What the system tells of a process that cannot be dumped belongs to root, whoever runs it.
+/// The files in /proc of a process that cannot be dumped belong to root, whichever user runs it.
 #[test]
 fn another_process_of_the_same_user_cannot_look_into_it() {
     let name = "another_process_of_the_same_user_cannot_look_into_it";

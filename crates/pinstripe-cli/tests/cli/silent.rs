@@ -27,7 +27,7 @@ fn times_named(text: &str) -> usize {
     text.matches("does not answer").count()
 }
 
-/// What a process said that is to end soon; one that does not is killed, so that the test ends.
+/// The output of a process that is to end soon; one that does not is killed, so that the test ends.
 fn ended_or_killed(child: Child) -> Output {
     const PATIENCE: Duration = Duration::from_secs(60);
     let pid = Pid::from_child(&child);

@@ -1,4 +1,4 @@
-//! Where a test works: a directory of its own, the command run in it, and what it said.
+//! The stand of a test: a directory of its own, the command run in it, and its output.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ pub struct Stand {
     transcript: RefCell<String>,
 }
 
-/// What a run left behind.
+/// The outcome of a run.
 pub struct Ran {
     pub code: i32,
     pub out: String,
@@ -30,14 +30,15 @@ impl Stand {
         Stand { dir, transcript: RefCell::default() }
     }
 
-    /// A stand in memory where there is such a place, for tests that write the same again and again:
-    /// none of it waits for a disk.
+    /// A stand in memory where there is such a place, for tests that write the same again and
+    /// again: none of it waits for a disk.
     pub fn in_memory() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         Stand { dir, transcript: RefCell::default() }
     }
 
-    /// A stand with a tree `src` and a store of four members `m0` to `m3`, of which one may be lost.
+    /// A stand with a tree `src` and a store of four members `m0` to `m3`, of which one may be
+    /// lost.
     pub fn with_store() -> Self {
         let stand = Stand::new();
         stand.make_tree();
@@ -132,7 +133,7 @@ impl Stand {
     }
 }
 
-/// What differs from run to run.
+/// The parts that differ from run to run.
 const VOLATILE: &[(&str, &str)] = &[
     (r"(packs/)[0-9a-f]{2}/[0-9a-f]{32}", "$1[ID]"),
     (r"\b[0-9a-f]{32}\b", "[ID]"),
@@ -222,7 +223,7 @@ fn assert_documented(event: &Value) {
     }
 }
 
-/// Says that a test could not run, to whoever runs it and to the summary of all.
+/// Reports that a test could not run: on standard error, and to the summary of all tests.
 pub fn skipped(test: &str, reason: &str) {
     eprintln!("skipped: {test}: {reason}");
     let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };

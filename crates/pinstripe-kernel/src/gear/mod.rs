@@ -21,7 +21,7 @@ use table::{GEAR, MASKS, MASKS_FIRST};
 /// Bytes on which the hash at a place depends: that place's own and the 63 before it.
 pub const WINDOW: usize = 64;
 
-/// How many places are hashed side by side: as many as fit into the registers of x86-64.
+/// The number of places hashed side by side: as many as fit into the registers of x86-64.
 const LANES: usize = 8;
 /// Bytes per lane in the bulk of a piece.
 const LONG_LANE: usize = 2048;
@@ -63,7 +63,7 @@ impl Masks {
         hash & self.loose == 0
     }
 
-    /// The bits in both masks: whoever meets either condition has these clear.
+    /// The bits in both masks: a hash that meets either condition has these clear.
     fn common(self) -> u64 {
         self.strict & self.loose
     }

@@ -75,7 +75,8 @@ pub(super) const MASKS_FIRST: u32 = 6;
 
 /// One mask per power of two from 64 bytes on: a random hash has all its bits clear about once in
 /// that many bytes. The bits lie apart from each other, and high, so that many bytes have a say.
-/// The first twelve are destor's, the others restic-FastCDC's, as FastCDC implementations have them.
+/// The first twelve are destor's, the others restic-FastCDC's, as FastCDC implementations have
+/// them.
 #[rustfmt::skip]
 pub(super) const MASKS: [u64; 20] = [
     0x0000000001803110, 0x0000000018035100, 0x0000001800035300, 0x0000019000353000,

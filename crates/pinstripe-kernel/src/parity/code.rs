@@ -5,7 +5,8 @@
 //! 0 for Q (which gives 2^i, as Linux md has it) and 2, 4 for the rows after it, scaled so that
 //! every row begins with 1. Without P this is a Cauchy matrix, and a Cauchy matrix stays one whose
 //! every square part can be inverted when a row of ones is put on top: **any** data shards can be
-//! had back from **any** as many parity rows, so long as no 2^-i meets a y, which [`max_data`] ensures.
+//! had back from **any** as many parity rows, so long as no 2^-i meets a y, which [`max_data`]
+//! ensures.
 
 use super::{MAX_PARITY, TooManyLost, gf256};
 
@@ -36,7 +37,7 @@ pub(super) fn coefficient(row: usize, data: usize) -> u8 {
     gf256::mul(1 ^ Y[row], reciprocal.expect("max_data keeps 2^-i from meeting y"))
 }
 
-/// How the lost data shards of a row follow from the present shards.
+/// The derivation of the lost data shards of a row from the present shards.
 pub(super) struct Recovery<'a> {
     data_count: usize,
     /// Of every shard, data first, whether it is there.

@@ -18,7 +18,8 @@ pub(super) trait Lanes: Copy {
     type Factor: Copy;
 
     /// # Safety
-    /// `BYTES` bytes can be read at `from`; the processor has the level's features, as in all below.
+    /// `BYTES` bytes can be read at `from`; the processor has the level's features, as in all
+    /// below.
     unsafe fn load(from: *const u8) -> Self;
     /// # Safety
     /// `BYTES` bytes can be written at `to`.
@@ -48,7 +49,7 @@ pub(super) trait Lanes: Copy {
 pub(super) unsafe trait Kernel {
     /// Offsets below this lie within every slice, source or output. Without sources it is 0.
     fn bound(&self) -> usize;
-    /// How many slices are read or written.
+    /// The number of slices read or written.
     fn slices(&self) -> usize;
     /// The address of the outputs modulo 64, if they agree in it and may be stored past the caches.
     fn phase(&self) -> Option<usize>;

@@ -1,4 +1,4 @@
-//! Which instruction set computes, and the one door to its kernel.
+//! The instruction set in use, and the only entry to its kernel.
 
 use super::kernel::Kernel;
 #[cfg(target_arch = "aarch64")]
@@ -112,10 +112,11 @@ impl Level {
     }
 }
 
-/// Where to begin storing past the caches, `None` to store into them.
+/// The place from which to store past the caches; `None` to store into them.
 ///
-/// What does not fit in the caches would only push out what does, and such stores save reading
-/// every line before it is overwritten. For what fits they cost far more than they save.
+/// A result that does not fit in the caches would only evict data that does, and streaming stores
+/// save reading every line before it is overwritten. For a result that fits they cost far more
+/// than they save.
 fn stream_start<K: Kernel>(kernel: &K, span: &Range<usize>) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
     let fits_bytes = x86::cache_bytes();

@@ -97,7 +97,8 @@ pub fn encode_at(level: Level, data: &[&[u8]], parity: &mut [&mut [u8]]) {
 /// of the lost ones or all of them; one that is present is copied.
 ///
 /// # Errors
-/// [`TooManyLost`] if more data shards are lost than parity shards are left. Then nothing is written.
+/// [`TooManyLost`] if more data shards are lost than parity shards are left. Then nothing is
+/// written.
 ///
 /// # Panics
 /// If `present` is shorter than `data_count` or longer than that and [`MAX_PARITY`], if there are
@@ -145,14 +146,14 @@ pub fn rebuild_at(
 
 /// Adds data shards to parity shards that are there: P += D_i, Q += 2^i * D_i, and so on.
 ///
-/// `sources` are `(i, bytes)`, `parity` are `(row, bytes)` with row 0 for P and 1 for Q; rows that are not
-/// listed are not looked at. Since adding is taking away, parity follows a change of some shards when
-/// what they were is added, and then what they are: in one call or, where the parity of what did not change
-/// is of use, in two. All slices are equally long.
+/// `sources` are `(i, bytes)`, `parity` are `(row, bytes)` with row 0 for P and 1 for Q; rows that
+/// are not listed are not looked at. Since adding is taking away, parity follows a change of some
+/// shards when what they were is added, and then what they are: in one call or, where the parity of
+/// what did not change is of use, in two. All slices are equally long.
 ///
 /// # Panics
-/// If slices differ in length, a row is not below [`MAX_PARITY`], or a data shard's number is beyond
-/// [`max_data`].
+/// If slices differ in length, a row is not below [`MAX_PARITY`], or a data shard's number is
+/// beyond [`max_data`].
 pub fn update(sources: &[(usize, &[u8])], parity: &mut [(usize, &mut [u8])]) {
     update_at(best(), sources, parity);
 }
@@ -188,7 +189,7 @@ pub fn update_at(level: Level, sources: &[(usize, &[u8])], parity: &mut [(usize,
     }
 }
 
-/// How many shards [`update`] adds at once.
+/// The number of shards that [`update`] adds at once.
 const UPDATE_TERMS: usize = 8;
 
 fn add_alike(level: Level, terms: &[Term], parity: &mut [(usize, &mut [u8])]) {

@@ -1,7 +1,7 @@
 //! The level of aarch64: how NEON holds and multiplies bytes.
 //!
-//! A product is two look-ups in sixteen-entry tables. No intrinsic stores past the caches, and these
-//! processors see such streams by themselves.
+//! A product is two look-ups in sixteen-entry tables. No intrinsic stores past the caches, and
+//! these processors see such streams by themselves.
 
 use super::gf256::NIBBLES;
 use super::kernel::{Kernel, Lanes, sweep};

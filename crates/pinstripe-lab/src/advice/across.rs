@@ -1,9 +1,10 @@
 //! One setting for several loads at once: the case `stripe`.
 //!
-//! Of each load a value's share of the best one is 1 where nothing shows it to be slower, and otherwise how
-//! much slower it is; a value's score is the geometric mean of its shares. The first value, which is what
-//! there is without setting anything, stays if its score is as good as the best but for [`NEGLIGIBLE`]; of
-//! the others that are, the one whose members move the fewest bytes is taken.
+//! Of each load a value's share of the best one is 1 where nothing shows it to be slower, and
+//! otherwise how much slower it is; a value's score is the geometric mean of its shares. The first
+//! value, which is what there is without setting anything, stays if its score is as good as the
+//! best but for [`NEGLIGIBLE`]; of the others that are, the one whose members move the fewest bytes
+//! is taken.
 
 use super::{Advice, NEGLIGIBLE, figure_of, is_settled, is_slower, median, parameter, unrest};
 use crate::result::{self, Counting, Results, Variant};
@@ -12,7 +13,7 @@ use crate::stats::Better;
 /// The question.
 pub const QUESTION: &str = "an array under all loads";
 
-/// What members move for each byte of the user.
+/// The bytes that members move for each byte of the user.
 const MOVED: [&str; 3] = ["members_read_of_each", "members_written_of_each", "log_written_of_each"];
 
 struct Score<'a> {
@@ -23,7 +24,7 @@ struct Score<'a> {
     moved: f64,
 }
 
-/// What to set; nothing where a variant has too few runs that count.
+/// The recommended setting; none where a variant has too few runs that count.
 pub(super) fn advise(results: &Results) -> Option<Advice> {
     let setting = setting(results)?;
     let counting = Counting::of(&results.variants.iter().collect::<Vec<_>>());

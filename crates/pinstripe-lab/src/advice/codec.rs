@@ -1,8 +1,8 @@
 //! The codec of a split: the case `split`.
 //!
-//! Room is saved only where that costs no time: of the codecs that nothing shows to be slower than raw by more
-//! than [`NEGLIGIBLE`] - raw is one of them - that one is advised which writes least; of those that write as
-//! little but for [`NEGLIGIBLE`], the fastest.
+//! Room is saved only where that costs no time: of the codecs that nothing shows to be slower than
+//! raw by more than [`NEGLIGIBLE`] - raw is one of them - that one is advised which writes least;
+//! of those that write as little but for [`NEGLIGIBLE`], the fastest.
 
 use super::{
     Advice, NEGLIGIBLE, figure, figure_of, is_settled, is_slower, median, parameter, unrest,
@@ -16,7 +16,7 @@ const RAW: &str = "raw";
 /// Bytes written for each byte of the source.
 const WRITTEN: &str = "written_of_each";
 
-/// What to set, by the first group that compares codecs with raw.
+/// The recommended setting, by the first group that compares codecs with raw.
 pub(super) fn advise(results: &Results) -> Option<Advice> {
     results.groups().into_iter().find_map(|group| of_group(results, group))
 }

@@ -1,10 +1,11 @@
-//! What to set, from what was measured: a pure function of results.
+//! Recommended settings, from measurements: a pure function of results.
 //!
-//! In each group whose variants differ in one setting, that value is advised which is first in the group's
-//! order among those that nothing shows to be slower than the best by more than [`NEGLIGIBLE`]: what costs less
-//! stands first there. They are held against each other round by round, and of few rounds lot against lot. What seems
-//! slower by more than [`DOUBTFUL`] is passed over even where noise hides it. Some cases answer one question by several
-//! groups or figures; their rules stand beside: [`across`], [`codec`], [`ring`].
+//! In each group whose variants differ in one setting, the advice is the first value in the group's
+//! order among those that are not shown to be slower than the best by more than [`NEGLIGIBLE`]: a
+//! cheaper value comes first there. Variants are compared round by round, and with few rounds lot
+//! against lot. A value that seems slower by more than [`DOUBTFUL`] is passed over even where noise
+//! hides it. Some cases answer one question by several groups or figures; their rules stand beside:
+//! [`across`], [`codec`], [`ring`].
 //!
 //! Never here: names of options of other programs, and files.
 
@@ -20,8 +21,8 @@ use crate::stats::{self, Finding, judge};
 /// A share by which something may be slower without being passed over.
 pub const NEGLIGIBLE: f64 = 0.03;
 
-/// A share by which a median may be lower without being passed over where chance could have made that: of noisy
-/// runs chance could have made anything.
+/// A share by which a median may be lower without being passed over where chance could have made
+/// that: of noisy runs chance could have made anything.
 const DOUBTFUL: f64 = 0.20;
 
 /// Runs that must count: of fewer, nothing could be told from chance.
@@ -38,7 +39,7 @@ pub struct Advice {
     pub question: String,
     /// The setting, as the option that sets it without dashes.
     pub setting: String,
-    /// What to set it to.
+    /// The value to set.
     pub value: String,
     /// Whether that is the variant by which the group was judged.
     pub is_first: bool,
@@ -48,7 +49,8 @@ pub struct Advice {
     pub evidence: String,
 }
 
-/// What to set, question by question, in the order of the results. Where too few runs count, nothing is said.
+/// The recommended settings, question by question, in the order of the results. Where too few runs
+/// count, nothing is recommended.
 pub fn advise(results: &Results) -> Vec<Advice> {
     match results.case.as_str() {
         "stripe" => across::advise(results).into_iter().collect(),
@@ -141,9 +143,9 @@ fn common_setting(variants: &[&Variant]) -> Option<String> {
     (is_alike && variants.len() > 1).then_some(first)
 }
 
-/// Whether a variant is shown to be slower than the best by more than can be neglected, the whole interval of it,
-/// or looks so much slower that it had better not be chance. Of the median alone nothing is asked: settings that
-/// are a little apart would be advised by turns.
+/// Whether a variant is shown to be slower than the best by more than can be neglected, the whole
+/// interval of it, or looks so much slower that it had better not be chance. Of the median alone
+/// nothing is asked: settings that are a little apart would be advised by turns.
 fn is_slower(variant: &Variant, best: &Variant, counting: Counting, seed: u64) -> bool {
     if variant.name == best.name {
         return false;
@@ -155,8 +157,8 @@ fn is_slower(variant: &Variant, best: &Variant, counting: Counting, seed: u64) -
     is_seen && is_shown || verdict.speed.is_none_or(|speed| speed < 1.0 - DOUBTFUL)
 }
 
-/// `1850 MB/s [1802, 1871] of 7 runs; in the same rounds buffered 0.77, dsync 0.17 times as fast`; of few rounds
-/// `1850 MB/s [1802, 1871] of 4 runs; buffered: 1420, dsync: 310`.
+/// `1850 MB/s [1802, 1871] of 7 runs; in the same rounds buffered 0.77, dsync 0.17 times as fast`;
+/// of few rounds `1850 MB/s [1802, 1871] of 4 runs; buffered: 1420, dsync: 310`.
 fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting, seed: u64) -> String {
     let unit = &chosen.metric.unit;
     let values = counting.values(chosen);
@@ -212,7 +214,7 @@ fn figure_of(variant: &Variant, name: &str, counting: Counting) -> Option<f64> {
     stats::median(&figures_of(variant, name, counting).collect::<Vec<_>>())
 }
 
-/// What a parameter of a variant is.
+/// The value of a parameter of a variant.
 fn parameter<'a>(variant: &'a Variant, name: &str) -> Option<&'a str> {
     let found = variant.parameters.iter().find(|it| it.name == name);
     found.map(|it| it.value.as_str())
@@ -226,8 +228,8 @@ mod tests {
     use crate::result::{Parameter, Run};
     use crate::stats::Better;
 
-    /// Six runs about each level, durable; by name of the variant, which is `VALUE` or `VALUE, VALUE` of
-    /// parameters of these names.
+    /// Six runs about each level, durable; by name of the variant, which is `VALUE` or `VALUE,
+    /// VALUE` of parameters of these names.
     pub fn made(case: &str, names: &[&str], values: &[(&str, f64)]) -> Results {
         let mut made = group(values);
         made.case = case.to_owned();

@@ -1,8 +1,8 @@
 //! The ring of a stream that is recorded, and how it is written: the case `record-probe`.
 //!
-//! Beside a storm, of the policies by which no stream lost a byte in any run, that one is advised whose largest
-//! need of all runs is the smallest, and a ring of that size. Of equal ones the first is taken. Not the median:
-//! a recording is spoilt by its worst moment.
+//! Beside a storm, of the policies by which no stream lost a byte in any run, that one is advised
+//! whose largest need of all runs is the smallest, and a ring of that size. Of equal ones the first
+//! is taken. Not the median: a recording is spoilt by its worst moment.
 
 use super::{Advice, figures_of, is_settled, parameter, unrest};
 use crate::result::{Counting, Results, Variant};
@@ -19,7 +19,7 @@ struct Need<'a> {
     runs: usize,
 }
 
-/// How to write, and with which ring.
+/// The way to write, and the ring to use.
 pub(super) fn advise(results: &Results) -> Vec<Advice> {
     let is_asked = |it: &&Variant| {
         let class = parameter(it, "io-class").unwrap_or("normal");

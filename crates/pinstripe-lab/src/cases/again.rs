@@ -1,7 +1,8 @@
 //! The command line that measures again what results hold: all of it, or one variant alone.
 //!
-//! It is made of parameters, which are options by their names, not of what was typed: that may name places
-//! relative to another directory, a file that is written over, and the serial number of a disk.
+//! It is made of parameters, which are options by their names, not of what was typed: that may name
+//! places relative to another directory, a file that is written over, and the serial number of a
+//! disk.
 
 use pinstripe::units::parse_size;
 
@@ -20,8 +21,8 @@ pub fn again(results: &Results) -> Option<Vec<String>> {
     line(results, case, &own)
 }
 
-/// The words that measure one variant alone, with what it cannot be measured without: a check by another
-/// program needs what it checks, an area the area that it stands beside.
+/// The words that measure one variant alone, with what it cannot be measured without: a check by
+/// another program needs what it checks, an area the area that it stands beside.
 pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<String>> {
     let case = find(&results.case).ok()?;
     if case.name == quick::CASE.name {
@@ -92,7 +93,7 @@ fn in_words(
     Some(words)
 }
 
-/// What was typed of options of every case.
+/// The words typed for options of every case.
 fn effort(command: &[String]) -> Vec<String> {
     let mut kept = Vec::new();
     for (at, word) in command.iter().enumerate() {
@@ -150,7 +151,7 @@ fn options_of(case: &'static Case, parameter: &Parameter) -> Vec<(&'static str, 
     option.and_then(value_of).into_iter().collect()
 }
 
-/// Its variants are numbers of writers, and the view, which needs rows that somebody wrote.
+/// Its variants are numbers of writers, and the view, which needs rows that a writer wrote.
 fn of_catalog(what: &str) -> Vec<(&'static str, String)> {
     match what.split_once(' ') {
         Some((writers, _)) => vec![("writers", writers.to_owned()), ("no-view", String::new())],
@@ -185,7 +186,8 @@ mod tests {
     use crate::result::tests::results;
     use crate::run::Head;
 
-    /// What a case would measure, without a run; none where it cannot be measured here.
+    /// The parameters that a case would measure, without a run; none where it cannot be measured
+    /// here.
     fn planned(case: &'static Case, setting: &Setting, given: &[(&str, &str)]) -> Option<Results> {
         let values = Values::read(case.options, given).unwrap();
         let plan = (case.plan)(setting, &values).ok()?;
@@ -199,7 +201,7 @@ mod tests {
         })
     }
 
-    /// What a case is told by the words of a line.
+    /// The values that the words of a line give a case.
     fn read(words: &[String]) -> (&'static Case, Setting, Values) {
         let case = find(&words[3]).unwrap();
         let mut setting = Setting::default();

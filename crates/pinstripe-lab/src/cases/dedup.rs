@@ -1,4 +1,4 @@
-//! What every sort of dedup would save on a tree: the library's survey of it.
+//! The savings of every sort of dedup on a tree: the library's survey of it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -90,7 +90,7 @@ struct Dedup {
     expected: Vec<u64>,
 }
 
-/// What one sort of dedup is called in tables, and in the names of its figures.
+/// The name of one sort of dedup in tables, and in the names of its figures.
 fn methods(survey: &Survey) -> Vec<(String, Count)> {
     let files = [
         ("whole files by name, size and content".to_owned(), survey.by_name),

@@ -19,17 +19,17 @@ use crate::run::{Head, Live, Outcome, Plan};
 pub struct Mode {
     /// Its name.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Its purpose, in a line.
     pub about: &'static str,
-    /// How bytes are moved.
+    /// The way to move bytes.
     pub work: Work,
-    /// What it finds.
+    /// The state of the files when it begins.
     pub finds: Finds,
     /// It ends when it has made as many requests as there are blocks.
     pub is_once: bool,
 }
 
-/// How bytes are moved.
+/// The way to move bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work {
     /// By requests, in an order.
@@ -40,7 +40,7 @@ pub enum Work {
     StreamRead,
 }
 
-/// What a mode finds when it begins.
+/// The state that a mode finds when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finds {
     /// Nothing: it makes files.
@@ -61,8 +61,8 @@ impl Work {
         }
     }
 
-    /// Moves bytes: requests on an area, streams over spans of so many bytes. Also answers whether all went past
-    /// the page cache.
+    /// Moves bytes: requests on an area, streams over spans of so many bytes. Also answers whether
+    /// all went past the page cache.
     pub(super) fn run<'a>(
         self,
         job: &Job,
@@ -90,26 +90,26 @@ impl Work {
     }
 }
 
-/// Who makes the requests of a variant.
+/// The threads or programs that make the requests of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Us,
     Fio,
 }
 
-/// What a case makes of its options.
+/// The options of a case, read.
 pub struct Layout {
     /// The case's name.
     pub case: &'static str,
     /// Every parameter.
     pub parameters: Vec<Parameter>,
-    /// What there is to know of all results.
+    /// Notes on all results.
     pub notes: Vec<String>,
     /// Directories, or one device.
     pub places: Vec<PathBuf>,
     /// Whether it is one.
     pub is_device: bool,
-    /// What to do, in this order.
+    /// The modes to run, in this order.
     pub modes: Vec<Mode>,
     /// The option by which modes are chosen.
     pub chosen_by: &'static str,
@@ -119,7 +119,7 @@ pub struct Layout {
     pub file_bytes: u64,
     /// Requests, but for their order, direction and number.
     pub job: Job,
-    /// How files are opened.
+    /// The way to open files.
     pub policy: Policy,
     /// Whether reads begin with an empty cache.
     pub drops_cache: bool,
@@ -128,7 +128,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// What is done in a mode; the number makes chance differ from run to run.
+    /// The job of a mode; the number makes chance differ from run to run.
     pub fn job(&self, mode: &Mode, number: u64) -> Job {
         let job = &self.job;
         let (order, direction) = mode.work.course();
@@ -194,7 +194,7 @@ impl DiskPlan {
         self.layout.modes.iter().any(is_it)
     }
 
-    /// What files take at one time: those that are there, and those that a run makes.
+    /// The space of files at one time: those that are there, and those that a run makes.
     fn most_bytes(&self) -> u64 {
         let has_new = self.has(|mode| mode.finds == Finds::Nothing);
         let has_old = self.has(|mode| mode.finds != Finds::Nothing);

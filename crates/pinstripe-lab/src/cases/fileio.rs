@@ -80,7 +80,7 @@ pub const BLOCK_SIZE: CaseOption = CaseOption {
     more: "",
 };
 
-/// How long a run is.
+/// The length of a run.
 pub const RUN_TIME: CaseOption = CaseOption {
     name: "run-time",
     value: "S",
@@ -134,7 +134,7 @@ const OPTIONS: &[CaseOption] = &[
     },
 ];
 
-/// What `--compat sysbench` says of itself in the results.
+/// The note on `--compat sysbench` in the results.
 const COMPAT_NOTE: &str = "as sysbench: after each 100 requests fsync of every file, written or not, one \
     after the other, and sequential modes begin again until the time is over; figures of writing modes \
     are those of fsync more than those of writing";
@@ -159,7 +159,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     })?))
 }
 
-/// What the options say that are shared by all who go over files in these modes.
+/// The shared options of all cases that go over files in these modes.
 ///
 /// # Errors
 /// [`Kind::Usage`] for what makes no sense together.

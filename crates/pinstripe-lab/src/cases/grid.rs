@@ -42,7 +42,7 @@ pub fn cell(figure: Option<Figure>) -> String {
     }
 }
 
-/// What a parameter of a variant is.
+/// The value of a parameter of a variant.
 pub fn parameter<'a>(variant: &'a Variant, name: &str) -> &'a str {
     let found = variant.parameters.iter().find(|it| it.name == name);
     found.map_or("", |it| it.value.as_str())
@@ -80,7 +80,7 @@ pub fn grid(
     Table::from_rows(title, note, rows)
 }
 
-/// What a parameter is among the variants, each value once.
+/// The values of a parameter among the variants, each once.
 pub fn different<'a>(results: &'a Results, name: &str) -> Vec<&'a str> {
     let mut found: Vec<&str> = Vec::new();
     for value in results.variants.iter().map(|it| parameter(it, name)) {

@@ -1,5 +1,5 @@
-//! The experiments: each case has a file that says what it measures, with which options, and makes a
-//! [`Plan`] of them.
+//! The experiments: each case has a file that says what it measures, with which options, and makes
+//! a [`Plan`] of them.
 //!
 //! Adding a case is a `mod` line and a line in [`ALL`]; the command line, its help and its manual
 //! follow from here. Never here: repeats, statistics, and what results look like.
@@ -44,7 +44,7 @@ pub use shared::leftovers;
 pub struct Case {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it measures, in a line.
+    /// Its purpose, in a line.
     pub about: &'static str,
     /// The same at length.
     pub help: &'static str,
@@ -58,14 +58,14 @@ pub struct Case {
     pub tables: fn(&Results) -> Vec<Table>,
 }
 
-/// What a case is told besides its own options.
+/// The settings of a case besides its own options.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Setting {
     /// Directories to work in, one at least unless there is a device.
     pub dirs: Vec<PathBuf>,
-    /// A device that may be written to: whoever sets this has made sure.
+    /// A device that may be written to: the caller that sets this has made sure.
     pub device: Option<PathBuf>,
-    /// What chance is made from.
+    /// The seed of all chance.
     pub seed: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What office programs do to a file server, by a load file of dbench: time of each sort of operation.
+//! The load of office programs on a file server, by a load file of dbench: time of each sort of
+//! operation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -12,19 +12,19 @@ use pinstripe::units::parse_size;
 pub struct CaseOption {
     /// Its name without dashes.
     pub name: &'static str,
-    /// What stands for its value in help.
+    /// The placeholder of its value in help.
     pub value: &'static str,
-    /// How it is read.
+    /// The way to read it.
     pub form: Form,
     /// Its value when it is not given; none for a flag, and for what is then decided otherwise.
     pub default: Option<&'static str>,
-    /// What it does, in a line.
+    /// Its purpose, in a line.
     pub about: &'static str,
-    /// What else there is to say.
+    /// Further help.
     pub more: &'static str,
 }
 
-/// How a value is read.
+/// The way to read a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Nothing: it is there or not.
@@ -43,7 +43,7 @@ pub enum Form {
     Counts,
     /// Sizes with commas between them.
     Sizes,
-    /// A file or a directory, kept as an absolute path: whoever measures again may be in another directory.
+    /// A file or a directory, kept as an absolute path: a later run may be in another directory.
     Path,
     /// Whatever the case reads itself.
     Text,

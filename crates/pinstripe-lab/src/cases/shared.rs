@@ -1,4 +1,4 @@
-//! What cases of files have in common: options, where files are made, and figures from a job.
+//! Common parts of cases about files: options, the place of files, and figures from a job.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::run::{Live, Outcome};
 pub const POLICY_NAMES: &[&str] =
     &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
 
-/// How bytes go to the disk.
+/// The policy by which bytes go to the disk.
 pub const POLICY: CaseOption = CaseOption {
     name: "policy",
     value: "NAME",
@@ -40,7 +40,7 @@ pub const POLICIES: CaseOption = CaseOption {
     more: "The first is what others are judged by.",
 };
 
-/// Who carries out requests.
+/// The engine that carries out requests.
 pub const ENGINE: CaseOption = CaseOption {
     name: "engine",
     value: "NAME",
@@ -71,7 +71,7 @@ pub const DEPTH: CaseOption = CaseOption {
     more: "",
 };
 
-/// What is written.
+/// The content written.
 pub const CONTENT: CaseOption = CaseOption {
     name: "content",
     value: "NAME",
@@ -133,8 +133,8 @@ pub fn places(setting: &Setting) -> (Vec<PathBuf>, bool) {
     }
 }
 
-/// Parts of a device of one length, by where they begin. Where anything will be read they are filled first: blocks that
-/// were never written are read without the disk.
+/// Parts of a device of one length, by where they begin. Where anything will be read they are
+/// filled first: blocks that were never written are read without the disk.
 ///
 /// # Errors
 /// [`Kind::Usage`] where it is too short; as the system says; an interrupt.
@@ -160,7 +160,8 @@ pub fn device(
     open(policy)
 }
 
-/// `256K`: a number of bytes as an option takes it, in the largest unit of which it is a whole number.
+/// `256K`: a number of bytes as an option takes it, in the largest unit of which it is a whole
+/// number.
 pub fn typed(bytes: u64) -> String {
     let units = [(30, "G"), (20, "M"), (10, "K")];
     let unit = units.into_iter().find(|(shift, _)| bytes >> shift << shift == bytes && bytes > 0);
@@ -225,7 +226,7 @@ pub fn one_directory(setting: &Setting) -> Result<PathBuf> {
     }
 }
 
-/// What a case makes in a directory, for people.
+/// The intent of a case in a directory, for people.
 pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
     let (dir, size) = (dir.display(), format_size(bytes));
     format!(
@@ -242,7 +243,7 @@ pub fn seconds(values: &Values, name: &str) -> Result<Duration> {
         .map_err(|_| Error::new(Kind::Usage, format!("--{name} is too long")))
 }
 
-/// Requests that took more than 100 ms: what somebody who records would call a stall.
+/// Requests that took more than 100 ms: a stall for a recording.
 pub fn stalls(times: &Histogram) -> f64 {
     const STALL_NANOS: u64 = 100_000_000;
     let stalled = times.buckets().filter(|(nanos, _)| *nanos > STALL_NANOS);
@@ -273,7 +274,7 @@ pub fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
     Err(error.advice("name another directory, or measure less: see the sizes in --help"))
 }
 
-/// What the names of our directories begin with. They end with the number of the process.
+/// The prefix of the names of our directories. They end with the number of the process.
 const FOLDER: &str = "pinstripe-lab-";
 
 /// Directories in this one that were left by runs which were killed: their process is gone.
@@ -290,7 +291,8 @@ pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
     left
 }
 
-/// A directory of our own below one that was named; removed with all that is in it by [`Folder::remove`].
+/// A directory of our own below one that was named; removed with all that is in it by
+/// [`Folder::remove`].
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -341,7 +343,8 @@ pub fn remove_files(paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Figures of a job. The value is millions of bytes per second, with the sync at the end counted in.
+/// Figures of a job. The value is millions of bytes per second, with the sync at the end counted
+/// in.
 pub fn outcome(done: &Done, job: &Job, policy: Policy, is_direct: bool) -> Outcome {
     let rate = |seconds: f64| done.bytes() as f64 / seconds.max(1e-9) / 1e6;
     let mut notes = Vec::new();

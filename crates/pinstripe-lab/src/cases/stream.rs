@@ -1,5 +1,5 @@
-//! Files written and read as the C library does it: through a buffer of 4 KiB, which larger pieces pass
-//! by (fwrite(3), fread(3)).
+//! Files written and read as the C library does it: through a buffer of 4 KiB, which larger pieces
+//! pass by (fwrite(3), fread(3)).
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -11,15 +11,15 @@ use pinstripe::error::{Error, Result};
 use crate::io::{Done, Job};
 use crate::run::Live;
 
-/// What glibc takes: st_blksize of the file, which is 4 KiB for nearly all.
+/// The buffer of glibc: st_blksize of the file, which is 4 KiB for nearly all.
 const BUFFER_BYTES: usize = 4096;
 
-/// What a stream goes over: a file, or a part of a device.
+/// The target of a stream: a file, or a part of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// The file or device.
     pub path: PathBuf,
-    /// Where it begins.
+    /// Its start.
     pub start: u64,
 }
 
@@ -30,7 +30,8 @@ impl Span {
     }
 }
 
-/// Makes files and writes them from the first byte to the last, so many bytes of each, a piece of each in turn.
+/// Makes files and writes them from the first byte to the last, so many bytes of each, a piece of
+/// each in turn.
 ///
 /// # Errors
 /// As the system says; an interrupt.

@@ -1,4 +1,5 @@
-//! Many files written at once: by one thread in turn, and by a thread for each, in every way there is.
+//! Many files written at once: by one thread in turn, and by a thread for each, in every way there
+//! is.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Reading every 17th record while the next ones are advised ahead: what the kernel's own read-ahead
-//! does not see.
+//! Reading every 17th record while the next ones are advised ahead: what the kernel's own
+//! read-ahead does not see.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ struct Stride {
     record_bytes: usize,
     bytes: u64,
     aheads: Vec<u64>,
-    /// What stands before the file, and makes its reads slow.
+    /// The layer in front of the file that makes its reads slow.
     delay: Option<fault::Plan>,
     drops_cache: bool,
     seed: u64,

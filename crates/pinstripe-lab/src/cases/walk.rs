@@ -1,4 +1,5 @@
-//! How fast a tree is walked, every entry with its statistics: by pinstripe, by nftw(3), by find(1).
+//! The speed of walking a tree, every entry with its statistics: by pinstripe, by nftw(3), by
+//! find(1).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ const OPTIONS: &[CaseOption] = &[
     },
 ];
 
-/// Who walks, and with how many threads.
+/// The program that walks, and its threads.
 type Way = (&'static str, usize);
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
@@ -109,13 +110,13 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
 
 struct Walk {
     parameters: Vec<Parameter>,
-    /// Where a tree is made; none where there is one.
+    /// The place where a tree is made; none where there is one.
     dir: Option<PathBuf>,
     tree: Option<PathBuf>,
     directories: u64,
     folder: Option<Folder>,
     ways: Vec<Way>,
-    /// What everybody is to see.
+    /// The entries that every walker must see.
     entries: u64,
 }
 
@@ -188,7 +189,7 @@ impl Plan for Walk {
         };
         let (seconds, other) = (began.elapsed().as_secs_f64(), children_cpu() - children);
         if walker != "walker" {
-            // Nobody could ask them meanwhile.
+            // The count of such a walk is known only at its end.
             live.counted(seen);
         }
         if seen != self.entries {

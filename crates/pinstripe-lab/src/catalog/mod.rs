@@ -1,5 +1,5 @@
-//! The catalogue of many machines, written into a new store: rows that are in memory before the clock
-//! starts, streams one after the other or all at once.
+//! The catalogue of many machines, written into a new store: rows that are in memory before the
+//! clock starts, streams one after the other or all at once.
 
 mod workload;
 
@@ -29,7 +29,7 @@ use crate::run::Live;
 /// Members of the store, one of which may be lost.
 pub const MEMBERS: usize = 4;
 
-/// What writing streams took.
+/// The cost of writing streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Written {
     /// From rows in memory to snapshots that are synced.
@@ -63,8 +63,8 @@ pub fn new_store(at: &Path) -> Result<Store> {
     Store::open(&at.join("m0"), &Plan::default())
 }
 
-/// Writes all streams into an empty store, by as many writers at once: each takes the streams of its
-/// number, that number and all writers on, and so forth.
+/// Writes all streams into an empty store, by as many writers at once: each takes the streams of
+/// its number, that number and all writers on, and so forth.
 ///
 /// # Errors
 /// Whatever ends a backup; an interrupt.

@@ -128,7 +128,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// How many rows it has.
+    /// The number of its rows.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }

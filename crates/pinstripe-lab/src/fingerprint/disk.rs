@@ -13,13 +13,14 @@ use super::{number_of, text};
 pub struct Disk {
     /// The kernel's name: `sda`, `nvme0n1`, `dm-0`.
     pub name: String,
-    /// Who made it and what they call it.
+    /// The maker's and the model's name.
     pub model: Option<String>,
     /// The version of its maker's program in it.
     #[serde(default)]
     pub firmware: Option<String>,
-    /// Tells it from others of its sort without its serial number: `#` and eight hex digits made of that, too
-    /// few to find the number by. Results of older form have the number itself, of which it is made then.
+    /// Tells it from others of its sort without its serial number: `#` and eight hex digits made of
+    /// that, too few to find the number by. Results of older form have the number itself, of which
+    /// it is made then.
     #[serde(default, alias = "serial", deserialize_with = "identity")]
     pub identity: Option<String>,
     /// Its length in bytes.
@@ -43,7 +44,7 @@ const SETTINGS: [&str; 9] = [
     "write_cache",
 ];
 
-/// Where sysfs has the disk with these numbers, or the one that it is a partition of.
+/// The place in sysfs of the disk with these numbers, or of the one that it is a partition of.
 pub(super) fn folder_of(root: &Path, (major, minor): (u32, u32)) -> Option<PathBuf> {
     let folder = fs::canonicalize(root.join(format!("sys/dev/block/{major}:{minor}"))).ok()?;
     match folder.join("partition").exists() {
@@ -71,7 +72,8 @@ pub(super) fn disk_of(root: &Path, number: (u32, u32)) -> Option<Disk> {
     })
 }
 
-/// The serial number of the disk in a directory of sysfs: of NVMe and virtio, or of SCSI's page 0x80.
+/// The serial number of the disk in a directory of sysfs: of NVMe and virtio, or of SCSI's page
+/// 0x80.
 fn serial(folder: &Path) -> Option<String> {
     let plain = text(folder, "device/serial").or_else(|| text(folder, "serial"));
     plain.or_else(|| {
@@ -87,7 +89,7 @@ pub fn serial_of(path: &Path) -> Option<String> {
     serial(&folder_of(Path::new("/"), number_of(path)?)?)
 }
 
-/// What stands for a serial number.
+/// The replacement of a serial number.
 fn made_of(serial: &str) -> String {
     let hash = blake3::derive_key("pinstripe lab: identity of a disk", serial.trim().as_bytes());
     format!("#{:02x}{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2], hash[3])

@@ -6,11 +6,11 @@ use pinstripe::units::format_size;
 
 use super::{Disk, Fingerprint, Place};
 
-/// What may change figures, by name: `kernel`, `scheduler`, `mount options`. Of a second place on, the name has
-/// its number behind it: `scheduler (2)`.
+/// The facts that may change figures, by name: `kernel`, `scheduler`, `mount options`. From the
+/// second place on, its number follows the name: `scheduler (2)`.
 pub type Facts = BTreeMap<String, String>;
 
-/// What the facts about a place begin with: its path.
+/// The prefix of the facts about a place: its path.
 pub const PLACE: &str = "place";
 
 impl Fingerprint {
@@ -61,7 +61,7 @@ fn of_disk(disk: &Disk) -> Vec<(&str, String)> {
     known.chain(settings).collect()
 }
 
-/// What is other, for people: `kernel: 6.1 before, 6.12 now`.
+/// The differences, for people: `kernel: 6.1 before, 6.12 now`.
 pub fn differences(before: &Facts, now: &Facts) -> Vec<String> {
     let new = now.keys().filter(|name| !before.contains_key(*name));
     let names = before.keys().chain(new).filter(|name| before.get(*name) != now.get(*name));

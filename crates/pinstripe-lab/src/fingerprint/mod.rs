@@ -1,7 +1,8 @@
-//! What a figure was measured on: machine, kernel, disk and its settings, file system and its options.
+//! The ground of a measurement: machine, kernel, disk and its settings, file system and its
+//! options.
 //!
-//! What cannot be read is left out; nothing here is an error. Never here: a judgement, and what names a
-//! person's machine or disk: results are mailed around.
+//! A fact that cannot be read is left out; nothing here is an error. Never here: a judgement, and
+//! anything that identifies a person's machine or disk, because results are mailed around.
 
 mod disk;
 mod facts;
@@ -27,7 +28,7 @@ pub struct Fingerprint {
     pub host: Option<String>,
     /// Processor, memory, kernel.
     pub machine: Machine,
-    /// How processors choose their frequency.
+    /// The frequency governor of the processors.
     pub governor: Option<String>,
     /// Settings of the page cache, by their names in `/proc/sys/vm`.
     pub page_cache: BTreeMap<String, String>,
@@ -42,7 +43,7 @@ pub struct Place {
     pub path: String,
     /// The type of the file system that it is on.
     pub file_system: Option<String>,
-    /// How that is mounted, both by the mount and by the file system.
+    /// The mount options, of the mount and of the file system.
     pub mount_options: Option<String>,
     /// Bytes of the file system, and of these free for us.
     pub space: Option<(u64, u64)>,
@@ -113,7 +114,8 @@ pub fn number_of(path: &Path) -> Option<(u32, u32)> {
     Some((rustix::fs::major(number), rustix::fs::minor(number)))
 }
 
-/// The numbers of the whole disk that a path is on, or is: by those the kernel counts what it moves.
+/// The numbers of the whole disk that a path is on, or is: by those the kernel counts what it
+/// moves.
 pub fn disk_number_of(path: &Path) -> Option<(u32, u32)> {
     let root = Path::new("/");
     let numbers = |(major, minor): (u32, u32)| {

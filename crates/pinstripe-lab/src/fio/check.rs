@@ -45,7 +45,7 @@ pub fn refuse(job: &Job, places: usize, is_device: bool) -> Result<()> {
     Err(Error::new(Kind::Usage, what).advice("leave out --cross-check"))
 }
 
-/// What fio is told.
+/// The arguments of fio.
 pub fn arguments(job: &Job, paths: &[PathBuf], file_bytes: u64, policy: Policy) -> Vec<OsString> {
     let (order, read_percent) = match job.pattern.direction {
         Direction::Read => ("read", None),

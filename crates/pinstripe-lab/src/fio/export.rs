@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::histogram::Histogram;
 use crate::result::{Results, Run, Variant};
 
-/// What fio shows of its percentiles unless told otherwise.
+/// The percentiles that fio shows by default.
 const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,

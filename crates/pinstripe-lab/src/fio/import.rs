@@ -11,8 +11,8 @@ use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::result::{FORMAT, Metric, Note, Parameter, Results, Run, VERSION, Variant};
 
-/// Reads what fio printed with `--output-format=json` or `json+`, several times: jobs of one name are
-/// runs of one variant, in the order of the texts.
+/// Reads what fio printed with `--output-format=json` or `json+`, several times: jobs of one name
+/// are runs of one variant, in the order of the texts.
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for what is no such thing.

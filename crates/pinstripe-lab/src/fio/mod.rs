@@ -1,6 +1,6 @@
-//! fio, which others measure with: its results read and written, and a second opinion from it.
+//! fio, the common benchmark of disks: its results read and written, and a second opinion from it.
 //!
-//! Never here: a wish that both agree.
+//! Never here: adjusting either result so that both agree.
 
 pub mod check;
 mod export;

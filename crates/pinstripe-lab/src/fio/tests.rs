@@ -18,8 +18,8 @@ use crate::testing::skipped;
 
 /// `fio --rw=write --bs=64k --size=4m --end_fsync=1 --output-format=json`.
 const PLAIN: &str = include_str!("../../tests/data/fio-3.33.json");
-/// `fio --rw=randrw --rwmixread=60 --iodepth=8 --output-format=json+`, with the note that the depth is
-/// capped, which fio writes to the same place.
+/// `fio --rw=randrw --rwmixread=60 --iodepth=8 --output-format=json+`, with the note that the depth
+/// is capped, which fio writes to the same place.
 const MIXED: &str = include_str!("../../tests/data/fio-3.33-json-plus.txt");
 
 #[test]

@@ -1,4 +1,5 @@
-//! The JSON among what fio prints: notes, warnings and its progress stand before it, behind it and in it.
+//! The JSON among what fio prints: notes, warnings and its progress stand before it, behind it and
+//! in it.
 
 use pinstripe::error::{Error, Kind, Result};
 use serde_json::Value;
@@ -10,7 +11,7 @@ use serde_json::Value;
 pub fn document(text: &str) -> Result<Value> {
     let lines: Vec<&str> = text.lines().collect();
     let first = lines.iter().position(|line| line.trim() == "{").or_else(|| {
-        // Somebody wrote it out again, on one line.
+        // Another program wrote it out again, on one line.
         lines.iter().position(|line| line.trim_start().starts_with("{\""))
     });
     let Some(first) = first else {

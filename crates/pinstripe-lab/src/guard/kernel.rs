@@ -1,4 +1,4 @@
-//! What the kernel's own threads have worked.
+//! The work of the kernel's own threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 /// Processor time of each of the kernel's threads at one moment.
 ///
-/// They compress, write back and serve loop devices for whoever asked, and the kernel does not say for
-/// whom: where a run leaves much to them, their time is taken for its own.
+/// They compress, write back and serve loop devices for any process, and the kernel does not say
+/// for which one: where a run leaves much work to them, their time counts as its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KernelThreads(BTreeMap<u32, u64>);
 

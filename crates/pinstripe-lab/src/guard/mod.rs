@@ -1,8 +1,9 @@
-//! The noise guard: was a run alone with the machine and the disk?
+//! The noise guard: finds out whether a run had the machine and the disk to itself.
 //!
-//! The kernel's counters are read before and behind a run, and in a short wait before it in which
-//! nobody should be doing anything. A run that others disturbed is marked with what was found and
-//! which [limit](Limits) that is beyond. Never here: dropping a run, or calling it valid all the same.
+//! The kernel's counters are read before and after a run, and in a short wait before it in which
+//! the machine should be idle. A run that other processes disturbed is marked with the finding and
+//! the [limit](Limits) that it exceeds. Never here: dropping a run, or calling a disturbed one
+//! valid.
 
 mod kernel;
 mod reading;
@@ -26,17 +27,18 @@ pub struct Limits {
     pub others_cpu: f64,
     /// Processor time that the hypervisor gave to other machines.
     pub steal: f64,
-    /// Time in which somebody waited for memory.
+    /// Time in which any process waited for memory.
     pub memory_pressure: f64,
-    /// Before a run: time in which somebody waited for a disk.
+    /// Before a run: time in which any process waited for a disk.
     pub idle_io_pressure: f64,
     /// Before a run: processor time of others.
     pub idle_cpu: f64,
-    /// Before a run: time in which somebody waited for a processor.
+    /// Before a run: time in which any process waited for a processor.
     pub idle_cpu_pressure: f64,
     /// Bytes that others moved on the disk, as a share of ours.
     pub others_io: f64,
-    /// Bytes per second on the disk that are nobody's: the file system's own, a log here and there.
+    /// Bytes per second on the disk that count for no process: the file system's own, occasional
+    /// logs.
     pub free_io: u64,
 }
 
@@ -55,16 +57,16 @@ impl Default for Limits {
     }
 }
 
-/// What disturbed a run.
+/// A disturbance of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
     /// Which of the limits: a name to count by.
     pub kind: String,
-    /// What was found, for people.
+    /// The finding, for people.
     pub what: String,
 }
 
-/// What a run itself did, so that it is not taken for others' doing.
+/// A run's own work, so that it is not taken for that of others.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Own {
     /// Processor time, in seconds.
@@ -73,15 +75,17 @@ pub struct Own {
     pub read_bytes: u64,
     /// Bytes that it wrote.
     pub written_bytes: u64,
-    /// How often it waited until bytes were durable: each time the file system may write its journal.
+    /// The number of waits until bytes were durable: each time the file system may write its
+    /// journal.
     pub syncs: u64,
 }
 
-/// What a sync may cost in journal and metadata.
+/// The journal and metadata that a sync may cost.
 const SYNC_BYTES: u64 = 64 << 10;
-/// A run that is over sooner is forgiven what one of this length is: one write of metadata says nothing.
+/// A run that is over sooner is forgiven what one of this length is: one write of metadata says
+/// nothing.
 const LEAST_SECONDS: f64 = 0.25;
-/// How long it is looked whether the machine is quiet.
+/// The time in which the machine is observed to be quiet.
 const WINDOW: Duration = Duration::from_millis(150);
 
 /// Watches one machine and one disk.
@@ -116,7 +120,7 @@ impl Guard {
         }
     }
 
-    /// What happened between two readings in which nobody should have been at work.
+    /// The disturbances between two readings in which the machine should have been idle.
     fn judge_idle(&self, before: &Reading, after: &Reading) -> Vec<Disturbance> {
         let mut found = Findings::default();
         let limits = &self.limits;
@@ -134,7 +138,7 @@ impl Guard {
         found.0
     }
 
-    /// What disturbed a run between two readings, of which `own` was its own doing.
+    /// The disturbances of a run between two readings, of which `own` was its own doing.
     pub fn judge(&self, before: &Reading, after: &Reading, own: Own) -> Vec<Disturbance> {
         let mut found = Findings::default();
         let limits = &self.limits;

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-/// Time in which somebody waited, in microseconds since the machine was started (Documentation/accounting/psi.rst).
+/// Time in which processes waited, in microseconds since the machine was started
+/// (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pressure {
-    /// Somebody waited.
+    /// At least one process waited.
     pub some_us: u64,
-    /// Nobody did anything else.
+    /// All processes that were not idle waited.
     pub full_us: u64,
 }
 
@@ -37,13 +38,13 @@ pub struct Reading {
     pub io_pressure: Option<Pressure>,
     /// Waiting for memory.
     pub memory_pressure: Option<Pressure>,
-    /// What the disk moved.
+    /// The traffic of the disk.
     pub transfer: Option<Transfer>,
     /// Bytes of the page cache that wait to be written.
     pub dirty_bytes: Option<u64>,
     /// Bytes of it that are being written.
     pub writeback_bytes: Option<u64>,
-    /// How often processors were slowed down since they were too hot.
+    /// The number of times that processors were slowed down since they were too hot.
     pub throttles: Option<u64>,
 }
 
@@ -103,7 +104,7 @@ impl Reading {
         Some(which(now).saturating_sub(which(then)) as f64 / all as f64)
     }
 
-    /// The share of the time in which somebody waited.
+    /// The share of the time in which at least one process waited.
     pub fn pressure_since(
         &self,
         before: &Reading,
@@ -115,7 +116,7 @@ impl Reading {
         (seconds > 0.0).then(|| (waited / seconds).min(1.0))
     }
 
-    /// What the disk moved.
+    /// The traffic of the disk.
     pub fn transfer_since(&self, before: &Reading) -> Option<Transfer> {
         let (now, then) = (self.transfer?, before.transfer?);
         Some(Transfer {
@@ -124,15 +125,15 @@ impl Reading {
         })
     }
 
-    /// How often processors were slowed down.
+    /// The number of times that processors were slowed down.
     pub(super) fn throttled_since(&self, before: &Reading) -> u64 {
         let counts = self.throttles.zip(before.throttles);
         counts.map_or(0, |(now, then)| now.saturating_sub(then))
     }
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, and guests,
-/// which are in user already.
+/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, and
+/// guests, which are in user already.
 fn ticks(stat: &str) -> Option<(u64, u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let fields: Vec<u64> =
@@ -152,8 +153,8 @@ fn pressure(text: &str) -> Option<Pressure> {
     Some(Pressure { some_us: total("some ")?, full_us: total("full ").unwrap_or(0) })
 }
 
-/// Fields of `/proc/diskstats` (Documentation/admin-guide/iostats.rst): sectors read are the third behind the name,
-/// sectors written the seventh.
+/// Fields of `/proc/diskstats` (Documentation/admin-guide/iostats.rst): sectors read are the third
+/// behind the name, sectors written the seventh.
 fn transfer(diskstats: &str, (major, minor): (u32, u32)) -> Option<Transfer> {
     diskstats.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

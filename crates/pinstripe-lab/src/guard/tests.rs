@@ -63,7 +63,8 @@ fn a_kernel_that_counts_nothing_disturbs_nothing() {
     assert_eq!(guard.wait_for_quiet(Duration::ZERO), []);
 }
 
-/// What is found in a run of one second on ten processors, of which 1 ms of waiting is a share of 0.001.
+/// The findings in a run of one second on ten processors, of which 1 ms of waiting is a share of
+/// 0.001.
 fn found(change: impl Fn(&mut Reading), own: Own) -> Vec<String> {
     let root = tempfile::tempdir().unwrap();
     record(root.path(), 0, 0, 0, 0, 0, 0);
@@ -95,7 +96,7 @@ fn each_limit_is_kept_by_what_is_ours_and_broken_by_what_is_others() {
     };
     assert_eq!(found(|it| it.transfer = moved(130, 0), own), ["others_read"]);
     assert_eq!(found(|it| it.transfer = moved(0, 130), own), ["others_wrote"]);
-    // A block or two in a run of a millisecond are nobody's.
+    // A block or two in a run of a millisecond count for no process.
     let brief = |blocks: u64| {
         move |it: &mut Reading| {
             it.at -= Duration::from_millis(999);

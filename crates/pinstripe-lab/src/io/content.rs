@@ -1,5 +1,5 @@
-//! What is written: made once for each buffer, and then marked for each request, so that no disk finds
-//! the same bytes twice and making them costs next to nothing.
+//! The content of writes: made once for each buffer, and then marked for each request, so that no
+//! disk finds the same bytes twice and making them costs next to nothing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use pinstripe::error::{Error, Kind};
 
 use crate::random::Noise;
 
-/// What is written.
+/// The content of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Bytes that nothing makes smaller, none like another.

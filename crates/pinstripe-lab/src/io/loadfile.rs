@@ -1,5 +1,5 @@
-//! Operations of office programs on a file server, as dbench's load files list them (client.txt): one a
-//! line, the answer that the server gave at its end.
+//! Operations of office programs on a file server, as dbench's load files list them (client.txt):
+//! one a line, the answer that the server gave at its end.
 //!
 //! ```text
 //! NTCreateX "\clients\client1\filler.000" 0x40 0x2 9938 NT_STATUS_OK
@@ -34,13 +34,13 @@ pub const KINDS: [&str; 16] = [
 pub struct Operation {
     /// Its sort: a place in [`KINDS`].
     pub kind: usize,
-    /// What is done.
+    /// The operation.
     pub act: Act,
     /// Whether it is to succeed.
     pub succeeds: bool,
 }
 
-/// What is done. Paths are relative, handles are numbers of the file's own.
+/// The operation. Paths are relative, handles are numbers of the file's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     /// Opens or makes a file or directory.
@@ -51,9 +51,9 @@ pub enum Act {
         is_directory: bool,
         /// It is made if it is missing.
         makes: bool,
-        /// What it holds is dropped.
+        /// Its content is dropped.
         truncates: bool,
-        /// What it is called from now on.
+        /// Its new name.
         handle: u32,
     },
     /// Closes.
@@ -192,7 +192,7 @@ fn relative(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// A load for who has no file: documents that are made, written, looked at, saved and renamed.
+/// A load for users without a file: documents that are made, written, listed, saved and renamed.
 pub fn made_up() -> String {
     let mut text = String::from(
         "Deltree \"\\clients\\client1\" NT_STATUS_OK\nMkdir \"\\clients\" NT_STATUS_OK\n\

@@ -1,10 +1,10 @@
-//! The engine that the cases share: requests on files or devices, by threads or by io_uring, each of
-//! them timed.
+//! The engine that the cases share: requests on files or devices, by threads or by io_uring, each
+//! of them timed.
 //!
-//! Which request is the n-th follows from the job alone, whoever carries it out: see [`Pattern`]. With
-//! a rate, times count from when a request was due, so that a stalled one does not hide those behind
-//! it. Bytes go through [`pinstripe::device`], as those of the other verbs do.
-//! Never here: repeats, statistics, and a judgement.
+//! The n-th request follows from the job alone, whichever thread carries it out: see [`Pattern`].
+//! With a rate, times count from when a request was due, so that a stalled one does not hide those
+//! behind it. Bytes go through [`pinstripe::device`], as those of the other verbs do. Never here:
+//! repeats, statistics, and a judgement.
 
 mod content;
 mod each;
@@ -28,7 +28,7 @@ pub use pattern::{Direction, Order, Pattern, Request};
 pub use target::{Area, Target};
 pub use work::run;
 
-/// Who carries out requests.
+/// The engine that carries out requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// Threads, one request of each at a time (pread(2), pwrite(2)).
@@ -55,12 +55,12 @@ impl Syncing {
     pub const AT_END: Syncing = Syncing { every: None, at_end: true, is_full: false };
 }
 
-/// What is to be done.
+/// The job to be done.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     /// Which requests.
     pub pattern: Pattern,
-    /// Who carries them out.
+    /// The engine that carries them out.
     pub engine: Engine,
     /// Threads.
     pub threads: usize,
@@ -72,13 +72,14 @@ pub struct Job {
     pub time: Option<Duration>,
     /// When it is waited until bytes are durable.
     pub syncing: Syncing,
-    /// What is written.
+    /// The content written.
     pub content: Content,
-    /// What all chance is made from.
+    /// The seed of all chance.
     pub seed: u64,
     /// Requests per second, of all threads together; as fast as they go where none.
     pub rate: Option<f64>,
-    /// So many requests ahead of each the kernel is told of what will be read, with [`Engine::Psync`].
+    /// So many requests ahead of each the kernel is told of what will be read, with
+    /// [`Engine::Psync`].
     pub ahead: u64,
 }
 
@@ -121,12 +122,12 @@ impl Job {
     }
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Done {
     /// From the first request to the end of the last, without the sync at the end.
     pub seconds: f64,
-    /// What the sync at the end took.
+    /// The time of the sync at the end.
     pub sync_s: f64,
     /// Requests.
     pub requests: u64,

@@ -1,8 +1,9 @@
-//! Plays a load file by several clients at once, each in a directory of its own, and times every operation.
+//! Plays a load file by several clients at once, each in a directory of its own, and times every
+//! operation.
 //!
-//! An operation that is still going on when the time is over is waited for and counts with all of its
-//! time, so that the longest stall is never cut off. What does not end as the load file says is counted,
-//! and nothing else: file systems differ. Only a full or broken disk ends it.
+//! An operation that is still going on when the time is over is waited for and counts with all of
+//! its time, so that the longest stall is never cut off. What does not end as the load file says is
+//! counted, and nothing else: file systems differ. Only a full or broken disk ends it.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +21,7 @@ use super::{Content, at_once};
 use crate::histogram::Histogram;
 use crate::run::Live;
 
-/// What became of it.
+/// The outcome.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Played {
     /// Times by sort, in the order of [`KINDS`].
@@ -185,8 +186,8 @@ fn open_file(path: &Path, makes: bool, truncates: bool) -> io::Result<File> {
     }
 }
 
-/// Looks for a name like a pattern: a directory is listed to its end, as a client wants all of it. Without a
-/// wildcard it is a look at one path.
+/// Looks for a name like a pattern: a directory is listed to its end, as a client wants all of it.
+/// Without a wildcard it is a look at one path.
 fn find(folder: &Path, pattern: &str) -> io::Result<()> {
     if !pattern.contains(['*', '?', '<', '>']) {
         return fs::symlink_metadata(folder.join(pattern)).map(drop);
@@ -199,8 +200,8 @@ fn find(folder: &Path, pattern: &str) -> io::Result<()> {
     if has_found { Ok(()) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// Whether a name is like a pattern of SMB, where case means nothing: `*` and `<` stand for any characters,
-/// `?` and `>` for one (MS-FSCC, 2.1.4.4, but for what it says of dots).
+/// Whether a name is like a pattern of SMB, where case means nothing: `*` and `<` stand for any
+/// characters, `?` and `>` for one (MS-FSCC, 2.1.4.4, but for what it says of dots).
 fn is_like(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern, name) {
         ([], []) => true,
@@ -226,8 +227,8 @@ fn lock(file: &File, start: u64, bytes: u64, locks: bool) -> io::Result<()> {
         l_len: bytes as _,
         l_pid: 0,
     };
-    // SAFETY: the descriptor is open for as long as `file` is borrowed; the kernel reads `range` and
-    // keeps no pointer to it.
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; the kernel reads `range`
+    // and keeps no pointer to it.
     let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,4 +1,4 @@
-//! Which request is the n-th: a pure function of a job and its seed.
+//! The n-th request: a pure function of a job and its seed.
 
 use crate::random::Noise;
 

@@ -1,4 +1,4 @@
-//! What requests are made on: files of one length, or a device, opened by one policy.
+//! The target of requests: files of one length, or a device, opened by one policy.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::run::Live;
 #[derive(Clone)]
 pub struct Target {
     device: SharedDevice,
-    /// Where it begins.
+    /// Its start.
     start: u64,
     /// The same, where io_uring can be used on it.
     pub(super) file: Option<Arc<FileDevice>>,
@@ -52,7 +52,7 @@ impl Target {
         Ok(Target { device: Arc::clone(&file) as SharedDevice, start: 0, file: Some(file) })
     }
 
-    /// Where bytes go.
+    /// The destination of bytes.
     pub fn device(&self) -> &dyn Device {
         &*self.device
     }
@@ -89,7 +89,7 @@ impl Target {
         self.file.as_ref().map(|file| file.policy().is_direct())
     }
 
-    /// Tells the kernel that these bytes will be read soon. Without a file there is nobody to tell.
+    /// Tells the kernel that these bytes will be read soon. Without a file this does nothing.
     pub(super) fn will_read(&self, offset: u64, bytes: usize) {
         let Some(file) = &self.file else { return };
         let end = offset + bytes as u64;
@@ -146,7 +146,7 @@ impl Area {
         self.target_bytes / block_bytes as u64 * self.targets.len() as u64
     }
 
-    /// Where a block lies.
+    /// The place of a block.
     pub(super) fn place(&self, block: u64, block_bytes: usize) -> (&Target, u64) {
         let (in_target, targets) =
             (self.target_bytes / block_bytes as u64, self.targets.len() as u64);

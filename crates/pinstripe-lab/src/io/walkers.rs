@@ -51,8 +51,8 @@ fn count(walker: &Walker, live: &Live) -> Result<u64> {
     Ok(entries)
 }
 
-/// About how many bytes the files of a tree have, for whoever wants to know how long reading it takes: what cannot be
-/// seen counts as nothing.
+/// The approximate number of bytes of a tree's files, to estimate how long reading it takes: a file
+/// that cannot be examined counts as empty.
 ///
 /// # Errors
 /// An interrupt.
@@ -74,7 +74,7 @@ pub fn bytes_of(tree: &Path, one_file_system: bool, live: &Live) -> Result<u64> 
 /// Walks by find(1), which prints statistics of every entry to nowhere. It does not say how many.
 ///
 /// # Errors
-/// Where it is missing or fails.
+/// When the program is missing or fails.
 pub fn by_find(tree: &Path) -> Result<()> {
     let format = "%y %m %U %G %s %b %T@ %C@ %i %P\n";
     let status = Command::new("find")
@@ -129,7 +129,8 @@ pub fn by_nftw(tree: &Path) -> Result<u64> {
     }
 }
 
-/// Makes a tree: directories in tens, as many empty files in each. The root is one of the directories.
+/// Makes a tree: directories in tens, as many empty files in each. The root is one of the
+/// directories.
 ///
 /// # Errors
 /// As the system says; an interrupt.

@@ -68,7 +68,7 @@ pub(super) fn sync_all(job: &Job, area: &Area, times: &mut Histogram) -> Result<
     Ok(())
 }
 
-/// What all workers of a job have in common.
+/// The shared state of all workers of a job.
 struct Shared<'a> {
     job: &'a Job,
     area: &'a Area,
@@ -82,7 +82,7 @@ struct Shared<'a> {
     start: Barrier,
 }
 
-/// What one worker did.
+/// The results of one worker.
 struct Part {
     done: Done,
     began: Instant,
@@ -91,7 +91,7 @@ struct Part {
 
 impl Shared<'_> {
     fn work(&self, number: u64) -> Part {
-        // Whoever cannot begin still meets the others at the barrier.
+        // A worker that cannot begin still enters the barrier: the others wait for all.
         let ready = Worker::new(self, number);
         self.start.wait();
         let began = Instant::now();
@@ -126,7 +126,7 @@ impl Shared<'_> {
         self.is_over.load(Ordering::Relaxed) || self.live.is_stopped()
     }
 
-    /// What has landed until a request is due, or none.
+    /// The completions that land until a request is due, or none.
     fn land_until(&self, ring: &mut Ring, due: Instant) -> Result<Option<Completion>> {
         if ring.in_flight() > 0 {
             return ring.reap_until(due);
@@ -154,7 +154,7 @@ impl Shared<'_> {
         }
     }
 
-    /// What follows a request, beside its own time.
+    /// The follow-up of a request, beside its own time.
     fn account(&self, n: u64, request: Request, time: Duration, done: &mut Done) -> Result<()> {
         let bytes = self.job.pattern.block_bytes as u64;
         done.requests += 1;

@@ -1,4 +1,4 @@
-//! On what it was measured, and how to do it again.
+//! The machine and disks of a measurement, and the command that repeats it.
 
 use maud::{Markup, html};
 use pinstripe::units::format_size;
@@ -7,7 +7,7 @@ use crate::cases;
 use crate::fingerprint::Place;
 use crate::result::{Results, Variant};
 
-/// What there is to know besides the figures: notes of the case, and what disturbed runs.
+/// The information besides the figures: notes of the case, and the disturbances of runs.
 pub(super) fn notes(results: &Results) -> Markup {
     let lines: Vec<String> =
         results.notes.iter().cloned().chain(crate::show::disturbance_lines(results)).collect();
@@ -100,7 +100,7 @@ fn line(results: &Results) -> Option<String> {
     cases::again(results).or_else(typed).map(|words| cases::command_line(&words))
 }
 
-/// Folded until somebody wants one of them, and never on paper.
+/// Folded until the reader opens it, and never on paper.
 fn alone(results: &Results) -> Markup {
     /// Lines of a page.
     const MOST: usize = 60;
@@ -117,8 +117,8 @@ fn alone(results: &Results) -> Markup {
     }
 }
 
-/// `2026-11-22 16:43 UTC`, by the civil calendar: days counted from 0000-03-01, so that a leap day ends
-/// a year (Hinnant, chrono-Compatible Low-Level Date Algorithms).
+/// `2026-11-22 16:43 UTC`, by the civil calendar: days counted from 0000-03-01, so that a leap day
+/// ends a year (Hinnant, chrono-Compatible Low-Level Date Algorithms).
 pub(super) fn utc(seconds: i64) -> String {
     let (days, time) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

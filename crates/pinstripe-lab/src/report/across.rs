@@ -12,7 +12,7 @@ use crate::stats::Finding;
 const MOST_ROWS: usize = 100;
 const MOST_COLUMNS: usize = 5;
 const PAPER_ROWS: usize = 28;
-/// What else is told to be other.
+/// Further differences to be told.
 const MOST_DIFFERENCES: usize = 12;
 
 /// One against the first.

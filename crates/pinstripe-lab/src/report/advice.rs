@@ -1,4 +1,4 @@
-//! What to set, and why: only what a verdict carries.
+//! The recommended settings, and why: only those that a verdict carries.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,8 @@ use crate::stats::Finding;
 /// Settings that paper has room for.
 const PAPER_SETTINGS: usize = 12;
 
-/// A paragraph for each group whose variants were compared; those with too few runs in one together.
+/// A paragraph for each group whose variants were compared; those with too few runs in one
+/// together.
 pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     let advised = advise(results);
     let advice_of = |panel: &Panel| advised.iter().find(|it| it.question == panel.title);
@@ -52,7 +53,7 @@ fn of_few(few: &[&Panel], is_all: bool) -> Markup {
     }
 }
 
-/// Where the variants differ in one setting only, what is advised everywhere.
+/// The advice that holds everywhere, where the variants differ in one setting only.
 fn of_setting(advice: &Advice) -> Markup {
     let act = if advice.is_first { "Keep" } else { "Use" };
     let typed = |it: Knob| format!("pinstripe {} --{}={}", it.verb, it.option, it.value);

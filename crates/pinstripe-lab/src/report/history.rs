@@ -1,5 +1,5 @@
-//! What was measured before: a line for each variant from one time to the next, with the places where it changed
-//! for good and what else changed there.
+//! Earlier measurements: a line for each variant from one time to the next, with the places where
+//! it changed for good and what else changed there.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ use crate::result::{Change, Entry, Series};
 const MOST: usize = 24;
 /// Times of a row: the last ones.
 pub(super) const MOST_TIMES: usize = 120;
-/// What of one change is told.
+/// The text of one change.
 const MOST_DIFFERENCES: usize = 6;
 /// Width and height of a row, and how far its line stays away from its ends, in pixels.
 const WIDTH: f64 = 640.0;
@@ -91,7 +91,7 @@ fn drawn(series: &Series) -> Markup {
     }
 }
 
-/// How large it was, and what else was other.
+/// The size of a change, and what else was different.
 fn told(series: &Series, change: &Change) -> Markup {
     let verdict = &change.verdict;
     let when = utc(series.entries[change.at].started_seconds);

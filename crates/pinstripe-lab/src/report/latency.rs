@@ -1,5 +1,5 @@
-//! How long requests took: time over the share of requests that took no longer, on an axis that gives
-//! each further nine the same room.
+//! The times of requests: time over the share of requests that took no longer, on an axis that
+//! gives each further nine the same room.
 
 use std::time::Duration;
 

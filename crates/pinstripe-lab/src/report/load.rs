@@ -1,5 +1,5 @@
-//! Throughput against latency where a group differs in how much is asked for at once: what more load buys, what
-//! it costs, and where the bargain is best.
+//! Throughput against latency where the variants of a group differ in load: the gain and the cost
+//! of more load, and the best compromise.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ const RIGHT: f64 = 452.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 184.0;
 
-/// What was found of one load.
+/// The result of one load.
 struct Point<'a> {
     member: &'a Member<'a>,
     load: &'a str,
     rate: f64,
-    /// Where the rate lies.
+    /// The interval of the rate.
     ends: (f64, f64),
     half: Duration,
     most: Duration,
@@ -137,7 +137,7 @@ fn not_told_apart<'a>(points: &[Point<'a>], knee: usize, seed: u64) -> Option<&'
     points[..knee].iter().find(is_same).map(|it| it.load)
 }
 
-/// What stands at the knee, against the load with the most throughput.
+/// The variant at the knee, against the load with the most throughput.
 fn bought(curve: &Curve, knee: usize, seed: u64) -> String {
     let Curve { points, setting, panel } = curve;
     let unit = &panel.members[0].variant.metric.unit;

@@ -1,13 +1,14 @@
-//! Results as a page for people who look after disks: one HTML file that needs nothing else, says its
-//! answer first, and can be read back.
+//! Results as a page for people who look after disks: one HTML file that needs nothing else, says
+//! its answer first, and can be read back.
 //!
-//! Shapes: [`page`] takes results and what was measured before, and gives the text of the file, under
-//! [`MOST_BYTES`] whatever is in them. The parts of the page, from its top: `across` where there are several,
-//! then for each `verdict`, `advice`, `table`, `own`, `timeline`, `latency`, `load`, `repeats`, `history`,
-//! `about`. Never here: a script, an address of anything outside, and a figure that the results do not hold.
+//! Shapes: [`page`] takes results and what was measured before, and gives the text of the file,
+//! under [`MOST_BYTES`] whatever is in them. The parts of the page, from its top: `across` where
+//! there are several, then for each `verdict`, `advice`, `table`, `own`, `timeline`, `latency`,
+//! `load`, `repeats`, `history`, `about`. Never here: a script, an address of anything outside, and
+//! a figure that the results do not hold.
 //!
-//! Paper: two sheets. What they have no room for is of the class `screen`, or `detail` where it depends on how
-//! many variants there are; then the paper says so.
+//! Paper: two sheets. What they have no room for is of the class `screen`, or `detail` where it
+//! depends on how many variants there are; then the paper says so.
 
 mod about;
 mod across;
@@ -29,7 +30,7 @@ use crate::result::{Entry, Results, embed, history_of};
 
 /// A page is smaller than this.
 pub const MOST_BYTES: usize = 300_000;
-/// What is shown takes less than this: the rest is for the data.
+/// The page without data takes less than this: the rest is for the data.
 const MOST_CONTENT: usize = 240_000;
 
 /// More variants than these are printed smaller, and without their single runs.
@@ -39,10 +40,10 @@ const MANY: usize = 16;
 
 const STYLE: &str = include_str!("style.css");
 
-/// What chance is made from when changes of the history are looked for: the same one shows the same ones.
+/// The seed of the search for changes in the history: the same seed shows the same changes.
 const SEED: u64 = 1;
 
-/// How much of each result is shown.
+/// The part of each result that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detail {
     All,
@@ -52,8 +53,8 @@ enum Detail {
     Across,
 }
 
-/// A page of one or several results, with the history of what was measured before; without a title it has one
-/// that says what was measured where.
+/// A page of one or several results, with the history of what was measured before; without a title
+/// it has one that says what was measured where.
 pub fn page(all: &[Results], title: Option<&str>, history: &[Entry]) -> String {
     let title = title.map_or_else(|| heading(all), str::to_owned);
     let (content, detail) = fitting(all, &title, history);

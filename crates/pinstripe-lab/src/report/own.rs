@@ -40,7 +40,8 @@ fn rows(table: &Table) -> Vec<Vec<String>> {
     table.shown().split_off(1)
 }
 
-/// Whether a column has numbers that are words to a program: `21 us`, `(75.1)`, `~12`; not what begins with one.
+/// Whether a column has numbers that are words to a program: `21 us`, `(75.1)`, `~12`; not what
+/// begins with one.
 fn has_numbers(shown: &[Vec<String>], at: usize) -> bool {
     /// No number with its unit is longer.
     const MOST: usize = 12;

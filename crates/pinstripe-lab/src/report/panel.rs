@@ -1,5 +1,5 @@
-//! Variants side by side, as every part of the page shows them: with one colour, one name, and what is
-//! known of them.
+//! Variants side by side, as every part of the page shows them: with one colour, one name, and what
+//! is known of them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::result::{self, Compared, Counting, Note, Results, Run, Variant};
 use crate::show::figure;
 use crate::stats::{self, Finding, Interval, LEVEL};
 
-/// Variants of one group; those that have nobody to be compared with stand in one panel together.
+/// Variants of one group; those without another one to compare with share one panel.
 pub(super) struct Panel<'a> {
     /// The group.
     pub(super) title: &'a str,
@@ -22,7 +22,7 @@ pub(super) struct Panel<'a> {
 
 /// A variant in its panel.
 pub(super) struct Member<'a> {
-    /// What was measured.
+    /// The variant measured.
     pub(super) variant: &'a Variant,
     /// Its name without the group's.
     pub(super) label: &'a str,
@@ -30,9 +30,9 @@ pub(super) struct Member<'a> {
     pub(super) kind: usize,
     /// The median of runs that count.
     pub(super) value: Option<f64>,
-    /// Where that lies.
+    /// Its interval.
     pub(super) interval: Option<Interval>,
-    /// How many times as fast as the best one of the panel, and where that lies.
+    /// Its speed relative to the best one of the panel, and the interval of that.
     pub(super) factor: Option<(f64, Option<Interval>)>,
     /// Whether it is the best one.
     pub(super) is_best: bool,
@@ -110,7 +110,7 @@ impl Panel<'_> {
         self.verdicts(results).iter().any(is_found)
     }
 
-    /// What was found of each of its variants against the first one.
+    /// The verdict on each of its variants against the first one.
     pub(super) fn verdicts<'a>(&self, results: &'a Results) -> Vec<&'a Compared> {
         let names: Vec<&str> = self.members.iter().map(|it| it.variant.name.as_str()).collect();
         let is_ours = |it: &&Compared| names.contains(&it.candidate.as_str());
@@ -124,8 +124,8 @@ impl<'a> Member<'a> {
         self.variant.runs.iter().filter(|run| run.is_valid())
     }
 
-    /// Reads and writes that took longer than [`STALL`], of all runs that count; where there is a rate,
-    /// since they were due.
+    /// Reads and writes that took longer than [`STALL`], of all runs that count; where there is a
+    /// rate, since they were due.
     pub(super) fn stalls(&self) -> u64 {
         let most = STALL.as_nanos() as u64;
         let paced = self.variant.latency("response");
@@ -175,13 +175,14 @@ pub(super) fn caveat(variant: &Variant, other: &Variant) -> Option<&'static str>
     all.into_iter().find(|(note, _)| is_new(note)).map(|(_, why)| *why)
 }
 
-/// Whether a panel holds our figures against those of another program: no setting is chosen by that.
+/// Whether a panel holds our figures against those of another program: no setting is chosen by
+/// that.
 pub(super) fn is_check(panel: &Panel) -> bool {
     let is_other = |it: &Member| it.variant.notes().contains(&Note::OtherProgram);
     panel.members.iter().any(is_other) && !panel.members.iter().all(is_other)
 }
 
-/// How far a typical run lies from the median of its variant, as a share of it.
+/// The deviation of a typical run from the median of its variant, as a share of it.
 pub(super) fn noise(results: &Results) -> Option<f64> {
     let mut shares = Vec::new();
     for variant in &results.variants {

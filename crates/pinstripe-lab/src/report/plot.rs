@@ -1,4 +1,5 @@
-//! What figures are made of: scales, ticks, marks. One unit of a drawing is a pixel at its natural size.
+//! The parts of figures: scales, ticks, marks. One unit of a drawing is a pixel at its natural
+//! size.
 
 use maud::{Markup, html};
 
@@ -7,7 +8,7 @@ use maud::{Markup, html};
 pub(super) struct Scale {
     from: f64,
     to: f64,
-    /// Where `from` and `to` stand, in pixels.
+    /// The places of `from` and `to`, in pixels.
     place: (f64, f64),
     is_log: bool,
 }
@@ -26,7 +27,7 @@ impl Scale {
         Scale { from, to, place, is_log: true }
     }
 
-    /// Where a value stands; beyond the ends, at the end.
+    /// The place of a value; beyond the ends, at the end.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = match self.is_log {
             true => (value.max(self.from) / self.from).ln() / (self.to / self.from).ln(),
@@ -82,7 +83,7 @@ pub(super) fn round(value: f64) -> String {
     }
 }
 
-/// How many shapes there are, and colours.
+/// The number of shapes, and of colours.
 pub(super) const KINDS: usize = 8;
 
 /// A mark of the n-th shape and colour, so that neither alone has to tell it.
@@ -108,7 +109,7 @@ pub(super) fn cross(x: f64, y: f64) -> Markup {
     html! { path class="cross" d={"M" (left) " " (top) "L" (right) " " (bottom) "M" (left) " " (bottom) "L" (right) " " (top)} {} }
 }
 
-/// Where a text stands by its place.
+/// The alignment of a text at its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Anchor {
     /// It begins there.
@@ -134,7 +135,7 @@ pub(super) fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Markup {
     html! { line class=(class) x1=(px(from.0)) y1=(px(from.1)) x2=(px(to.0)) y2=(px(to.1)) {} }
 }
 
-/// A drawing with a name for those who do not see it.
+/// A drawing with a name for screen readers.
 pub(super) fn drawing(width: f64, height: f64, name: &str, content: &Markup) -> Markup {
     html! {
         svg viewBox={"0 0 " (px(width)) " " (px(height))} width=(px(width)) height=(px(height)) role="img" aria-label=(name) {

@@ -1,4 +1,5 @@
-//! Every run as a dot, in the order in which they were made: a drift is seen, and what does not count.
+//! Every run as a dot, in the order in which they were made: a drift is seen, and what does not
+//! count.
 
 use maud::{Markup, html};
 
@@ -41,8 +42,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// How far the furthest run that counts lies from its median, as a share of it, rounded up: 5 % at
-/// least, and once the median at most.
+/// The deviation of the furthest run that counts from its median, as a share of it, rounded up: 5 %
+/// at least, and once the median at most.
 fn reach(rows: &[(&Panel, &Member)]) -> f64 {
     let known = rows.iter().filter_map(|(_, it)| Some((it, it.value.filter(|it| *it > 0.0)?)));
     let shares =
@@ -90,7 +91,7 @@ fn axis(last: u64, place: &Scale) -> Markup {
     html! { div class="name quiet" { "run" } (drawing(WIDTH, 16.0, "Numbers of runs", &content)) div class="value" {} }
 }
 
-/// What is shown where one points at a dot.
+/// The text shown for a dot.
 fn told(run: &Run, unit: &str) -> String {
     let disturbances: Vec<&str> = run.disturbances.iter().map(|it| it.what.as_str()).collect();
     let why = match disturbances.is_empty() {

@@ -46,7 +46,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// What stands over each column but the first, and what it means.
+/// The heading of each column but the first, and its meaning.
 const COLUMNS: [(&str, &str); 11] = [
     ("median", "the median of runs that count"),
     ("", "the median as a bar from zero, its interval as a whisker"),
@@ -78,7 +78,7 @@ fn of_panel(panel: &Panel, first: usize, rows: usize) -> Markup {
     }
 }
 
-/// What is said of a row for which paper has no room.
+/// The note on a row for which paper has no room.
 fn on_paper(at: usize) -> &'static str {
     if at < PAPER_ROWS { "" } else { " screen" }
 }

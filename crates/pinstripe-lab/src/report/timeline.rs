@@ -1,4 +1,4 @@
-//! What went on during a run: throughput, and under it what the kernel did then, so that the cause of a
+//! The course of a run: throughput, and under it what the kernel did then, so that the cause of a
 //! stall stands below it.
 
 use maud::{Markup, html};
@@ -25,7 +25,8 @@ const DIRTY: (f64, f64) = (118.0, 150.0);
 const WAITING: (f64, f64) = (172.0, 198.0);
 const HEIGHT: f64 = 216.0;
 
-/// The run of each variant that stood still for longest; variants that stood still for longest first.
+/// The run of each variant that stood still for longest; variants that stood still for longest
+/// first.
 pub(super) fn show(panels: &[Panel]) -> Markup {
     let members = panels.iter().flat_map(|panel| panel.members.iter().map(move |it| (panel, it)));
     let mut all: Vec<(&Panel, &Member, &Run)> =
@@ -120,7 +121,7 @@ fn rate(samples: &[Sample], kind: usize, seconds: &Scale) -> Markup {
     html! { (frame) path class={"k" (kind % plot::KINDS) " line"} d=(steps(samples, seconds, &scale, None, |it| Some(it.mb_per_s))) {} }
 }
 
-/// What is written to the page cache but not to the disk, and what is on its way there.
+/// Bytes written to the page cache but not to the disk, and bytes on their way there.
 fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
     let mb = |bytes: Option<u64>| bytes.map(|it| it as f64 / 1e6);
     let waits = |it: &Sample| mb(it.dirty_bytes);
@@ -135,7 +136,7 @@ fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
     }
 }
 
-/// Pressure: how much of the time somebody waited.
+/// Pressure: the share of the time in which any process waited.
 fn waiting(samples: &[Sample], seconds: &Scale) -> Markup {
     let (frame, scale) = lane("somebody waited for a disk, % of the time (PSI)", 100.0, 2, WAITING);
     let share = |it: &Sample| it.io_pressure.map(|it| it * 100.0);
@@ -145,8 +146,8 @@ fn waiting(samples: &[Sample], seconds: &Scale) -> Markup {
     }
 }
 
-/// A line that stays at a value as long as that was the one, as `d` of a path; with a ground it ends
-/// there on both sides.
+/// A line that stays at a value as long as that was the one, as `d` of a path; with a ground it
+/// ends there on both sides.
 fn steps(
     samples: &[Sample],
     seconds: &Scale,

@@ -12,7 +12,7 @@ const MANY: usize = 4;
 /// Sentences that paper has room for.
 const PAPER_SENTENCES: usize = 12;
 
-/// How sure a sentence is.
+/// The certainty of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Light {
     /// It is: the interval is clear of 1.
@@ -85,7 +85,7 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     }
 }
 
-/// Where no run counts, that is all there is to say, with what disturbed most of them.
+/// If no run counts, the sentence says only that, with the disturbance of most of them.
 fn of_nothing(results: &Results) -> Sentence {
     let all: usize = results.variants.iter().map(|it| it.runs.len()).sum();
     let most = disturbances(results).into_iter().max_by_key(|(_, count)| *count);
@@ -98,7 +98,7 @@ fn of_nothing(results: &Results) -> Sentence {
     Sentence { light: Light::Grey, about: None, text }
 }
 
-/// How far the runs can be trusted at all.
+/// The degree to which the runs can be trusted at all.
 fn basis(results: &Results) -> String {
     let runs = || results.variants.iter().flat_map(|it| &it.runs);
     let (all, valid) = (runs().count(), runs().filter(|run| run.is_valid()).count());

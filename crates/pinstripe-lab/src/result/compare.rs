@@ -4,12 +4,12 @@ use super::{Compared, Results};
 use crate::fingerprint::{self, Facts};
 use crate::stats;
 
-/// What two results say of each other.
+/// A comparison of two results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// The second against the first, for each variant that both have.
     pub verdicts: Vec<Compared>,
-    /// What else is different, for people: parameters, the machine, disks and their settings.
+    /// Further differences, for people: parameters, the machine, disks and their settings.
     pub differences: Vec<String>,
     /// Names of variants that only one has.
     pub unmatched: Vec<String>,

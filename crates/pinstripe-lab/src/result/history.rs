@@ -1,5 +1,5 @@
-//! What was measured over time: a line of JSON for each variant of each case that was run, only ever
-//! appended to, so that it can be kept under version control and merged line by line.
+//! The history of measurements: a line of JSON for each variant of each case that was run, only
+//! ever appended to, so that it can be kept under version control and merged line by line.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -29,7 +29,7 @@ pub struct Entry {
     pub variant: String,
     /// Parameters of the case and of the variant.
     pub parameters: Vec<Parameter>,
-    /// What was measured.
+    /// The variant measured.
     pub metric: Metric,
     /// The median of runs that count, and where it lies.
     pub value: f64,
@@ -39,8 +39,8 @@ pub struct Entry {
     pub high: Option<f64>,
     /// Runs that count.
     pub runs: usize,
-    /// On what it was measured, see [`Fingerprint::facts`](crate::fingerprint::Fingerprint::facts); nothing of
-    /// an entry of older form.
+    /// On what it was measured, see [`Fingerprint::facts`](crate::fingerprint::Fingerprint::facts);
+    /// nothing of an entry of older form.
     #[serde(default, skip_serializing_if = "Facts::is_empty")]
     pub facts: Facts,
 }
@@ -50,7 +50,7 @@ pub struct Entry {
 pub struct Series {
     /// The entries, at least one.
     pub entries: Vec<Entry>,
-    /// Where it changed for good, in order.
+    /// The places where it changed for good, in order.
     pub changes: Vec<Change>,
 }
 
@@ -59,10 +59,10 @@ pub struct Series {
 pub struct Change {
     /// The first entry after it.
     pub at: usize,
-    /// The entries from it to the next change, against those from the last one to it: how large it is. That
-    /// there is one is not this verdict's to say: it has looked at the data already.
+    /// The entries from it to the next change, against those from the last one to it: how large it
+    /// is. That there is one is not this verdict's to say: it has looked at the data already.
     pub verdict: Verdict,
-    /// What else is other than it was in the entry before, for people.
+    /// Other differences from the entry before, for people.
     pub differences: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl Series {
     }
 }
 
-/// What results add to the history: variants without a run that counts add nothing.
+/// The entries that results add to the history: variants without a run that counts add nothing.
 pub fn entries(results: &Results) -> Vec<Entry> {
     let entry = |variant: &super::Variant| {
         let summary = variant.summary()?;
@@ -158,8 +158,8 @@ pub fn append(results: &Results, path: &Path) -> Result<()> {
 /// Reads the history; one that is not there is empty.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for a line of a newer version, [`Kind::Corrupt`] for one that is damaged, with
-/// its number; otherwise as the system says.
+/// [`Kind::Unsupported`] for a line of a newer version, [`Kind::Corrupt`] for one that is damaged,
+/// with its number; otherwise as the system says.
 pub fn read_history(path: &Path) -> Result<Vec<Entry>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -200,8 +200,8 @@ pub fn changes(mut entries: Vec<Entry>, seed: u64) -> Vec<Series> {
     all
 }
 
-/// The history of each variant of some results, in their order, up to these results themselves: the last `most`
-/// times, and only of those that were measured before.
+/// The history of each variant of some results, in their order, up to these results themselves: the
+/// last `most` times, and only of those that were measured before.
 pub fn history_of(results: &Results, history: &[Entry], most: usize, seed: u64) -> Vec<Series> {
     let own = entries(results);
     let is_earlier = |it: &&Entry| it.started_seconds < results.started_seconds;

@@ -1,5 +1,5 @@
-//! What a case found, as it is kept: everything that is needed to show it, to compare it and to
-//! measure it again.
+//! The results of a case, as they are kept: everything needed to show them, to compare them and to
+//! repeat the measurement.
 //!
 //! Invariants: a run that was disturbed stays in, marked, and counts for nothing; a file of a newer
 //! version is refused by that name. Never here: measuring, and looking at the machine.
@@ -27,7 +27,7 @@ pub use standing::{Counting, Standing, Standings, standings};
 
 /// The version of the form that this program writes.
 pub const VERSION: u32 = 1;
-/// What a file of results says it is.
+/// The name of the format, in every file of results.
 pub const FORMAT: &str = "pinstripe lab results";
 
 /// All that one execution of a case found.
@@ -45,21 +45,21 @@ pub struct Results {
     pub command: Vec<String>,
     /// Every parameter of the case, defaults too, in the order in which they are shown.
     pub parameters: Vec<Parameter>,
-    /// What all chance was made from.
+    /// The seed of all chance.
     pub seed: u64,
     /// When it began: seconds since 1970.
     pub started_seconds: i64,
-    /// How long it took so far.
+    /// The time that it took so far.
     pub elapsed_s: f64,
     /// Whether it came to its end; otherwise it was interrupted, or is still going on.
     pub is_complete: bool,
-    /// What it was measured on.
+    /// The machine and disks that it was measured on.
     pub fingerprint: Fingerprint,
-    /// What was measured, in the order in which it is shown.
+    /// The variants, in the order in which they are shown.
     pub variants: Vec<Variant>,
     /// Variants of one group against the first of it.
     pub verdicts: Vec<Compared>,
-    /// What else there is to know, for people.
+    /// Further notes, for people.
     pub notes: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Parameter {
     }
 }
 
-/// What is measured of each run, and in which unit.
+/// The figure that is measured of each run, and its unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
     /// `throughput`, `time`.
@@ -114,11 +114,11 @@ pub struct Variant {
     pub name: String,
     /// Variants of one group are compared with each other.
     pub group: String,
-    /// What it does, for people.
+    /// Its purpose, for people.
     pub about: String,
     /// In what it differs from others.
     pub parameters: Vec<Parameter>,
-    /// What its value is.
+    /// The metric of its value.
     pub metric: Metric,
     /// Its runs, in the order in which they were made.
     pub runs: Vec<Run>,
@@ -134,9 +134,9 @@ pub struct Run {
     pub round: Option<u64>,
     /// When it began, in seconds since the case began.
     pub at_s: f64,
-    /// How long it took.
+    /// The time that it took.
     pub seconds: f64,
-    /// What was measured, in the metric's unit.
+    /// The value, in the metric's unit.
     pub value: f64,
     /// Requests of the programs' sort: reads and writes.
     pub operations: u64,
@@ -144,10 +144,11 @@ pub struct Run {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Times of requests by kind: `read`, `write`, `sync`; `response` from when a paced request was due.
+    /// Times of requests by kind: `read`, `write`, `sync`; `response` from when a paced request was
+    /// due.
     pub latency: BTreeMap<String, Histogram>,
-    /// Further figures by name, with the unit at its end: `sync_s`, `accepted_mb_per_s`; `load_before`
-    /// is how many processes ran or wanted to.
+    /// Further figures by name, with the unit at its end: `sync_s`, `accepted_mb_per_s`;
+    /// `load_before` is how many processes ran or wanted to.
     pub figures: BTreeMap<String, f64>,
     /// Processor time of the program, in seconds.
     pub cpu_s: f64,
@@ -155,21 +156,21 @@ pub struct Run {
     pub device_read_bytes: Option<u64>,
     /// See `device_read_bytes`.
     pub device_written_bytes: Option<u64>,
-    /// What went on, several times a second.
+    /// Samples, several times a second.
     pub samples: Vec<Sample>,
-    /// What must be known to read the value.
+    /// Notes needed to read the value.
     pub notes: Vec<Note>,
-    /// What disturbed it; with any of these it counts for nothing.
+    /// The disturbances; with any of these it counts for nothing.
     pub disturbances: Vec<Disturbance>,
 }
 
-/// What must be known to read a value.
+/// A note needed to read a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Note {
     /// Most of what was read never came from the disk.
     PageCache,
-    /// What was written may still be lost: nothing waited for the disk.
+    /// Written bytes may still be lost: nothing waited for the disk.
     AcceptedNotDurable,
     /// Past the page cache was asked for and refused.
     NotDirect,
@@ -192,7 +193,7 @@ impl Note {
     }
 }
 
-/// What went on at one moment.
+/// The state at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Seconds since the run began.
@@ -203,7 +204,7 @@ pub struct Sample {
     pub dirty_bytes: Option<u64>,
     /// See `dirty_bytes`.
     pub writeback_bytes: Option<u64>,
-    /// Shares of the time since the sample before in which somebody waited for a processor.
+    /// Share of the time since the last sample in which any process waited for a processor.
     pub cpu_pressure: Option<f64>,
     /// The same for a disk.
     pub io_pressure: Option<f64>,
@@ -247,7 +248,7 @@ pub struct Compared {
     pub candidate: String,
     /// The name of the one that it is judged by.
     pub baseline: String,
-    /// What can be said.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 
@@ -275,7 +276,7 @@ impl Variant {
         Summary::of(&self.values())
     }
 
-    /// Where the median lies, to 95 %.
+    /// The interval of the median, to 95 %.
     pub fn interval(&self, seed: u64) -> Option<Interval> {
         stats::median_interval(&self.values(), seed)
     }
@@ -314,8 +315,8 @@ pub fn best(variants: &[&Variant], counting: Counting) -> Option<usize> {
     best.map(|(at, _)| at)
 }
 
-/// A command line without the serial number of a device: results are mailed around, and whoever overwrites
-/// the device again types it again.
+/// A command line without the serial number of a device: results are mailed around, and a user who
+/// overwrites the device again must type it again.
 pub fn without_serial(words: &[String]) -> Vec<String> {
     let mut is_value = false;
     let is_kept = |word: &&String| {

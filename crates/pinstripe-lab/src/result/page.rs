@@ -1,4 +1,5 @@
-//! Results inside a page: JSON in a script element that no browser runs, so that a page can be read back.
+//! Results inside a page: JSON in a script element that no browser runs, so that a page can be read
+//! back.
 //!
 //! Invariant: within the element there is no `<`, so that nothing in it can end it.
 
@@ -9,7 +10,7 @@ use super::{Results, Run, Sample, file};
 const BEGIN: &str = "<script type=\"application/json\" class=\"pinstripe-lab-results\">";
 const END: &str = "</script>";
 
-/// What was left out of results so that they fit into a page.
+/// The parts left out of results so that they fit into a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinned {
     /// Nothing.
@@ -48,8 +49,8 @@ impl Thinned {
     }
 }
 
-/// Results as elements of a page that together take `room` bytes at most, with as much left out as that
-/// needs.
+/// Results as elements of a page that together take `room` bytes at most, with as much left out as
+/// that needs.
 pub fn embed(all: &[Results], room: usize) -> (String, Thinned) {
     let tries: [(Thinned, usize, u32); 8] = [
         (Thinned::Whole, usize::MAX, u32::MAX),

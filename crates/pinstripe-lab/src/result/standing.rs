@@ -1,23 +1,25 @@
-//! How the variants of a group stand: two of them by the rounds that both were run in, and all of them as in a race,
-//! in which whoever is shown to be behind need not run on (Birattari and others 2002, A racing algorithm for
-//! configuring metaheuristics, GECCO).
+//! The standing of the variants of a group: two of them by the rounds that both were run in, and
+//! all of them as in a race, in which a variant that is shown to be slower need not run on
+//! (Birattari and others 2002, A racing algorithm for configuring metaheuristics, GECCO).
 
 use std::cmp::Ordering;
 
 use super::{Run, Variant};
 use crate::stats::{self, LEVEL, Paired, Verdict};
 
-/// How surely it must be known that one of a race is slower, or as good. It is looked again and again, and each
-/// look is a chance to be deceived: more surely than a figure that is looked at once.
+/// The confidence needed to call a variant of a race slower, or as good. The race is judged again
+/// and again, and each time chance may deceive: so it is higher than that of a single judgement.
 const RACE_LEVEL: f64 = 0.99;
 
-/// With so many pairs, it is they that are judged; fewer would have to be won by one side nearly all.
+/// With so many pairs, it is they that are judged; fewer would have to be won by one side nearly
+/// all.
 const PAIRS_TO_JUDGE: usize = 8;
 
-/// Where a variant stands in its group.
+/// The standing of a variant in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It is shown not to be slower, by the share that was asked for, than any other that is not shown to be.
+    /// It is shown not to be slower, by the share that was asked for, than any other that is not
+    /// shown to be.
     AsGood,
     /// It is shown to be slower than the best.
     Slower,
@@ -25,7 +27,7 @@ pub enum Standing {
     Open,
 }
 
-/// How a group stands.
+/// The standing of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standings {
     /// The number of the one that is fastest so far.
@@ -39,13 +41,14 @@ pub struct Standings {
 pub enum Counting {
     /// Those that nothing disturbed.
     Quiet,
-    /// All of them. On a machine that is never quiet neighbours in time are disturbed alike, so that one can
-    /// still be held against the other.
+    /// All of them. On a machine that is never quiet neighbours in time are disturbed alike, so
+    /// that one can still be held against the other.
     All,
 }
 
 impl Counting {
-    /// What must count of these variants: all, where of one of them more runs were disturbed than not.
+    /// The runs that count of these variants: all, where of one of them more runs were disturbed
+    /// than not.
     pub fn of(variants: &[&Variant]) -> Counting {
         let is_quiet = |it: &&Variant| 2 * it.values().len() >= it.runs.len();
         if variants.iter().all(is_quiet) { Counting::Quiet } else { Counting::All }
@@ -86,8 +89,8 @@ impl Counting {
 }
 
 impl Variant {
-    /// Judges it by another one that was measured in the same execution: round by round where there are enough
-    /// rounds, and lot against lot otherwise.
+    /// Judges it by another one that was measured in the same execution: round by round where there
+    /// are enough rounds, and lot against lot otherwise.
     pub fn against(&self, baseline: &Variant, seed: u64) -> Verdict {
         let pairs = Counting::Quiet.pairs(self, baseline);
         let by_pairs = (pairs.len() >= PAIRS_TO_JUDGE)
@@ -98,7 +101,8 @@ impl Variant {
     }
 }
 
-/// How a group stands, when a share of `negligible` is nothing to be slower by. None before there are rounds enough.
+/// The standing of a group, when a share of `negligible` is nothing to be slower by. None before
+/// there are rounds enough.
 pub fn standings(variants: &[&Variant], counting: Counting, negligible: f64) -> Option<Standings> {
     let best = leader(variants, counting)?;
     let edge = 1.0 - negligible;
@@ -118,8 +122,8 @@ pub fn standings(variants: &[&Variant], counting: Counting, negligible: f64) -> 
     Some(Standings { best, each: (0..variants.len()).map(stands).collect() })
 }
 
-/// The fastest by the rounds that each shares with the one that was run most often; of equal ones the first. None while
-/// these are too few for a pair to say anything.
+/// The fastest by the rounds that each shares with the one that was run most often; of equal ones
+/// the first. None while these are too few for a pair to say anything.
 fn leader(variants: &[&Variant], counting: Counting) -> Option<usize> {
     let most = variants.iter().map(|it| counting.values(it).len()).max()?;
     let measure = variants.iter().find(|it| counting.values(it).len() == most)?;

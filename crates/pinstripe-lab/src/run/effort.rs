@@ -1,36 +1,37 @@
-//! How often each variant is run: until the answer is known, or the time is over.
+//! The number of runs of each variant: until the answer is known, or the time is over.
 
 use std::time::Duration;
 
 use crate::guard::Limits;
 use crate::result::{self, Counting, Results, Standing, Variant};
 
-/// What is enough.
+/// The condition for enough runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Until {
-    /// The interval of the median of every variant of a group is within this share of it, either way.
+    /// The interval of the median of every variant of a group is within this share of it, either
+    /// way.
     Narrow(f64),
-    /// It is known which variant of a group is the first that is not slower than the best by more than this
-    /// share. Whoever is shown to be slower is not run any more.
+    /// It is known which variant of a group is the first that is not slower than the best by more
+    /// than this share. A variant that is shown to be slower is not run any more.
     Settled(f64),
 }
 
-/// How often each variant is run.
+/// The number of runs of each variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
     /// So many valid runs of each at least, unless the time is over.
     pub min_runs: usize,
     /// So many at most.
     pub max_runs: usize,
-    /// What is enough.
+    /// The condition for enough runs.
     pub until: Until,
     /// When this is over, no further run is begun once every variant has been run.
     pub budget: Duration,
     /// Runs of each variant that come first and are not kept.
     pub warm_up: usize,
-    /// How long it is waited before each run until the machine is quiet.
+    /// The time to wait before each run until the machine is quiet.
     pub patience: Duration,
-    /// What is called a disturbance.
+    /// The limits beyond which a run counts as disturbed.
     pub limits: Limits,
 }
 
@@ -70,8 +71,8 @@ impl Effort {
         open
     }
 
-    /// The round before which it is asked again whether it is enough. A race is looked at the more seldom the longer
-    /// it goes on: what a single round more could change is chance.
+    /// The round before which it is asked again whether it is enough. A race is looked at the more
+    /// seldom the longer it goes on: what a single round more could change is chance.
     pub(super) fn next_look(&self, round: u64) -> u64 {
         match self.until {
             Until::Narrow(_) => round + 1,
@@ -98,8 +99,8 @@ impl Effort {
         if group.iter().any(is_open) { group } else { Vec::new() }
     }
 
-    /// Of a group of which it is not known what to choose, all that could be chosen; none when one of them may not be
-    /// run again, as others could not be held against it.
+    /// Of a group of which it is not known what to choose, all that could be chosen; none when one
+    /// of them may not be run again, as others could not be held against it.
     fn not_settled(&self, results: &Results, group: Vec<usize>, share: f64) -> Vec<usize> {
         let variants: Vec<&Variant> = group.iter().map(|at| &results.variants[*at]).collect();
         let counting = Counting::of(&variants);

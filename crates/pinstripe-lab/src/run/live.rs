@@ -1,4 +1,4 @@
-//! What goes on right now, for whoever watches from another thread, and how it is asked to stop.
+//! The progress of a plan, to be watched from another thread, and the way to stop it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 use pinstripe::error::{Error, Kind, Result};
 use pinstripe::monitor::{Counter, Monitor};
 
-/// Where the execution of a plan stands.
+/// The stage of the execution of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stage {
     /// `preparing`, `warming up`, `measuring`.
     pub label: String,
     /// The variant that is run; empty while nothing is.
     pub variant: String,
-    /// What is counted beside bytes in a second, as in `entries/s`; empty where that is nothing.
+    /// The unit counted beside bytes in a second, as in `entries/s`; empty where there is none.
     pub unit: String,
     /// Runs made so far.
     pub runs: u64,
-    /// How many there will be at least.
+    /// The least number of runs.
     pub runs_at_least: u64,
-    /// How long it still takes, as far as one can tell: at least, where that is not all.
+    /// The time left, as far as it can be told: at least, where more may follow.
     pub left: Option<Duration>,
-    /// How long at most, where what will be found decides.
+    /// The time left at most, where the number of runs depends on what they find.
     pub left_at_most: Option<Duration>,
 }
 
-/// What is counted.
+/// The things counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tally {
     /// Bytes that are moved.
@@ -35,27 +35,27 @@ pub enum Tally {
     Items,
 }
 
-/// How much there is to be done, and what had been done before.
+/// The work to be done, and the work done before.
 struct Goal {
     moved: u64,
     bytes: u64,
     began: Instant,
 }
 
-/// Where an operation of the library counts.
+/// The ledger in which an operation of the library counts.
 struct Ledger {
     monitor: Arc<Monitor>,
     counter: Counter,
     tally: Tally,
 }
 
-/// Shared by those who measure and those who watch.
+/// Shared by the measuring threads and the watching one.
 pub struct Live {
     stop: Arc<AtomicBool>,
     bytes: AtomicU64,
     items: AtomicU64,
     goal: Mutex<Option<Goal>>,
-    /// Where more is counted meanwhile.
+    /// Further counts made meanwhile.
     ledger: Mutex<Option<Ledger>>,
     /// With when it was entered.
     stage: Mutex<(Stage, Instant)>,
@@ -79,7 +79,7 @@ impl Live {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// What is set when it is asked to stop.
+    /// The flag that asks it to stop.
     pub fn stop(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
@@ -115,7 +115,7 @@ impl Live {
         let monitor = Arc::new(Monitor::default());
         *lock(&self.ledger) = Some(Ledger { monitor: Arc::clone(&monitor), counter, tally });
         let result = operation(&monitor);
-        // Under the lock, so that nobody sees it twice or not at all.
+        // Under the lock, so that no reader counts it twice or not at all.
         let mut ledger = lock(&self.ledger);
         self.of(tally).fetch_add(monitor.get(counter), Ordering::Relaxed);
         *ledger = None;
@@ -152,7 +152,7 @@ impl Live {
         *lock(&self.goal) = Some(Goal { moved, bytes, began });
     }
 
-    /// How long it still takes, by its rate so far where it was said how much it is.
+    /// The time left, by its rate so far where it was said how much it is.
     pub fn left(&self) -> Option<Duration> {
         let moved = self.bytes();
         let goal = lock(&self.goal);
@@ -168,7 +168,7 @@ impl Live {
         *lock(&self.stage) = (stage, Instant::now());
     }
 
-    /// What goes on, and how long it still takes now.
+    /// The current stage, and the time left.
     pub fn stage(&self) -> Stage {
         let (stage, entered) = lock(&self.stage).clone();
         let now = |left: Option<Duration>| left.map(|it| it.saturating_sub(entered.elapsed()));

@@ -1,9 +1,10 @@
-//! A plan carried out: variants in interleaved order, again and again, each run under the guard, until
-//! the answer is narrow enough or the time is over.
+//! A plan carried out: variants in interleaved order, again and again, each run under the guard,
+//! until the answer is narrow enough or the time is over.
 //!
-//! Invariants: what was measured so far is handed out after every run, or every second where runs are
-//! shorter, and in any case at the end, so that an interrupt loses nothing; a disturbed run is kept and made again, as long as there is time. Never here: printing,
-//! saving, and what a case does.
+//! Invariants: what was measured so far is handed out after every run, or every second where runs
+//! are shorter, and in any case at the end, so that an interrupt loses nothing; a disturbed run is
+//! kept and made again, as long as there is time. Never here: printing, saving, and what a case
+//! does.
 
 mod effort;
 mod live;
@@ -31,7 +32,7 @@ const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// A budget beyond this is none.
 const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 
-/// What results say of how they came about.
+/// The origin of results.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
     /// The program and its version.
@@ -40,12 +41,12 @@ pub struct Origin {
     pub command: Vec<String>,
     /// The case's name.
     pub case: String,
-    /// What chance is made from.
+    /// The seed of all chance.
     pub seed: u64,
 }
 
-/// Carries out a plan. `each` gets the results so far after every run, of runs that are shorter every second, and
-/// once more at the end, whatever that is.
+/// Carries out a plan. `each` gets the results so far after every run, of runs that are shorter
+/// every second, and once more at the end, whatever that is.
 ///
 /// An interrupt (see [`Live`]) is no error: the results say that they are not complete.
 ///
@@ -83,7 +84,7 @@ pub fn measure(
         course.results.notes = plan.notes();
         course.rounds(plan, each)
     });
-    // Whatever happened, nothing is left behind; the first error is the one that is told.
+    // Cleaned up after an error too; the first error is the one that is returned.
     let cleaned = plan.clean();
     let (found, was_stopped) = match measured {
         Err(error) if error.kind() == Kind::Interrupted => (cleaned, true),
@@ -114,7 +115,7 @@ fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
     }
 }
 
-/// Where the execution of a plan stands.
+/// The state of the execution of a plan.
 struct Course<'a> {
     effort: &'a Effort,
     live: &'a Arc<Live>,
@@ -160,7 +161,7 @@ impl Course<'_> {
             if open.is_empty() {
                 return Ok(());
             }
-            // There and back (ABBA), so that a drift over time favours nobody.
+            // There and back (ABBA), so that a drift over time favours no variant.
             let in_turn =
                 |at: usize| if round % 2 == 1 { open[open.len() - 1 - at] } else { open[at] };
             for variant in (0..open.len()).map(in_turn) {
@@ -220,7 +221,8 @@ impl Course<'_> {
         Ok(run)
     }
 
-    /// Says what comes next, and how long it all still takes as far as one can tell, when these variants go on.
+    /// Says what comes next, and how long it all still takes as far as one can tell, when these
+    /// variants go on.
     fn announce(&self, label: &str, variant: usize, open: &[usize]) {
         let (effort, variants) = (self.effort, &self.results.variants);
         let cold = (effort.warm_up * variants.len()).saturating_sub(self.warmed);
@@ -241,8 +243,9 @@ impl Course<'_> {
         });
     }
 
-    /// By the runs so far, how long those take that are made in any case; no longer than there is time, which is all
-    /// that is known at first. And how long at most, where it depends on what is found whether more are made.
+    /// By the runs so far, how long those take that are made in any case; no longer than there is
+    /// time, which is all that is known at first. And how long at most, where it depends on what is
+    /// found whether more are made.
     fn left(&self, made: usize, missing: usize) -> (Option<Duration>, Option<Duration>) {
         let by_budget = self.effort.budget.saturating_sub(self.began.elapsed());
         let by_runs = self.prepared.elapsed().checked_div(made as u32);
@@ -250,13 +253,13 @@ impl Course<'_> {
             Some(by_runs) if missing > 0 => by_runs.min(by_budget),
             _ => by_budget,
         };
-        // Whoever has all the time in the world has not said how long it takes.
+        // Without a budget there is no time left to report.
         let known = |left: Duration| (left < UNLIMITED && !left.is_zero()).then_some(left);
         let is_open = self.effort.max_runs > self.effort.min_runs;
         (known(left), known(by_budget).filter(|most| is_open && *most > left))
     }
 
-    /// What is not quiet, when it was waited; whether it is, is not asked before each of many short runs.
+    /// The disturbances left after waiting for quiet; many short runs do not each check it.
     fn look(&mut self, variant: usize) -> Vec<Disturbance> {
         if self.quiet_at.is_some_and(|it| it.elapsed() < LOOK_HOLDS) {
             return Vec::new();
@@ -275,7 +278,7 @@ impl Course<'_> {
     }
 }
 
-/// What a run did itself.
+/// The run's own work.
 fn own(outcome: &Outcome, cpu_s: f64) -> Own {
     Own {
         cpu_s,

@@ -1,4 +1,4 @@
-//! What a case hands to those who carry it out: variants, and how each is run once.
+//! The interface between a case and the engine that carries it out: variants, and one run of each.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,18 +9,18 @@ use super::Live;
 use crate::histogram::Histogram;
 use crate::result::{Metric, Note, Parameter, Variant};
 
-/// What a variant is, before it is measured.
+/// A variant before it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// Its name, the only one in its case.
     pub name: String,
     /// Variants of one group are compared with the first of it, and end together.
     pub group: String,
-    /// What it does, for people.
+    /// Its purpose, for people.
     pub about: String,
     /// In what it differs from others.
     pub parameters: Vec<Parameter>,
-    /// What its value is.
+    /// The metric of its value.
     pub metric: Metric,
 }
 
@@ -34,13 +34,13 @@ impl From<Head> for Variant {
 
 /// A case with its options read: what is to be measured, and how that is done once.
 ///
-/// The calls come in this order: `prepare`, then for each run `ready`, `run` and `check`, at last `clean`,
-/// also after an error or an interrupt. Only what `run` does is measured.
+/// The calls come in this order: `prepare`, then for each run `ready`, `run` and `check`, at last
+/// `clean`, also after an error or an interrupt. Only what `run` does is measured.
 pub trait Plan {
     /// Every parameter, defaults too, in the order in which they are shown.
     fn parameters(&self) -> Vec<Parameter>;
 
-    /// What is measured; the order is the one in which results are shown.
+    /// The variants; the order is the one in which results are shown.
     fn heads(&self) -> Vec<Head>;
 
     /// Directories and devices that are measured.
@@ -51,16 +51,16 @@ pub trait Plan {
         0
     }
 
-    /// What there is to know of all results, for people; asked again when all was prepared.
+    /// Notes on all results, for people; asked for again when all was prepared.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What is made and overwritten, for people: "make 128 files ...".
+    /// The files made and overwritten, for people: "make 128 files ...".
     fn intents(&self) -> Vec<String>;
 
-    /// Whether values are found by counting, not by the clock: then one run of each variant is enough,
-    /// none comes before it, and nobody can disturb it.
+    /// Whether values are found by counting, not by the clock: then one run of each variant is
+    /// enough, needs no warm-up, and cannot be disturbed.
     fn is_exact(&self) -> bool {
         false
     }
@@ -68,37 +68,38 @@ pub trait Plan {
     /// Makes what all runs need.
     ///
     /// # Errors
-    /// As the case says; nothing is measured then.
+    /// Any error of the case: nothing is measured, and `clean` is called.
     fn prepare(&mut self, live: &Live) -> Result<()>;
 
     /// Makes what the next run of a variant needs: files anew, caches dropped.
     ///
     /// # Errors
-    /// As the case says; it all ends then.
+    /// Any error of the case: no further run follows; runs made so far are kept.
     fn ready(&mut self, variant: usize, live: &Live) -> Result<()>;
 
     /// Runs a variant once. The number makes chance differ from run to run.
     ///
     /// # Errors
-    /// As the case says; it all ends then.
+    /// Any error of the case: this run is dropped, and no further one follows.
     fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome>;
 
-    /// Looks whether what a run left behind is what it should be. This is not measured.
+    /// Checks the result of a run. This is not measured.
     ///
     /// # Errors
-    /// As the case says; it all ends then.
+    /// Any error of the case, such as content that differs: the run is dropped, and no further one
+    /// follows.
     fn check(&mut self, _variant: usize, _live: &Live) -> Result<()> {
         Ok(())
     }
 
-    /// Removes what was made.
+    /// Removes everything that was made.
     ///
     /// # Errors
-    /// As the case says.
+    /// Any error of the case. An earlier error, unless it is an interrupt, takes precedence.
     fn clean(&mut self) -> Result<()>;
 }
 
-/// What one run of a variant gave.
+/// The outcome of one run of a variant.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
     /// In the unit of the variant's metric.
@@ -113,8 +114,8 @@ pub struct Outcome {
     pub beside_read_bytes: u64,
     /// The same of bytes written.
     pub beside_written_bytes: u64,
-    /// Of the bytes asked for, the share that the disk has to hold, where content is made smaller on
-    /// its way: that much less has to come from it.
+    /// Of the bytes asked for, the share that the disk has to hold, where content is made smaller
+    /// on its way: that much less has to come from it.
     pub stored_share: Option<f64>,
     /// Waits until bytes were durable.
     pub syncs: u64,
@@ -122,9 +123,9 @@ pub struct Outcome {
     pub latency: BTreeMap<String, Histogram>,
     /// Further figures by name.
     pub figures: BTreeMap<String, f64>,
-    /// What must be known to read the value.
+    /// Notes needed to read the value.
     pub notes: Vec<Note>,
-    /// Processor time that another program took, where one was run, or that the kernel's threads took
-    /// where a run leaves much to them.
+    /// Processor time that another program took, where one was run, or that the kernel's threads
+    /// took where a run leaves much to them.
     pub other_cpu_s: f64,
 }

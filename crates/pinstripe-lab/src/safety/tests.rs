@@ -1,4 +1,5 @@
-//! Ways to aim at a device that must not be touched, on loop devices; and the one way that is let pass.
+//! Ways to aim at a device that must not be touched, on loop devices; and the one way that is let
+//! pass.
 
 use std::process::Command;
 
@@ -89,7 +90,7 @@ impl Loop {
         self.dir.path().join("image")
     }
 
-    /// Puts bytes on it, as whoever made them would.
+    /// Puts bytes on it, as the program that makes them would.
     fn put(&self, pieces: &[(u64, &[u8])]) -> Held {
         let device = fs::OpenOptions::new().write(true).open(&self.device).unwrap();
         for (at, bytes) in pieces {
@@ -134,13 +135,13 @@ impl Drop for Loop {
     fn drop(&mut self) {
         self.run("umount {dir}/mnt");
         self.run("swapoff {}");
-        // It would stay read-only for whoever gets it next.
+        // Otherwise it would stay read-only for its next user.
         self.run("blockdev --setrw {}");
         self.run("losetup --detach {}");
     }
 }
 
-/// What has to stay alive as long as a device is in use.
+/// The objects that have to stay alive as long as a device is in use.
 type Held = Box<dyn std::any::Any>;
 
 fn nothing() -> Held {
@@ -152,7 +153,7 @@ struct Way {
     name: &'static str,
     /// Makes a free device one that must not be touched; none where that cannot be done here.
     make: fn(&Loop) -> Option<Held>,
-    /// What is said of it.
+    /// The objections against it.
     said: &'static str,
 }
 

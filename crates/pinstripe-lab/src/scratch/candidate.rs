@@ -16,7 +16,7 @@ use crate::run::Live;
 pub struct Candidate {
     /// Which file system.
     pub kind: &'static FileSystem,
-    /// What its program is told besides what [`FileSystem`] says.
+    /// The arguments of its program besides those of [`FileSystem`].
     pub making: Vec<String>,
     /// Mount options.
     pub mounting: Vec<String>,
@@ -25,14 +25,14 @@ pub struct Candidate {
 /// A candidate, and the program that makes it here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Maker {
-    /// What is made.
+    /// The file system made.
     pub candidate: Candidate,
     /// By what.
     pub program: PathBuf,
 }
 
 impl Maker {
-    /// What the program says of its version, where it says something.
+    /// The version that the program reports, where it reports one.
     ///
     /// # Errors
     /// [`Kind::Interrupted`] after a stop; otherwise as the system says.
@@ -83,8 +83,8 @@ impl FromStr for Candidate {
     }
 }
 
-/// Words that could lead to anything but the one device that may be overwritten: a path, a label or an
-/// identity of another one, a journal elsewhere.
+/// Words that could lead to anything but the one device that may be overwritten: a path, a label or
+/// an identity of another one, a journal elsewhere.
 const ELSEWHERE: &[&str] = &["/", "UUID=", "LABEL=", "device", "dev=", "journal_path"];
 /// Mount options that are for the mount program alone, or would make it all pointless.
 const NOT_OURS: &[&str] = &["", "source", "loop", "ro", "remount", "bind", "move"];

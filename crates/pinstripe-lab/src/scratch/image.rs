@@ -1,8 +1,8 @@
 //! A loop device on a file that has no name.
 //!
-//! Invariants: file and device are there as long as somebody has the device open, and no longer,
-//! whatever this process ends by: the file was never in a directory, the device lets go of it by
-//! itself. No byte of the file is a hole, so that what is measured is not how holes are filled.
+//! Invariants: file and device exist as long as a process has the device open, and no longer,
+//! however this process ends: the file was never in a directory, and the device releases it by
+//! itself. No byte of the file is a hole, so that the filling of holes is not measured.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -107,7 +107,8 @@ fn unnamed(dir: &Path) -> Result<File> {
     }
 }
 
-/// Reserves and writes all of it: what is only reserved costs the first write to it more than the second.
+/// Reserves and writes all of it: what is only reserved costs the first write to it more than the
+/// second.
 fn fill(file: &File, dir: &Path, bytes: u64, live: &Live) -> Result<()> {
     let failed = |error: io::Error| Error::io("cannot make an image", dir, error);
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
@@ -157,14 +158,14 @@ struct LoopConfig {
 
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
-/// Read-only or not: what somebody said of a loop device stays with it for whoever comes next.
+/// Sets read-only or not: a loop device keeps the setting of its last user for the next one.
 const BLKROSET: libc::Ioctl = 0x125d;
 /// It lets go of its file when it is closed for the last time.
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 /// It reads and writes past the page cache, where the file can be; otherwise this is ignored.
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// Who hands out loop devices.
+/// The device that hands out loop devices.
 const CONTROL: &str = "/dev/loop-control";
 
 fn open(path: &Path) -> Result<File> {
@@ -213,7 +214,7 @@ fn attach(control: &File, file: &File) -> Result<(File, PathBuf)> {
         match (set, io::Error::last_os_error()) {
             (0, _) => {
                 let writable: libc::c_int = 0;
-                // SAFETY: it reads a number. Where it is refused, whoever writes says so.
+                // SAFETY: it reads a number. Where it is refused, the first write fails.
                 unsafe { libc::ioctl(device.as_raw_fd(), BLKROSET, &raw const writable) };
                 return Ok((device, path));
             }

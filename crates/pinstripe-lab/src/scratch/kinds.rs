@@ -10,19 +10,20 @@ use pinstripe::error::{Error, Kind, Result};
 pub struct FileSystem {
     /// Its name, to people and to the kernel.
     pub name: &'static str,
-    /// What makes it.
+    /// The program that makes it.
     pub program: &'static str,
-    /// Where that program comes from, as most distributions name it.
+    /// The package of that program, as most distributions name it.
     pub package: &'static str,
-    /// What makes the program neither ask nor talk, whatever the device carried.
+    /// The options that make the program neither ask nor talk, whatever the device carried.
     pub quietly: &'static [&'static str],
-    /// What keeps it from discarding the blocks of an image, which would make holes in it.
+    /// The options that keep it from discarding the blocks of an image, which would make holes in
+    /// it.
     pub keeping_blocks: &'static [&'static str],
     /// Mount options without which it goes on making itself while it is measured.
     pub settled: &'static [&'static str],
     /// Mount options that keep it from discarding the blocks of an image.
     pub without_discard: &'static [&'static str],
-    /// What the program refuses to work below.
+    /// The size below which the program refuses to work.
     pub least_bytes: u64,
 }
 
@@ -30,8 +31,8 @@ const MIB: u64 = 1 << 20;
 
 /// All of them, in the order in which they are measured.
 ///
-/// Flags as in the manual pages of e2fsprogs 1.47, xfsprogs 6.1, btrfs-progs 6.2, f2fs-tools 1.15, nilfs-utils
-/// 2.2.9, jfsutils 1.1.15, reiserfsprogs 3.6.27 and bcachefs-tools 1.3.
+/// Flags as in the manual pages of e2fsprogs 1.47, xfsprogs 6.1, btrfs-progs 6.2, f2fs-tools 1.15,
+/// nilfs-utils 2.2.9, jfsutils 1.1.15, reiserfsprogs 3.6.27 and bcachefs-tools 1.3.
 pub const FILE_SYSTEMS: &[FileSystem] = &[
     FileSystem {
         name: "ext3",
@@ -148,10 +149,10 @@ pub fn find(name: &str) -> Result<&'static FileSystem> {
     })
 }
 
-/// Where programs and the kernel's tables are.
+/// The places of programs and of the kernel's tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct System {
-    /// Where programs are looked for, in this order.
+    /// The directories of programs, searched in this order.
     pub programs: Vec<PathBuf>,
     /// The directory that holds `proc` and `lib`.
     pub root: PathBuf,

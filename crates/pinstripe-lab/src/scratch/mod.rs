@@ -1,9 +1,9 @@
 //! A scratch device: an image behind a loop device, or a device that may be overwritten, which is
 //! formatted and mounted again and again.
 //!
-//! Invariant: whatever the process ends by, no mount, no loop device and no image outlives it; see
-//! [`Image`] and [`Mounted`]. A device of the user's keeps what was on it last, unless it was
-//! [wiped](Scratch::wipe). Never here: what is measured.
+//! Invariant: however the process ends, no mount, no loop device and no image outlives it; see
+//! [`Image`] and [`Mounted`]. A user's device keeps its last content, unless it was
+//! [wiped](Scratch::wipe). Never here: measuring.
 
 mod candidate;
 mod image;
@@ -27,11 +27,11 @@ pub use candidate::{Candidate, Maker};
 pub use image::Image;
 pub use mount::{Mounted, may_mount};
 
-/// What to do about a lack of rights.
+/// The advice about a lack of rights.
 const AS_ROOT: &str = "run it as root, or measure a file system that is mounted already: \
                        'pinstripe lab run fileio --dir DIR'";
 
-/// What is formatted and mounted.
+/// The device that is formatted and mounted.
 #[derive(Debug)]
 pub enum Scratch {
     /// A loop device on a file of its own.
@@ -40,14 +40,15 @@ pub enum Scratch {
     Device(PathBuf, File),
 }
 
-/// How long it is waited until nobody has the device any more: requests of io_uring let go of files
-/// a moment after they were closed.
+/// The time to wait until no process has the device any more: requests of io_uring release files a
+/// moment after they were closed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked.
+/// The interval between looks.
 const PERIOD: Duration = Duration::from_millis(5);
-/// What is overwritten at either end when a device is wiped: there signatures are.
+/// The bytes overwritten at either end when a device is wiped: there signatures are.
 const END_BYTES: u64 = 1 << 20;
-/// Where btrfs keeps copies of its superblock (`btrfs_sb_offset`), and how long one is.
+/// The places where btrfs keeps copies of its superblock (`btrfs_sb_offset`), and the length of
+/// one.
 const COPIES: [u64; 2] = [64 << 20, 256 << 30];
 const COPY_BYTES: u64 = 4096;
 
@@ -66,8 +67,8 @@ impl Scratch {
     /// [`Kind::Refused`] where something speaks against it by now.
     pub fn device(path: &Path) -> Result<Scratch> {
         let failed = |error| Error::io("cannot open", path, error);
-        // By its own name, since links may be put on another device meanwhile, and open from now on: as
-        // long as it is, no other device gets that name.
+        // By its own name, since links may be put on another device meanwhile, and open from now
+        // on: as long as it is, no other device gets that name.
         let path = std::fs::canonicalize(path).map_err(failed)?;
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
         let examined = safety::examine(&path)?;
@@ -102,7 +103,7 @@ impl Scratch {
         len.map_err(|error| Error::io("cannot examine", self.path(), error))
     }
 
-    /// What it is, for people.
+    /// The description, for people.
     pub fn about(&self) -> String {
         let path = self.path().display();
         let way = match self {
@@ -118,7 +119,7 @@ impl Scratch {
         format!("on an image of {bytes}, all of it written before, by {path}, {way}")
     }
 
-    /// What makes a candidate on it, without the device.
+    /// The command that makes a candidate on it, without the device.
     pub fn arguments(&self, candidate: &Candidate) -> Vec<String> {
         let kind = candidate.kind;
         let keeping = match self {
@@ -132,11 +133,12 @@ impl Scratch {
     /// Makes a file system on it, with nothing there before, and says how long the program took.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when somebody uses the device; [`Kind::Io`] with the program's last words;
+    /// [`Kind::Busy`] when the device is in use; [`Kind::Io`] with the program's last words;
     /// [`Kind::Interrupted`] after a stop.
     pub fn format(&self, maker: &Maker, live: &Live) -> Result<Duration> {
-        // Whoever looks for a free loop device has this one for an instant, even though it is not free
-        // (`bd_prepare_to_claim` in drivers/block/loop.c): that must not end hours of measuring.
+        // A program that looks for a free loop device holds this one for an instant, although it is
+        // not free (`bd_prepare_to_claim` in drivers/block/loop.c): that must not end hours of
+        // measuring.
         match self.format_once(maker, live) {
             Err(error) if error.kind() == Kind::Io => self.format_once(maker, live),
             other => other,
@@ -183,16 +185,16 @@ impl Scratch {
     /// Unmounts it, and waits until it is.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when somebody else has it by then.
+    /// [`Kind::Busy`] when another process has it by then.
     pub fn unmount(&self, mounted: Mounted) -> Result<()> {
         drop(mounted);
         self.alone().map(drop)
     }
 
-    /// Makes it carry nothing that is known, unless somebody uses it.
+    /// Removes every known signature from it, unless it is in use.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when somebody does; otherwise as the system says.
+    /// [`Kind::Busy`] when it is; otherwise as the system says.
     pub fn wipe(&self) -> Result<()> {
         let (file, len) = (self.alone()?, self.bytes()?);
         let failed = |error| Error::io("cannot be wiped", self.path(), error);
@@ -205,7 +207,7 @@ impl Scratch {
         image::settle(&file).map_err(failed)
     }
 
-    /// Opens it for this process alone; whoever writes to it does so behind this.
+    /// Opens it for this process alone; all writes to it go through this.
     fn alone(&self) -> Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_EXCL);
@@ -218,7 +220,7 @@ impl Scratch {
         }
     }
 
-    /// Does something again as long as somebody else has the device, for some time.
+    /// Repeats an action while another process has the device, for some time.
     fn patiently<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         let began = Instant::now();
         loop {

@@ -1,8 +1,8 @@
-//! A file system mounted where nobody else sees it.
+//! A file system mounted where no other process sees it.
 //!
 //! The mount has no place among the others (fsmount(2)): it lives as long as the descriptor of its
-//! root, and is over when that is closed, by whatever end the process meets. Files are reached below
-//! that descriptor's name in `/proc`. Decision 0024.
+//! root, and is over when that is closed, by whatever end the process meets. Files are reached
+//! below that descriptor's name in `/proc`. Decision 0024.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -53,8 +53,8 @@ impl Mounted {
     /// Mounts a device.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where the kernel is too old or lacks the file system; [`Kind::Refused`]
-    /// without the right to; otherwise with the kernel's words.
+    /// [`Kind::Unsupported`] where the kernel is too old or lacks the file system;
+    /// [`Kind::Refused`] without the right to; otherwise with the kernel's words.
     pub fn new(device: &Path, kind: &str, options: &[String]) -> Result<Mounted> {
         let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)
             .map_err(|errno| failed(device, kind, errno, None, ""))?;
@@ -95,10 +95,10 @@ impl Mounted {
         Ok((used, found.f_bavail * found.f_frsize))
     }
 
-    /// The options it has, those that nobody named too, where the kernel tells.
+    /// The options it has, defaults included, where the kernel tells.
     ///
-    /// It tells them of mounts that have a place: this one gets one for a moment, which only a thread
-    /// sees that is about to end.
+    /// It tells them of mounts that have a place: this one gets one for a moment, which only a
+    /// thread sees that is about to end.
     pub fn options(&self) -> Option<String> {
         let show = |_| {
             // SAFETY: only the mounts are taken apart, not the descriptors.
@@ -114,8 +114,8 @@ impl Mounted {
     }
 }
 
-/// The options of a device that is mounted at a place, by proc(5): those of the mount, then those of the
-/// file system.
+/// The options of a device that is mounted at a place, by proc(5): those of the mount, then those
+/// of the file system.
 fn options_of(mounts: &str, device: &str, place: &str) -> Option<String> {
     let read = |line: &str| {
         let (mount, source) = line.split_once(" - ")?;
@@ -134,7 +134,7 @@ fn options_of(mounts: &str, device: &str, place: &str) -> Option<String> {
     Some(options.join(","))
 }
 
-/// What the kernel says of a mount that failed.
+/// The kernel's words on a mount that failed.
 fn failed(
     device: &Path,
     kind: &str,

@@ -128,7 +128,7 @@ fn what_fails_says_why_and_leaves_the_device_free() {
     // The mkfs that is named is none.
     let nowhere = Maker { program: dir.path().join("mkfs"), ..plain.clone() };
     assert_eq!(scratch.format(&nowhere, &live).unwrap_err().kind(), Kind::NotFound);
-    // Whoever is to stop formats nothing more.
+    // After a stop nothing more is formatted.
     let stopped = Live::new(Arc::new(AtomicBool::new(true)));
     assert_eq!(scratch.format(&plain, &stopped).unwrap_err().kind(), Kind::Interrupted);
     let refused = Scratch::image(dir.path(), 1 << 20, &stopped).unwrap_err();
@@ -156,7 +156,7 @@ fn a_program_is_ended_when_we_are_to_stop_and_the_device_let_go() {
         Kind::Interrupted
     });
     assert_eq!(told.remove(0), Kind::Interrupted);
-    // Nobody has it any more.
+    // No process has it any more.
     scratch.alone().unwrap();
     drop(scratch);
     assert_detached(dir.path());

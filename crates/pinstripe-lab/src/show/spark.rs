@@ -5,8 +5,8 @@ const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'
 /// A range smaller than this share of its middle is drawn flat: it would look like much.
 const FLAT: f64 = 0.02;
 
-/// `▁▂▁│▇█▇`: a step for each value, from the lowest to the highest of them, with a bar before each place in
-/// `breaks`. Of many values the last `most`.
+/// `▁▂▁│▇█▇`: a step for each value, from the lowest to the highest of them, with a bar before each
+/// place in `breaks`. Of many values the last `most`.
 pub fn spark(values: &[f64], breaks: &[usize], most: usize) -> String {
     let first = values.len().saturating_sub(most);
     let shown = &values[first..];

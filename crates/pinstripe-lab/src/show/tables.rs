@@ -163,8 +163,8 @@ pub fn chance(p: f64) -> String {
     }
 }
 
-/// How large a change for good was, and what changed with it: `0.80 times as fast as before (95 %: 0.78 to 0.82,
-/// 6 and 5 times)`, then a line for each thing.
+/// The size of a lasting change, and what changed with it: `0.80 times as fast as before (95 %:
+/// 0.78 to 0.82, 6 and 5 times)`, then a line for each thing.
 pub fn change_lines(change: &Change) -> Vec<String> {
     let verdict = &change.verdict;
     let (after, before) = verdict.runs;
@@ -180,7 +180,7 @@ pub fn change_lines(change: &Change) -> Vec<String> {
     lines
 }
 
-/// What disturbed runs, each sort of it once: as it was the first time, and how often.
+/// The disturbances of runs, each sort of it once: as it was the first time, and how often.
 pub(crate) fn disturbances(results: &Results) -> Vec<(&str, usize)> {
     let runs = results.variants.iter().flat_map(|variant| &variant.runs);
     let mut kinds: Vec<(&str, &str, usize)> = Vec::new();

@@ -1,18 +1,18 @@
-//! Intervals by the bootstrap (Efron 1979): the samples are drawn again and again, with replacement,
-//! and the middle of what comes out is the interval (the percentile method).
+//! Intervals by the bootstrap (Efron 1979): the samples are drawn again and again, with
+//! replacement, and the middle of what comes out is the interval (the percentile method).
 
 use serde::{Deserialize, Serialize};
 
 use super::summary::quantile_of_sorted;
 use crate::random::Noise;
 
-/// How often the truth is to lie within an interval.
+/// The probability that the true value lies within an interval.
 pub const LEVEL: f64 = 0.95;
-/// How often the samples are drawn again: the ends of the interval are then steady to about one
+/// The number of resamples: the ends of the interval are then steady to about one
 /// in a hundred of its width.
 const DRAWS: usize = 4000;
 
-/// Where the truth lies, as far as the samples say.
+/// The interval of the true value, as far as the samples say.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Its lower end.

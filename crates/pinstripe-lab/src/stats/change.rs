@@ -1,7 +1,8 @@
-//! Where a history changed for good: divisive estimation by energy distance (Matteson and James 2014,
+//! Lasting changes in a history: divisive estimation by energy distance (Matteson and James 2014,
 //! "e-divisive"), which asks nothing of the distribution.
 //!
-//! A change is believed when chance, that is the same points in other orders, does not come near it.
+//! A change is believed when chance, that is the same points in other orders, does not come near
+//! it.
 
 use crate::random::Noise;
 
@@ -9,11 +10,11 @@ use crate::random::Noise;
 pub const MIN_SIDE: usize = 3;
 /// Other orders that are tried.
 const ORDERS: usize = 499;
-/// What chance may do at most.
+/// The highest probability of a false change.
 const ALPHA: f64 = 0.05;
 
-/// Places of changes, in order: each is the number of the first point that is different. Eight points
-/// are the fewest in which a change can be told from chance.
+/// Places of changes, in order: each is the number of the first point that is different. Eight
+/// points are the fewest in which a change can be told from chance.
 pub fn change_points(history: &[f64], seed: u64) -> Vec<usize> {
     let mut found = Vec::new();
     let mut segments = vec![(0, history.len())];
@@ -30,8 +31,8 @@ pub fn change_points(history: &[f64], seed: u64) -> Vec<usize> {
     found
 }
 
-/// How far two lots are apart: `nm / (n + m)` times their energy distance, unbiased (equation 5 of the
-/// paper). Lots of fewer than two points have none.
+/// The distance of two lots: `nm / (n + m)` times their energy distance, unbiased (equation 5 of
+/// the paper). Lots of fewer than two points have none.
 pub fn divergence(one: &[f64], other: &[f64]) -> Option<f64> {
     let (n, m) = (one.len(), other.len());
     (n >= 2 && m >= 2).then(|| scaled(n, m, between(one, other), within(one), within(other)))
@@ -78,7 +79,7 @@ fn best_split(points: &[f64]) -> Option<(usize, f64)> {
     Some(best)
 }
 
-/// How often other orders of the points have a split as good.
+/// The number of other orders of the points that have a split as good.
 fn chance_of(points: &[f64], distance: f64, noise: &mut Noise) -> f64 {
     let mut shuffled = points.to_vec();
     let mut as_good = || {

@@ -1,12 +1,12 @@
-//! Where more load begins to buy little throughput for much waiting.
+//! The knee: the load from which more of it buys little throughput for much waiting.
 
-/// The point where the curve of throughput over latency bends: both are scaled to go from 0 to 1, and the point
-/// counts that is furthest above the line from the first corner to the last (Satopää, Albrecht, Irwin and Raghavan
-/// 2011, Finding a "Kneedle" in a Haystack, ICDCS workshops; of a handful of points nothing is smoothed, and the
-/// one with the largest difference is taken).
+/// The point where the curve of throughput over latency bends: both are scaled to go from 0 to 1,
+/// and the point counts that is furthest above the line from the first corner to the last (Satopää,
+/// Albrecht, Irwin and Raghavan 2011, Finding a "Kneedle" in a Haystack, ICDCS workshops; of a
+/// handful of points nothing is smoothed, and the one with the largest difference is taken).
 ///
-/// Points are (throughput, latency) in the order of load; of equal ones the first counts. None of fewer than
-/// three, and where something is not greater than zero.
+/// Points are (throughput, latency) in the order of load; of equal ones the first counts. None of
+/// fewer than three, and where something is not greater than zero.
 pub fn knee(points: &[(f64, f64)]) -> Option<usize> {
     let is_sound = |(rate, time): &(f64, f64)| *rate > 0.0 && *time > 0.0;
     if points.len() < 3 || !points.iter().all(is_sound) {
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn the_knee_is_where_a_closed_loop_is_full() {
-        // Little's law: until all 8 servers are busy throughput grows and a request waits for nobody.
+        // Little's law: until all 8 servers are busy throughput grows and no request waits.
         let loads = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0_f64];
         let points: Vec<(f64, f64)> =
             loads.iter().map(|load| (load.min(8.0) * 1000.0, (load / 8.0).max(1.0))).collect();

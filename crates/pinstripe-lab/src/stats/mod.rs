@@ -1,7 +1,8 @@
-//! What repeated measurements say, and how surely: pure functions on numbers.
+//! The conclusions from repeated measurements, and their confidence: pure functions on numbers.
 //!
-//! Whatever draws by chance is given a seed, and answers the same for the same one. Never here: a
-//! clock, a file, and the wish for an answer: "no difference" and "too few runs" are answers.
+//! Every function that draws random numbers takes a seed, and gives the same answer for the same
+//! seed. Never here: clocks and files, or a forced answer: "no difference" and "too few runs" are
+//! answers.
 
 mod bootstrap;
 mod change;

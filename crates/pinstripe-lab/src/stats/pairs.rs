@@ -1,25 +1,26 @@
-//! Which of two that took turns is faster: what both meet at the same time, a slow minute of the disk, cancels out.
+//! The comparison of two variants that took turns: a disturbance that both meet at the same time,
+//! such as a slow minute of the disk, cancels out.
 //!
-//! The test is that of signed ranks (Wilcoxon 1945) on the logarithms of ratios; the estimate is the median of all
-//! their means by two (Hodges and Lehmann 1963), and its interval the one that belongs to the test (Tukey): it
-//! leaves out what the test would reject.
+//! The test is that of signed ranks (Wilcoxon 1945) on the logarithms of ratios; the estimate is
+//! the median of all their means by two (Hodges and Lehmann 1963), and its interval the one that
+//! belongs to the test (Tukey): it leaves out what the test would reject.
 
 use super::rank::{doubled_ranks, upper_tail};
 use super::{Better, Finding, Interval, LEVEL, Verdict};
 
-/// How often a difference between pairs may be seen where there is none. It is smaller than that of two lots,
-/// which two tests have to agree on.
+/// The probability of seeing a difference between pairs where there is none. It is smaller than
+/// that of two lots, which two tests have to agree on.
 pub const PAIRS_ALPHA: f64 = 0.02;
 
 /// More pairs are not counted out.
 const MOST_EXACT: usize = 60;
 
-/// What pairs say of their first sides against their second ones.
+/// The comparison of the first sides of pairs with the second ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Paired {
-    /// How many times as fast the first is.
+    /// The ratio of speeds, first over second.
     pub speed: f64,
-    /// Where that lies, as surely as was asked for.
+    /// The interval of the ratio, with the confidence asked for.
     pub interval: Interval,
     /// The chance of pairs so one-sided where there is no difference.
     pub p: f64,
@@ -27,9 +28,9 @@ pub struct Paired {
     pub count: usize,
 }
 
-/// Compares the sides of pairs, with an interval of this `level`. None where a value is not above zero, and none of
-/// so few pairs that chance could have made it even if one side won all of them: of fewer than 6 at a level of 95 %,
-/// of fewer than 8 at 99 %.
+/// Compares the sides of pairs, with an interval of this `level`. None where a value is not above
+/// zero, and none of so few pairs that chance could have made it even if one side won all of them:
+/// of fewer than 6 at a level of 95 %, of fewer than 8 at 99 %.
 pub fn paired(pairs: &[(f64, f64)], better: Better, level: f64) -> Option<Paired> {
     let cut = means_outside(pairs.len(), level)?;
     if pairs.iter().any(|(of, to)| *of <= 0.0 || *to <= 0.0) {
@@ -71,7 +72,8 @@ fn walsh_means(numbers: &[f64]) -> Vec<f64> {
     means
 }
 
-/// How many of those means lie outside of the interval on either side; none where there is no such interval.
+/// The number of those means outside of the interval on either side; none where there is no such
+/// interval.
 fn means_outside(count: usize, level: f64) -> Option<usize> {
     let tail = (1.0 - level) / 2.0;
     let n = count as f64;
@@ -111,7 +113,8 @@ fn ways(ranks: &[usize]) -> Vec<f64> {
     ways
 }
 
-/// The chance, either way, of signs so one-sided. Zeros have no sign and are left out; ties share their ranks.
+/// The chance, either way, of signs so one-sided. Zeros have no sign and are left out; ties share
+/// their ranks.
 fn signed_ranks(numbers: &[f64]) -> f64 {
     let signed: Vec<f64> = numbers.iter().copied().filter(|it| *it != 0.0).collect();
     let sizes: Vec<f64> = signed.iter().map(|it| it.abs()).collect();
@@ -150,7 +153,8 @@ mod tests {
 
     #[test]
     fn signs_are_counted_out_as_scipy_does() {
-        // scipy.stats.wilcoxon(logs, method='exact').pvalue, and the median of the Walsh means by numpy.
+        // scipy.stats.wilcoxon(logs, method='exact').pvalue, and the median of the Walsh means by
+        // numpy.
         let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
         let found = paired(&of_logs(&logs), Better::Higher, LEVEL).unwrap();
         is_near(found.p, 0.039_062_5);
@@ -163,7 +167,8 @@ mod tests {
 
     #[test]
     fn the_interval_leaves_out_what_the_test_would_reject() {
-        // Of eight, four means are outside on either side (Conover, table A12: the quantile at 0.025 is 4).
+        // Of eight, four means are outside on either side (Conover, table A12: the quantile at
+        // 0.025 is 4).
         let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
         let found = paired(&of_logs(&logs), Better::Higher, LEVEL).unwrap();
         let means = walsh_means(&logs);
@@ -226,7 +231,8 @@ mod tests {
         assert_eq!((equal.finding, equal.speed), (Finding::NoDifference, Some(1.0)));
     }
 
-    /// Pairs on a disk that is slow by a third at times, with a noise of 4 % beside; the first side is so fast.
+    /// Pairs on a disk that is slow by a third at times, with a noise of 4 % beside; the first side
+    /// is so fast.
     fn turns(level: f64, count: usize, noise: &mut Noise) -> Vec<(f64, f64)> {
         let mut draw = || noise.below(1 << 20) as f64 / (1 << 20) as f64 - 0.5;
         let mut run =

@@ -1,12 +1,13 @@
-//! Whether one lot of samples lies higher than another: the rank sum test of Mann and Whitney (1947).
+//! The test whether one lot of samples lies higher than another: the rank sum test of Mann and
+//! Whitney (1947).
 //!
-//! Few samples are counted out exactly, ties and all; many are left to the normal approximation with
-//! corrections for ties and continuity.
+//! Few samples are counted out exactly, ties and all; many are left to the normal approximation
+//! with corrections for ties and continuity.
 
 /// More samples than this in both lots together are not counted out.
 const MOST_EXACT: usize = 60;
 
-/// What the test found.
+/// The result of the test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankTest {
     /// Pairs in which the first lot's sample is the larger one; a tie is half a pair.
@@ -127,7 +128,8 @@ mod tests {
                 0.000_582_750_582_750_582_8,
             ),
         ];
-        // With ties: scipy.stats.permutation_test over all orders, the statistic being U of mid-ranks.
+        // With ties: scipy.stats.permutation_test over all orders, the statistic being U of
+        // mid-ranks.
         let tied: [(&[f64], &[f64], f64, f64); 2] = [
             (&[1.0, 2.0, 2.0, 3.0, 5.0], &[2.0, 4.0, 4.0, 5.0, 6.0], 5.5, 0.182_539_682_539_682_53),
             (&[3.0, 3.0, 3.0, 4.0], &[3.0, 5.0, 5.0, 5.0], 2.5, 0.142_857_142_857_142_85),

@@ -1,10 +1,10 @@
-//! Which of two is faster, and by how much: a verdict only where two different tests agree.
+//! The verdict which of two is faster, and by how much: given only where two different tests agree.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Interval, Summary, mann_whitney, ratio_interval};
 
-/// How often a difference may be seen where there is none.
+/// The probability of seeing a difference where there is none.
 pub const ALPHA: f64 = 0.05;
 
 /// Which values are the better ones.
@@ -17,7 +17,7 @@ pub enum Better {
     Lower,
 }
 
-/// What can be said.
+/// The conclusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
@@ -34,11 +34,12 @@ pub enum Finding {
 /// A candidate against a baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What can be said.
+    /// The conclusion.
     pub finding: Finding,
-    /// How many times as fast the candidate's median is; none where a median is zero or missing.
+    /// The ratio of the candidate's median to the other one; none where a median is zero or
+    /// missing.
     pub speed: Option<f64>,
-    /// Where that lies, to 95 %.
+    /// The interval of the ratio, to 95 %.
     pub interval: Option<Interval>,
     /// The chance of runs so different where there is no difference (Mann and Whitney, two-sided).
     pub p: Option<f64>,

@@ -7,7 +7,7 @@ use crate::error::Result;
 /// One stretch in the life of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// What it was; `None` where it was not there although it had been before.
+    /// The version found; `None` where it was not there although it had been before.
     pub found: Option<Found>,
     /// The snapshots of this stretch, never empty.
     pub snapshots: Vec<Holder>,

@@ -12,7 +12,7 @@ use crate::format::wire::Writer;
 use crate::id::ChunkId;
 use crate::store::tree::Difference;
 
-/// The head of a series: what the next snapshot of the same host and sources is held against.
+/// The head of a series: the base of comparison for the next snapshot of the same host and sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Base {
     series: i64,
@@ -21,10 +21,10 @@ pub struct Base {
     pub root: TreeRoot,
 }
 
-/// What the catalog keeps of an entry.
+/// The part of an entry that the catalog keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission bits.
     pub mode: u32,
@@ -36,7 +36,7 @@ pub struct Facts {
     pub content: i64,
 }
 
-/// What happened to one path between two snapshots.
+/// A change of one path between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// It was not there before.
@@ -48,7 +48,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// What a difference of two trees is to the catalog; `None` when a restore would give the same.
+    /// The change that a difference of two trees makes; `None` when a restore would give the same.
     pub fn of(difference: Difference) -> Option<Self> {
         match difference {
             Difference::Added(entry) => Some(Change::Added(entry.path.clone(), facts(&entry))),

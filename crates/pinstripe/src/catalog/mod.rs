@@ -6,7 +6,8 @@
 //!
 //! Snapshots of the same host and sources form a *series*; a snapshot's number in its series is its
 //! *ordinal*, given in the order in which they were taken in, so no clock is trusted. A row says
-//! `first..=last`; no `last` means that the newest snapshot of the series, its *head*, still has it.
+//! `first..=last`; no `last` means that the newest snapshot of the series, its *head*, still has
+//! it.
 //!
 //! Invariants: one transaction takes in whole snapshots or none; every row is held by at least one
 //! snapshot that exists; every path of `versions` stands exactly once in the blocks of `names`;
@@ -33,7 +34,7 @@ pub use search::{Found, Holder, Query};
 use crate::error::{Error, Kind, Result};
 use crate::id::{SnapshotId, StoreId};
 
-/// What the file is called in the directory that the command line keeps it in.
+/// The name of the file in the directory that the command line keeps it in.
 pub const FILE_NAME: &str = "catalog.sqlite";
 
 /// Why a catalog was begun anew.
@@ -53,7 +54,7 @@ pub struct Catalog {
     place: PathBuf,
 }
 
-/// How much a catalog holds.
+/// The size of a catalog.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Size {
     /// Snapshots taken in.
@@ -107,7 +108,7 @@ impl Catalog {
         Ok(Catalog { db: schema::create(place, store)?, place: place.to_path_buf() })
     }
 
-    /// Where it is.
+    /// The place of the file.
     pub fn place(&self) -> &Path {
         &self.place
     }
@@ -123,7 +124,7 @@ impl Catalog {
         ids.and_then(Iterator::collect).map_err(|error| self.failed(error))
     }
 
-    /// How much it holds.
+    /// The size of the catalog.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -1,4 +1,4 @@
-//! Blocks of names: where a name stands, as `find` goes through it.
+//! Blocks of names, in the order in which `find` scans them.
 //!
 //! ```text
 //! block: for each name, sorted: bytes shared with the name before varint, rest (length, bytes),

@@ -1,4 +1,4 @@
-//! Letting go of snapshots that are no more, and of every row that no other one holds.
+//! Removing snapshots that no longer exist, and every row that no other snapshot holds.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! The catalog's file: its tables, whose it is, and what SQLite's errors mean here.
+//! The catalog's file: its tables, its application id, and the mapping of SQLite's errors.
 //!
-//! Plain rollback journal, no write-ahead log: at rest the catalog is one file, and a file that is
-//! replaced leaves no log behind that SQLite would play into the new one.
+//! It uses a plain rollback journal and no write-ahead log: at rest the catalog is one file, and a
+//! file that is replaced leaves no log behind that SQLite would replay into the new one.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
@@ -18,7 +18,7 @@ use crate::id::StoreId;
 const VERSION: i32 = 1;
 /// `psCT`: what SQLite's header carries to say whose file it is.
 const APPLICATION: i32 = 0x7073_4354;
-/// How long one process waits for another that is writing.
+/// The time that one process waits for another that is writing.
 const WAIT: Duration = Duration::from_secs(60);
 
 const TABLES: &str = "
@@ -69,7 +69,7 @@ pub fn create(place: &Path, store: StoreId) -> Result<Connection> {
     if let Some(directory) = place.parent().filter(|path| !path.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io)?;
     }
-    // SQLite would make it readable for everyone.
+    // SQLite would make it readable for all users.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(place).map_err(io)?;
     let db = connect(place)?;
     let make = || {
@@ -103,7 +103,7 @@ fn connect(place: &Path) -> Result<Connection> {
 /// Removes a catalog, or what is damaged in its place. Only what SQLite could have written goes.
 ///
 /// # Errors
-/// [`Kind::Refused`] for anything else: it may be somebody's file.
+/// [`Kind::Refused`] for anything else: it may be a user's file.
 pub fn remove(place: &Path) -> Result<()> {
     let mut head = [0; 16];
     let io = |error| Error::io("cannot replace the catalog", place, error);
@@ -144,7 +144,7 @@ fn journal(place: &Path) -> PathBuf {
     name.into()
 }
 
-/// What an error of SQLite means.
+/// Turns an error of SQLite into one of this crate.
 pub fn failed(place: &Path, error: rusqlite::Error) -> Error {
     let kind = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Kind::NoSpace,

@@ -1,7 +1,7 @@
 //! `find`: paths by name or path over all snapshots.
 //!
-//! Blocks of names say where a name may stand; only what they let through is looked up. Memory is
-//! bounded by one block and [`SORTED_MAX`] finds, which are given out in path order.
+//! Blocks of names say where a name may be; only matching names are looked up. Memory is bounded
+//! by one block and [`SORTED_MAX`] finds, which are returned in path order.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::walk::Glob;
 /// Finds that are held to be put in path order.
 const SORTED_MAX: usize = 1 << 17;
 
-/// What is looked for.
+/// The conditions of a search.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// The name or path.
@@ -66,7 +66,7 @@ pub struct Holder {
 pub struct Found {
     /// Absolute path without the leading slash.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission bits.
     pub mode: u32,

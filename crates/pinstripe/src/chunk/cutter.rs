@@ -34,7 +34,7 @@ pub(super) enum Rules {
     Gear(Arc<GearRules>),
 }
 
-/// What content-defined chunking needs to know.
+/// The parameters of content-defined chunking.
 pub(super) struct GearRules {
     pub(super) gear: Gear,
     pub(super) masks: Masks,

@@ -1,4 +1,4 @@
-//! Where content is cut into chunks: at fixed places, or where the content itself says so.
+//! Cutting content into chunks: at fixed places, or at places that follow from the content.
 //!
 //! [`Chunking`] is the choice a store makes once; with the store's secret seed it becomes a
 //! [`Cutter`], which knows all the rules. Content in memory is cut by [`Cutter::next_cut`], chunk
@@ -38,7 +38,7 @@ const FIXED_RANGE: [u32; 2] = [4 * KIB as u32, 4 * MIB as u32];
 /// No chunk may begin closer to its first possible end than a gear hash reaches back.
 const MIN_FLOOR: u32 = pinstripe_kernel::gear::WINDOW as u32;
 
-/// How a store cuts content into chunks.
+/// A store's way to cut content into chunks.
 ///
 /// As text: an average (`64K`), or `fixed:` and a length (`fixed:4K`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub enum Chunking {
         /// Length of every chunk but a file's last.
         bytes: u32,
     },
-    /// Where the content says so: bytes inserted or removed move the cuts around them only.
+    /// At places that follow from the content: bytes inserted or removed move only nearby cuts.
     ContentDefined {
         /// No chunk is shorter, but a file's last.
         min: u32,

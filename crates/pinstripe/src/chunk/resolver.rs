@@ -10,13 +10,13 @@ use super::search::{Outcome, Search};
 /// segments.
 pub struct Resolver {
     rules: Rules,
-    /// Where the chunk in progress begins.
+    /// The start of the chunk in progress.
     start: u64,
     /// The end of all segments so far.
     end: u64,
     /// The hash of the chunk in progress, while its first possible places are looked at.
     hash: u64,
-    /// Where the chunk in progress ends if there is any more content.
+    /// The end of the chunk in progress, provided that there is more content.
     held: Option<u64>,
     /// The last bytes before `end`: what the hash of the next place depends on.
     tail: Vec<u8>,
@@ -27,8 +27,8 @@ impl Resolver {
         Resolver { rules, start: offset, end: offset, hash: 0, held: None, tail: Vec::new() }
     }
 
-    /// Takes the next segment with the candidates that [`Cutter::scan`](super::Cutter::scan) found in it, and appends
-    /// the ends of all chunks that are certain now to `ends`.
+    /// Takes the next segment with the candidates that [`Cutter::scan`](super::Cutter::scan) found
+    /// in it, and appends the ends of all chunks that are certain now to `ends`.
     ///
     /// Ends are positions in the run, counted like the first segment's `offset`; each is also
     /// where the next chunk begins. [`Candidates::default`] will do for candidates: they are then
@@ -83,7 +83,7 @@ impl Resolver {
         self.hash = 0;
     }
 
-    /// Where the chunk in progress begins: content from here on is not yet cut.
+    /// The start of the chunk in progress: content from here on is not yet cut.
     pub fn chunk_start(&self) -> u64 {
         self.start
     }

@@ -1,4 +1,4 @@
-//! What makes a place a cut, and the search for the next one.
+//! The conditions that make a place a cut, and the search for the next one.
 //!
 //! A content-defined chunk ends at the first place, counted from its beginning, that
 //! - is at least `min`, and below the shorter of `max` and the rest of the run, rounded down to an
@@ -19,13 +19,13 @@ use pinstripe_kernel::gear::{Candidate, WINDOW};
 
 use super::cutter::{Candidates, GearRules};
 
-/// How far to look at once, at most; no further than a quarter of the average chunk either, so
+/// The most bytes scanned at once; no further than a quarter of the average chunk either, so
 /// that little is looked at in vain.
 const BLOCK_BYTES: u64 = 32 << 10;
 /// And at least, because short blocks are slow.
 const BLOCK_BYTES_LEAST: u64 = 4 << 10;
 
-/// What one segment says about the end of a chunk; positions count from the beginning of the run.
+/// The finding of one segment about the end of a chunk; positions count from the start of the run.
 pub(super) enum Outcome {
     /// The chunk ends here.
     Cut(u64),

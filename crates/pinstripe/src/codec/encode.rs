@@ -13,12 +13,12 @@ const SAVING_DIVISOR: usize = 64;
 const LARGEST_WINDOW_LOG: u32 = 22;
 /// LZ4 inputs below this length use a table of 16-bit places.
 const LZ4_SMALL_BYTES: usize = u16::MAX as usize;
-/// After so many records in a row that looked incompressible the next ones are looked at briefly, but for
-/// every so many-th.
+/// After so many records in a row that looked incompressible the next ones are looked at briefly,
+/// but for every so many-th.
 const BRIEF_AFTER: u32 = 8;
 const THOROUGH_EVERY: u32 = 16;
 
-/// How one record was encoded.
+/// The outcome of encoding one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoded {
     /// No codec helps: the stored bytes are the raw bytes, and nothing was copied.
@@ -81,7 +81,7 @@ impl Encoder {
         Ok(Encoder { codec, engine, scratch: Vec::new(), hopeless: 0 })
     }
 
-    /// What it encodes with.
+    /// The codec that it encodes with.
     pub fn codec(&self) -> Codec {
         self.codec
     }

@@ -1,4 +1,4 @@
-//! Which codec to use while members and processors are of unknown speed: `--codec auto`.
+//! The choice of a codec while the speed of members and processors is unknown: `--codec auto`.
 //!
 //! There are [`STEPS`] from light to hard. A level is two neighbouring steps. While the queues of
 //! the members are less than half full, the lighter one of the level is used, otherwise the harder
@@ -7,16 +7,16 @@
 //! level is taken, and the one before when they stay nearly empty although everything is encoded
 //! the lighter way.
 //!
-//! Invariants: the level changes by one at a time and not before several decisions in a row spoke
-//! for it; nothing is known but how full the queues are. So a slow source, too, leads to light
-//! codecs. Pure, and shared by all workers. Never here: clocks, queues.
+//! Invariants: the level changes by one at a time, and only after several decisions in a row called
+//! for it; the fill of the queues is the only input. So a slow source, too, leads to light codecs.
+//! Pure, and shared by all workers. Never here: clocks, queues.
 
 use std::sync::Mutex;
 
 use super::{Codec, Encoder};
 use crate::error::Result;
 
-/// What is chosen from: each makes records smaller than the one before, and takes longer.
+/// The codecs to choose from: each makes records smaller than the one before, and takes longer.
 pub const STEPS: [Codec; 5] = [
     Codec::Raw,
     Codec::Lz4,
@@ -50,7 +50,7 @@ pub struct Governor {
 struct State {
     /// The lighter of the two steps.
     level: usize,
-    /// How many decisions in a row found members lagging, or starving.
+    /// The number of decisions in a row that found members lagging, or starving.
     lagging: u32,
     starving: u32,
 }
@@ -173,7 +173,7 @@ mod tests {
         assert!(set.get(Codec::Zstd { level: 0 }).is_err());
     }
 
-    /// How fast one worker encodes at each step, in units per second, and what is left of a unit.
+    /// The speed of one worker at each step, in units per second, and the stored part of a unit.
     type Table = [(f64, f64); STEPS.len()];
 
     /// Pages of a machine's memory, as measured on one core of 2 GHz.
@@ -183,10 +183,10 @@ mod tests {
     /// Logs, which become much smaller.
     const TEXT: Table = [(900.0, 1.0), (150.0, 0.25), (90.0, 0.2), (70.0, 0.13), (50.0, 0.1)];
 
-    /// What came of a simulation.
+    /// The outcome of a simulation.
     struct Course {
         units_per_second: f64,
-        /// How often each step was used in the second half.
+        /// The number of times that each step was used in the second half.
         used: [u32; STEPS.len()],
         level_changes: u32,
     }

@@ -1,9 +1,9 @@
-//! Spares the codecs what they cannot make smaller: encrypted and already compressed bytes.
+//! Detects bytes that no codec can make smaller: encrypted and already compressed ones.
 //!
-//! Three cheap looks, each of which can only acquit: 64 pieces of 64 bytes must each have as many
-//! different bytes as random ones have (text, machine code and runs fail at the first or second
-//! piece, so compressible records pay almost nothing); all pieces together must have a flat
-//! histogram; and no sampled string may come twice. Pure; no allocation.
+//! A record is called incompressible only if it passes three cheap tests: each of 64 pieces of 64
+//! bytes has as many different bytes as random ones have (text, machine code and runs fail at the
+//! first or second piece, so compressible records pay almost nothing); all pieces together have a
+//! flat histogram; and no sampled string occurs twice. Pure; no allocation.
 
 /// Shorter records are cheaper to compress than to look at.
 const MIN_BYTES: usize = 4096;
@@ -17,13 +17,13 @@ const MIN_DISTINCT: u32 = 45;
 /// could save a 64th of the bytes where it is about 960; this stays well below.
 const MAX_CHI_SQUARED: u32 = 480;
 
-/// How much of a record is looked at.
+/// The part of a record that is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// Nothing is known of records before it.
     Thorough,
-    /// Those before it looked incompressible: a quarter of the time, and a record of which an eighth is
-    /// compressible passes for random one time in eight.
+    /// Those before it looked incompressible: a quarter of the time, and a record of which an
+    /// eighth is compressible passes for random one time in eight.
     Brief,
 }
 

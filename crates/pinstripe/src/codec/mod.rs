@@ -1,8 +1,8 @@
-//! Makes records small, and raw again: zstd, LZ4, Snappy, LZO, or nothing at all.
+//! Compression and decompression of records: zstd, LZ4, Snappy, LZO, or none.
 //!
 //! A record's raw bytes go through one [`Encoder`]; its header keeps the codec id and the raw
-//! length, so the stored bytes carry neither where the codec lets them go. A record that a codec
-//! cannot make smaller by a 64th is stored as it is, under the id of [`Codec::Raw`].
+//! length, so the stored bytes omit both where the codec allows it. A record that a codec cannot
+//! make smaller by a 64th is stored as it is, under the id of [`Codec::Raw`].
 //!
 //! Invariants: decoding yields exactly the raw length or an error, whatever the stored bytes are;
 //! equal input and codec give equal stored bytes within one version. Not promised: that damage is
@@ -33,7 +33,7 @@ pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
 /// The zstd levels that can be asked for; 0 is not one of them.
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -5..=19;
 
-/// How records are made small. Written `raw`, `zstd`, `zstd:3`, `zstd:-1`, `lz4`, `snappy`, `lzo`.
+/// The codec of records. Written `raw`, `zstd`, `zstd:3`, `zstd:-1`, `lz4`, `snappy`, `lzo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// Stored as they are.
@@ -65,7 +65,7 @@ impl Codec {
 }
 
 impl Default for Codec {
-    /// What the backup store uses unless told otherwise.
+    /// The default of the backup store.
     fn default() -> Self {
         Codec::Zstd { level: DEFAULT_ZSTD_LEVEL }
     }

@@ -204,8 +204,8 @@ fn what_has_structure_does_not_look_incompressible() {
     }
 }
 
-/// A program also holds bytes that are random, and records that are but for a little of them: of these a part
-/// may pass.
+/// A program also holds bytes that are random, and records that are but for a little of them: of
+/// these a part may pass.
 #[test]
 fn machine_code_does_not_look_incompressible() {
     let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
@@ -231,7 +231,7 @@ fn repeated_random_blocks_do_not_look_incompressible() {
     }
 }
 
-/// What follows many records that no codec makes smaller is made smaller all the same.
+/// A compressible record is compressed even after many incompressible ones.
 #[test]
 fn an_encoder_that_lost_hope_finds_it_again() {
     let mut encoder = Encoder::new(Codec::Lz4).unwrap();

@@ -1,8 +1,9 @@
-//! How much of what is seen is distinct, in bounded memory.
+//! An estimate of how much of the input is distinct, in bounded memory.
 //!
-//! Invariants: exact as long as all keys fit; beyond that a sample by key, halved as often as needed:
-//! keys are hashes, so that every key has the same chance and all its repetitions share its fate.
-//! Totals are always exact. Never says "new" of single things: that is the chunk index's work.
+//! Invariants: exact as long as all keys fit; beyond that a sample by key, halved as often as
+//! needed: keys are hashes, so that every key has the same chance and all its repetitions share its
+//! fate. Totals are always exact. Never says "new" of single things: that is the chunk index's
+//! work.
 
 use std::collections::HashMap;
 
@@ -19,7 +20,7 @@ pub struct Distinct {
     sampled_bytes: u64,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Everything that was seen.
@@ -70,7 +71,7 @@ impl Distinct {
         key.leading_zeros() >= self.shift
     }
 
-    /// What was seen so far.
+    /// The counts so far.
     pub fn count(&self) -> Count {
         let sampled = 1 << self.shift;
         let estimate = |found: u64, all: u64| found.saturating_mul(sampled).min(all);

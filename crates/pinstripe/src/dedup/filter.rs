@@ -3,11 +3,11 @@
 //! A binary fuse filter (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor
 //! Filters", 2022) with three slots per key and fingerprints of 8 bits. The array is cut into
 //! segments of a power of two; the slots of a key lie in three neighbouring segments, and the
-//! exclusive or of what stands there is the key's fingerprint.
+//! exclusive or of their contents is the key's fingerprint.
 //!
 //! Invariants: every key that it was built from is in it; a filter that was read from a member
-//! is checked to have the length that its shape asks for, so no question reaches beyond it.
-//! Never here: what the keys are, and what is done when the answer is "yes".
+//! is checked to have the length that its shape asks for, so no query reaches beyond it.
+//! Never here: the meaning of the keys, and the action on a "yes".
 
 use crate::error::{Error, Kind, Result};
 
@@ -28,10 +28,10 @@ pub struct Filter {
     fingerprints: Box<[u8]>,
 }
 
-/// What of a filter is stored beside its fingerprints.
+/// The part of a filter that is stored beside its fingerprints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// What keys are mixed with.
+    /// The seed that keys are mixed with.
     pub seed: u64,
     /// Slots of a segment are two to the power of this.
     pub segment_log2: u8,
@@ -91,7 +91,7 @@ impl Filter {
         Ok(Filter { seed, segment_log2, segments, fingerprints: fingerprints.into() })
     }
 
-    /// What has to be stored beside [`fingerprints`](Self::fingerprints).
+    /// The parameters to store beside [`fingerprints`](Self::fingerprints).
     pub fn shape(&self) -> Shape {
         Shape { seed: self.seed, segment_log2: self.segment_log2, segments: self.segments }
     }
@@ -146,8 +146,8 @@ fn fingerprint(hash: u64) -> u8 {
     (hash ^ hash >> 32) as u8
 }
 
-/// What building needs: for each slot, how many keys not yet placed have it, and their hashes
-/// combined; where one key is left, that is its hash.
+/// The state of building: for each slot, the number of unplaced keys that map to it, and their
+/// hashes combined; where one key is left, that is its hash.
 struct Table {
     counts: Vec<u8>,
     hashes: Vec<u64>,

@@ -1,10 +1,11 @@
-//! Known or new: which chunks this run has taken upon itself to store, and filters that say
-//! quickly that a chunk is not in a part of the index.
+//! The claims of a run on the chunks that it stores, and filters that say quickly that a chunk is
+//! not in a part of the index.
 //!
-//! Invariants: of all threads that claim one id, exactly one is told that it is new; that one
-//! stores the chunk or fails the whole run, so whoever was told "known" may refer to it at once.
-//! A claim is given back only when the index knows the chunk. The set is cut into shards by the
-//! id, which is random, so workers seldom meet. Never here: I/O, and where a chunk is.
+//! Invariants: of all threads that claim one id, exactly one is told that it is new; that thread
+//! stores the chunk or fails the whole run, so a thread that was told "known" may refer to it at
+//! once. A claim is given back only when the index knows the chunk. The set is divided into shards
+//! by the id, which is random, so workers seldom contend. Never here: I/O, and the places of
+//! chunks.
 
 pub mod distinct;
 pub mod filter;

@@ -1,9 +1,9 @@
 //! The checksum of stored bytes: XXH3 with 128 bits.
 //!
-//! It finds damage and needs no key, so that members can be checked by those who must not read
-//! them. It does not prove who wrote the bytes: that is what the keyed ids of chunks are for.
-//! Beside a cryptographic hash it costs a fifth (doc/decisions/0007), and it is paid three times: for
-//! a record, for its strips, for their parity.
+//! It finds damage and needs no key, so that members can be checked without the right to read
+//! their content. It does not prove the origin of the bytes: the keyed ids of chunks do.
+//! Beside a cryptographic hash it costs a fifth (doc/decisions/0007), and it is paid three times:
+//! for a record, for its strips, for their parity.
 
 use twox_hash::XxHash3_128;
 

@@ -1,4 +1,4 @@
-//! One entry of a snapshot, and the page in which it stands beside its neighbours.
+//! One entry of a snapshot, and the page that holds it with its neighbours.
 //!
 //! ```text
 //! page:  'P' 1, entry count varint, entries
@@ -43,7 +43,7 @@ pub struct ListRow {
     pub content_bytes: u64,
 }
 
-/// Where a file's bytes are.
+/// The places of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// The chunks, in order; empty for an empty file and for everything that is no file.
@@ -64,7 +64,7 @@ impl Default for Content {
 pub struct Entry {
     /// Absolute path without the leading slash, raw bytes.
     pub path: Vec<u8>,
-    /// What is restored.
+    /// The metadata that is restored.
     pub meta: Metadata,
     /// Last change of the inode: with size, mtime and inode it tells whether content is unchanged.
     pub ctime: Time,
@@ -78,9 +78,9 @@ pub struct Entry {
     pub size: u64,
     /// Data of a sparse file, ascending; empty when all of it is data.
     pub extents: Vec<Range<u64>>,
-    /// What a symlink points to.
+    /// The target of a symlink.
     pub target: Vec<u8>,
-    /// What a file holds: the data extents, one after the other.
+    /// The content of a file: the data extents, one after the other.
     pub content: Content,
 }
 
@@ -176,7 +176,8 @@ fn write_entry(writer: &mut Writer<'_>, entry: &Entry) {
     if matches!(entry.content, Content::Lists(_)) {
         marks |= IS_LONG;
     }
-    // At most 89 bytes: two, three numbers of 32 bits, four of 64, two times.
+    // The marks come early: they tell the reader which optional parts follow. The fixed fields
+    // are at most 89 bytes: two, three numbers of 32 bits, four of 64, two times.
     let mut fixed = ShortRun::default();
     fixed.u8(kind_byte(meta.kind)).u8(marks).varint(u64::from(meta.mode));
     for number in [meta.uid.into(), meta.gid.into(), entry.size, entry.inode, entry.device] {
@@ -204,12 +205,14 @@ fn write_entry(writer: &mut Writer<'_>, entry: &Entry) {
     }
     if marks & HAS_EXTENTS != 0 {
         writer.varint(entry.extents.len() as u64);
+        // Ascending, so gap and length are enough, and short as varints.
         let mut end = 0;
         for extent in &entry.extents {
             writer.varint(extent.start - end).varint(extent.end - extent.start);
             end = extent.end;
         }
     }
+    // Last, and only for files: `IS_LONG` alone tells a list of lists from a list of chunks.
     if meta.kind == FileKind::File {
         match &entry.content {
             Content::Chunks(chunks) => write_chunks(writer, chunks),

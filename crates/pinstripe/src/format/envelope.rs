@@ -40,7 +40,7 @@ pub const OBJECT_MAX_BYTES: u64 = 16 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Object {
-    /// What store a member belongs to.
+    /// The label: the store that a member belongs to.
     Label = 1,
     /// The store's secrets.
     Keys = 2,
@@ -52,9 +52,9 @@ pub enum Object {
     Session = 5,
     /// A step of deletion.
     Gc = 6,
-    /// A snapshot that somebody wants no more.
+    /// A mark: a snapshot is no longer wanted.
     Forgotten = 7,
-    /// What scrub verified when.
+    /// The state of scrubbing.
     Scrub = 8,
     /// A key slot that opens nothing any more.
     RemovedSlot = 9,
@@ -62,7 +62,7 @@ pub enum Object {
     SplitHead = 10,
     /// The second: it is complete.
     SplitEnd = 11,
-    /// What a backup that has not come to its end has done so far.
+    /// The progress of a backup that has not ended.
     Checkpoint = 12,
 }
 
@@ -118,7 +118,7 @@ pub fn close_version(object: Object, version: u16, body: &[u8]) -> Vec<u8> {
 /// A framed object with the MAC that it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vouched<'a> {
-    /// What the MAC is over: head, body and generation.
+    /// The bytes that the MAC covers: head, body and generation.
     pub said: &'a [u8],
     /// Which generation of the store's keys the MAC was made with.
     pub generation: u32,
@@ -221,10 +221,10 @@ pub fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])> {
     let sum_at = match features {
         0 => body_end,
         VOUCHED => body_end + VOUCHER_BYTES,
-        // Nobody knows what else a feature of a newer version puts behind the body.
+        // A feature of a newer version may put anything behind the body; the sum stays last.
         _ => bytes.len().saturating_sub(SUM_BYTES).max(body_end),
     };
-    // The checksum comes before the version is believed: a flipped bit must not read as "newer".
+    // The checksum is verified before the version is used: a flipped bit must not read as "newer".
     if bytes.len() != sum_at + SUM_BYTES {
         return Err(reader.corrupt("wrong length").expected(sum_at + SUM_BYTES, bytes.len()));
     }

@@ -1,8 +1,8 @@
-//! A mark on a snapshot: forgotten, or kept after all. The highest generation is what holds.
+//! A mark on a snapshot: forgotten, or kept after all. The highest generation holds.
 //!
-//! Marks are only added, never changed: forgetting puts the next odd generation, taking that back
-//! the next even one. So a member that was away and comes back with old marks says nothing new,
-//! and of two processes that put the same generation both meant the same.
+//! Marks are only added, never changed: forgetting puts the next odd generation, undoing it the
+//! next even one. So a member that returns with old marks changes nothing, and two processes that
+//! put the same generation meant the same.
 
 use super::envelope::{self, Object};
 use super::wire::{Reader, Writer};
@@ -16,7 +16,7 @@ pub struct Mark {
     pub store: StoreId,
     /// The snapshot.
     pub snapshot: SnapshotId,
-    /// How often this was said: odd is forgotten, even is kept; 0 needs no mark.
+    /// The number of marks so far: odd is forgotten, even is kept; 0 needs no mark.
     pub generation: u32,
 }
 
@@ -43,7 +43,7 @@ impl Mark {
     /// Reads a framed mark.
     ///
     /// # Errors
-    /// Those of [`envelope::open`]; a generation of 0 is refused, since nobody puts it.
+    /// Those of [`envelope::open`]; a generation of 0 is refused, since it is never put.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Forgotten, bytes)?, "mark");
         let mark = Mark {

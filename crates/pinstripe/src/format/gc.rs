@@ -2,7 +2,7 @@
 //!
 //! Each step of a condemnation is an object of its own that is put once and never changed; its
 //! name follows from what it says, so no two steps share one and none can be taken for another.
-//! What the steps mean, and in which order they are put, is `store/deletion`'s.
+//! The meaning of the steps, and the order in which they are put, are `store/deletion`'s.
 
 use super::envelope::{self, Object};
 use super::wire::{Reader, Writer};
@@ -14,33 +14,33 @@ pub const PACKS_MAX: usize = 512 << 10;
 /// Most snapshots in one condemnation: 20 bytes for each.
 pub const SNAPSHOTS_MAX: usize = 128 << 10;
 
-/// What a condemnation is about. Lists ascend and name nothing twice.
+/// The subject of a condemnation. Lists ascend and name nothing twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Lists {
     /// Packs to delete.
     pub packs: Vec<SetId>,
     /// Forgotten snapshots to delete, each with the generation of the mark that says so.
     pub snapshots: Vec<(SnapshotId, u32)>,
-    /// Snapshots that dead writers would have made: nobody finished them, and an absent member
-    /// may have a copy that nobody may believe.
+    /// Snapshots of dead writers that were never finished: an absent member may have a copy, which
+    /// no reader may believe.
     pub abandoned: Vec<SnapshotId>,
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Nobody may begin to rely on these any more; writers at work have to say what they rely on.
+    /// No writer may begin to rely on these any more; writers at work have to say what they use.
     Condemned(Lists),
-    /// What a session relies on of a condemnation.
+    /// The packs of a condemnation that a session relies on.
     Ack {
         /// Whose answer this is.
         session: SessionId,
         /// Condemned packs that it has to have.
         packs: Vec<SetId>,
     },
-    /// What is left after all answers: from here on it is deleted.
+    /// The rest after all answers: from here on it is deleted.
     Reaping(Lists),
-    /// It is deleted: whatever an absent member still has of it is nobody's.
+    /// It is deleted: a part that an absent member still has is garbage.
     Tombstone(Lists),
     /// Takes the place of what a session would have put: that session is over.
     Void {
@@ -68,7 +68,7 @@ pub struct GcObject {
     pub store: StoreId,
     /// The condemnation; of a void, the name that it takes.
     pub condemnation: CondemnationId,
-    /// The session of whoever condemned; of an answer and a void, what the step says.
+    /// The session of the collector that condemned; of an answer and a void, what the step says.
     pub by: SessionId,
     /// The step.
     pub step: Step,

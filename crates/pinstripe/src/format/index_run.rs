@@ -7,9 +7,9 @@
 //! tables of packs
 //! head: where all of this is
 //! ```
-//! All parts but the head say of which run they are, and which of their kind: `b`, set id 16, number 4
-//! stand before them. A head that begins with `H` demands that; one that begins with `h` is of the
-//! older form, whose parts begin with their own letter.
+//! All parts but the head say of which run they are, and which of their kind: `b`, set id 16,
+//! number 4 stand before them. A head that begins with `H` demands that; one that begins with `h`
+//! is of the older form, whose parts begin with their own letter.
 //!
 //! The range of the stripe set's index is the record of the head. All pages of a run are equally
 //! long but the last of a segment, so a page is found by arithmetic.
@@ -45,11 +45,11 @@ pub struct Row {
     pub id: ChunkId,
     /// Number of the pack; in which list, the holder of the row knows.
     pub pack: u32,
-    /// Where the record begins in the pack's logical run.
+    /// The record's start in the pack's logical run.
     pub offset: u32,
     /// Length of the record.
     pub bytes: u32,
-    /// Where the chunk begins in the record's raw bytes.
+    /// The chunk's start in the record's raw bytes.
     pub raw_offset: u32,
     /// Length of the chunk.
     pub raw_bytes: u32,
@@ -191,7 +191,7 @@ impl Page {
         (0..self.len()).map(|at| self.row(at))
     }
 
-    /// Where the first row is whose id is not below `id`.
+    /// The first row whose id is not below `id`.
     pub fn lower_bound(&self, id: &ChunkId) -> usize {
         let (mut from, mut to) = (0, self.len());
         while from < to {
@@ -203,14 +203,14 @@ impl Page {
     }
 }
 
-/// What a reader keeps of a segment beside its filter.
+/// The part of a segment that a reader keeps beside its filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fences {
     /// First eight bytes of each page's first id.
     pub fences: Box<[u64]>,
     /// Rows in all pages.
     pub rows: u32,
-    /// What the filter's keys are mixed with.
+    /// The seed that the filter's keys are mixed with.
     pub seed: u64,
     /// The filter's segments have two to the power of this slots.
     pub segment_log2: u8,
@@ -320,12 +320,12 @@ pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
     Ok(packs)
 }
 
-/// Where a segment lies in the run.
+/// The place of a segment in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentPlace {
-    /// Where its first page begins.
+    /// The start of its first page.
     pub offset: u64,
-    /// Where its fences begin: behind its last page.
+    /// The start of its fences: behind its last page.
     pub fences_offset: u64,
     /// Length of the fences' record.
     pub fences_bytes: u32,
@@ -333,7 +333,7 @@ pub struct SegmentPlace {
     pub pages: u32,
 }
 
-/// Where everything is in a run.
+/// The places of all parts of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunHead {
     /// The run itself.

@@ -40,7 +40,7 @@ pub const SLOT_LABEL_MAX_BYTES: usize = 256;
 /// The name of a generation's ring.
 const NAME_CONTEXT: &str = "pinstripe 2026 name of a key ring";
 
-/// What a password costs to try: Argon2id (RFC 9106).
+/// The cost of one try of a password: Argon2id (RFC 9106).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KdfCosts {
     /// Memory in KiB.
@@ -57,7 +57,7 @@ impl KdfCosts {
     /// The least and the most memory, in KiB: what a hostile slot can make us allocate.
     pub const MEMORY_KIB_RANGE: std::ops::RangeInclusive<u32> = 64..=4 << 20;
 
-    /// Refuses costs that Argon2 cannot have, or that nobody would wait for.
+    /// Refuses costs that Argon2 cannot have, or that are too high to wait for.
     ///
     /// # Errors
     /// [`Kind::Usage`].
@@ -76,7 +76,7 @@ impl KdfCosts {
     }
 }
 
-/// How a slot is opened.
+/// The way to open a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotWay {
     /// With a password, at these costs.
@@ -92,7 +92,7 @@ pub struct KeyRing {
     pub store: StoreId,
     /// The newest generation of seal keys in it.
     pub generation: u32,
-    /// How it is sealed.
+    /// The cipher of the seal.
     pub seal: Encryption,
     /// Which root key opens it.
     pub commitment: [u8; 32],
@@ -108,7 +108,7 @@ impl KeyRing {
         if self.chain.is_some() { Format::V2 } else { Format::V1 }
     }
 
-    /// What the chain's MACs are over.
+    /// The bytes that the chain's MACs cover.
     pub fn identity(&self) -> Vec<u8> {
         let mut out = Vec::new();
         Writer::new(&mut out)
@@ -128,7 +128,7 @@ impl KeyRing {
         name
     }
 
-    /// What the seal vouches for beside the secrets.
+    /// The bytes that the seal authenticates beside the secrets.
     pub fn context(&self) -> Vec<u8> {
         let mut out = self.identity();
         self.chain.iter().flatten().for_each(|mac| out.extend_from_slice(mac));
@@ -181,9 +181,9 @@ pub struct KeySlot {
     pub ring_commitment: [u8; 32],
     /// When it was made, seconds since 1970; for people only.
     pub created_seconds: i64,
-    /// How the root key is wrapped.
+    /// The cipher that wraps the root key.
     pub seal: Encryption,
-    /// What opens it.
+    /// The way to open it.
     pub way: SlotWay,
     /// Makes equal passwords different.
     pub salt: [u8; 16],
@@ -196,7 +196,7 @@ pub struct KeySlot {
 }
 
 impl KeySlot {
-    /// What the wrapping vouches for beside the root key: all that stands before it.
+    /// The bytes that the wrapping authenticates beside the root key: everything before it.
     pub fn context(&self) -> Vec<u8> {
         let (way, costs) = match self.way {
             SlotWay::Password(costs) => (1, costs),
@@ -230,7 +230,7 @@ impl KeySlot {
     /// Reads a framed slot.
     ///
     /// # Errors
-    /// Those of [`envelope::open`]; [`Kind::Corrupt`] for costs that nobody sets.
+    /// Those of [`envelope::open`]; [`Kind::Corrupt`] for costs out of range.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::KeySlot, bytes)?, "key slot");
         let store = StoreId(reader.array()?);

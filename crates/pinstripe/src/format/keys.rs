@@ -1,9 +1,9 @@
 //! The store's secrets: the key of chunk ids, that of the gear table, and those of the seals.
 //!
-//! All are drawn at random when the store is made, so that nobody can tell from ids or chunk
-//! lengths whether a store holds a file they know, and so that no two stores cut alike. A store
-//! that seals nothing keeps them in the clear, as version 1 did; any other keeps them in a *ring*,
-//! sealed ([`super::key_ring`]).
+//! All are drawn at random when the store is made, so that a reader without them cannot tell from
+//! ids or chunk lengths whether a store holds a known file, and so that no two stores cut alike. A
+//! store that seals nothing keeps them in the clear, as version 1 did; any other keeps them sealed
+//! in a *ring* ([`super::key_ring`]).
 //!
 //! Invariant: they are wiped from memory when dropped, and nothing prints them.
 
@@ -21,7 +21,7 @@ pub const GENERATIONS_MAX: usize = 4096;
 
 const GEAR_CONTEXT: &str = "pinstripe 2026 gear table of a store";
 
-/// What the gear table that cuts content follows from.
+/// The key of the gear table that cuts content.
 #[derive(Clone, PartialEq, Eq)]
 pub enum GearKey {
     /// The shared table with every value XORed with this: stores without seals.
@@ -54,7 +54,7 @@ pub struct Keys {
     pub store: StoreId,
     /// Key of the keyed hash that names chunks.
     pub id_key: SecretKey,
-    /// What the gear table that cuts them follows from.
+    /// The key of the gear table that cuts them.
     pub gear: GearKey,
     /// Master keys of seals, by generation; new seals are under the last. Empty in a store that
     /// seals nothing.

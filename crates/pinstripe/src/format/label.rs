@@ -14,7 +14,7 @@ pub const MEMBERS_MAX: usize = 255;
 /// Most parity strips per row that the format has room for.
 pub const PARITY_MAX: u8 = 4;
 
-/// What all members of a store agree on.
+/// The settings that all members of a store agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     /// The store.
@@ -23,17 +23,17 @@ pub struct StoreConfig {
     pub parity: u8,
     /// Bytes per member per row.
     pub strip_bytes: u32,
-    /// How content is cut, as written on the command line ("1M", "fixed:64K").
+    /// The chunking, as written on the command line ("1M", "fixed:64K").
     pub chunking: String,
-    /// How records are compressed, as written on the command line ("zstd:3").
+    /// The codec, as written on the command line ("zstd:3").
     pub codec: String,
     /// When the store was made, seconds since 1970; for people only.
     pub created_seconds: i64,
-    /// How records and snapshots are sealed.
+    /// The seal of records and snapshots.
     pub encryption: Encryption,
     /// Whose gear table cuts content.
     pub chunker: Chunker,
-    /// What sealed records are padded to.
+    /// The padding of sealed records.
     pub padding: Padding,
 }
 
@@ -72,7 +72,7 @@ macro_rules! setting {
 }
 
 setting!(
-    /// How records and snapshots are sealed; the numbers are those of a record's seal byte.
+    /// The cipher that seals records and snapshots; the numbers are those of a record's seal byte.
     Encryption, "encryption",
     /// Not at all.
     None = 0 "none",
@@ -92,7 +92,7 @@ setting!(
 );
 
 setting!(
-    /// What the lengths of sealed records are rounded up to, so that they tell less.
+    /// The rounding of the lengths of sealed records, so that lengths tell less.
     Padding, "padding",
     /// Nothing.
     None = 0 "none",
@@ -101,7 +101,7 @@ setting!(
     Padme = 1 "padme"
 );
 
-/// How a member takes part.
+/// A member's part in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MemberState {
@@ -109,8 +109,8 @@ pub enum MemberState {
     Active = 0,
     /// It is being emptied: it is read, and takes nothing new.
     Leaving = 1,
-    /// It is empty but for what writers laid there that began before it was leaving; nobody may
-    /// commit what relies on it any more.
+    /// It is empty, except for extents of writers that began before it was leaving; no writer may
+    /// commit anything that relies on it any more.
     Left = 2,
 }
 
@@ -130,7 +130,7 @@ pub struct MemberRow {
     /// Drawn when it joined, so that two directories that claim one number are told apart. Zeros
     /// in stores of version 1.
     pub id: [u8; 16],
-    /// How it takes part.
+    /// Its part in the store.
     pub state: MemberState,
     /// Last known place: raw path bytes.
     pub place: Vec<u8>,
@@ -153,8 +153,8 @@ impl MemberTable {
         self.rows.iter().find(|row| usize::from(row.number) == number)
     }
 
-    /// Whether this table is truer than another of the same store: the later one is. Two that
-    /// were made at once are put in an order that everybody finds the same.
+    /// Whether this table replaces another of the same store: the later one does. Two that were
+    /// made at once are put in an order that every process finds the same.
     pub fn replaces(&self, other: &MemberTable) -> bool {
         let rank = |table: &MemberTable| {
             let mut bytes = Vec::new();
@@ -222,8 +222,8 @@ impl Format {
 /// One member's label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// The version of the store's format. Of a store that seals its key ring says the same, and
-    /// the ring is believed: whoever writes labels could else turn the MACs off.
+    /// The version of the store's format. In a store that seals, the key ring repeats it and is
+    /// believed instead: otherwise a process that can write labels could turn the MACs off.
     pub format: Format,
     /// The store's settings, equal on all members.
     pub config: StoreConfig,

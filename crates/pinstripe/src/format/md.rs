@@ -1,22 +1,22 @@
 //! The superblock of a member of a Linux md array, metadata 1.2: what it says, and its 4 KiB again.
 //!
-//! From `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and `calc_sb_1_csum` in
-//! `drivers/md/md.c` of Linux 6.1, whose checks are made here too. The superblock lies
-//! [`SUPERBLOCK_OFFSET`] bytes from the start of a device. Numbers named `_sectors` are in units of 512
-//! bytes, as md has them.
+//! From `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and
+//! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1, whose checks are made here too. The
+//! superblock lies [`SUPERBLOCK_OFFSET`] bytes from the start of a device. Numbers named `_sectors`
+//! are in units of 512 bytes, as md has them.
 //!
-//! Invariants: what is decoded is encoded to the same bytes, as far as md counts them as the
-//! superblock's; a feature that is not known is refused, since it may change where data lies.
+//! Invariants: a decoded superblock encodes to the same bytes, as far as md counts them as the
+//! superblock's; an unknown feature is refused, since it may change where data lies.
 //!
-//! Never here: which members belong together and whether they may be used: of several superblocks the
-//! one with the most events speaks for the array.
+//! Never here: the decision which members belong together and whether they may be used: of several
+//! superblocks the one with the most events is the array's.
 
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};
 
-/// Where the superblock begins on a device, in bytes.
+/// The offset of the superblock on a device, in bytes.
 pub const SUPERBLOCK_OFFSET: u64 = 4096;
-/// How long it can be, in bytes.
+/// The longest superblock, in bytes.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// The unit of md's numbers, in bytes.
 pub const SECTOR_BYTES: u64 = 512;
@@ -61,17 +61,17 @@ pub const FEATURES_KNOWN: u32 = (1 << 13) - 1;
 /// One superblock: array, device and state, field by field in md's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
-    /// What is true of the array as long as it lives.
+    /// The fields that are fixed for the life of the array.
     pub array: Array,
-    /// What is true of this device only.
+    /// The fields of this device only.
     pub device: Device,
-    /// What changes with every event.
+    /// The fields that change with every event.
     pub state: State,
-    /// What every device is, by device number; see [`Superblock::role_of`].
+    /// The role of every device, by device number; see [`Superblock::role_of`].
     pub roles: Vec<u16>,
 }
 
-/// What all superblocks of an array agree on.
+/// The fields that all superblocks of an array agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {
     /// Which of the `FEATURE_` bits are set. Some are of one device, some of all.
@@ -86,7 +86,7 @@ pub struct Array {
     pub level: i32,
     /// The layout, which means something else to each level.
     pub layout: u32,
-    /// What is used of each device.
+    /// The used part of each device.
     pub size_sectors: u64,
     /// A chunk; 0 for level 1.
     pub chunk_sectors: u32,
@@ -95,11 +95,11 @@ pub struct Array {
     /// Bitmap or partial parity, by the features: see [`Superblock::bitmap_sectors`] and
     /// [`Superblock::ppl`].
     pub log: [u8; 4],
-    /// What a reshape is to make of it; means nothing without one.
+    /// The target of a reshape; means nothing without one.
     pub reshape: Reshape,
 }
 
-/// How far a reshape is and where to.
+/// The progress of a reshape, and its target.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reshape {
     /// The level to become.
@@ -116,14 +116,14 @@ pub struct Reshape {
     pub new_offset_sectors: i32,
 }
 
-/// What is true of one device.
+/// The fields of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// Where its data begins.
+    /// The start of its data.
     pub data_offset_sectors: u64,
-    /// How much of it can be data.
+    /// The most that can be data.
     pub data_sectors: u64,
-    /// What is recovered, counted from where data begins; of a journal, its tail.
+    /// The part recovered, counted from the start of the data; of a journal, its tail.
     pub recovery_sectors: u64,
     /// Its number in the array, not its role.
     pub number: u32,
@@ -137,22 +137,22 @@ pub struct Device {
     pub bad_blocks_shift: u8,
     /// Room for the list.
     pub bad_blocks_sectors: u16,
-    /// Where the list is, from the superblock.
+    /// The place of the list, from the superblock.
     pub bad_blocks_offset_sectors: i32,
 }
 
-/// What changes with every event.
+/// The fields that change with every event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     /// When it changed last, as `created`.
     pub updated: u64,
-    /// How often the array's state changed: of two superblocks the one with more is true.
+    /// The number of changes of the array's state: of two superblocks the one with more is true.
     pub events: u64,
     /// Up to where members agree; `u64::MAX` if they do all along.
     pub resync_sectors: u64,
 }
 
-/// What a device is to the array.
+/// The role of a device in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The member of this number.
@@ -177,8 +177,8 @@ impl Role {
     }
 }
 
-/// The checksum of a superblock: its words added up, those of the checksum counting as 0, and what runs
-/// over 32 bits added again.
+/// The checksum of a superblock: its words added up, those of the checksum counting as 0, and what
+/// runs over 32 bits added again.
 fn checksum(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<4>();
     let sum: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
@@ -193,9 +193,9 @@ impl Superblock {
     /// Reads a superblock from the [`SUPERBLOCK_BYTES`] at [`SUPERBLOCK_OFFSET`].
     ///
     /// # Errors
-    /// [`Kind::NotFound`] where there is none, [`Kind::Unsupported`] for another version, another place
-    /// (metadata 1.0 and 1.1) or features that are not known, [`Kind::Corrupt`] for a wrong checksum and
-    /// for fields that cannot be.
+    /// [`Kind::NotFound`] where there is none, [`Kind::Unsupported`] for another version, another
+    /// place (metadata 1.0 and 1.1) or features that are not known, [`Kind::Corrupt`] for a wrong
+    /// checksum and for fields that cannot be.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "md superblock");
         if bytes.len() < SUPERBLOCK_BYTES {
@@ -297,12 +297,12 @@ impl Superblock {
         bytes
     }
 
-    /// What this device was when the superblock was written.
+    /// The role of this device when the superblock was written.
     pub fn role(&self) -> Role {
         self.role_of(self.device.number)
     }
 
-    /// What the device of a number is. One that is not named is a spare.
+    /// The role of the device with a number. One that is not named is a spare.
     pub fn role_of(&self, number: u32) -> Role {
         let role = self.roles.get(number as usize);
         role.and_then(|&role| Role::from_number(role)).unwrap_or(Role::Spare)
@@ -324,12 +324,12 @@ impl Superblock {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Where the bitmap is, in sectors from the superblock.
+    /// The place of the bitmap, in sectors from the superblock.
     pub fn bitmap_sectors(&self) -> Option<i32> {
         self.has(FEATURE_BITMAP).then(|| i32::from_le_bytes(self.array.log))
     }
 
-    /// Where the log of partial parity is, in sectors from the superblock, and how many sectors long.
+    /// The place of the log of partial parity, in sectors from the superblock, and its sectors.
     pub fn ppl(&self) -> Option<(i16, u16)> {
         let [a, b, c, d] = self.array.log;
         let has = self.has(FEATURE_PPL | FEATURE_MULTIPLE_PPLS);
@@ -337,8 +337,8 @@ impl Superblock {
     }
 }
 
-/// Bad blocks as ranges of a **device** in sectors, from the bytes of their list: 54 bits of sector, 10 of
-/// length, ended by all ones.
+/// Bad blocks as ranges of a **device** in sectors, from the bytes of their list: 54 bits of
+/// sector, 10 of length, ended by all ones.
 pub fn bad_blocks(list: &[u8], shift: u8) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
     let entries = list.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
     entries.take_while(|&entry| entry != u64::MAX).filter_map(move |entry| {

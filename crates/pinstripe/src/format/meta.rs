@@ -1,7 +1,7 @@
-//! What is known of a file besides its content: kind, owner, mode, times, extended attributes.
+//! The metadata of a file: kind, owner, mode, times, extended attributes.
 //!
 //! Invariants: plain values, no handles and no system calls; mode bits never hold the file type;
-//! names and attribute values are bytes. Never decides what to keep: whoever reads fills in all.
+//! names and attribute values are bytes. Never decides what to keep: the reader fills in all.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ pub enum FileKind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link; its target is a string of bytes, followed by nobody here.
+    /// A symbolic link; its target is a string of bytes, and is never followed here.
     Symlink,
     /// A named pipe.
     Fifo,
@@ -40,7 +40,7 @@ impl FileKind {
         })
     }
 
-    /// How people call it, with its article, as it stands in messages.
+    /// The word for people, with its article, as it stands in messages.
     pub fn name(self) -> &'static str {
         match self {
             FileKind::File => "a regular file",
@@ -63,10 +63,10 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// What the file system says of an entry, as far as backup needs it.
+/// The file system's answer about an entry, as far as backup needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stat {
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission bits with setuid, setgid and sticky: 07777 at most.
     pub mode: u32,
@@ -92,7 +92,7 @@ pub struct Stat {
     pub rdev: (u32, u32),
 }
 
-/// Who says otherwise than the system what an entry is like.
+/// A replacement for the system's answers, set by a test.
 static TELLER: OnceLock<fn(Stat) -> Stat> = OnceLock::new();
 
 /// Lets a test say what file systems answer as they like, in the whole process and for good:
@@ -108,7 +108,7 @@ impl Stat {
         TELLER.get().map_or(self, |teller| teller(self))
     }
 
-    /// What names the inode on this machine: `(device, inode)`, equal for hard links.
+    /// The identity of the inode on this machine: `(device, inode)`, equal for hard links.
     pub fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
@@ -117,10 +117,10 @@ impl Stat {
 /// Extended attributes as (name, value), sorted by name; ACLs and capabilities are among them.
 pub type XattrList = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a restored entry is given back.
+/// The metadata given back to a restored entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission bits with setuid, setgid and sticky: 07777 at most. Symlinks have none.
     pub mode: u32,

@@ -2,8 +2,8 @@
 //!
 //! Every number is little-endian, every object opens with a magic and a version, and a feature
 //! flag that this version does not know is refused, never skipped. Decoding never panics and
-//! never allocates by a length that it has not checked against the bytes at hand. What `nbd/` speaks is
-//! a protocol of others: it has their rules in place of these but for the last one.
+//! never allocates by a length that it has not checked against the bytes at hand. `nbd/` is the
+//! exception: it follows the rules of that protocol, and of these only the last one.
 
 pub mod array;
 pub mod checksum;

@@ -1,7 +1,7 @@
-//! Which chunks a pack holds, and where: the body of a record of kind `PackIndex`.
+//! The index of a pack, its chunks and their places: the body of a record of kind `PackIndex`.
 //!
-//! The same bytes stand at the end of the pack they speak of and, copied, in an index run, which
-//! exists so that opening a store does not read every pack. Body:
+//! The same bytes are at the end of the pack that they describe and, copied, in an index run of the
+//! first format, which exists so that opening a store does not read every pack. Body:
 //!
 //! ```text
 //! set id 16, record count varint, then per record:
@@ -19,11 +19,11 @@ use crate::id::{ChunkId, SetId};
 /// One record of a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedRecord {
-    /// Where it begins in the pack's logical run.
+    /// Its start in the pack's logical run.
     pub offset: u64,
     /// Length of head, table and stored bytes.
     pub bytes: u32,
-    /// What its chunks are.
+    /// The kind of its chunks.
     pub kind: RecordKind,
     /// Length of its chunks together.
     pub raw_bytes: u32,

@@ -28,10 +28,10 @@
 //!     compressed bytes
 //!     zeros                             the padding
 //! ```
-//! So whoever has no key sees what kind of record it is and how long, finds damage, and walks from
-//! record to record; nothing else. Why chunks share a record: most files are far smaller than what
-//! a compressor needs to be good and fast (decision 0005). Why the ids stand here and not only in
-//! the index: any index can be rebuilt from records alone.
+//! So a reader without keys sees the kind and length of a record, finds damage, and walks from
+//! record to record; nothing else. Chunks share a record because most files are far smaller than
+//! what a compressor needs to be good and fast (decision 0005). The ids are here and not only in
+//! the index so that any index can be rebuilt from records alone.
 //!
 //! Never here: keys and ciphers (seal/), compression (codec/).
 
@@ -64,7 +64,7 @@ const VERSION: u8 = 1;
 
 const _: () = assert!(RECORD_HEAD_BYTES == 40 + 16 + 8);
 
-/// What a record's chunks are.
+/// The kind of a record's chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RecordKind {
@@ -100,12 +100,12 @@ pub struct ChunkRow {
     pub raw_bytes: u32,
 }
 
-/// What a record holds: its head, with the chunk table.
+/// The head of a record, with the chunk table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordHead {
-    /// What the chunks are.
+    /// The kind of the chunks.
     pub kind: RecordKind,
-    /// How the chunks were compressed.
+    /// The codec of the chunks.
     pub codec: u8,
     /// Length of all chunks together.
     pub raw_bytes: u32,
@@ -115,14 +115,14 @@ pub struct RecordHead {
     pub chunks: Vec<ChunkRow>,
 }
 
-/// A record as whoever has no key sees it.
+/// A record as a reader without keys sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClearRecord {
-    /// How it is sealed.
+    /// The cipher of its seal.
     pub seal: Encryption,
     /// The clear head: of a sealed record codec, raw length and chunks are not in it.
     pub head: RecordHead,
-    /// Where in the record the stored bytes are; the record ends where they end.
+    /// The place of the stored bytes in the record; the record ends where they end.
     pub stored: Range<usize>,
 }
 

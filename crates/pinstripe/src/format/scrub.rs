@@ -1,4 +1,4 @@
-//! What scrub verified when: one small object, of one size for any store.
+//! The state of scrubbing: one small object, of one size for any store.
 //!
 //! Stripe sets are told apart by the first byte of their ids only, which are random: 256 shares of
 //! the store, each with the time at which its last verification *began*, so that nothing in it was
@@ -24,10 +24,10 @@ pub struct Share {
     pub bytes: u64,
 }
 
-/// What scrub verified when.
+/// The state of scrubbing: the place reached, and the time of each share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrubState {
-    /// The store it speaks of.
+    /// The store that it describes.
     pub store: StoreId,
     /// Grows by one with each state that is written: the highest is the newest.
     pub generation: u64,

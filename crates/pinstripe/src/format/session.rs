@@ -1,15 +1,15 @@
-//! The session object: a writer at work, so that deletion asks it before it takes anything away.
+//! The session object: a writer at work, so that a collector waits for its answer before deleting.
 //!
-//! It names what the writer stands on and what it will put when it is done; both may be taken
-//! from it. Who the writer is serves for one question only: is it surely dead? Ids and numbers,
-//! no names: it stands in the clear.
+//! It names the snapshots that the writer depends on and the object that it will put at the end;
+//! both may be taken from it. The identity of its process answers one question only: is it surely
+//! dead? It holds ids and numbers and no names, because it is stored in the clear.
 
 use super::envelope::{self, Object};
 use super::wire::{Reader, Writer};
 use crate::error::Result;
 use crate::id::{SessionId, SnapshotId, StoreId};
 
-/// What a writer is about.
+/// The work of a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Work {
@@ -64,14 +64,15 @@ pub struct Session {
     pub store: StoreId,
     /// Its name.
     pub id: SessionId,
-    /// What it is about.
+    /// Its work.
     pub work: Work,
-    /// The name of what it will put when it is done: a snapshot, or the step of deletion after
-    /// which there is no way back. Whoever ends the session from outside puts a void there first.
+    /// The name of the object it will put at the end: a snapshot, or the step of deletion after
+    /// which there is no way back. A process that ends the session from outside first puts a void
+    /// under this name.
     pub commit: [u8; 16],
     /// Snapshots that must stay while it runs.
     pub parents: Vec<SnapshotId>,
-    /// Who it is.
+    /// Its process.
     pub process: Process,
 }
 

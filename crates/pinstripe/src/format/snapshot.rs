@@ -14,7 +14,7 @@ const CLEAR_VERSION: u16 = 2;
 /// The version of sealed objects.
 const SEALED_VERSION: u16 = 3;
 
-/// Where a snapshot's entries are.
+/// The place of a snapshot's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeRoot {
     /// The chunk holding the topmost page or node.
@@ -48,11 +48,11 @@ pub struct Snapshot {
     pub root: TreeRoot,
     /// Named counts of the run (files, bytes, losses), as the summary printed them.
     pub counts: Vec<(String, u64)>,
-    /// Words that whoever made it gave it, for people and retention rules.
+    /// Words given by the user who made it, for people and retention rules.
     pub tags: Vec<String>,
 }
 
-/// A framed snapshot as whoever has no key sees it.
+/// A framed snapshot as a reader without keys sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed<'a> {
     /// The store it belongs to.
@@ -63,7 +63,7 @@ pub struct Parsed<'a> {
     pub content: Content<'a>,
 }
 
-/// What else is in a snapshot object.
+/// The remaining fields of a snapshot object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content<'a> {
     /// In the clear.
@@ -72,12 +72,12 @@ pub enum Content<'a> {
     Sealed(Encryption, &'a [u8]),
 }
 
-/// What a seal of a snapshot vouches for beside its content.
+/// The bytes that a seal of a snapshot authenticates beside its content.
 pub fn seal_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
     [b"snapshot".as_slice(), &store.0, &id.0].concat()
 }
 
-/// What a seal of a checkpoint vouches for beside its content.
+/// The bytes that a seal of a checkpoint authenticates beside its content.
 pub fn checkpoint_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
     [b"checkpoint".as_slice(), &store.0, &id.0].concat()
 }

@@ -86,9 +86,9 @@ pub struct Header {
     pub store: StoreId,
     /// The set.
     pub set: SetId,
-    /// What the set holds.
+    /// The kind of the set's content.
     pub kind: SetKind,
-    /// How the set is cut.
+    /// The set's geometry.
     pub geometry: Geometry,
     /// Which of the set's extents this is, below N. Members hold them in any order.
     pub slot: u8,
@@ -134,20 +134,20 @@ impl Header {
     }
 }
 
-/// What stands behind the strips on every member.
+/// The trailer, behind the strips on every member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trailer {
     /// The store that the set belongs to.
     pub store: StoreId,
     /// The set.
     pub set: SetId,
-    /// What the set holds.
+    /// The kind of the set's content.
     pub kind: SetKind,
-    /// How the set is cut.
+    /// The set's geometry.
     pub geometry: Geometry,
     /// Bytes of the logical run.
     pub logical_bytes: u64,
-    /// Where in the logical run the record index lies; `0..0` when there is none.
+    /// The place of the record index in the logical run; `0..0` when there is none.
     pub index: Range<u64>,
     /// Of every strip, row by row, in each row by slot.
     pub checksums: Vec<Checksum>,
@@ -180,7 +180,7 @@ impl Trailer {
         out
     }
 
-    /// Reads a trailer back: `bytes` are those that the footer speaks of.
+    /// Reads a trailer back: `bytes` are those that the footer delimits.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when these are not the bytes of a trailer, [`Kind::Unsupported`] when

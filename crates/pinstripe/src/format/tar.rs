@@ -24,9 +24,9 @@ const ARCHIVE_BLOCK_BYTES: u64 = 20 * BLOCK_BYTES as u64;
 pub struct TarEntry<'e> {
     /// Its name there; a directory's ends with a slash.
     pub path: &'e [u8],
-    /// What it is.
+    /// Its kind and attributes.
     pub meta: &'e Metadata,
-    /// What a symlink points to.
+    /// The target of a symlink.
     pub target: &'e [u8],
     /// The earlier name in the archive of which this is another.
     pub link_to: Option<&'e [u8]>,
@@ -82,7 +82,7 @@ impl TarEntry<'_> {
         let meta = self.meta;
         let names = [name, link, self.path];
         if names.iter().any(|name| std::str::from_utf8(name).is_err()) {
-            // Must come before what it speaks of.
+            // Must come before the entry that it describes.
             let mut first = Records::default();
             first.add(b"hdrcharset", b"BINARY");
             records.bytes.splice(0..0, first.bytes);

@@ -23,7 +23,7 @@ const NODE_MEAN_CHILDREN: u16 = 256;
 /// Rows of one content list; a file with more chunks than this has a long content.
 pub const LIST_MAX_ROWS: usize = 4096;
 const LIST_MEAN_ROWS: u16 = 2048;
-/// Longest page or node that is believed. One entry with long xattrs can exceed `PAGE_MAX_BYTES`.
+/// Longest page or node that is read. One entry with long xattrs can exceed `PAGE_MAX_BYTES`.
 pub const NODE_MAX_BYTES: usize = 64 << 20;
 /// Nodes above pages; 256^8 pages are beyond any tree.
 pub const HEIGHT_MAX: u8 = 8;
@@ -48,7 +48,7 @@ pub fn is_at_or_below(path: &[u8], ancestor: &[u8]) -> bool {
         || path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// How many bytes two paths share from their beginning.
+/// The number of bytes that two paths share from their beginning.
 pub fn shared_len(left: &[u8], right: &[u8]) -> usize {
     let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
     for (at, (l, r)) in left_words.iter().zip(right_words).enumerate() {

@@ -1,11 +1,11 @@
-//! Little-endian reading and writing of byte runs, with bounds: what every decoder stands on.
+//! Little-endian reading and writing of byte runs, with bounds: the base of every decoder.
 //!
-//! Invariants: [`Reader`] never reads past its bytes and never panics; whatever it hands out is
+//! Invariants: [`Reader`] never reads past its bytes and never panics; every slice it returns is
 //! a part of the bytes at hand, so a decoder that sizes its buffers by [`Reader::count`] or by
 //! slices cannot be made to allocate more than its input justifies. Varints are LEB128 with
 //! exactly one accepted form per value, so equal structs have equal bytes.
 //!
-//! Never here: meaning. What a field is, and whether its value makes sense, is the caller's.
+//! Never here: the meaning of fields. The caller knows it, and checks the values.
 
 use crate::error::{Error, Kind, Result};
 
@@ -17,7 +17,7 @@ pub const VARINT_MAX_BYTES: usize = 10;
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// What is being decoded, for messages: "pack trailer".
+    /// The object being decoded, for messages: "pack trailer".
     what: &'static str,
 }
 
@@ -274,7 +274,7 @@ impl ShortRun {
         self.varint((value << 1 ^ value >> 63) as u64)
     }
 
-    /// What was appended.
+    /// The bytes that were appended.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

@@ -1,10 +1,10 @@
-//! Which snapshots stay by a set of rules, and why: a pure function.
+//! The selection of snapshots to keep by a set of rules, with the reasons: a pure function.
 //!
-//! Snapshots of one host and the same sources are a group, and each group is judged by itself,
-//! newest first. A rule of so many hours, days, weeks, months or years keeps the newest snapshot
-//! of each of the last so many periods in which there is one. A snapshot from the future stays,
-//! is shown as such, and counts for no rule, so that no wrong clock pushes real ones out; and
-//! `within` is measured from the newest snapshot that is not of the future, never from now.
+//! Snapshots of one host and the same sources form a group, and each group is judged by itself,
+//! newest first. A rule of N hours, days, weeks, months or years keeps the newest snapshot of each
+//! of the last N such periods that have one. A snapshot from the future stays, is shown as such,
+//! and counts for no rule, so that a wrong clock cannot push real ones out; and `within` is
+//! measured from the newest snapshot that is not from the future, never from now.
 
 pub mod calendar;
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use calendar::{Periods, periods};
 
-/// What stays.
+/// The rules that say which snapshots stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     /// So many of the newest.

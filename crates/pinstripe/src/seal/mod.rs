@@ -12,13 +12,13 @@
 //!     tag                          16
 //! ```
 //! Invariants: a pair of salt and counter seals once, so no nonce is ever used twice under one
-//! key; in a store that seals, what is not sealed is refused; wrong bytes are an error, never a
+//! key; in a store that seals, an unsealed object is refused; wrong bytes are an error, never a
 //! result; secrets are wiped from memory when dropped, and nothing prints them.
 //!
-//! Small objects that decide something and hold no secret are not sealed but vouched for:
-//! [`Voucher`] puts a MAC behind them.
+//! Small objects that control the store and hold no secret are not sealed but authenticated:
+//! [`Voucher`] appends a MAC.
 //!
-//! Never here: input or output, threads, what the sealed bytes mean beyond records and snapshots.
+//! Never here: input or output, threads, the meaning of sealed bytes beyond records and snapshots.
 
 mod cipher;
 mod opener;

@@ -41,9 +41,9 @@ enum State {
 /// A record that was opened where it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedRecord {
-    /// What it holds.
+    /// Its content.
     pub head: RecordHead,
-    /// Where the compressed bytes are, from the beginning of the record.
+    /// The place of the compressed bytes, from the beginning of the record.
     pub stored: Range<usize>,
     /// Length of the whole record.
     pub bytes: usize,
@@ -141,7 +141,7 @@ impl Opener {
         match (&self.state, seal) {
             (State::Clear, Encryption::None) => Ok(false),
             (State::Clear, _) => wrong("a store that seals nothing has a sealed"),
-            // Whoever may write to members must not be able to pass off what they made.
+            // A process that can write to members must not be able to pass off its own objects.
             (_, Encryption::None) => wrong("a store that seals everything has an unsealed"),
             (State::Locked, _) => Err(locked()),
             (State::Open(_), _) => Ok(true),

@@ -1,4 +1,4 @@
-//! How long a sealed record is made, so that its length says less.
+//! The padding of sealed records, so that their lengths tell less.
 
 use crate::format::label::Padding;
 

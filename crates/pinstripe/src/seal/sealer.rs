@@ -18,7 +18,7 @@ use crate::format::snapshot::{
 };
 use crate::id::random;
 
-/// Where the plaintext begins in a sealed record.
+/// The start of the plaintext in a sealed record.
 const PLAIN_AT: usize = RECORD_HEAD_BYTES + BLOB_HEAD_BYTES;
 
 /// Seals what one run writes; shared by its threads.
@@ -165,7 +165,7 @@ impl Sealer {
         Ok(out)
     }
 
-    /// How this sealer seals.
+    /// The cipher of this sealer.
     pub fn encryption(&self) -> Encryption {
         self.run.as_ref().map_or(Encryption::None, |run| run.encryption)
     }

@@ -25,12 +25,12 @@ const SLOT_KEY: &str = "pinstripe 2026 key that wraps a root key";
 /// Bytes of a key file's key.
 pub const KEY_FILE_KEY_BYTES: usize = 32;
 
-/// What somebody has to open a store with.
+/// A user's means to open a store.
 #[derive(Clone)]
 pub enum Credential {
     /// A password.
     Password(SecretBytes),
-    /// What a key file holds.
+    /// The content of a key file.
     KeyFile(SecretKey),
 }
 
@@ -151,8 +151,8 @@ impl RootKey {
         Ok(ring)
     }
 
-    /// Opens a ring. Its settings must be those of the label: else whoever can write labels could
-    /// make the next backup seal nothing.
+    /// Opens a ring. Its settings must be those of the label: otherwise a process that can write
+    /// labels could make the next backup seal nothing.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when it does not open or does not fit the store.
@@ -202,12 +202,12 @@ pub fn succeeds(ring: &KeyRing, keys: &Keys) -> bool {
     })
 }
 
-/// What a new slot is to be.
+/// The description of a new slot.
 #[derive(Debug, Clone)]
 pub struct NewSlot {
-    /// What opens it.
+    /// The credential that opens it.
     pub credential: Credential,
-    /// What a password costs to try.
+    /// The cost of one try of a password.
     pub costs: KdfCosts,
     /// Its name for people.
     pub label: String,
@@ -343,7 +343,7 @@ mod tests {
             let opened = unwrap(&slot, credential).unwrap().unwrap();
             assert_eq!(opened.open(&ring, &config).unwrap(), keys);
             assert!(unwrap(&slot, wrong).unwrap().is_none());
-            // A change under a right checksum is seen by whoever has the credential.
+            // A change under a right checksum is seen by a holder of the credential.
             let mut forged = slot.clone();
             forged.label = "yours".into();
             assert_eq!(unwrap(&forged, credential).err().unwrap().kind(), Kind::Corrupt);

@@ -1,4 +1,4 @@
-//! What seals promise.
+//! The promises of seals.
 
 use std::collections::HashSet;
 
@@ -88,7 +88,7 @@ fn every_flipped_bit_and_every_cut_is_seen_with_and_without_a_key() {
     }
 }
 
-/// Whoever has no key can make checksums right, and still forges nothing.
+/// A process without the key can make checksums right, and still forges nothing.
 #[test]
 fn a_changed_record_under_right_checksums_is_refused() {
     let keys = keys();
@@ -170,7 +170,7 @@ fn snapshots_are_sealed_but_for_their_names() {
     assert_eq!((parsed.store, parsed.id), (snapshot.store, snapshot.id));
     assert_eq!(Opener::locked().snapshot(&object).unwrap_err().kind(), Kind::Locked);
     assert_eq!(Snapshot::decode(&object).unwrap_err().kind(), Kind::Locked);
-    // Under another name, or in the clear, it is nobody's snapshot.
+    // Under another name, or in the clear, it is no snapshot of the store.
     let crate::format::snapshot::Content::Sealed(seal, blob) = parsed.content else { panic!() };
     let id = SnapshotId([3; 16]);
     let renamed = crate::format::snapshot::frame_sealed(snapshot.store, id, seal, blob);

@@ -5,9 +5,9 @@
 //! version, body and generation. So an object that was copied under another name, into another
 //! room or store, or was framed as another kind, fails.
 //!
-//! Invariants: the newest generation vouches, all earlier ones are verified; nothing is compared
-//! in a time that tells where bytes differ. What an object of an earlier time says, and whether it
-//! still counts, is not decided here: an old object that is put back carries a sound MAC.
+//! Invariants: MACs are made with the newest generation and verified with any; comparisons take
+//! constant time. Whether an older object still counts is not decided here: one that is put back
+//! has a sound MAC.
 
 use crate::error::{Error, Kind, Result};
 use crate::format::envelope;

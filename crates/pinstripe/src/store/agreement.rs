@@ -1,13 +1,13 @@
-//! Which table of members is true, when labels differ and none can be authenticated.
+//! The choice of the true table of members when labels differ and none can be authenticated.
 //!
-//! A label says who belongs to the store; a member could write what it likes into its own. So a
-//! newer table takes the place of an older one only when as many members *of the older one* say so
-//! as any writer must have reached (`objects::votes_needed`). The first table is that of the label
-//! that the caller named. Where as many as that of its own members say another, the other is true:
+//! A label lists the members of the store, and a member can write any list into its own label. So
+//! a newer table replaces an older one only when as many members *of the older one* say so as any
+//! writer must have reached (`objects::votes_needed`). The walk starts at the table of the label
+//! that the caller named. When that many of its own members say another table, the other is true:
 //! a change was cut off, or the named label was made up.
 //!
 //! Pure: labels in, a table out. In a store whose labels carry MACs the newest verified table is
-//! true, and nothing of this is asked.
+//! true, and this module is not used.
 
 use super::objects::votes_needed;
 use crate::format::label::{Label, MemberState, MemberTable, StoreConfig};
@@ -26,13 +26,15 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
         false => std::cmp::Ordering::Less,
     });
     let holds = |table: &MemberTable| holds(table, parity, found);
+    // Only tables in which the named member keeps its number: the others are of another half, or
+    // have dropped it.
     let knows_named = |table: &MemberTable| {
         let row = named.table.row(named.member.into());
         row.is_some() && table.row(named.member.into()).map(|row| row.id) == row.map(|row| row.id)
     };
     let first = match holds(&named.table) {
         true => &named.table,
-        // None holds when members are away or differ: then the newest is as good a guess as any.
+        // No table holds when members are away or differ: the newest is then the best guess.
         false => {
             let held = tables.iter().rev().find(|table| holds(table) && knows_named(table));
             match held {
@@ -42,6 +44,8 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
         }
     };
     let mut current = first;
+    // One step at a time: only members of the current table vote on the next one, so a made-up
+    // table cannot bring its own voters.
     loop {
         let members = Members::of(current, found);
         // A member that says a still later table has accepted this one.
@@ -110,7 +114,8 @@ impl<'a> Members<'a> {
                 let own = label.table.row(label.member.into());
                 label.member == row.number && own.is_some_and(|own| own.id == row.id)
             };
-            // Of several directories that claim one seat, the one that says the least is heard.
+            // Of several directories that claim one seat, the one with the oldest table votes: an
+            // extra directory can hold a change back, but never push one through.
             found
                 .iter()
                 .copied()
@@ -161,7 +166,7 @@ mod tests {
         Label { format: Format::V2, config, member, table: table.clone() }
     }
 
-    /// What is agreed on, opened through the first of these members; generation and members.
+    /// The table agreed on, opened through the first of these members; generation and members.
     fn agreed(parity: u8, said: &[(u16, &MemberTable)]) -> (u64, Vec<u16>) {
         let labels: Vec<_> = said.iter().map(|(n, table)| label(parity, *n, table)).collect();
         let found: Vec<&Label> = labels.iter().collect();

@@ -1,14 +1,14 @@
-//! Checkpoints: what backups that have not come to their end have made durable so far.
+//! Checkpoints: the durable progress of backups that have not ended.
 //!
-//! A checkpoint says what a snapshot says, with the id of the snapshot that its backup would have
-//! made and a count that marks it, under a random name in a room of its own. It is another kind of
-//! object and sealed in another context, so it can pass for no snapshot; in stores of format
-//! version 1 it was a snapshot object. No verb restores from one: the next backup of the same host
-//! and sources takes entries over from it, and its end removes it.
+//! A checkpoint has the fields of a snapshot, with the id of the snapshot that its backup would
+//! have made and a count that marks it, under a random name in a room of its own. It is another
+//! kind of object and sealed in another context, so it cannot pass for a snapshot; in stores of
+//! format version 1 it was a snapshot object. No verb restores from one: the next backup of the
+//! same host and sources takes entries over from it, and removes it at its end.
 //!
-//! Invariants: one that cannot be read costs time and nothing else, so it is never a loss; the
-//! chunks below one are in use, like those of a snapshot; what carries its mark is refused where a
-//! snapshot should be.
+//! Invariants: an unreadable checkpoint costs time and nothing else, so it is never a loss; the
+//! chunks below a checkpoint are in use, like those of a snapshot; an object with its mark is
+//! refused where a snapshot should be.
 
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Format;

@@ -1,17 +1,18 @@
-//! The right to move extents and to change the table of members: one process has it at a time.
+//! The right to move extents and to change the table of members: held by one process at a time.
 //!
-//! A claim is a session. It is put first, then all sessions are read; so of two at once at least
-//! one sees the other. Whoever sees none has the right. Of two that see each other the one with
-//! the lower id stays and looks again, a bounded number of times; the other one takes its own
-//! back. So of several that begin at the same moment one gets it, and one that has it already,
-//! which never takes its own back, is never overtaken. Before anything is removed the claim is
-//! looked at again: whoever ends it from outside ends what it was for.
+//! A claim is a session object. A process puts its claim first and reads all sessions afterwards,
+//! so of two concurrent claimants at least one sees the other. A process that sees no other claim
+//! holds the right. Of two that see each other, the one with the lower id keeps its claim and
+//! looks again, a bounded number of times; the other removes its own. So of several that start at
+//! the same moment one gets the right, and a holder, which never removes its own claim, is never
+//! displaced. The claim is confirmed again before anything is removed: a claim that was ended from
+//! outside ends the work it was for.
 //!
-//! Invariants: a claim counts only after a look, later than its putting, that saw no other; a
-//! claim whose process surely runs no more is taken over; one that nobody can read holds nobody
-//! up, because its owner cannot read it either and stops.
+//! Invariants: a claim counts only after a look, later than its putting, that saw no other; the
+//! claim of a process that surely runs no more is taken over; an unreadable claim blocks no other
+//! process, because its owner cannot read it either and stops.
 //!
-//! Never here: waiting for one that has the right; that is its callers' matter.
+//! Never here: waiting for the holder. Callers decide whether to wait.
 
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ use crate::id::SessionId;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
 
-/// How often one looks whether another that began at the same moment takes its claim back, and
-/// how long it waits in between: together longer than putting and removing one takes.
+/// The number of times that a claimant looks whether a concurrent one has removed its claim, and
+/// the wait in between: together longer than it takes to put a claim and remove it.
 const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
@@ -34,7 +35,7 @@ pub struct Claim {
     session: SessionId,
     name: ExtentName,
     bytes: Vec<u8>,
-    /// Those on which it was put.
+    /// The members on which it was put.
     members: Vec<SharedMember>,
 }
 
@@ -57,19 +58,23 @@ impl Store {
         let name = name_of(session.id);
         let bytes = self.vouch(name, session.encode());
         let members = self.present().map(|(_, member)| member.clone()).collect();
-        // Held from here on, so that what was put before a failure is removed again.
+        // Built before the put, so that dropping it removes the copies of a put that fails midway.
         let claim = Claim { session: session.id, name, bytes, members };
         self.put_all(name, &claim.bytes, Reach::Backup)?;
         let mut looks = 0;
         while let Some(other) = self.other_claim(session.id)? {
             looks += 1;
-            // The lower one stays: the other sees it and goes, unless it had the right before.
+            // The lower id stays: the other claimant sees it and gives way, unless it already holds
+            // the right. A holder never gives way, so the looks are bounded.
             if other.id < session.id || looks == LOOKS {
                 return Err(has_the_right(&other));
             }
             std::thread::sleep(BETWEEN_LOOKS);
         }
+        // Another claimant may have taken this process for dead while it waited.
         claim.confirm()?;
+        // The holder before this one may have changed the table since the store was opened; a
+        // change based on the old table would undo that.
         self.confirm_table()?;
         Ok(claim)
     }
@@ -112,10 +117,10 @@ impl Claim {
         self.session
     }
 
-    /// Makes sure that nobody has ended it.
+    /// Makes sure that no other process has ended this claim.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when somebody has, or when no member can tell.
+    /// [`Kind::Busy`] when one has, or when no member can tell.
     pub fn confirm(&self) -> Result<()> {
         let stands = |member: &SharedMember| {
             read_small(&**member, self.name).is_ok_and(|it| it == self.bytes)

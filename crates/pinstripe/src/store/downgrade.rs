@@ -1,11 +1,11 @@
-//! Stores that have both sealed keys and keys in the clear: what an attacker leaves who makes the
-//! next backup readable, or a copy of one store laid over another.
+//! Detecting stores that have both sealed keys and keys in the clear: the trace of an attacker who
+//! wants the next backup to be readable, or of a copy of one store laid over another.
 //!
-//! Invariants: a store whose labels say that it seals nothing is refused as soon as one member
-//! speaks of encryption. An encrypted one is refused when keys in the clear stand on more members
-//! than parity lets be wrong; on fewer they are strays, which open nothing.
+//! Invariants: a store whose labels say that it seals nothing is refused as soon as one member has
+//! a trace of encryption. An encrypted one is refused when keys in the clear are on more members
+//! than parity allows to be wrong; on fewer they are strays, which open nothing.
 //!
-//! Never here: what a host remembers of a store (its callers know that).
+//! Never here: the host's memory of a store (its callers have that).
 
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,7 @@ fn both(what: &str, place: PathBuf) -> Error {
     )
 }
 
-/// What a place has that only an encrypted store has: a label that says so, a ring, a slot.
+/// Things in a place that only an encrypted store has: a label that says so, a ring, a slot.
 fn sealing(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let labelled = read_member(place).ok();
     if let Some((_, label)) = &labelled
@@ -88,7 +88,7 @@ fn sealed_owner(bytes: &[u8]) -> Option<crate::id::StoreId> {
     ring.or_else(|_| slot()).or_else(|_| removed()).ok()
 }
 
-/// Where the keys of a store stand in the clear, if they do.
+/// The place where the keys of a store stand in the clear, if there is one.
 fn keys_in_the_clear(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let (name, member) = (keys_name(config), DirectoryMember::open(place).ok()?);
     let keys = Keys::decode(&read_small(&member, name).ok()?).ok()?;

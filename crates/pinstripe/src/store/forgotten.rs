@@ -1,4 +1,4 @@
-//! Which snapshots are wanted no more: the marks, read and put.
+//! The marks that say which snapshots are no longer wanted: reading and putting them.
 //!
 //! Of all marks on a snapshot the highest generation holds (`format/forgotten.rs`), so nothing has
 //! to be removed to take a mark back, and members that were away change nothing.
@@ -25,8 +25,8 @@ impl Marks {
         *known = generation.max(*known);
     }
 
-    /// Takes note of damaged marks on a snapshot: their names tell of which generation they are, and
-    /// that they are not to be put again.
+    /// Takes note of damaged marks on a snapshot: their names tell of which generation they are,
+    /// and that they are not to be put again.
     fn pass_over(
         &mut self,
         store: &Store,
@@ -39,22 +39,24 @@ impl Marks {
             let name = ExtentName::In(Room::Forgotten, mark.name());
             taken.get(&name).copied()
         };
-        // Whoever meets a void goes on two generations further: the one between is never put.
+        // A writer that meets a void skips two generations, so the one in between is never put: a
+        // gap of one does not end the chain.
         let later = (sound.saturating_add(1)..u32::MAX).map_while(|generation| {
             let is_damaged = by(generation).or_else(|| by(generation + 1).map(|_| false))?;
             Some((generation, is_damaged))
         });
         if let Some((last, _)) = later.filter(|(_, is_damaged)| *is_damaged).last() {
+            // Rounded up to even, which means wanted: damage never makes a snapshot deletable.
             self.add(snapshot, last + last % 2);
         }
     }
 
-    /// The generation that holds; 0 when nobody ever said anything.
+    /// The generation that holds; 0 when the snapshot was never marked.
     pub fn generation(&self, snapshot: SnapshotId) -> u32 {
         self.0.get(&snapshot).copied().unwrap_or(0)
     }
 
-    /// Whether the snapshot is wanted no more.
+    /// Whether the snapshot is no longer wanted.
     pub fn is_forgotten(&self, snapshot: SnapshotId) -> bool {
         self.generation(snapshot) % 2 == 1
     }

@@ -1,11 +1,11 @@
 //! Halves of a divided store: members that were apart, of which some replaced the others.
 //!
-//! With as many members away as parity replaces, a store goes on without them. Where both parts do
-//! (two members, parity 1, each for itself), each takes backups, and as soon as one of them replaces
-//! the members of the other, the tables of members differ for good. A half that meets the other
-//! names it and counts the snapshots that only the other has; `ops::member::merge` brings them over.
+//! A store works without as many members as parity replaces. Where both parts do so (two members,
+//! parity 1, each for itself), each takes backups, and as soon as one of them replaces the members
+//! of the other, the tables of members differ for good. A half that meets the other names it and
+//! counts the snapshots that only the other has; `ops::member::merge` copies them over.
 //!
-//! Invariant: nothing is believed of another half but that it is there.
+//! Invariant: the existence of another half is all that is taken from it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! Key rings and slots on the members: opening them, and changing them.
 //!
-//! Invariants: slots are put before the ring they speak of, which alone makes them count; a ring's
-//! name follows from its generation, so of two rotations at once one wins. A slot is removed by an
-//! object that says so, and goes when that stands on every member. Nothing is sealed, and no label
-//! is written, before the current ring and its slots stand on every present member. Only a process
-//! that has opened a ring deletes those of before it, or any slot: what one member says of a newer
-//! one deletes nothing.
+//! Invariants: a slot is put before the ring it belongs to, and counts only once that ring is
+//! there; a ring's name follows from its generation, so of two concurrent rotations one wins. A
+//! slot is removed by a removal object, and deleted once that object is on every member. Nothing
+//! is sealed, and no label is written, before the current ring and its slots are on every present
+//! member. Only a process that has opened a ring deletes earlier rings, or any slot: a newer ring
+//! that one member claims deletes nothing.
 
 mod room;
 mod unlock;
@@ -28,11 +28,11 @@ pub struct ChainedRing {
     pub name: ExtentName,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// What vouches for everything else.
+    /// The voucher for everything else, under the same keys.
     pub voucher: Voucher,
 }
 
-/// How a store was unlocked; kept to add slots and to rotate.
+/// The secrets that a store was unlocked with; kept to add slots and to rotate.
 pub(super) struct Unlocked {
     keys: Keys,
     pub(super) root: RootKey,
@@ -84,6 +84,7 @@ impl Store {
     }
 
     fn spread(&self, room: &KeyRoom, mends: bool) -> Result<()> {
+        // Absent members lack the keys too: both together must stay within what parity replaces.
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (_, member) in self.present() {
             for (name, bytes) in room.wanted() {
@@ -122,8 +123,8 @@ impl Store {
         Ok(slot)
     }
 
-    /// Removes a slot of the current ring, or one that is damaged on all members. Whoever knew its
-    /// password may have kept the root key: only a rotation shuts them out of what is written later.
+    /// Removes a slot of the current ring, or one that is damaged on all members. A holder of its
+    /// password may have kept the root key: only a rotation shuts that holder out of later data.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
@@ -147,6 +148,8 @@ impl Store {
         let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
         let name = ExtentName::In(Room::Keys, removed.own_name());
         let bytes = self.vouch(name, removed.encode());
+        // Two concurrent removals choose the same number and thus the same name. A put never
+        // replaces, so the first member decides between them, before any other one is touched.
         let (_, first) = self.present().next().ok_or_else(locked)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => Error::new(Kind::Busy, "another removal of a key slot was first")
@@ -155,11 +158,12 @@ impl Store {
         })?;
         for (_, member) in self.present().skip(1) {
             match member.put(name, &bytes) {
-                // Somebody spreads keys already.
+                // Another process has already spread the object to this member.
                 Err(error) if error.kind() == Kind::Exists => {}
                 put => put?,
             }
         }
+        // Only now: a copy of the slot that turns up later meets the removal on every member.
         self.delete_all(ExtentName::In(Room::Keys, id))?;
         self.remove_stale_keys()
     }
@@ -184,20 +188,22 @@ impl Store {
         let ring = root.seal(&keys, &self.config, self.format)?;
         let slot = new.wrap(&root, &ring)?;
         let voucher = self.voucher.as_ref().map(|_| Voucher::new(&keys));
-        // Vouched for with the keys of before, so that a rotation that is cut off leaves nothing
-        // that looks made up to those who have them.
+        // The slot first: a ring that no slot opens would lock every holder of a password out.
+        // Vouched for with the keys of before, so that a slot left by an interrupted rotation does
+        // not look forged to a process that opens the store with those keys.
         let name = ExtentName::In(Room::Keys, slot.id);
         self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
         let name = ExtentName::In(Room::Keys, KeyRing::name(ring.store, ring.generation));
         let bytes = ring.encode();
         let bytes = voucher.as_ref().map_or(bytes.clone(), |it| it.vouch(name, &bytes));
+        // Concurrent rotations use the same name: the first member decides between them.
         let (_, first) = self.present().next().ok_or_else(locked)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => Error::new(Kind::Busy, "another rotation of the keys was first")
                 .advice("nothing was changed; open the store with what that one set"),
             _ => error,
         })?;
-        // From here on the new keys are the store's, whatever else fails.
+        // The ring is on a member: the new keys are in force, whatever else fails.
         self.opener = Opener::new(&keys);
         self.voucher = voucher;
         self.keys = Some(keys.clone());
@@ -232,7 +238,7 @@ impl Store {
         self.voucher = Some(ring.voucher);
     }
 
-    /// What this store was unlocked with, if it is still current.
+    /// The secrets that this store was unlocked with, if they are still current.
     fn current_ring(&self) -> Result<(&Unlocked, KeyRoom)> {
         if self.config.encryption == Encryption::None {
             return Err(Error::new(
@@ -277,7 +283,8 @@ impl Store {
         if self.config.encryption == Encryption::None {
             return Ok(());
         }
-        // What goes is judged by what was spread: a rotation in between would make it wrong.
+        // One listing decides what is spread and what is deleted: with a second one, a rotation in
+        // between could delete a key that was not spread.
         let room = self.key_room()?;
         self.spread(&room, true)?;
         for name in room.stale() {

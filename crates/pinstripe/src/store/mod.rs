@@ -1,8 +1,8 @@
 //! A store: members that belong together, the packs, index and snapshots on them.
 //!
-//! Opened through any one member: its label says where the others were last seen, and what is
-//! found there is believed only when its own label agrees. A member that is not found is absent,
-//! not an error; each verb decides whether it can go on without.
+//! A store is opened through any one member: its label says where the others were last seen, and a
+//! directory found there counts only when its own label agrees. A member that is not found is
+//! absent, not an error; each verb decides whether it can go on without it.
 //!
 //! Never here: threads (pipeline/), decisions of a verb (ops/).
 
@@ -49,7 +49,7 @@ use crate::seal::{self, Opener, Sealer, Voucher};
 pub struct Seat {
     /// Its row in the table; `None` for a number whose member has left for good.
     pub row: Option<MemberRow>,
-    /// Where it is, or where it was last seen.
+    /// The directory where it is, or was last seen.
     pub place: PathBuf,
     /// The member, if it is there.
     pub member: Option<SharedMember>,
@@ -59,7 +59,7 @@ pub struct Seat {
 
 /// An open store.
 pub struct Store {
-    /// What all members agree on.
+    /// The settings that all members agree on.
     pub config: StoreConfig,
     /// One seat for every number that a member ever had, by number.
     pub seats: Vec<Seat>,
@@ -67,7 +67,7 @@ pub struct Store {
     pub table: MemberTable,
     /// Members that were found in another place than their neighbours' labels say.
     pub moved: Vec<(usize, PathBuf)>,
-    /// What was met of other halves, or was left behind.
+    /// Members of other halves that were met, and members left behind.
     outsiders: Vec<halves::Outsider>,
     /// The version of its format.
     pub format: Format,
@@ -86,7 +86,7 @@ pub fn keys_name(config: &StoreConfig) -> ExtentName {
     ExtentName::In(Room::Keys, config.store.0)
 }
 
-/// What to do about a member that is absent or has failed.
+/// The advice about a member that is absent or has failed.
 pub fn attach_or_replace(number: usize) -> String {
     format!(
         "is the disk mounted? attach it again, then run 'pinstripe repair'; if it is gone, put \
@@ -94,7 +94,7 @@ pub fn attach_or_replace(number: usize) -> String {
     )
 }
 
-/// How a stripe set over so many members is cut: parity as the store wants it, all else data.
+/// The geometry of a stripe set over so many members: parity as the store wants it, all else data.
 ///
 /// # Errors
 /// [`Kind::TooManyLosses`] when they are too few for any data beside the parity.
@@ -129,12 +129,12 @@ impl Store {
         self.keys.as_ref().ok_or_else(seal::locked)
     }
 
-    /// What opens the seals of records and snapshots; without keys it opens none.
+    /// The opener of sealed records and snapshots; without keys it opens none.
     pub fn opener(&self) -> &Opener {
         &self.opener
     }
 
-    /// What seals the records and snapshots of one run: to be asked for once per run.
+    /// The sealer of the records and snapshots of one run: to be asked for once per run.
     ///
     /// # Errors
     /// [`Kind::Locked`] when the store is encrypted and was not unlocked; those of members that
@@ -166,7 +166,7 @@ impl Store {
         &self.named
     }
 
-    /// Who opened it, as its sessions say.
+    /// The process that opened it, as its sessions say.
     pub fn process(&self) -> Process {
         self.options.process.unwrap_or_else(crate::process::own)
     }
@@ -210,7 +210,7 @@ impl Store {
         self.seats.iter().map(take).collect()
     }
 
-    /// How a new stripe set is cut: over all members that take one.
+    /// The geometry of a new stripe set: over all members that take one.
     ///
     /// # Errors
     /// As [`geometry_over`].
@@ -248,7 +248,8 @@ impl Store {
         Ok(extents)
     }
 
-    /// Removes what killed writers left unsealed. What cannot be removed now is in nobody's way.
+    /// Removes extents that killed writers left unsealed. One that cannot be removed now does no
+    /// harm.
     pub fn sweep(&self, monitor: &Monitor) {
         for (_, member) in self.present() {
             if let Err(error) = member.sweep() {

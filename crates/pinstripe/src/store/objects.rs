@@ -1,14 +1,14 @@
 //! Small objects on all members: put, found and removed as one, beside other processes.
 //!
-//! An object counts when it stands on so many members that any two processes must meet on one of
-//! them. Members are gone through in the order of their numbers, so that of two processes that
-//! put different objects under one name, the first member decides and the other one hears of it.
+//! An object counts when it is on so many members that any two processes must share one of them.
+//! Members are visited in the order of their numbers, so that of two processes that put different
+//! objects under one name, the first member decides and the loser gets an error.
 //!
-//! No single member is believed. In a store that seals, of format version 2 and opened with its
+//! No single member is trusted. In a store that seals, of format version 2 and opened with its
 //! keys, each object carries a MAC, and one sound copy is as good as all. Otherwise [`Belief`]
-//! says on how many members an object has to stand, bytes alike, before a reader acts on it; those
-//! on fewer are kept apart, and what no reader can use on so few members that no writer went on
-//! from there is a *stray*: it is told apart from an object of which all copies are damaged.
+//! says how many members must have the same bytes before a reader acts on them; objects on fewer
+//! members are kept apart. An unreadable object on so few members that its writer cannot have gone
+//! on is a *stray*, as opposed to an object of which all copies are damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use super::{Store, deletion, forgotten, read_small, snapshots};
 const AHEAD_OBJECTS: usize = 256;
 const AHEAD_BYTES: u64 = 64 << 10;
 
-/// How many members have to take part.
+/// The number of members that have to take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// As many as a backup needs: all but those that parity replaces.
@@ -34,7 +34,7 @@ pub enum Reach {
     Deletion,
 }
 
-/// How many members have to say the same before a reader without MACs acts on an object.
+/// The number of members that have to say the same before a reader without MACs acts on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Belief {
     /// One: for what only makes the reader more careful.
@@ -47,8 +47,8 @@ pub enum Belief {
 pub struct Found<T> {
     /// The sound ones by name, on as many members as was asked for.
     pub sound: BTreeMap<[u8; 16], T>,
-    /// Sound ones that stand on fewer: put by a process that is at it or was cut off, or made up by
-    /// the members that have them.
+    /// Sound ones on fewer members: a put in progress or interrupted, or made up by the members
+    /// that have them.
     pub few: BTreeMap<[u8; 16], T>,
     /// Names of which no copy is sound though a writer may have gone on from there, and why.
     pub unsound: Vec<(ExtentName, Error)>,
@@ -56,10 +56,10 @@ pub struct Found<T> {
     pub strays: Vec<(ExtentName, Error)>,
 }
 
-/// How many of `members` have to say the same: as many as a writer of a store with this parity
-/// must have reached, less those that are absent now, but always more than parity replaces, so
-/// that as many members as may be lost cannot say it alone. A store of which a writer needs to
-/// reach one member only believes that one.
+/// The number of `members` that have to agree: as many as a writer of a store with this parity must
+/// have reached, less those that are absent now, but always more than parity replaces, so that the
+/// members that may be lost cannot decide alone. A store of which a writer needs to reach only one
+/// member believes that one.
 pub fn votes_needed(members: usize, parity: usize, absent: usize) -> usize {
     let reached = members.saturating_sub(parity);
     reached.saturating_sub(absent).max(parity + 1).min(reached).max(1)
@@ -76,7 +76,7 @@ impl Store {
         }
     }
 
-    /// How many members have to say the same where no MAC can be verified.
+    /// The number of members that have to say the same where no MAC can be verified.
     pub fn votes(&self) -> usize {
         let absent = self.absent().count();
         votes_needed(self.present().count() + absent, self.config.parity.into(), absent)
@@ -120,6 +120,8 @@ impl Store {
                 Err(error) if error.kind() == Kind::Exists => {
                     match read_small(&**member, name).and_then(|there| self.opens(name, there)) {
                         Ok(there) if there == envelope::without_voucher(&bytes) => took += 1,
+                        // Another process won the name here: stop before this object reaches
+                        // further members beside that one.
                         Ok(_) => return Err(error),
                         // Gone again, damaged, or a stray.
                         Err(other) => failed = Some(failed.unwrap_or(other)),
@@ -137,8 +139,8 @@ impl Store {
         }))
     }
 
-    /// What an object on a member says, without its MAC, when a process of this store can have put
-    /// it there.
+    /// The content of an object on a member, without its MAC, if a process of this store can have
+    /// put it there.
     fn opens(&self, name: ExtentName, there: Vec<u8>) -> Result<Vec<u8>> {
         envelope::open_any(&there)?;
         // A sealed object needs no MAC: it cannot be made without the keys either.
@@ -185,7 +187,7 @@ impl Store {
         let votes = self.votes();
         for (id, holders) in self.list(Room::Snapshots)? {
             let id = SnapshotId(id);
-            // Without the keys nobody knows whether a sealed one was made up.
+            // Without the keys a forged sealed object looks like a sound one.
             let is_sound = match self.is_locked() {
                 true => holders.len() >= votes,
                 false => snapshots::read(self, id).is_ok(),
@@ -306,7 +308,7 @@ impl Store {
         objects
     }
 
-    /// What most of the members that have an object say, as soon as so many agree as any writer
+    /// The content that most holders of an object agree on, as soon as so many agree as any writer
     /// must have reached.
     ///
     /// # Errors
@@ -372,13 +374,13 @@ impl Store {
     }
 }
 
-/// What the members have under one name.
+/// The copies that the members have under one name.
 struct Copies<T> {
-    /// What most of those that have it sound say, and how many they are.
+    /// The content that most sound copies agree on, and how many they are.
     best: Option<(T, usize)>,
-    /// What is wrong with a copy that is not sound.
+    /// The error of a copy that is not sound.
     worst: Option<Error>,
-    /// How many of the members read have anything there.
+    /// The number of members read that have anything there.
     holders: usize,
     /// Every copy that is not sound is whole, and was not made with the keys of this store.
     is_forged: bool,

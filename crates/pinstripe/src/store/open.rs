@@ -3,11 +3,11 @@
 //! A place that does not answer counts as one where no member is: with [`Patience`] every look at
 //! one has a deadline.
 //!
-//! What stands in a place is believed only when its own label says whose it is. A directory that
-//! lost only its label is taken for the member that its extents say it is.
+//! A directory counts as a member by its own label; one that lost only its label, by the headers
+//! of its extents.
 //!
-//! Which table of members is true is decided twice: before the keys are known by what the members
-//! agree on (`agreement`), and once they are by the newest label that a holder of them made.
+//! The true table of members is decided twice: before the keys are known by what the members
+//! agree on (`agreement`), and afterwards by the newest label that a holder of the keys made.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,26 +25,26 @@ use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Patience, Room, SharedMember, Steps, WatchedMember};
 use crate::seal::Opener;
 
-/// What stands between a store and its disks: nothing, unless a test or an experiment wants it.
+/// The layer between a store and its disks: none, unless a test or an experiment asks for one.
 #[derive(Default, Clone)]
 pub struct OpenOptions {
     /// Laid over the members that they name.
     pub faults: Plan,
     /// Every change that a member makes passes these.
     pub steps: Option<Arc<dyn Steps>>,
-    /// Who opens it; `None` is this process.
+    /// The process that opens it; `None` is this process.
     pub process: Option<Process>,
     /// Opens a store as it calls itself although something speaks of another encryption.
     pub accept_plain: bool,
-    /// What new sets, sessions and snapshots are called; `None` is what the system's randomness
-    /// says. Never what secrets are made of.
+    /// The source of names for new sets, sessions and snapshots; `None` is the system's
+    /// randomness. Never a source of secrets.
     pub names: Option<Arc<dyn Names>>,
     /// Places where members were once: a half of the store may be there.
     pub also: Vec<PathBuf>,
     /// Opens the half of a divided store that the named member belongs to: by the table of its own
     /// label, whatever other members say.
     pub half: bool,
-    /// How long members are waited for; without it, for ever.
+    /// The time that members are waited for; without it, for ever.
     pub patience: Option<Patience>,
     /// Numbers of members to be left out as if they were absent. Their places are not looked at.
     pub without: Vec<usize>,

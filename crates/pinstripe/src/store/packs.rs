@@ -1,9 +1,9 @@
-//! Reading records out of packs, with whatever the members can still give.
+//! Reading records out of packs, damaged or not.
 //!
-//! One path for good and bad days: a range is read the cheap way and its record's checksums are
-//! checked; when they do not hold, the strips under it are verified one by one, bad ones are
-//! erasures, and the record is read again from what parity gives. What had to be rebuilt is
-//! reported by the caller's [`Monitor`].
+//! There is one path: a range is read without verifying strips, and its record's checksums are
+//! checked; when they fail, the strips under it are verified one by one, bad ones count as
+//! erasures, and the record is read again from parity. Rebuilt strips are reported to the caller's
+//! [`Monitor`].
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use super::index::{Index, Place};
 /// Readers kept open at once; each holds a trailer (about 16 bytes per strip).
 const READERS_MAX: usize = 64;
 
-/// Where a record is.
+/// The place of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordPlace {
     /// Ordinal in the list of packs.
@@ -182,7 +182,8 @@ impl<'a> ChunkReader<'a> {
             let places = self.index.places(id).ok()?;
             let mut others = places.iter().filter(|place| place.record != tried);
             let found = others.find_map(|place| self.read_at(id, place).ok());
-            // While somebody deletes, it is looked at again after each step.
+            // A collector may have moved the chunk to another pack: look again as long as the steps
+            // of deletion change.
             if found.is_some() || !self.index.follow_deletion().unwrap_or(false) {
                 return found;
             }
@@ -222,7 +223,7 @@ impl<'a> ChunkReader<'a> {
     }
 }
 
-/// The error for a chunk that nobody has.
+/// The error for a chunk that is in no pack.
 pub fn missing_chunk(id: &ChunkId) -> Error {
     Error::new(Kind::NotFound, format!("chunk {id} is in no pack"))
         .advice("run 'pinstripe check' to see what else is affected")

@@ -1,10 +1,10 @@
-//! Where the members of a store are: what the labels say, found from any one of them.
+//! Finding the members of a store: what the labels say, from any one of them.
 //!
-//! Any label may say where to look; what is found there counts by its own label. Which settings and
-//! which table are true is decided by what the members agree on (`agreement`), or, with the keys at
-//! hand, by the newest label that a holder of them made.
+//! Any label may say where to look; a directory found there counts by its own label. The true
+//! settings and table are those that the members agree on (`agreement`), or, with the keys at hand,
+//! those of the newest label that a holder of the keys made.
 //!
-//! Never here: seats that are taken without a label (open), what a verb does without a member.
+//! Never here: seats that are taken without a label (open), a verb's reaction to an absent member.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -19,12 +19,12 @@ use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member};
 use crate::seal::Voucher;
 
-/// What was found of a store, and by which table of members.
+/// The members found of a store, and the table of members that names them.
 pub(super) struct Search {
     pub(super) any: PathBuf,
-    /// Where the member at hand was when its label was written.
+    /// The place of the member at hand when its label was written.
     pub(super) own_old: PathBuf,
-    /// What the store is.
+    /// The store's settings.
     pub(super) config: StoreConfig,
     pub(super) format: Format,
     /// The table that is true.
@@ -238,13 +238,13 @@ impl Search {
     }
 }
 
-/// The error for a member that nobody wants to use.
+/// The error for a member that the caller asked to leave out.
 fn left_out(number: usize) -> Error {
     Error::new(Kind::NotFound, format!("member {number} is left out, as was asked for"))
         .advice("without --without-member it takes part again; then run 'pinstripe repair'")
 }
 
-/// Where a label's own member is, as far as a table knows.
+/// The place of a label's own member, as far as a table knows it.
 fn own_place<'a>(table: &'a MemberTable, own: &'a Label) -> &'a [u8] {
     let row = |table: &'a MemberTable| table.row(own.member.into()).map(|row| &row.place[..]);
     row(table).or_else(|| row(&own.table)).unwrap_or_default()
@@ -268,8 +268,8 @@ fn of_another_half(place: &Path) -> Error {
         ))
 }
 
-/// Where a member may be: where it was last seen, and where it would be if all members had moved
-/// together as the one at hand did (`own_old` -> `own_new`).
+/// The places where a member may be: the one where it was last seen, and the one where it would be
+/// if all members had moved together as the one at hand did (`own_old` -> `own_new`).
 pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> {
     let mut all = vec![last_seen.to_path_buf()];
     let (mut old, mut new) = (own_old, own_new);
@@ -314,7 +314,7 @@ pub(super) fn label_of(member: &dyn Member, voucher: Option<&Voucher>) -> Result
     Ok(label)
 }
 
-/// What is wrong with a label that stands in a place and that no holder of the keys made.
+/// The error for a label that stands in a place and that no holder of the keys made.
 pub(super) fn forgery(found: &Result<Label>) -> Option<&Error> {
     found.as_ref().err().filter(|error| error.advice_text() == Some(FORGED))
 }

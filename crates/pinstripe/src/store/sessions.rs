@@ -1,9 +1,9 @@
-//! Writers at work: a session each, put before anything is looked at, removed after the commit.
+//! The sessions of writers: put before a writer reads anything, removed after its commit.
 //!
-//! A session is no lock. It says what its writer stands on, so that deletion leaves that alone
-//! and asks before it takes anything else. A session that nobody removed is over when what it
-//! was for has been put, when its process surely runs no more, or when a void was put in the
-//! place of what it would have put ([`fence`]).
+//! A session is not a lock. It lists the snapshots that its writer depends on, so that a collector
+//! keeps those and waits for an answer before it deletes anything else. A session that its writer
+//! did not remove is over once its commit object is there, once its process surely runs no more,
+//! or once a void stands in the place of the commit object ([`fence`]).
 
 use crate::error::{Error, Kind, Result};
 use crate::format::gc::{GcObject, Step};
@@ -18,7 +18,7 @@ use super::objects::{Belief, Found, Reach};
 /// A session of this process. Dropping it removes it, as far as the members let it.
 pub struct OpenSession<'a> {
     store: &'a Store,
-    /// What it says.
+    /// The content of its object.
     pub session: Session,
     is_open: bool,
 }
@@ -28,8 +28,8 @@ pub fn name_of(id: SessionId) -> ExtentName {
     ExtentName::In(Room::Sessions, id.0)
 }
 
-/// Begins a session. From now on, whoever deletes asks it; so whatever is to be relied on is read
-/// afterwards. `commit` is the name of what will be put at the end.
+/// Begins a session. From now on every collector waits for its answer, so anything that the
+/// writer relies on must be read afterwards. `commit` is the name of the object put at the end.
 ///
 /// # Errors
 /// Those of the members, when too few took it.
@@ -48,7 +48,7 @@ pub fn begin<'a>(
         process: store.process(),
     };
     let put = store.put_all(name_of(session.id), &session.encode(), Reach::Backup);
-    // Held from here on, so that what was put before a failure is removed again.
+    // Built before the error is returned, so that dropping it removes the copies that were put.
     let open = OpenSession { store, session, is_open: true };
     put?;
     store.refuse_upgrade()?;
@@ -65,7 +65,7 @@ impl OpenSession<'_> {
         self.store.drop_all(name_of(self.session.id))
     }
 
-    /// Whether it still stands on some member; when it does not, somebody ended it from outside.
+    /// Whether it still stands on some member; when it does not, another process ended it.
     pub fn stands(&self) -> bool {
         let name = name_of(self.session.id);
         self.store.present().any(|(_, member)| member.len(name).is_ok())
@@ -109,7 +109,7 @@ pub fn at_work(store: &Store, own: Option<SessionId>, reach: Reach) -> Result<Ve
     Ok(load(store, reach)?.into_iter().filter(runs).collect())
 }
 
-/// Names of sessions that nobody can read and nobody relies on.
+/// Names of sessions of which no copy can be read and whose writers cannot have gone on.
 ///
 /// # Errors
 /// As [`Store::objects`].

@@ -11,7 +11,7 @@ use crate::monitor::Monitor;
 use super::objects::Reach;
 use super::{Store, checkpoints, deletion, forgotten, read_small};
 
-/// A snapshot, and whether somebody wants it no more.
+/// A snapshot, and whether it is marked as no longer wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// The snapshot.
@@ -60,7 +60,8 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
             Err(error) => lost.push((id, error)),
         }
     }
-    // Read last: whoever deletes a snapshot removes its mark only afterwards.
+    // Read last: a collector removes the mark only after the snapshot, so a snapshot that was
+    // deleted meanwhile still has its mark and is not reported as a loss.
     let marks = forgotten::load(store, Reach::Backup)?;
     for (id, error) in lost {
         if !marks.is_forgotten(id) {

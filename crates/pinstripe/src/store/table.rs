@@ -1,9 +1,9 @@
 //! Changing the table of members, in an order that survives a power cut at any step.
 //!
-//! A changed table has a higher generation and is written into every present member's label.
-//! Whoever opens the store meanwhile follows the highest generation that it finds, so a change is
-//! made as soon as the first label is durable, and any later run writes the others. A new member
-//! gets its label first and is named by the others last: before that nobody uses it.
+//! A changed table has a higher generation and is written into every present member's label. A
+//! process that opens the store meanwhile follows the highest generation that it finds, so a
+//! change is made as soon as the first label is durable, and any later run writes the others. A
+//! new member gets its label first and is named by the others last: until then no process uses it.
 //!
 //! Invariant: a label is written under a [`Claim`] only, so no change is based on anything but the
 //! one before it, and none is written over by an earlier one.
@@ -113,7 +113,7 @@ impl Store {
         })
     }
 
-    /// The label that stands on a member, if it may be believed at all.
+    /// The label on a member, if it can be trusted at all.
     fn label_there(&self, member: &SharedMember) -> Result<Label> {
         let bytes = read_small(&**member, ExtentName::Label)?;
         let label = Label::decode(&bytes)?;
@@ -121,7 +121,7 @@ impl Store {
         Ok(label)
     }
 
-    /// Refuses to write what nobody could authenticate.
+    /// Refuses to write a label that no process could authenticate.
     fn require_voucher(&self) -> Result<()> {
         if self.lacks_macs() { Err(seal::locked()) } else { Ok(()) }
     }
@@ -132,12 +132,12 @@ impl Store {
         is_sealed && self.format > Format::V1 && self.voucher.is_none()
     }
 
-    /// How many members have to say that the table has changed before this process gives way.
+    /// The number of members that have to say that the table changed before this process gives way.
     fn votes_on_tables(&self) -> usize {
         if self.voucher.is_some() { 1 } else { self.votes() }
     }
 
-    /// How a member takes part; `None` when it has left.
+    /// The state of a member; `None` when it has left.
     pub fn state(&self, number: usize) -> Option<MemberState> {
         self.seats.get(number)?.row.as_ref().map(|row| row.state)
     }
@@ -152,7 +152,7 @@ impl Store {
         change: impl FnOnce(&mut MemberTable),
     ) -> Result<()> {
         claim.confirm()?;
-        // What this is based on must be what stands.
+        // The change must be based on the table that is in force.
         self.confirm_table()?;
         let mut table = self.table_now();
         table.generation = self.table.generation + 1;
@@ -162,10 +162,10 @@ impl Store {
         self.confirm_table()
     }
 
-    /// Makes sure that nobody has changed the table since this store knows it.
+    /// Makes sure that no other process has changed the table since this one read it.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when somebody did.
+    /// [`Kind::Busy`] when one has.
     pub fn confirm_table(&self) -> Result<()> {
         let is_later = |(_, member): &(usize, &SharedMember)| {
             self.label_there(member).is_ok_and(|label| label.table.replaces(&self.table))
@@ -182,14 +182,14 @@ impl Store {
     }
 
     /// Makes sure that no member on which this process may have laid something has left since the
-    /// store was opened: to be asked when packs are durable, before an index run or a snapshot
-    /// speaks of them. A member that leaves is looked at again after it has left (ops/member), so
-    /// one side sees the other.
+    /// store was opened: to be called once packs are durable, before an index run or a snapshot
+    /// names them. A leaving member is checked again after it has left (ops/member), so one side
+    /// sees the other.
     ///
     /// A checkpoint need not ask. It stands on whatever members took it, and one copy is enough,
-    /// since all below it is durable; but whoever goes on from it takes an entry over only when
-    /// the index has its chunks, and a pack without a run counts only when it is whole. One whose
-    /// own pages lie in packs that do not count is as good as none, and costs time.
+    /// since all below it is durable. A backup that resumes from it takes an entry over only when
+    /// the index has its chunks, and a pack without a run counts only when it is whole. A
+    /// checkpoint whose own pages lie in packs that do not count is useless: it only costs time.
     ///
     /// # Errors
     /// [`Kind::Busy`] when one has left.
@@ -218,10 +218,10 @@ impl Store {
         Ok(())
     }
 
-    /// How many members have to say that one has left before a writer believes it: more than
-    /// parity replaces, so that these cannot stop every backup. Whoever removes a member writes it
-    /// on as many as any writer reaches before it looks for late extents, so of those that honest
-    /// members hold enough are seen even when as many lie.
+    /// The number of members that have to say that one has left before a writer believes it: more
+    /// than parity replaces, so that so many liars cannot stop every backup. The process that
+    /// removes a member writes this to as many members as any writer reaches before it looks for
+    /// late extents, so a writer sees enough honest copies even when that many members lie.
     fn votes_on_leaving(&self) -> usize {
         self.votes_on_tables().min(usize::from(self.config.parity) + 1)
     }
@@ -332,7 +332,7 @@ impl Store {
             table.rows.retain(|row| usize::from(row.number) != number)
         })?;
         if let Some(member) = member {
-            // Nobody looks there any more: what cannot be removed is in nobody's way.
+            // No table names this place any more: a label that cannot be removed does no harm.
             let _ = member.delete(ExtentName::Label).and_then(|()| member.sync());
         }
         Ok(())

@@ -211,7 +211,7 @@ impl<'a> TreeReader<'a> {
         }
     }
 
-    /// How many entries stand below the page or node that the last error of
+    /// The number of entries below the page or node that the last error of
     /// [`next_entry`](Self::next_entry) was about.
     pub fn lost_entries(&self) -> u64 {
         self.lost_entries
@@ -285,5 +285,5 @@ pub fn lost_page(child: &Child, error: Error) -> Error {
     Error::new(Kind::TooManyLosses, what)
 }
 
-/// What to do about a page that is lost.
+/// The reaction to a page that is lost.
 pub const SEE_WHAT_IS_LOST: &str = "see what else is lost with: pinstripe check --read-data";

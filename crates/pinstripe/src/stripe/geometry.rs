@@ -1,9 +1,10 @@
-//! Where every byte of a stripe set lies: pure arithmetic, no bytes touched.
+//! The place of every byte of a stripe set: pure arithmetic, no bytes touched.
 //!
 //! The logical run is cut into rows of D strips; a row adds P parity strips and lays its N = D + P
 //! strips over N slots, one extent each, by a permutation of its own, drawn from the set id and
-//! the row number. So a sequential read loads all extents alike, and no stride through the run can stay
-//! on one of them. Each slot has exactly one strip of each row, at `header + row * strip size`.
+//! the row number. So a sequential read loads all extents alike, and no stride through the run can
+//! stay on one of them. Each slot has exactly one strip of each row, at `header + row * strip
+//! size`.
 //!
 //! The last row is cut, not padded: of its L bytes each data strip gets `ceil(L / D)` rounded up
 //! to 64, as long as there are bytes left, so the last strips may be short or empty.
@@ -124,7 +125,7 @@ pub struct Piece {
     pub position: usize,
     /// The slot that holds the strip.
     pub slot: usize,
-    /// Where the piece begins in the slot's extent.
+    /// The start of the piece in the slot's extent.
     pub extent_offset: u64,
     /// The bytes of the strip that it is.
     pub column: Range<u32>,
@@ -132,7 +133,7 @@ pub struct Piece {
     pub logical: Range<u64>,
 }
 
-/// Where everything of one finished set lies.
+/// The places of all parts of one finished set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     geometry: Geometry,
@@ -152,7 +153,7 @@ impl Layout {
         Ok(Layout { geometry, set, logical_bytes })
     }
 
-    /// How the set is cut.
+    /// The set's geometry.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -187,12 +188,12 @@ impl Layout {
         Permutation::new(self.set, row, self.geometry.members())
     }
 
-    /// Where the strip of a row begins in every slot's extent.
+    /// The start of the strip of a row in every slot's extent.
     pub fn strip_offset(&self, row: u64) -> u64 {
         HEADER_BYTES as u64 + row * u64::from(self.geometry.strip_bytes())
     }
 
-    /// Where the trailer begins in a slot's extent.
+    /// The start of the trailer in a slot's extent.
     pub fn trailer_offset(&self, slot: usize) -> u64 {
         let Some(last) = self.rows().checked_sub(1) else {
             return HEADER_BYTES as u64;

@@ -1,8 +1,8 @@
-//! Which member holds which slot of a set: nobody keeps a list, the extents say it themselves.
+//! The member that holds each slot of a set: no list is kept, the extents' headers say it.
 //!
 //! A slot is the number in an extent's header; members come and go, and extents move whole, so it
-//! is not the member's number, though it often is: that is looked at first. After a move that was
-//! cut off a slot stands on two members; either is as good.
+//! need not be the member's number, though it often is: that member is asked first. After an
+//! interrupted move a slot is on two members; either copy is as good.
 //!
 //! An extent whose header is damaged is known by its strips: they match the checksums of one slot
 //! only.
@@ -14,19 +14,19 @@ use super::report::Reason;
 use crate::error::{Error, Kind};
 use crate::format::stripe_set::{HEADER_BYTES, Header, checksum};
 
-/// Rows that are held against checksums to find out whose an extent with a damaged header is.
+/// Rows that are compared with checksums to find the slot of an extent with a damaged header.
 const ROWS_COMPARED: u64 = 8;
 
-/// Where one slot stands.
+/// The members that may hold one slot.
 #[derive(Debug, Clone)]
 pub(super) struct Standing {
     /// Members whose header says that they hold it.
     pub(super) sound: Vec<usize>,
     /// A member that seems to hold it under a damaged header.
     pub(super) doubtful: Option<usize>,
-    /// Where it should be, when it is nowhere.
+    /// The member that should hold it, when none does.
     pub(super) home: Option<usize>,
-    /// Why no header can be believed, when there is none.
+    /// The reason why no header can be trusted, when none can.
     pub(super) reason: Reason,
 }
 
@@ -80,7 +80,7 @@ impl SetReader {
         [slot, self.nth_present(slot)?].into_iter().find(has)
     }
 
-    /// Where every slot stands, all members asked.
+    /// The standing of every slot, all members asked.
     pub(super) fn standings(&self) -> &[Standing] {
         self.standings.get_or_init(|| self.find_standings())
     }
@@ -215,7 +215,7 @@ impl SetReader {
         ))
     }
 
-    /// What the header of a slot must say.
+    /// The header that an extent of a slot must have.
     pub(super) fn expected_header(&self, slot: usize) -> Header {
         let trailer = self.trailer();
         Header {

@@ -1,18 +1,18 @@
-//! One logical byte run laid over N slots, one member each, D data + P parity: written once, read back whole
-//! while any P members are gone.
+//! One logical byte run laid over N slots, one member each, D data + P parity: written once, read
+//! back whole while any P members are gone.
 //!
-//! [`geometry`] says where every byte lies (pure), [`SetWriter`] makes the extents, [`SetReader`]
-//! reads ranges, heals what is lost as it goes, verifies, and writes a member's extent anew. The
-//! bytes of header, trailer and footer are in [`crate::format::stripe_set`].
+//! [`geometry`] computes the place of every byte (pure), [`SetWriter`] makes the extents,
+//! [`SetReader`] reads ranges, rebuilds lost strips on the way, verifies, and rewrites a member's
+//! extent. The bytes of header, trailer and footer are in [`crate::format::stripe_set`].
 //!
 //! Invariants:
 //! - a strip that cannot be read and a strip that does not match its checksum are the same thing,
 //!   an *erasure*, and take the same path: rebuilt from the other strips of its row;
-//! - whatever was read under checksums is what was written, or an error says what is lost;
+//! - bytes read under checksums are those that were written, or an error names the loss;
 //! - memory is bounded by one row (plus 16 bytes of checksum per strip).
 //!
-//! Never here: threads, retries, caches, and the choice of what to write where; the pipeline
-//! calls `&self` methods from as many threads as it likes, and no lock is held across I/O.
+//! Never here: threads, retries, caches, and the choice of members; the pipeline calls `&self`
+//! methods from any number of threads, and no lock is held across I/O.
 
 pub mod geometry;
 

@@ -1,15 +1,15 @@
-//! Reads ranges of a stripe set from its members, whatever is left of them.
+//! Reads ranges of a stripe set from those of its members that are left.
 //!
-//! Two ways to read. [`SetReader::read`] is the fast one: only the bytes asked for, believed as
-//! they come, because the caller checks the records in them. [`SetReader::read_verified`] is for
-//! when that check failed: whole strips, each held against its checksum in the trailer, so the
-//! damaged one is found and rebuilt.
+//! There are two ways to read. [`SetReader::read`] is the fast one: it reads only the bytes asked
+//! for and does not check them, because the caller checks the records in them.
+//! [`SetReader::read_verified`] is used when that check failed: it reads whole strips and compares
+//! each with its checksum in the trailer, so the damaged one is found and rebuilt.
 //!
-//! Invariants: an extent's bytes are believed either because its header says that it is the right
+//! Invariants: an extent's bytes are trusted either because its header says that it is the right
 //! extent, or because their checksum matches: a damaged header alone never costs data. Nothing
-//! here changes after opening except what is remembered of each header.
+//! here changes after opening except the cache of headers.
 //!
-//! Never here: retries. Whoever wants an extent looked at again opens the set again.
+//! Never here: retries. A caller that wants an extent read again opens the set again.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ pub struct SetReader {
     layout: Layout,
     /// By member number: which slot its header says, once it was looked at.
     pub(super) headers: Vec<OnceLock<Result<usize, Reason>>>,
-    /// By slot: where it stands, once somebody had to know.
+    /// By slot: the members that hold it; found out when first needed.
     pub(super) standings: OnceLock<Vec<Standing>>,
 }
 
@@ -54,6 +54,8 @@ impl SetReader {
         store: StoreId,
         set: SetId,
     ) -> Result<Self> {
+        // Any sound trailer will do; if there is none, the gravest error tells most: one that says
+        // "newer version" must not hide behind "not found".
         let mut worst: Option<Error> = None;
         for turn in 0..members.len() {
             let first = usize::from(set.0[SetId::LEN - 1]);
@@ -99,9 +101,9 @@ impl SetReader {
         }
     }
 
-    /// A set that was cut off before its trailers were written, as far as `layout` says that its rows
-    /// are there. Only [`read`](Self::read) works: nothing says what a strip's checksum was, so the
-    /// records in it are all that tells whether it is sound.
+    /// A set that was cut off before its trailers were written, as far as `layout` says that its
+    /// rows are there. Only [`read`](Self::read) works: nothing says what a strip's checksum was,
+    /// so the records in it are all that tells whether it is sound.
     ///
     /// # Errors
     /// Those of the layout.
@@ -141,17 +143,17 @@ impl SetReader {
         })
     }
 
-    /// What the set holds.
+    /// The kind of the set's content.
     pub fn kind(&self) -> SetKind {
         self.trailer.kind
     }
 
-    /// How the set is cut.
+    /// The set's geometry.
     pub fn geometry(&self) -> Geometry {
         self.trailer.geometry
     }
 
-    /// Where everything lies.
+    /// The places of all strips.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -161,15 +163,15 @@ impl SetReader {
         self.trailer.logical_bytes
     }
 
-    /// Where in the logical run the record index lies; empty when there is none.
+    /// The place of the record index in the logical run; empty when there is none.
     pub fn index(&self) -> Range<u64> {
         self.trailer.index.clone()
     }
 
     /// Appends a range of the logical run to `out`, rebuilding what cannot be read.
     ///
-    /// Strips are not held against their checksums: the caller checks what it finds in the range
-    /// and turns to [`read_verified`](Self::read_verified) when that fails.
+    /// Strips are not compared with their checksums: the caller checks the records in the range and
+    /// calls [`read_verified`](Self::read_verified) when that fails.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] for a range beyond the run; [`Kind::TooManyLosses`] when more strips of a
@@ -178,8 +180,8 @@ impl SetReader {
         self.read_rows(range, out, Trust::Header)
     }
 
-    /// As [`read`](Self::read), but of whole strips, each held against its checksum: what is
-    /// returned is what was written.
+    /// As [`read`](Self::read), but of whole strips, each compared with its checksum: the bytes
+    /// returned are those that were written.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -218,6 +220,8 @@ impl SetReader {
         out: &mut Vec<u8>,
         report: &mut ReadReport,
     ) -> Result<()> {
+        // All pieces are read before any is rebuilt: the good ones serve as sources, so that their
+        // bytes are not read twice.
         let before = out.len();
         let mut lost = Vec::new();
         for piece in self.layout.row_pieces(row, range.clone()) {
@@ -259,6 +263,8 @@ impl SetReader {
         };
         let positions: Vec<usize> = lost.iter().map(|(piece, _)| piece.position).collect();
 
+        // One span of columns covers all losses: parity works column by column, so the same columns
+        // of the other strips are all that is needed.
         let mut strips = Row::new(self, row, start..end, Trust::Header);
         for piece in self.layout.row_pieces(row, range.clone()) {
             strips.offer(piece.position, piece.column.clone(), &read[place(&piece)]);
@@ -308,7 +314,7 @@ impl SetReader {
         self.members.get(member)?.as_deref()
     }
 
-    /// How many members were given, those included that are not there.
+    /// The number of members that were given, those included that are not there.
     pub(super) fn places(&self) -> usize {
         self.members.len()
     }
@@ -327,7 +333,7 @@ impl SetReader {
         }
     }
 
-    /// Where a member's extent is, for messages.
+    /// The place of a member's extent, for messages.
     pub(super) fn place(&self, member: usize) -> String {
         match self.member(member) {
             Some(there) => there.place().join(self.name.path()).display().to_string(),
@@ -368,7 +374,7 @@ impl SetReader {
         Err(failed)
     }
 
-    /// Fills `buf` from a member's extent, which is neither believed nor doubted.
+    /// Fills `buf` from a member's extent, without a check.
     pub(super) fn read_from(
         &self,
         member: usize,

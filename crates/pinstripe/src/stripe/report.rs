@@ -1,4 +1,4 @@
-//! What a reader has to say beside the bytes: what was rebuilt, what is damaged, what is lost.
+//! A reader's report beside the bytes: rebuilt strips, damaged parts, losses.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// What a member's refusal to read makes of a strip.
+    /// The reason that follows from a member's refusal to read.
     pub(super) fn unreadable(error: Error) -> Self {
         match error.kind() {
             Kind::NotFound => Reason::ExtentMissing,
@@ -61,7 +61,7 @@ pub struct Rebuilt {
     pub reason: Reason,
 }
 
-/// What a read did beside returning bytes.
+/// The work of a read beside returning bytes.
 #[derive(Debug, Clone, Default)]
 pub struct ReadReport {
     /// The strips, or parts of strips, that had to be rebuilt, in row order.
@@ -103,7 +103,7 @@ pub struct Damage {
     pub member: Option<usize>,
     /// Which part of its extent.
     pub part: Part,
-    /// What is wrong with it.
+    /// The kind of damage.
     pub reason: Reason,
     /// Whether the other members have what it takes to write it anew.
     pub repairable: bool,

@@ -1,8 +1,8 @@
-//! One row being put together: which of its strips are at hand, why the others are not, and the
-//! rebuilding of those from these.
+//! One row during a read: the strips at hand, the reasons why others are missing, and the
+//! rebuilding of the missing ones.
 //!
-//! Invariants: a strip is read at most once; parity is read only when something is lost; under
-//! [`Trust::Checksum`] nothing is at hand that does not match its checksum, rebuilt strips too.
+//! Invariants: a strip is read at most once; parity is read only when a strip is lost; under
+//! [`Trust::Checksum`] every strip at hand matches its checksum, rebuilt ones included.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::report::{Part, ReadReport, Reason, Rebuilt};
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe_set::{Checksum, checksum};
 
-/// What makes bytes from a member believable.
+/// The evidence that makes bytes from a member trustworthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     /// The extent's header is right.
@@ -42,7 +42,8 @@ pub(super) struct Row<'a> {
     spare: Buffers,
 }
 
-/// Buffers of strips for the next row: memory fresh from the system costs more than reading into it.
+/// Buffers of strips for the next row: memory fresh from the system costs more than reading into
+/// it.
 #[derive(Default)]
 pub(super) struct Buffers(Vec<Vec<u8>>);
 
@@ -86,7 +87,7 @@ impl<'a> Row<'a> {
         self.spare
     }
 
-    /// Whole strips, each to be held against its checksum.
+    /// Whole strips, each to be compared with its checksum.
     pub(super) fn whole(set: &'a SetReader, row: u64) -> Self {
         let columns = 0..set.layout().row_shape(row).strip_bytes;
         Row::new(set, row, columns, Trust::Checksum)

@@ -1,4 +1,4 @@
-//! What the tests of this room stand on: members in memory that can be hurt, and a set on them.
+//! Fixtures of this room's tests: members in memory that can be damaged, and a set on them.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub fn rewritten(set: &SetReader, member: usize) -> Result<Vec<u8>> {
     Ok(target.bytes(Fixture::name()).expect("it was sealed").to_vec())
 }
 
-/// What a verification found, in a form that compares.
+/// The findings of a verification, in a form that compares.
 pub fn damage_of(found: &Verification) -> Vec<(usize, Part, bool)> {
     found.damage.iter().map(|damage| (damage.slot, damage.part, damage.repairable)).collect()
 }

@@ -1,4 +1,4 @@
-//! Walks a whole stripe set: what is damaged, what is lost, and a slot's extent written anew.
+//! Verifies a whole stripe set: reports damage and losses, and rewrites the extent of a slot.
 //!
 //! Invariants: `verify` reads every byte of every extent and reports each damaged part once; a
 //! rebuilt extent is byte for byte the one that was written first.
@@ -78,8 +78,8 @@ impl SetReader {
 
     /// Whether every strip of the last row matches its checksum, but for those of `missing` slots.
     ///
-    /// Whoever has rebuilt as many missing slots as parity replaces has read every strip of all
-    /// other rows. Of the last one, which may be cut short, some were not asked for.
+    /// A caller that has rebuilt as many missing slots as parity replaces has read every strip of
+    /// all other rows. Of the last one, which may be cut short, some were not asked for.
     pub fn is_last_row_sound(&self, missing: &[usize]) -> bool {
         let Some(row) = self.layout().rows().checked_sub(1) else { return true };
         let mut strips = Row::whole(self, row);

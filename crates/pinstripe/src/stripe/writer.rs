@@ -4,7 +4,7 @@
 //! slot gets header, strips and trailer in exactly this order; the same bytes appended in any
 //! portions give the same extents.
 //!
-//! Never here: writing. A [`StripSink`] takes the buffers wherever they go.
+//! Never here: I/O. A [`StripSink`] takes the buffers.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::format::stripe_set::{
 };
 use crate::id::{SetId, StoreId};
 
-/// Where the parts of the slots' extents go.
+/// The destination of the parts of the slots' extents.
 pub trait StripSink {
     /// Takes the next part of a slot's extent; parts of one slot arrive in order.
     ///
@@ -33,7 +33,7 @@ pub trait StripSink {
     }
 }
 
-/// What became of a finished set.
+/// The dimensions of a finished set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes of the logical run.
@@ -52,7 +52,7 @@ pub struct SetWriter {
     geometry: Geometry,
     /// The data strips of the row being filled; all but the last are full.
     strips: Vec<Vec<u8>>,
-    /// Where the row being filled begins in the logical run.
+    /// The start of the row being filled, in the logical run.
     row_start: u64,
     position: u64,
     checksums: Vec<Checksum>,
@@ -122,6 +122,7 @@ impl SetWriter {
             let strips = self.cut_short_row(sink);
             self.write_row(strips, sink)?;
         }
+        // An empty set has no row that would have written them.
         if self.position == 0 {
             self.write_headers(sink)?;
         }
@@ -141,7 +142,8 @@ impl SetWriter {
         Ok(Summary { logical_bytes: self.position, extent_bytes: self.extent_bytes })
     }
 
-    /// Lays the bytes of the unfinished row over all its strips anew, as a short row wants it.
+    /// Distributes the bytes of the unfinished row again: a short row spreads them over all strips,
+    /// while the row was filled strip after strip.
     fn cut_short_row(&mut self, sink: &mut dyn StripSink) -> Vec<Vec<u8>> {
         let filled = std::mem::take(&mut self.strips);
         let shape = self.row_shape();
@@ -190,6 +192,7 @@ impl SetWriter {
         let slots = self.geometry.members();
         let row = self.row_start / self.geometry.row_bytes();
         let permutation = Permutation::new(self.set, row, slots);
+        // The trailer lists checksums by slot; strips come by position.
         let first = self.checksums.len();
         self.checksums.resize(first + slots, Checksum::default());
         for (strip, slot) in strips.into_iter().zip(permutation.slots()) {

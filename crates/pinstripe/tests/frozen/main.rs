@@ -69,7 +69,7 @@ fn has_xattrs(directory: &Path) -> bool {
     set.is_ok()
 }
 
-/// What lies beside the members of an encrypted store: a key file and the text of a password.
+/// The files beside the members of an encrypted store: a key file and the text of a password.
 fn credentials(place: &Path) -> Vec<Credential> {
     let key = fs::read(place.join("key")).ok().map(|text| Credential::of_key_file(&text));
     let password = fs::read_to_string(place.join("password")).ok();

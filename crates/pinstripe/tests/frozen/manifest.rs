@@ -1,4 +1,4 @@
-//! What a tree looks like from outside, as text: one line for each entry, sorted by path.
+//! The look of a tree from outside, as text: one line for each entry, sorted by path.
 //!
 //! Columns: path, kind, mode, mtime, links, size, content, user.note. A path, a link's target and
 //! an attribute stand as escaped ASCII without spaces; a file's content as its BLAKE3; `-` where

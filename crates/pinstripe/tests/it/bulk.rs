@@ -13,7 +13,7 @@ use crate::support::{is_root, skipped};
 
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// What zstd makes of each 64 KiB, as a part of them.
+/// The output of zstd for each 64 KiB, as a part of them.
 fn stored(told: &str) -> f64 {
     let fake = Fake::new(format!("fake:16M,{told}").parse().unwrap()).unwrap();
     let mut encoder = Encoder::new("zstd:1".parse().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! How content is cut and kept: one huge file like many small pieces, and no chunk twice.
+//! Cutting and keeping content: one huge file like many small pieces, and no chunk twice.
 
 use std::collections::HashSet;
 use std::fs;

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use crate::look::{assert_same, look};
 use crate::support::{Ledger, Site, is_root, limits, noise, read_files, skipped, small_tree};
 
-/// What `cat` gives of files of the latest snapshot, named below the source.
+/// The output of `cat` for files of the latest snapshot, named below the source.
 fn cat(
     site: &Site,
     store: &Store,

@@ -129,7 +129,7 @@ fn on_benches(cuts: Range<u64>, work: impl Fn(&Bench, u64) + Sync) {
     });
 }
 
-/// How many steps `work` takes when nothing stops it.
+/// The number of steps that `work` takes when nothing stops it.
 fn count_steps(work: impl FnOnce(Arc<dyn Steps>)) -> u64 {
     let counter = Arc::new(PowerCut::new(u64::MAX));
     work(Arc::clone(&counter) as Arc<dyn Steps>);

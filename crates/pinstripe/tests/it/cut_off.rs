@@ -109,8 +109,8 @@ impl Bench {
         self.site.members[member].join(name.path())
     }
 
-    /// A backup stores a new file and dies when its first index run would get a name; returns the packs
-    /// that it leaves whole.
+    /// A backup stores a new file and dies when its first index run would get a name; returns the
+    /// packs that it leaves whole.
     fn die_before_the_index(&self) -> Vec<SetId> {
         let own = pinstripe::process::own();
         let started_ticks = own.started_ticks + 1;
@@ -215,7 +215,7 @@ fn packs_are_read_though_every_run_is_gone_and_one_lacks_an_extent() {
     bench.assert_all_restore();
 }
 
-/// What forgotten snapshots need is moved when a member leaves, for they can be brought back.
+/// The packs of forgotten snapshots are moved when a member leaves, for they can be brought back.
 #[test]
 fn a_forgotten_snapshot_comes_back_though_a_member_left_and_every_run_was_gone() {
     let bench = Bench::new();
@@ -289,8 +289,8 @@ fn scrub_all(bench: &Bench, ledger: &Ledger) -> scrub::Outcome {
     scrub::run(&bench.site.store(), &options, &ledger.monitor, &|_| {}).unwrap()
 }
 
-/// What a dead backup stored is whole until more of it is damaged than parity replaces: in places, so
-/// that its index can still be read, or all of it.
+/// What a dead backup stored is whole until more of it is damaged than parity replaces: in places,
+/// so that its index can still be read, or all of it.
 #[test]
 fn what_a_dead_backup_left_is_no_loss_however_it_is_damaged() {
     for is_all in [false, true] {

@@ -1,4 +1,4 @@
-//! What a backup of every day asks for: lists, tags, hosts, caches, a look before the leap.
+//! The needs of a daily backup: lists, tags, hosts, caches, a dry run.
 
 use std::fs;
 use std::path::PathBuf;

@@ -279,7 +279,7 @@ fn without_parity_objects_heal_and_lost_strips_are_named() {
     assert!(fs::read(&file).unwrap().len() as u64 > STRIP_BYTES, "repair must not drop the rest");
 }
 
-/// What check says is hurt is what a restore cannot give back, and all else comes back.
+/// A restore fails exactly for the paths that check reports as hurt; all others come back.
 fn assert_told_as_restored(bench: &Bench, store: &Store) -> usize {
     let site = &bench.site;
     let ledger = Ledger::new();

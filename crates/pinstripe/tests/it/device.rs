@@ -24,7 +24,7 @@ mod conformance;
 
 const MIB: usize = 1 << 20;
 
-/// What is written by the lanes: whole pieces, and one that ends on no sector.
+/// The writes of the lanes: whole pieces, and one that ends on no sector.
 const PIECES: usize = 12;
 const PIECE: usize = 256 << 10;
 const TAIL: usize = 777;
@@ -200,7 +200,8 @@ impl Drop for LoopDisk {
     }
 }
 
-/// Opens a disk. Whoever looks for a free loop device, such as mount(8), has each for a moment.
+/// Opens a disk. A program that looks for a free loop device, such as mount(8), holds each of them
+/// for a moment.
 fn open_disk(disk: &Path, policy: Policy) -> FileDevice {
     for _ in 0..1000 {
         match FileDevice::open(disk, Access::Write, policy) {
@@ -234,7 +235,7 @@ fn disks() {
         for engine in engines(test) {
             write_by_lane(open(), policy, engine);
         }
-        // Who has it for writing has it alone.
+        // A writer holds the device exclusively.
         let held = open();
         let second = FileDevice::open(&disk.0, Access::Write, policy).err().unwrap();
         assert_eq!(second.kind(), Kind::Busy, "{second}");

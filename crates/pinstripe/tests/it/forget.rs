@@ -150,17 +150,17 @@ fn a_damaged_mark_never_makes_a_snapshot_that_is_wanted_a_forgotten_one() {
     // One sound copy says what holds, whichever member has it.
     hurt(0, 2);
     assert_eq!(shown(&site.store()), saved);
-    // Without any, its name still says that somebody took the mark back.
+    // Without any, its name still says that the mark was taken back.
     (1..3).for_each(|member| hurt(member, 2));
     assert_eq!(shown(&site.store()), saved);
     forget_one(&site.store(), &saved[0]);
     assert_eq!(shown(&site.store()), saved[1..]);
     hurt(0, 3);
     assert_eq!(shown(&site.store()), saved[1..]);
-    // Whether the last one was a mark at all, nobody knows now: too many are no loss.
+    // It can no longer be known whether the last one was a mark: a snapshot too many is no loss.
     (1..3).for_each(|member| hurt(member, 3));
     assert_eq!(shown(&site.store()), saved);
-    // What is damaged is in nobody's way.
+    // A damaged mark does not block the next one.
     forget_one(&site.store(), &saved[0]);
     assert_eq!(shown(&site.store()), saved[1..]);
 }

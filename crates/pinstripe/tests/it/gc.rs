@@ -180,7 +180,7 @@ fn a_writer_that_says_nothing_is_waited_for_and_can_be_ended() {
     assert_eq!(gc::fence(&store, "ffff").unwrap_err().kind(), Kind::NotFound);
     gc::fence(&store, &id[..8]).unwrap();
     assert_eq!(collect(&site.store()).deleted_snapshots, 1);
-    // Whoever was ended commits nothing.
+    // A writer whose session was ended commits nothing.
     let name = ExtentName::In(Room::Snapshots, [77; 16]);
     assert!(store.present().all(|(_, member)| member.put(name, b"x").is_err()));
     drop(silent);
@@ -393,7 +393,7 @@ fn a_pack_that_cannot_be_read_stays_when_its_copies_are_damaged() {
         }
     }
     let _ = gc::run(&site.store(), &options(), &Ledger::new().monitor);
-    // The extents that it has still may be of use to somebody.
+    // The extents that it still has may be needed: none was removed.
     assert!(old.is_subset(&names(&site.store(), Room::Packs)));
 }
 
@@ -476,7 +476,7 @@ impl Bench {
         }
     }
 
-    /// Every third time somebody wants the snapshot back after all; whether that was in time.
+    /// Every third time the user wants the snapshot back after all; whether that was in time.
     fn undelete(&self, cut: u64) -> Option<bool> {
         if !cut.is_multiple_of(3) {
             return None;
@@ -659,7 +659,7 @@ fn gate(room: Room) -> (Arc<dyn Steps>, Receiver<()>, Sender<()>) {
 /// told of it any more.
 #[test]
 fn what_another_gc_deleted_meanwhile_is_counted_on_no_more() {
-    // Which of two copies it counts on is decided by names that nobody chooses.
+    // Random names decide which of two copies it counts on.
     for _ in 0..8 {
         let site = Site::new(1, 0);
         let [(first, _), (second, tree2), (third, tree3)] = three(&site);
@@ -687,8 +687,9 @@ fn what_another_gc_deleted_meanwhile_is_counted_on_no_more() {
     }
 }
 
-/// With a member away, gc asks what dead writers may have left there. A backup was committed between
-/// two looks at the snapshots, and the session that was over by the second was held against the first.
+/// With a member away, gc asks what dead writers may have left there. A backup was committed
+/// between two looks at the snapshots, and the session that was over by the second was held against
+/// the first.
 #[test]
 fn a_snapshot_committed_while_gc_looks_around_is_nobodys_leftover() {
     for looks in 0..4 {
@@ -736,7 +737,7 @@ fn a_deletion_that_was_begun_ends_though_a_member_was_away() {
             continue;
         }
         begun += 1;
-        // Asked for before anybody settles it, and after.
+        // Asked for before any process settles it, and after.
         for _ in 0..2 {
             let name = snapshot.id.to_string();
             let late = forget::undelete(&bench.site.store(), &name, &Ledger::new().monitor);

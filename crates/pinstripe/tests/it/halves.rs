@@ -30,7 +30,7 @@ struct Halves {
     saved: Vec<(Snapshot, Tree)>,
 }
 
-/// How a half goes on.
+/// The ways in which a half goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum How {
     Replace,
@@ -203,7 +203,7 @@ fn what_was_deleted_in_one_half_stays_deleted() {
     halves.site.assert_restores(&store, snapshot, tree);
 }
 
-/// What is forgotten in the other half and not deleted yet is neither counted nor brought over.
+/// A snapshot forgotten in the other half and not deleted yet is neither counted nor copied over.
 #[test]
 fn what_was_forgotten_in_the_other_half_stays_there() {
     for sealed in [true, false] {

@@ -1,4 +1,4 @@
-//! Snapshots as nobody's backup would write them, for restores that must not believe them.
+//! Snapshots that no backup would write, for restores that must not believe them.
 
 use pinstripe::dedup::Claims;
 use pinstripe::format::entry::{Content, Entry};

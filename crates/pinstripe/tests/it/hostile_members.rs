@@ -133,7 +133,7 @@ fn collect(site: &Site, through: usize) -> pinstripe::error::Result<gc::Outcome>
     gc::run(&site.store_through(through), &options, &Ledger::new().monitor)
 }
 
-/// What can be done to a store.
+/// The operations on a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Check,
@@ -237,7 +237,7 @@ fn dead_process() -> Process {
     Process { started_ticks: own.started_ticks + 1, ..own }
 }
 
-/// What members that lie can do. Each writes to the members of `World::evil` only.
+/// The attacks of lying members. Each writes to the members of `World::evil` only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attack {
     /// Marks that forget every snapshot.

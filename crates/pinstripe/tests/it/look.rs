@@ -35,7 +35,7 @@ pub struct Look {
 /// A tree: its own root has the empty path.
 pub type Tree = BTreeMap<Vec<u8>, Look>;
 
-/// What no restore can give back, and what tells that a file is untouched.
+/// The fields that no restore can give back, and those that tell that a file is untouched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub inode: u64,

@@ -355,7 +355,7 @@ fn the_store_is_used_while_a_member_leaves() {
     });
     for cut in (0..steps).step_by(7) {
         bench.site.put_image(&image);
-        // Who reads and writes has opened the store before any of it.
+        // The reader and the writer opened the store before any of it.
         let (reader, writer) = (bench.site.store(), bench.site.store());
         let power = Arc::new(PowerCut::new(cut));
         let removed = remove(&mut bench.site.open_doomed(0, "", power).unwrap(), 1);
@@ -380,15 +380,15 @@ fn the_store_is_used_while_a_member_leaves() {
             let ledger = Ledger::new();
             assert_eq!(check(&store, true, &ledger).lost, 0, "cut {cut}");
         }
-        // Whoever opened it before the member had gone does not commit any more.
+        // A writer that opened it before the member had gone can no longer commit.
         let error = backup(&writer, &bench.site.source(), &Ledger::new()).unwrap_err();
         assert_eq!(error.kind(), Kind::Busy, "cut {cut}: {error}");
         bench.site.assert_restores(&reader, &bench.snapshot, &bench.tree);
     }
 }
 
-/// One member lacks its extents, and is away afterwards: as when a disk begins to fail and then does.
-/// What `act` moved meanwhile must not have been put on it.
+/// One member lacks its extents, and is away afterwards: as when a disk begins to fail and then
+/// does. What `act` moved meanwhile must not have been put on it.
 fn fails_after(mut bench: Bench, act: impl FnOnce(&mut Store)) {
     for name in extents(&bench.site.store(), 0) {
         if matches!(name, ExtentName::In(Room::Packs, _)) {
@@ -453,7 +453,7 @@ fn survives(bench: &Bench, image: &Image, least: u64, verb: impl Fn(&mut Store) 
         if done.is_err() {
             match run(Arc::new(NoWait)) {
                 Ok(()) => {}
-                // It was over but for what nobody needs.
+                // Everything that counts had already been done.
                 Err(error) if error.kind() == Kind::Usage => {}
                 Err(error) => panic!("cut {cut}: {error}"),
             }
@@ -534,7 +534,7 @@ fn only_one_process_moves_extents_at_a_time() {
         assert_eq!(error.unwrap().kind(), Kind::Busy);
     }
     rebalance(&mut store, true).unwrap();
-    // Whoever opened the store before somebody changed the members opens it again.
+    // A process that opened the store before another one changed the members opens it again.
     bench.site.store().change_table(&claim, |_| ()).unwrap();
     drop(claim);
     assert_eq!(remove(&mut store, 1).unwrap_err().kind(), Kind::Busy);

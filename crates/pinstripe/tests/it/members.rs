@@ -84,7 +84,7 @@ fn a_member_that_was_replaced_and_comes_back_is_not_taken() {
     }
 }
 
-/// A store of which member 1 was replaced: nobody can tell any more where a slot 1 belongs.
+/// A store of which member 1 was replaced: nothing tells any more where a slot 1 belongs.
 fn replaced() -> (Site, PathBuf) {
     let mut site = Site::new(4, 2);
     small_tree(&site.source(), 1);

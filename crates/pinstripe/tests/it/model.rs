@@ -283,7 +283,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Everybody but root needs some rights to build and read the tree.
+/// Every user but root needs some rights to build and read the tree.
 fn set_mode(path: &Path, mode: u32) {
     let needed = match (is_root(), fs::symlink_metadata(path).unwrap().is_dir()) {
         (true, _) => 0,
@@ -381,7 +381,7 @@ fn device_nodes_come_back() {
     site.assert_restores(&site.store(), &snapshot, &wanted);
 }
 
-/// A tree that nobody made for this test.
+/// A tree that was not made for this test.
 #[test]
 fn a_real_tree_comes_back() {
     let Some(real) = real_tree() else {

@@ -248,7 +248,7 @@ fn a_share_counts_as_verified_only_with_all_members() {
 fn what_a_writer_at_work_has_not_sealed_yet_is_left_alone() {
     let bench = Bench::new(4, 1);
     let pack = bench.files(0, "packs")[0].clone();
-    // No run speaks of any pack: all may be somebody's who is not done.
+    // No run lists any pack: all of them may belong to a writer that is not done.
     for member in 0..4 {
         bench.files(member, "index").iter().for_each(|run| fs::remove_file(run).unwrap());
     }

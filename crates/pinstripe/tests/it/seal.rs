@@ -87,7 +87,7 @@ fn without_a_key_nothing_is_given_and_everything_is_checked() {
     let outcome = check(&store, true, &ledger);
     ledger.assert_clean();
     assert!(outcome.without_key && outcome.packs > 0 && outcome.snapshots == 1);
-    // Damage is found, told and mended by whoever has the disks and no key.
+    // Damage is found, reported and repaired with the disks alone, without a key.
     for (number, path) in before.0.keys().enumerate() {
         if !path.starts_with(&site.members[1]) {
             continue;
@@ -245,7 +245,7 @@ fn a_rotation_changes_keys_and_no_data() {
     }
     assert_whole_keys(&site);
 
-    // Who opened it before reads what was sealed before.
+    // A process that opened the store before reads what was sealed before.
     site.assert_restores(&before_rotation, &first, &first_tree);
     // The store that rotated, and one opened anew, write under the new keys and read all.
     fs::write(site.source().join("new file"), noise(9, 5000)).unwrap();
@@ -258,7 +258,7 @@ fn a_rotation_changes_keys_and_no_data() {
     assert_whole(&store);
     site.assert_restores(&store, &first, &first_tree);
     site.assert_restores(&store, &second, &second_tree);
-    // Who opened it before is told what it cannot read.
+    // A process that opened the store before is told what it cannot read.
     let error = pinstripe::store::snapshots::read(&before_rotation, second.id).unwrap_err();
     assert_eq!(error.kind(), Kind::Locked, "{error}");
     assert_eq!(kind(ops::key::add(&before_rotation, &new_slot())), Kind::Busy);
@@ -433,7 +433,7 @@ fn open_through(site: &Site, member: usize, accept_plain: bool) -> Result<Store>
     Store::open_with(&site.members[member], options)
 }
 
-/// Whoever can write to the members must not be able to make the next backup readable.
+/// An attacker who can write to the members must not be able to make the next backup readable.
 #[test]
 fn a_label_that_turns_encryption_off_opens_nothing() {
     let site = Site::new(2, 1);
@@ -672,14 +672,14 @@ fn keys_that_one_member_alone_has_do_not_leave_with_it() {
     }
 }
 
-/// What a store is made with, seen in what it writes.
+/// The settings that a store is made with, seen in what it writes.
 fn made_with(change: impl FnOnce(&mut ops::init::Seal)) -> Site {
     let site = Site::bare(1);
     init(&site, ops::init::Seal::with(new_slot()), change).unwrap();
     site
 }
 
-/// Makes a store of which the seal was changed by somebody.
+/// Makes a store whose seal `change` has changed.
 fn init(
     site: &Site,
     mut seal: ops::init::Seal,

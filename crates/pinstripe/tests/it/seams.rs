@@ -1,4 +1,4 @@
-//! What the verbs ask of their seams, counted: a change that makes them ask more is seen here.
+//! The calls of the verbs to their seams, counted: a change that makes more of them is seen here.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -31,7 +31,8 @@ fn calls(counted: &[Counted], operation: Operation) -> Vec<u64> {
     counted.iter().map(|member| member.statistics().of(operation).calls).collect()
 }
 
-/// What a snapshot says of the directories above the source. Others make and remove theirs there.
+/// A snapshot's entries for the directories above the source. Other tests make and remove theirs
+/// there.
 fn above(site: &Site) -> Vec<(i64, i64, u64)> {
     let look = |path: &Path| {
         let stat = fs::symlink_metadata(path).unwrap();
@@ -40,8 +41,8 @@ fn above(site: &Site) -> Vec<(i64, i64, u64)> {
     site.source().ancestors().skip(1).map(look).collect()
 }
 
-/// Backs up, does `work`, backs up again; once more from the beginning when somebody else changed
-/// a directory above the source meanwhile.
+/// Backs up, does `work`, backs up again; once more from the beginning when another process
+/// changed a directory above the source meanwhile.
 fn second_backup(test: &str, work: impl Fn(&Site)) -> Option<(Site, Vec<Counted>, Ledger)> {
     for _ in 0..TRIES {
         let site = Site::new(3, 1);

@@ -338,7 +338,7 @@ fn a_target_that_is_not_empty_is_refused_without_overwrite() {
     assert_same(&wanted, &found);
 }
 
-/// What lies beside the target, and must stay as it is.
+/// The files beside the target, which must stay as they are.
 struct Surroundings {
     site: Site,
     outside: PathBuf,
@@ -442,7 +442,7 @@ fn a_symlink_planted_before_a_file_below_it_is_not_followed() {
         assert_eq!(fs::read(to.join("trap/new")).unwrap(), b"evil");
         assert_eq!(fs::read(to.join("~innocent")).unwrap(), b"comes back");
 
-        // In the target, where somebody else put it.
+        // In the target, where another process put it.
         let to = around.site.target();
         fs::create_dir(&to).unwrap();
         symlink(OsStr::from_bytes(&target), to.join("trap")).unwrap();

@@ -70,7 +70,7 @@ impl Steps for Meanwhile<'_> {
     }
 }
 
-/// Says that a test could not run, to whoever runs it and to the summary of all.
+/// Reports that a test could not run: on standard error, and to the summary of all tests.
 pub fn skipped(test: &str, reason: &str) {
     eprintln!("skipped: {test}: {reason}");
     let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
@@ -179,13 +179,13 @@ pub struct Image(pub BTreeMap<PathBuf, Vec<u8>>);
 pub struct Site {
     dir: TempDir,
     pub members: Vec<PathBuf>,
-    /// Whether its store is encrypted, as stores are unless somebody asks for another.
+    /// Whether its store is encrypted, which is the default.
     pub sealed: bool,
     /// Places for restored trees that were given out.
     targets: AtomicUsize,
 }
 
-/// What opens every encrypted store of these tests: a key file, which costs no time.
+/// The credential of every encrypted store of these tests: a key file, which costs no time.
 pub fn credential() -> Credential {
     Credential::of_key_file(&[b'7'; 64]).unwrap()
 }
@@ -313,7 +313,7 @@ impl Site {
         Ok(store)
     }
 
-    /// The store, as who has no key opens it.
+    /// The store, opened without a key.
     pub fn locked_store(&self) -> Store {
         let options = OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
         Store::open_with(&self.members[0], options).unwrap()

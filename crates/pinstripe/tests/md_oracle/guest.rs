@@ -1,4 +1,5 @@
-//! A Linux of its own, as a process: User-Mode Linux with md's modules, busybox and mdadm in its memory.
+//! A Linux of its own, as a process: User-Mode Linux with md's modules, busybox and mdadm in its
+//! memory.
 //!
 //! Kernel and busybox are Debian packages, unpacked in a folder and never installed.
 
@@ -14,7 +15,7 @@ const MODULES: [&str; 5] = ["brd", "raid0", "raid1", "raid10", "raid456"];
 /// Longer than any of the scripts takes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What a guest is started from.
+/// The files that a guest is started from.
 pub struct Guest {
     folder: PathBuf,
     kernel: PathBuf,
@@ -50,8 +51,8 @@ impl Guest {
         Ok(Guest { folder: folder.to_path_buf(), kernel, initrd: archive.bytes })
     }
 
-    /// Boots, runs `script` with the disk as `/dev/ubda` and what the host gives it as `/dev/ubdb`, and
-    /// returns what it printed.
+    /// Boots, runs `script` with the disk as `/dev/ubda` and what the host gives it as `/dev/ubdb`,
+    /// and returns what it printed.
     pub fn run(&self, script: &str, disk: &Path, gift: &Path) -> Result<String, String> {
         let mut archive = Archive { bytes: self.initrd.clone(), ..Archive::default() };
         archive.file("init", format!("{INIT}{script}\necho GUEST DONE\npoweroff -f\n").as_bytes());
@@ -81,7 +82,7 @@ impl Guest {
     }
 }
 
-/// What a guest does first.
+/// The first commands of a guest.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -199,7 +200,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What stands in a folder.
+/// The entries of a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
@@ -214,7 +215,7 @@ fn all_files(folder: &Path) -> Vec<PathBuf> {
     files(folder).into_iter().flat_map(below).collect()
 }
 
-/// What a program printed; its complaint when it failed.
+/// The output of a program; its error output when it failed.
 pub fn output(command: &mut Command) -> Result<String, String> {
     let done = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     match done.status.success() {

@@ -5,7 +5,8 @@
 //! we write to it           --> mdadm --examine finds it clean; md assembles it, finds no mismatch in a
 //!                              check, and reads what we wrote, whole and without members
 //! ```
-//! md runs in a User-Mode Linux (see `guest`), so that no module, no root and no spare disk are needed.
+//! md runs in a User-Mode Linux (see `guest`), so that no module, no root and no spare disk are
+//! needed.
 
 mod guest;
 
@@ -27,7 +28,7 @@ struct Set {
     name: &'static str,
     level: u32,
     members: usize,
-    /// How many may be lost.
+    /// The number of members that may be lost.
     redundancy: usize,
     options: &'static str,
 }
@@ -181,7 +182,7 @@ fn open(paths: &[PathBuf], access: Access) -> Vec<SharedDevice> {
     paths.iter().map(|path| open(path) as SharedDevice).collect()
 }
 
-/// What the array on some members holds.
+/// The content of the array on some members.
 fn content(paths: &[PathBuf]) -> Vec<u8> {
     let found = assemble(open(paths, Access::Read), Options::default()).unwrap();
     assert!(found.left_out.is_empty(), "{:?}", found.left_out);
@@ -190,7 +191,7 @@ fn content(paths: &[PathBuf]) -> Vec<u8> {
     bytes
 }
 
-/// What md wrote: the gift, and parts of it in other places.
+/// The data that md wrote: the gift, and parts of it in other places.
 fn expected(gift: &[u8], bytes: usize) -> Vec<u8> {
     let mut model = gift[..bytes].to_vec();
     for at in [3, 77, 1234, 4000] {

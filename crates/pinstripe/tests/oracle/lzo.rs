@@ -26,7 +26,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// What liblzo2 makes of `raw`.
+/// The output of liblzo2 for `raw`.
 fn their_stream(raw: &[u8]) -> Vec<u8> {
     // LZO1X_1_MEM_COMPRESS is 16384 pointers.
     let mut memory = vec![0u64; 16_384];
@@ -47,7 +47,7 @@ fn their_stream(raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What liblzo2 decodes `stored` to, if it accepts it and it fits `room` bytes.
+/// The bytes that liblzo2 decodes `stored` to, if it accepts it and it fits `room` bytes.
 fn their_bytes(stored: &[u8], room: usize) -> Option<Vec<u8>> {
     let mut out = vec![0; room];
     let mut out_bytes = room as c_ulong;

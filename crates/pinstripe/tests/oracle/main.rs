@@ -1,4 +1,4 @@
-//! What we store against the C libraries of others: they decode ours, and we decode theirs.
+//! Our formats against the C libraries of others: they decode ours, and we decode theirs.
 //!
 //! Needs the system's liblzo2 and libsnappy, with `--features lzo-oracle,snappy-oracle`; without
 //! the features there is nothing here. `cargo xtask test` sets those whose library is there.

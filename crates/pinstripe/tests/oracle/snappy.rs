@@ -23,7 +23,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// What libsnappy makes of `raw`.
+/// The output of libsnappy for `raw`.
 fn their_stream(raw: &[u8]) -> Vec<u8> {
     // SAFETY: it only computes.
     let mut out_bytes = unsafe { snappy_max_compressed_length(raw.len()) };
@@ -36,7 +36,7 @@ fn their_stream(raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What libsnappy decodes `stored` to, if it accepts it and it fits `room` bytes.
+/// The bytes that libsnappy decodes `stored` to, if it accepts it and it fits `room` bytes.
 fn their_bytes(stored: &[u8], room: usize) -> Option<Vec<u8>> {
     let (mut out, mut out_bytes) = (vec![0; room], room);
     let (from, to) = (stored.as_ptr().cast(), out.as_mut_ptr().cast());

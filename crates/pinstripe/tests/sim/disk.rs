@@ -1,7 +1,9 @@
-//! A disk that is only simulated: with a cache that a power cut empties in any order, and with lies.
+//! A disk that is only simulated: with a cache that a power cut empties in any order, and with
+//! lies.
 //!
-//! What is read is always the newest; what was synced is durable. Lies are told of data, of the table of
-//! checksums and of the map of regions: superblocks and log of a disk are either there or the disk is not.
+//! What is read is always the newest; what was synced is durable. Lies are told of data, of the
+//! table of checksums and of the map of regions: superblocks and log of a disk are either there or
+//! the disk is not.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,7 +16,7 @@ use pinstripe::error::{Error, Kind, Result};
 
 use crate::dice::Dice;
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes whole or not at all.
 pub const SECTOR: u64 = 512;
 
 /// The power of all disks: so many writes and syncs from now on.
@@ -41,7 +43,7 @@ impl Power {
     }
 }
 
-/// How a disk lies: chances per write, in percent.
+/// The lies of a disk: chances per write, in percent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mood {
     /// It says it has written and has not.
@@ -72,7 +74,7 @@ struct State {
     pending: Vec<(usize, Vec<u8>)>,
     latent: BTreeSet<u64>,
     mood: Mood,
-    /// Where lies are told: a write goes astray within its area.
+    /// The areas where lies are told: a write goes astray within its area.
     areas: Vec<Range<u64>>,
     dice: Dice,
 }

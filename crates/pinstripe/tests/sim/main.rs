@@ -1,8 +1,9 @@
-//! The simulator of arrays: planner, cache, log and superblocks as they are, on disks that lie, fail and lose
-//! power, with a clock of its own and an array of bytes as judge. The same seed gives the same story.
+//! The simulator of arrays: planner, cache, log and superblocks as they are, on disks that lie,
+//! fail and lose power, with a clock of its own and an array of bytes as judge. The same seed gives
+//! the same story.
 //!
-//! `PINSTRIPE_SIM_SEEDS=FROM..TO` chooses other seeds (`cargo xtask sim` does). A seed that fails tells its
-//! story; once its fault is found it goes to `FOUND`, and stays there.
+//! `PINSTRIPE_SIM_SEEDS=FROM..TO` chooses other seeds (`cargo xtask sim` does). A seed that fails
+//! tells its story; once its fault is found it goes to `FOUND`, and stays there.
 
 mod dice;
 mod disk;

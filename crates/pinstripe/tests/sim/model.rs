@@ -1,4 +1,5 @@
-//! What an array must hold: an array of bytes, and for a power cut all that each sector may be.
+//! The content that an array must have: an array of bytes, and after a power cut every content
+//! that a sector may have.
 
 use crate::disk::SECTOR;
 
@@ -9,9 +10,9 @@ const BLOCK: usize = 4096;
 pub struct Model {
     newest: Vec<u8>,
     synced: Vec<u8>,
-    /// What was written since the last sync, oldest first.
+    /// The writes since the last sync, oldest first.
     since: Vec<(usize, Vec<u8>)>,
-    /// What is written together: a block, or with a granule up to a row.
+    /// The unit that is written together: a block, or with a granule up to a row.
     unit: usize,
 }
 
@@ -40,12 +41,14 @@ impl Model {
         self.newest[at..at + found.len()] == *found
     }
 
-    /// With a granule, what lies in a row with something that is written may be written again as it is.
+    /// With a granule, what lies in a row with something that is written may be written again as it
+    /// is.
     pub fn widens(&mut self, row_bytes: u64, has_granule: bool) {
         self.unit = if has_granule { row_bytes as usize } else { BLOCK };
     }
 
-    /// Whether something of a block, or of what may be written with it, was written since the last sync.
+    /// Whether something of a block, or of what may be written with it, was written since the last
+    /// sync.
     pub fn is_in_flux(&self, block: usize) -> bool {
         let start = block * BLOCK / self.unit * self.unit;
         let end = start + self.unit;

@@ -10,7 +10,8 @@
 //!
 //! Meanwhile members fail, come back, are replaced, and the array grows by one.
 //!
-//! Disks do not lie and lose power at once: two faults of that kind are more than an array promises to bear.
+//! Disks do not lie and lose power at once: two faults of that kind are more than an array promises
+//! to bear.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -49,7 +50,7 @@ const SHAPES: [(Level, &str, usize, usize); 11] = [
 ];
 
 pub struct World {
-    /// All that was done, for whoever has to find a fault.
+    /// All that was done, to find the cause of a fault.
     story: Vec<String>,
     dice: Dice,
     power: Arc<Power>,
@@ -264,14 +265,15 @@ impl World {
         assert!(is_same, "a read of {len} at {at} is wrong");
     }
 
-    /// How many members more the array can do without.
+    /// The number of further members that the array can do without.
     fn spare(&self, flusher: &Flusher) -> usize {
         let slots = flusher.array().superblock().slots;
         let whole = slots.iter().filter(|slot| matches!(slot, Slot::Present(_))).count();
         self.redundancy.saturating_sub(slots.len() - whole)
     }
 
-    /// Unless they are settled: fails a member, or gives a slot a fresh one, or the one back that it had.
+    /// Unless they are settled: fails a member, or gives a slot a fresh one, or the one back that
+    /// it had.
     fn change_member(&mut self, flusher: &mut Flusher) -> Result<()> {
         if self.is_settled {
             return Ok(());
@@ -394,7 +396,7 @@ impl World {
         assert!(slots.iter().all(|slot| matches!(slot, Slot::Present(_))), "{slots:?}");
     }
 
-    /// Disks lie, and nobody notices.
+    /// Disks lie unnoticed.
     fn lies(&mut self) {
         let mut flusher = self.assemble(None);
         let first = self.dice.below(self.members as u64) as usize;
@@ -528,7 +530,7 @@ impl World {
         flusher.stop().unwrap();
     }
 
-    /// What the array holds after a power cut; nothing of it is made up.
+    /// The content of the array after a power cut; nothing of it is made up.
     fn judge(&self, flusher: &Flusher, may_lose: bool) -> Vec<u8> {
         let mut found = vec![0; SPACE];
         for (number, block) in found.chunks_mut(BLOCK).enumerate() {

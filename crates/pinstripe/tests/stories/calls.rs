@@ -126,7 +126,7 @@ fn wake_in_kernel(word: &AtomicU32) {
     }
 }
 
-/// What the C library has under a name.
+/// The function that the C library has under a name.
 fn real(kept: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let found = kept.load(Ordering::Relaxed);
     if !found.is_null() {

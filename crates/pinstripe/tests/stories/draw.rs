@@ -10,7 +10,7 @@ use crate::operation::{
 /// Operations of one story.
 const FEWEST: usize = 6;
 const MORE: usize = 13;
-/// How often a kind of operation may come in a story: most kinds come in few of them.
+/// The frequency of a kind of operation in a story: most kinds come in few of them.
 const WEIGHTS: &[usize] = &[0, 0, 0, 1, 3];
 /// Changes and backups come in each, and in some hardly anything else: runs of the index are
 /// merged after four backups.
@@ -25,7 +25,7 @@ const MERGED_ONE_OF: usize = 8;
 
 type Draw = fn(&mut Dice) -> Operation;
 
-/// What comes in every story.
+/// The kinds that come in every story.
 const ALWAYS: &[Draw] = &[
     |dice| Operation::Change { source: dice.below(2), seed: dice.next() },
     |dice| {
@@ -35,7 +35,7 @@ const ALWAYS: &[Draw] = &[
     },
 ];
 
-/// What comes in some.
+/// The kinds that come in some.
 const SOMETIMES: &[Draw] = &[
     |dice| {
         let trouble = *dice.pick(&TROUBLES);

@@ -25,15 +25,15 @@ use crate::world::World;
 /// Seeds between two lines that say how far it has come.
 const TOLD_EVERY: u64 = 500;
 
-/// How a story went.
+/// The outcome of a story.
 pub struct Played {
-    /// What was wrong.
+    /// The fault that was found.
     pub wrong: Option<String>,
     pub counts: Counts,
     pub trace: String,
 }
 
-/// Where a story takes place: a name of its seed alone, for names stand in what is written.
+/// The directory of a story: a name of its seed alone, for names stand in what is written.
 fn place(seed: u64) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };

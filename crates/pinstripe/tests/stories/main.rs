@@ -3,9 +3,9 @@
 //! of the member seam the seed says which. So a failure comes again whenever its seed is played,
 //! and is shortened by playing it.
 //!
-//! `PINSTRIPE_STORY_SEEDS=FROM..TO` chooses other seeds (`cargo xtask soak stories` does). Of a seed
-//! that fails, directory, story and trace are kept; with `PINSTRIPE_STORY_ONLY`, which is told beside
-//! its shortened story, only that part is played.
+//! `PINSTRIPE_STORY_SEEDS=FROM..TO` chooses other seeds (`cargo xtask soak stories` does). Of a
+//! seed that fails, directory, story and trace are kept; with `PINSTRIPE_STORY_ONLY`, which is told
+//! beside its shortened story, only that part is played.
 
 mod calls;
 mod draw;

@@ -1,8 +1,9 @@
-//! Who acts on the store in a story, and how it ends.
+//! The processes that act on the store in a story, and how they end.
 //!
 //! What acts alone and is to die is taken for dead by all others from the beginning: no other
-//! process is there to see the difference. Of two at once each must be seen to live until it ends: it acts
-//! under the number of a thread that is not one of the story, which the system takes for a process.
+//! process is there to see the difference. Of two at once each must be seen to live until it ends:
+//! it acts under the number of a thread that is not one of the story, which the system takes for a
+//! process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +39,7 @@ pub fn is_healed_at_the_end(story: &Story) -> bool {
     story.seed.is_multiple_of(8)
 }
 
-/// Where a story takes place.
+/// The directory of a story.
 pub fn site(story: &Story) -> Site {
     let site = Site::bare_in(driver::directory(story.seed), story.members);
     site.init(story.parity, "4K", Arc::new(NoWait)).unwrap();
@@ -95,7 +96,7 @@ fn dead() -> Process {
     Process { started_ticks, ..own }
 }
 
-/// Who opens a store, and what passes its steps.
+/// The process that opens a store, and the hook that sees its steps.
 #[derive(Clone)]
 pub struct Who {
     pub steps: Arc<dyn Steps>,
@@ -109,7 +110,7 @@ impl Who {
         Who { steps: Arc::new(NoWait), process: None, name: "own" }
     }
 
-    /// What it is called in the trace.
+    /// Its name in the trace.
     pub fn name(&self) -> String {
         self.name.to_owned()
     }
@@ -131,7 +132,8 @@ pub fn mortal<T>(work: impl FnOnce(&Who) -> T) -> T {
     work(&Who { steps: Arc::new(NoWait), process: Some(dead()), name: "mortal" })
 }
 
-/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the first.
+/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the
+/// first.
 pub fn at_once<A: Send, B: Send>(
     end: End,
     first: impl FnOnce(&Who) -> A + Send,

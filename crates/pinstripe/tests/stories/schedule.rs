@@ -1,8 +1,8 @@
-//! Which thread of a story goes next, and what time it is: decided by the story's seed alone.
+//! The scheduler of a story: the next thread and the time follow from the story's seed alone.
 //!
-//! One thread goes at a time. It gives its turn away where it waits for another, and may lose it
-//! at the calls of the member seam; the dice say to which of those that could go. Time is a number
-//! that grows with what is done, and jumps where everybody waits for it: nothing takes time.
+//! One thread runs at a time. It yields where it waits for another, and may be preempted at the
+//! calls of the member seam; the dice choose among the threads that could run. Time is a number
+//! that grows with the work done, and jumps ahead when every thread waits for it: nothing sleeps.
 //!
 //! Never here: which calls of a thread these are (`calls`).
 
@@ -12,9 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::operation::Dice;
 
-/// What a call of the member seam takes.
+/// The time that a call of the member seam takes.
 const CALL_NANOS: u64 = 20_000;
-/// What asking for the time takes: a thread that asks until a time has come gets there.
+/// The time that a clock reading takes: a thread that asks until a time has come gets there.
 const ASKING_NANOS: u64 = 100;
 /// One of so many calls takes long: then timers end beside work that goes on.
 const LONG_ONE_OF: usize = 500;
@@ -46,7 +46,7 @@ impl Turn {
     }
 }
 
-/// What a thread waits for.
+/// The event that a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Nothing: it could go.
@@ -77,7 +77,7 @@ struct Thread {
     is_late: bool,
 }
 
-/// What was scheduled so far.
+/// The schedule so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Calls of the member seam.
@@ -193,7 +193,7 @@ impl Schedule {
         waiting.len()
     }
 
-    /// What a thread is told when it asks for the time.
+    /// The time that a thread is told when it asks.
     pub fn ask_time(&mut self) -> u64 {
         self.pass(ASKING_NANOS);
         self.nanos

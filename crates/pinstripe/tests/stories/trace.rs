@@ -1,5 +1,5 @@
-//! What every process of a story did to its members, step by step; each step is a call of the
-//! member seam, before which another thread may go.
+//! The trace of what every process of a story did to its members, step by step; each step is a
+//! call of the member seam, before which another thread may go.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

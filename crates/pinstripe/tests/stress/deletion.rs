@@ -1,5 +1,5 @@
-//! Forgetting, taking that back, and gc: alone, cut off, beside others. What must stay stays, what
-//! was taken is not seen again, and what nobody needs gives its room back.
+//! Forgetting, undeleting and gc: alone, cut off, beside others. Wanted snapshots stay, deleted
+//! data is not seen again, and the space of data that is not needed is given back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,11 +23,11 @@ use crate::world::{Wanted, World};
 
 /// Longer than any writer of these stores takes to answer.
 const WAIT: Duration = Duration::from_secs(120);
-/// What one extent has beside strips, at most.
+/// The bytes of one extent beside strips, at most.
 const FRAME_BYTES: u64 = 4096 + 1024;
-/// What a pack has of rows that are not full, at most.
+/// The bytes of a pack in rows that are not full, at most.
 const PACK_BYTES: u64 = 4096;
-/// What the tree of one of these snapshots takes, at most.
+/// The bytes of the tree of one of these snapshots, at most.
 const TREE_BYTES: u64 = 16 * 1024;
 
 /// A gc that allows so many hundredths of waste.
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    /// What is on the members after a gc is what the wanted snapshots need, and little more.
+    /// After a gc the members hold what the wanted snapshots need, and little more.
     fn assert_freed(&self, waste: u64) {
         let store = self.store();
         let is_quiet = store.list(Room::Checkpoints).unwrap().is_empty();
@@ -395,7 +395,7 @@ impl World {
     }
 }
 
-/// What became of a gc's partner.
+/// The outcome of a gc's partner.
 enum Done {
     Backup(Result<Snapshot, Error>),
     Collect(Result<Outcome, Error>),

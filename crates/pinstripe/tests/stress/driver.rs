@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::operation::Story;
 use crate::world::World;
 
-/// Times that the story of a failing seed is played again before it is shortened: how often it fails
-/// says how often a shorter one has to be played.
+/// Times that the story of a failing seed is played again before it is shortened: how often it
+/// fails says how often a shorter one has to be played.
 const REPLAYS: usize = 20;
 /// Runs of a shortened story at most: a failing seed must not take the whole day.
 const SHRINK_RUNS: usize = 60;

@@ -1,4 +1,4 @@
-//! How what acts on the store is cut off: the steps that it may take, and what is left on the disks.
+//! Cutting off an operation: the steps that it may take, and the state left on the disks.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl StepsOfTwo {
     }
 }
 
-/// What is left on the disks when it was cut off; whether it was.
+/// The state left on the disks when it was cut off; whether it was.
 pub fn cut_off(end: End, power: &PowerCut) -> bool {
     let cut = power.is_off();
     if let End::PowerCut(_, seed) = end

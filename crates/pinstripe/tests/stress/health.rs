@@ -98,8 +98,8 @@ impl World {
     }
 
     /// Whether this is what a killed process left of a session or deletion, with so few copies that
-    /// it may become the only one that is there. Nobody knows what it said when it is damaged then,
-    /// so every writer stops until somebody removes it.
+    /// it may become the only one that is there. If that copy is damaged its content is unknown, so
+    /// every writer stops until an administrator removes it.
     fn is_lone_step(&self, member: usize, path: &Path) -> bool {
         let name = path.strip_prefix(&self.site.members[member]).unwrap();
         let is_step = [Room::Sessions, Room::Gc].iter().any(|it| name.starts_with(it.dir()));
@@ -155,7 +155,7 @@ impl World {
         self.check();
     }
 
-    /// What was cut off before is on every member now, or on none.
+    /// The objects of an interrupted step are on every member now, or on none.
     fn settle(&mut self) {
         let listed = self.listed(&self.store());
         let all_here = self.absent() == 0;

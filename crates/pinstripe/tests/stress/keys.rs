@@ -20,7 +20,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// What the store was made with.
+    /// The first key, which the store was made with.
     pub fn first() -> Self {
         Key { label: "test".to_owned(), digits: "7".repeat(64), firm: true }
     }

@@ -46,7 +46,7 @@ impl World {
     pub fn remove_member(&mut self, member: usize, end: End) {
         let member = self.leaving().unwrap_or(member);
         let members = self.health.len() - usize::from(self.leaving().is_some());
-        // What a hurt one lacks, nobody would have when it has left, until the next repair.
+        // What a hurt member lacks would be on no member once it has left, until the next repair.
         if self.health[member].hurt
             || self.health[member].place != Where::Here
             || self.leaving().is_none() && members <= self.parity + 1
@@ -110,7 +110,7 @@ impl World {
         let was_only = self.health.len() == 1;
         match done {
             Ok(replaced) => assert_eq!(replaced.lost_extents, 0),
-            // It was over but for what nobody needs.
+            // Everything that counts had already been done.
             Err(error) if cut && error.kind() == Kind::Usage => {}
             // The store is at the new place only.
             Err(error) if cut && was_only && error.kind() == Kind::NotFound => {}

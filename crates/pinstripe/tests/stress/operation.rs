@@ -1,4 +1,4 @@
-//! What may happen to a store, and which of it happens in which order: from a seed alone.
+//! The operations on a store and their order: from a seed alone.
 //!
 //! An operation whose conditions do not hold when its turn comes is left out by the world, so any
 //! part of a list is a list: that is what makes shrinking simple.
@@ -38,7 +38,7 @@ impl Dice {
 /// Before which step an operation is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// How many of the steps that count are made before it.
+    /// The number of steps that count and are made before it.
     pub after: u64,
     /// The room whose names change in the steps that count; all steps count where there is none.
     pub room: Option<Room>,
@@ -64,7 +64,7 @@ impl Cut {
     }
 }
 
-/// How an operation ends.
+/// The end of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Whole,
@@ -74,7 +74,7 @@ pub enum End {
     PowerCut(Cut, u64),
 }
 
-/// What a member does during a backup.
+/// The behaviour of a member during a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// It gives errors from some call on.
@@ -83,11 +83,11 @@ pub enum Trouble {
     Loses,
     /// It writes the beginning only, and says that it wrote all.
     Tears,
-    /// What it writes has wrong bits.
+    /// Its writes have wrong bits.
     Flips,
 }
 
-/// What goes on beside two backups.
+/// The operation beside two backups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     Nothing,
@@ -97,7 +97,7 @@ pub enum Beside {
     Collect,
 }
 
-/// What goes on beside a gc.
+/// The operation beside a gc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partner {
     Backup,
@@ -108,7 +108,7 @@ pub enum Partner {
     Check,
 }
 
-/// What becomes of the ways to open the store.
+/// The change to the ways to open the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyWork {
     Add,

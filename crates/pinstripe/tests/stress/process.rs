@@ -1,6 +1,6 @@
-//! Who acts on the store, and how it ends: processes that others take for alive until they are over.
+//! The processes that act on the store, and how they end: each counts as alive until it is over.
 //!
-//! A session of a killed writer is settled by whoever comes next only when its process is no more.
+//! The next process settles the session of a killed writer only when that writer's process is gone.
 //! So an operation that may be cut off acts under the number of a child process, which ends when
 //! the operation does. Never here: what the operations do.
 
@@ -31,7 +31,7 @@ pub fn is_healed_at_the_end(_: &Story) -> bool {
     true
 }
 
-/// Where a story takes place.
+/// The directory of a story.
 pub fn site(story: &Story) -> Site {
     Site::new(story.members, story.parity)
 }
@@ -61,7 +61,7 @@ impl Drop for Life {
     }
 }
 
-/// Who opens a store, and what passes its steps.
+/// The process that opens a store, and the hook that sees its steps.
 #[derive(Clone)]
 pub struct Who {
     pub steps: Arc<dyn Steps>,
@@ -74,7 +74,7 @@ impl Who {
         Who { steps: Arc::new(NoWait), process: None }
     }
 
-    /// What it is called in the trace.
+    /// Its name in the trace.
     pub fn name(&self) -> String {
         self.process.map_or_else(|| "own".to_owned(), |process| process.pid.to_string())
     }
@@ -101,7 +101,8 @@ pub fn mortal<T>(work: impl FnOnce(&Who) -> T) -> T {
     live(Arc::new(NoWait), work)
 }
 
-/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the first.
+/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the
+/// first.
 pub fn at_once<A: Send, B: Send>(
     end: End,
     first: impl FnOnce(&Who) -> A + Send,

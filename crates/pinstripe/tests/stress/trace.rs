@@ -1,4 +1,4 @@
-//! What every process did to names on the members: who renamed and unlinked what, in which order.
+//! The trace of what every process did to names on the members: renames and unlinks, in order.
 
 use std::io;
 use std::path::Path;

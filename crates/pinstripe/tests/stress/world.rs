@@ -1,5 +1,5 @@
-//! The store under stress, and the model beside it: what each snapshot must give back, whether it
-//! is wanted, and which members may be lost without anybody having a right to complain.
+//! The store under stress, and the model beside it: the content of each snapshot, whether it is
+//! wanted, and the members that may be lost without losing data.
 //!
 //! A member counts as *hurt* from the moment something is wrong with it (detached while others
 //! were written to, destroyed, damaged, lied to) until a repair with it ended well. The world never
@@ -26,7 +26,7 @@ use crate::source::{self, Stamps};
 use crate::support::{Ledger, Site, remove_tree, repair, restore};
 use crate::trace::Trace;
 
-/// Whether somebody wants a snapshot.
+/// Whether a snapshot is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Yes,
@@ -352,7 +352,7 @@ impl World {
         remove_tree(&to);
     }
 
-    /// Everybody comes back, and one repair makes the store as good as new.
+    /// All members come back, and one repair makes the store as good as new.
     fn heal(&mut self) {
         (0..self.health.len()).for_each(|member| self.come_back(member));
         while self.health.iter().any(|health| health.place == Where::Destroyed) {

@@ -1,7 +1,7 @@
-//! The array by its library interface: granules, levels and kinds of members against each other and against
-//! what they are to reach; by NBD beside nbdkit; a rebuild beside what the members can do.
+//! The array by its library interface: granules, levels and kinds of members against each other and
+//! against what they are to reach; by NBD beside nbdkit; a rebuild beside what the members can do.
 //!
-//! What is held against each other takes turns: in each round every granule has its turn on one running array,
+//! Variants take turns: in each round every granule has its turn on one running array,
 //! which is never stopped or emptied in between.
 
 mod load;
@@ -20,7 +20,7 @@ use crate::Result;
 use crate::table::Table;
 use crate::trees;
 
-/// What it measures, and its arguments.
+/// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "arrays of four members in memory, on tmpfs and on a disk: --work DIR, --shm DIR, \
                          --size SIZE (of each member), --only memory|shm|disk|nbd|work, --rounds N, --fio FILE, \
                          --nbdkit FILE";

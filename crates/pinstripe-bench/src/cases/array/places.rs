@@ -16,7 +16,7 @@ use crate::Result;
 
 pub const MEMBERS: usize = 4;
 
-/// What a slow member moves: as much as a good hard disk.
+/// The rate of a slow member: that of a good hard disk.
 const SLOW: &str = "rate=250M";
 
 /// Makes `count` devices at a place: "memory", "slow" (memory behind a brake), "shm" or "disk".
@@ -55,7 +55,7 @@ pub fn start(devices: Vec<SharedDevice>, level: Level) -> Result<Volume> {
     pinstripe_lab::arrays::start(devices, &making(level), &live).map_err(text)
 }
 
-/// What a message says of an error of the library's.
+/// The message of an error of the library.
 pub fn text(error: pinstripe::error::Error) -> String {
     error.to_string()
 }

@@ -97,7 +97,7 @@ fn add_row(table: &mut Table, level: Level, load: &Load, granule: Option<u32>, r
     ]);
 }
 
-/// What was aimed at.
+/// The goals.
 fn judge(table: &mut Table, level: Level, runs: &Runs, bandwidth: Option<f64>) {
     let parity = if level == Level::Raid5 { 1.0 } else { 2.0 };
     let data = MEMBERS as f64 - parity;

@@ -1,4 +1,4 @@
-//! How fast each stage of a backup is when all cores do nothing else.
+//! The speed of each stage of a backup when all cores do nothing else.
 //!
 //! Every thread takes the next slab of the image, reads it, and then does the stage's work on it;
 //! only the work is timed, except where reading is the stage. The rate is all bytes over the
@@ -20,7 +20,7 @@ use crate::Result;
 
 const SLAB_BYTES: usize = 16 << 20;
 
-/// What one stage reaches.
+/// The rate of one stage.
 pub struct Limit {
     /// The stage.
     pub stage: &'static str,

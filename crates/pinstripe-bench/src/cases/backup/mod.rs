@@ -27,14 +27,14 @@ use crate::targets::{Target, compare_row, comparison};
 use crate::tools::{self, Pinstripe, Restic, Tool};
 use crate::trees;
 
-/// What it measures, and its arguments.
+/// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "pinstripe against restic: --source TREE, --work DIR (20 GB free), \
                          --rounds N, --image-size SIZE, --restic FILE, --pinstripe FILE";
 
 const TARBALL: &str = "/usr/src/linux-source-6.1.tar.xz";
 const MEMORY_LIMIT_MIB: f64 = 200.0;
 
-/// What is run in each round.
+/// The steps of each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     First,
@@ -278,7 +278,7 @@ impl Contest {
     }
 }
 
-/// Who runs first changes with the round.
+/// The program that runs first changes with the round.
 fn order(round: usize) -> [&'static str; 2] {
     match round % 2 {
         0 => [tools::RESTIC, tools::PINSTRIPE],

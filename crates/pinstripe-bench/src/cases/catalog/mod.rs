@@ -26,14 +26,14 @@ use crate::table::{Align, Cell, Table};
 use pinstripe_lab::catalog::{MEMBERS, NODES, ROWS, STREAMS, Workload};
 use pinstripe_lab::run::Live;
 
-/// What it measures, and its arguments.
+/// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "rows per second into streams and catalog, and searches: --work DIR (6 GB free), \
                          --rows N, --rounds N, --pinstripe FILE";
 
 /// The small size at which the view is measured as well.
 const SMALL_ROWS: usize = 1_000_000;
 
-/// What was aimed at, in rows per second.
+/// The goal, in rows per second.
 const STREAMS_AIM: f64 = 1_500_000.0;
 const SMALL_VIEW_AIM: f64 = 250_000.0;
 const VIEW_AIM: f64 = 120_000.0;

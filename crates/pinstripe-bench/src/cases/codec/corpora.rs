@@ -1,4 +1,4 @@
-//! What the codecs are measured on: files of this machine, pages like those of memory, noise.
+//! The corpora of the codecs: files of this machine, pages like those of memory, noise.
 
 use std::fs;
 use std::io::Read;

@@ -77,8 +77,8 @@ fn round(settings: &Settings, tool: &Pinstripe) -> Result<[Run; 1 + WAYS.len()]>
     Ok([split, to_file, to_null(&outputs)?, verified, to_null(&outputs[1..])?])
 }
 
-/// Reads files once: split went past the page cache, and a disk that is read at the same time would take
-/// writes at half its rate.
+/// Reads files once: split went past the page cache, and a disk that is read at the same time would
+/// take writes at half its rate.
 fn warm(outputs: &[PathBuf]) -> Result<()> {
     for path in outputs {
         let read = |path| std::io::copy(&mut fs::File::open(path)?, &mut std::io::sink());
@@ -101,7 +101,7 @@ fn to_nowhere(command: &Command) -> Command {
     shell
 }
 
-/// What split has written.
+/// The outputs that split has written.
 fn outputs(settings: &Settings) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     trees::visit(&settings.outputs(), &mut |path, metadata| {

@@ -2,8 +2,8 @@
 //! against what they are to replace.
 //!
 //! Sources are made up in memory, so that no disk is read; every run ends when its outputs are
-//! durable, and outputs are removed between runs. What is held against each other takes turns in one
-//! run. All outputs stand below `--work`, one directory each, on one disk.
+//! durable, and outputs are removed between runs. What is held against each other takes turns in
+//! one run. All outputs stand below `--work`, one directory each, on one disk.
 
 mod join;
 mod memory;
@@ -27,7 +27,7 @@ use crate::table::Table;
 use crate::tools::Pinstripe;
 use crate::trees;
 
-/// What it measures, and its arguments.
+/// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "split, join, verify against the disk and fio: --work DIR, --size SIZE \
                          (twice that free), --only raw|queue|memory|table|join, --rounds N, \
                          --fio FILE, --pinstripe FILE";
@@ -73,7 +73,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Where outputs are.
+    /// The directories of the outputs.
     fn outputs(&self) -> PathBuf {
         self.bench.work.join("outputs")
     }
@@ -108,7 +108,7 @@ impl Settings {
         format!("fake:{}", self.bytes)
     }
 
-    /// What notes say of every table.
+    /// The notes on every table.
     fn circumstances(&self) -> String {
         let rounds = self.bench.rounds;
         let system = file_system(&self.bench.work);
@@ -155,7 +155,7 @@ fn in_turns<T, R>(
     Ok(found)
 }
 
-/// What each round says, one by one, of two things.
+/// The figures of each round, one by one, of two things.
 fn ratios(ours: &[Run], theirs: &[f64]) -> Vec<f64> {
     ours.iter().zip(theirs).map(|(ours, theirs)| ours.rate() / theirs).collect()
 }

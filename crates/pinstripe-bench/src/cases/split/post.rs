@@ -100,8 +100,8 @@ impl Packer {
 /// CPU time of all our threads so far.
 fn cpu_seconds() -> f64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a live, writable rusage; zeroed is a valid one (integers only), so it
-    // may be read whatever the call did, and with these arguments it cannot fail (getrusage(2)).
+    // SAFETY: the pointer is to a live, writable rusage; zeroed is a valid one (integers only), so
+    // it may be read whatever the call did, and with these arguments it cannot fail (getrusage(2)).
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()

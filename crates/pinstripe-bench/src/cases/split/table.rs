@@ -16,7 +16,7 @@ const COMPARED: usize = 4;
 const TIMES: f64 = 3.0;
 const SHARE: f64 = 0.9;
 
-/// Who splits.
+/// The program that splits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
     Ours,

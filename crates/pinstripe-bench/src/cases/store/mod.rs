@@ -19,7 +19,7 @@ use super::{count, pairs};
 use crate::Result;
 use crate::table::Table;
 
-/// What it measures, and its arguments.
+/// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "many writers, small files, sealing, a lost member, gc: --work DIR (20 GB free), \
                          --only crowd|small|seal|rebuild|gc, --rounds N, --files N, --size SIZE, \
                          --restic FILE, --pinstripe FILE";

@@ -1,4 +1,5 @@
-//! What new content costs the processor, sealed: read, cut, named, compressed, encrypted, written.
+//! The processor time of sealed new content: reading, cutting, naming, compression, encryption,
+//! writing.
 
 use pinstripe::codec::Codec;
 use pinstripe::units::format_size;

@@ -120,7 +120,7 @@ const TRAFFIC_HEAD: [(&str, Side); 7] = [
     ("mean sync", Side::Right),
 ];
 
-/// What users did, how parity was had, and what that moved on each member.
+/// The users' requests, the ways to parity, and the bytes that they moved on each member.
 fn traffic(array: &Detail) -> Vec<String> {
     let of = |name: &str| array.counters.array.get(name).copied().unwrap_or(0);
     let mut lines = vec![

@@ -31,7 +31,7 @@ impl Args {
     /// Prints them.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nobody serves the array.
+    /// [`Kind::NotFound`] when no process serves the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = super::register()?;
         let Some(mut client) = server(&self.name, &register)? else {

@@ -94,7 +94,7 @@ impl Args {
     }
 }
 
-/// Where arrays are known by name: for root in the system's directories, for others in their own.
+/// The register of arrays by name: for root in the system's directories, for others in their own.
 ///
 /// # Errors
 /// Without a home.

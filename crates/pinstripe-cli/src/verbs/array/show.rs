@@ -1,4 +1,4 @@
-//! How arrays are shown: as fields that line up, as events.
+//! The display of arrays: as fields that line up, as events.
 
 use pinstripe::ops::array::detail::Detail;
 use pinstripe::units::{KIB, format_size};

@@ -19,7 +19,7 @@ use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// How often it is asked how far the work is.
+/// The interval between looks at the work's progress.
 const LOOK: Duration = Duration::from_millis(100);
 
 const GAUGE: Gauge =
@@ -34,7 +34,7 @@ pub struct Patience {
     no_wait: bool,
 }
 
-/// How much work had ended before something is begun: what ended later is told by [`conclude`].
+/// The number of works ended before something is begun: later ones are told by [`conclude`].
 ///
 /// # Errors
 /// Those of the array.

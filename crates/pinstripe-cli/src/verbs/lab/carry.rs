@@ -1,4 +1,4 @@
-//! A case carried out under the eyes of whoever asked for it, and kept.
+//! Running a case, showing its progress to the user, and keeping its results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
     }
 }
 
-/// How results of a case came about that is run now.
+/// The origin of results of a case that is run now.
 pub fn origin(case: &str, seed: Option<u64>) -> Origin {
     Origin {
         program: format!("pinstripe {}", env!("CARGO_PKG_VERSION")),

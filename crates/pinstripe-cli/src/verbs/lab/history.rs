@@ -39,7 +39,7 @@ pub struct Args {
 
 /// Values of a line.
 const MOST_VALUES: usize = 100;
-/// What chance is made from when changes are looked for: the same history shows the same ones.
+/// The seed of the search for changes: the same history shows the same ones.
 const SEED: u64 = 1;
 
 impl Args {
@@ -119,7 +119,7 @@ impl Args {
     }
 }
 
-/// Where the history is unless told otherwise.
+/// The default place of the history.
 ///
 /// # Errors
 /// Without a home.

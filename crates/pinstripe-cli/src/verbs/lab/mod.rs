@@ -80,7 +80,7 @@ impl Args {
     }
 }
 
-/// Where results and history are kept.
+/// The directory of results and history.
 ///
 /// # Errors
 /// Without a home.
@@ -129,7 +129,7 @@ fn load_all(file: &Path) -> Result<Vec<Results>> {
     result::load_all(file).or_else(|error| Ok(vec![of_fio(file, error)?]))
 }
 
-/// What fio printed, of a file that is not ours.
+/// The output of fio, from a file that is not ours.
 fn of_fio(file: &Path, error: Error) -> Result<Results> {
     if error.kind() != Kind::Corrupt {
         return Err(error);

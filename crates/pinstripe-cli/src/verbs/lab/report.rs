@@ -80,7 +80,7 @@ impl Args {
         Ok(Ending::done(facts.with_path("path", &out)))
     }
 
-    /// Where the page is put: never in place of a file that it is made of.
+    /// The place of the page: never that of a file that it is made of.
     fn place(&self, files: &[PathBuf]) -> Result<PathBuf> {
         let out = self.out.clone().unwrap_or_else(|| files[0].with_extension("html"));
         let is_same = |file: &PathBuf| {

@@ -67,7 +67,7 @@ pub fn of_verdict(compared: &Compared) -> Event {
         .with("p", verdict.p)
 }
 
-/// What the summary tells.
+/// The facts of the summary.
 pub fn facts(results: &Results) -> Event {
     let runs = || results.variants.iter().flat_map(|variant| &variant.runs);
     Event::default()

@@ -28,7 +28,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching, if anyone looks.
+    /// Starts watching, if a terminal or a script reads it.
     pub fn start(run: &Run, live: &Arc<Live>) -> Self {
         let is_drawn = progress::is_wanted(&run.common);
         if !is_drawn && !run.screen.is_json() {
@@ -77,7 +77,7 @@ impl Drop for Watch {
     }
 }
 
-/// What had been done at a moment.
+/// The work done at a moment.
 struct Seen {
     at: Instant,
     bytes: u64,
@@ -103,7 +103,7 @@ impl Seen {
     }
 }
 
-/// What goes on, and how long it still takes, by whoever knows it.
+/// The current stage and the time left, by the plan where it knows it, else by the rate so far.
 fn stage(live: &Live) -> Stage {
     let stage = live.stage();
     Stage { left: stage.left.or_else(|| live.left()), ..stage }

@@ -236,7 +236,7 @@ fn without_a_log_parity_is_made_true_after_a_kill() {
         served.ended();
         let shown = good(&stand, "array detail pool");
         assert!(shown.contains("not closed in order"), "{shown}");
-        // A member less, and nobody knows whether parity speaks for it.
+        // A member less, and it is unknown whether parity matches its data.
         fs::rename(stand.path("c"), stand.path("away")).unwrap();
         assert_eq!(stand.run("array assemble pool").code, 14, "{policy}");
         fs::rename(stand.path("away"), stand.path("c")).unwrap();
@@ -263,7 +263,7 @@ fn a_spare_takes_the_slot_that_is_missing() {
     assert!(shown.contains("Spare Devices : 1") && shown.contains("/spare"), "{shown}");
     let served = Served::by_nbd(&stand);
     good(&stand, "array wait pool");
-    // It may have been over before anybody waited, or not have begun.
+    // It may have been over before the first look, or not have begun.
     for _ in 0..600 {
         if good(&stand, "array status").contains("[4/4] [UUUU]") {
             break;
@@ -282,8 +282,8 @@ fn a_spare_takes_the_slot_that_is_missing() {
     }
 }
 
-/// A file system on a file of an array that is shown by FUSE: used, by dbench too, while members fail and are
-/// replaced, and sound.
+/// A file system on a file of an array that is shown by FUSE: used, by dbench too, while members
+/// fail and are replaced, and sound.
 fn file_system_on_the_file(test: &str, make: &[&str], check: &[&str], member_bytes: u64) {
     let can_mount = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     if !can_mount || fs::File::options().write(true).open("/dev/fuse").is_err() {

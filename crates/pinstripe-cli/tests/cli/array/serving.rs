@@ -1,5 +1,5 @@
-//! An array that is served: clients use it while its members come and go, and its process ends in order
-//! or not.
+//! An array that is served: clients use it while its members come and go, and its process ends in
+//! order or not.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -57,7 +57,7 @@ impl Drop for Served {
     }
 }
 
-/// Runs a program of somebody else, which has to succeed.
+/// Runs a foreign program, which has to succeed.
 pub fn run(program: &str, arguments: &[&str]) {
     let ran = Command::new(program).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
@@ -69,7 +69,8 @@ pub fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
-/// A stand with an array `pool` of level 5 over `a`, `b` and `c`, and a file `d` of the same length.
+/// A stand with an array `pool` of level 5 over `a`, `b` and `c`, and a file `d` of the same
+/// length.
 pub fn with_pool(member_bytes: u64) -> Stand {
     let stand = Stand::in_memory();
     let create = format!(
@@ -81,7 +82,7 @@ pub fn with_pool(member_bytes: u64) -> Stand {
     stand
 }
 
-/// Where NBD clients find it.
+/// The address for NBD clients.
 pub fn nbd(stand: &Stand) -> String {
     format!("nbd+unix:///pool?socket={}", stand.path("nbd").display())
 }
@@ -107,7 +108,7 @@ fn what_was_flushed_outlives_the_process() {
         run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
         served.signal(Signal::KILL);
         served.ended();
-        // Its socket is still there, and nobody listens.
+        // Its socket is still there, and no process listens.
         assert!(stand.path("run/pinstripe/pool.sock").exists());
         assert!(good(&stand, "array status").contains("inactive"));
         good(&stand, "array assemble pool");

@@ -1,4 +1,4 @@
-//! What is refused, with nothing changed; and outputs and sources that fail on the way.
+//! Refusals, with nothing changed; and outputs and sources that fail on the way.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};

@@ -84,7 +84,7 @@ fn any_range_is_that_part_of_the_source() {
 fn plain_ranges_are_the_source_one_after_the_other() {
     let stand = Stand::new();
     let mut source = content(9 * MIB);
-    // Ends in zeros, which nobody writes.
+    // Ends in zeros, which are not written.
     source.resize(13 * MIB as usize + 7, 0);
     fs::write(stand.path("src"), &source).unwrap();
     stand.split("--layout ranges --codec raw", 3);

@@ -93,7 +93,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     Ok(Box::new(FsPlan::new(setting, values, &System::default())?))
 }
 
-/// What is measured, and why the rest is not.
+/// The file systems that are measured, and why the rest are not.
 ///
 /// # Errors
 /// [`Kind::Usage`] for candidates that are none, twice the same, or need more room; those of

@@ -19,11 +19,11 @@ use crate::run::{Head, Live, Outcome, Plan};
 use crate::scratch::kinds::System;
 use crate::scratch::{Maker, Mounted, Scratch, may_mount};
 
-/// Of what is free on a new file system files take no more than this: those that write elsewhere than
-/// where they read have both for a while.
+/// Of what is free on a new file system files take no more than this: those that write elsewhere
+/// than where they read have both for a while.
 const MOST_OF_FREE: f64 = 0.7;
 
-/// Where file systems are made.
+/// The place where file systems are made.
 enum Ground {
     /// On an image of so many bytes in a directory.
     Image(PathBuf, u64),
@@ -31,7 +31,8 @@ enum Ground {
     Device(PathBuf),
 }
 
-/// What is there for one run. Files are closed before it is unmounted: fields are dropped in this order.
+/// The objects of one run. Files are closed before it is unmounted: fields are dropped in this
+/// order.
 struct Setup {
     area: Area,
     mounted: Mounted,
@@ -68,8 +69,8 @@ impl FsPlan {
         // Files are on the file systems to come, wherever these are made.
         let inside = Setting { dirs: Vec::new(), device: None, seed: setting.seed };
         let mut layout = fileio::layout(&inside, values, syncing, false)?;
-        // As many requests as there are blocks, anywhere too: more of them would find in the page cache
-        // what those before have read, and write again what is not on the disk yet.
+        // As many requests as there are blocks, anywhere too: more of them would find in the page
+        // cache what those before have read, and write again what is not on the disk yet.
         layout.modes.iter_mut().for_each(|mode| mode.is_once = true);
         let names: Vec<String> = makers.iter().map(|it| it.candidate.to_string()).collect();
         let parameter = |it: Parameter| match it.name.as_str() {
@@ -100,8 +101,8 @@ impl FsPlan {
         (0..self.layout.files).map(|number| root.join(format!("file.{number:04}"))).collect()
     }
 
-    /// Makes and mounts a candidate once, so that what cannot be is known before anything is measured.
-    /// Returns what there is to know of it.
+    /// Makes and mounts a candidate once, so that what cannot be is known before anything is
+    /// measured. Returns what there is to know of it.
     fn rehearse(&self, maker: &Maker, live: &Live) -> Result<String> {
         let Maker { candidate, program } = maker;
         let scratch = self.scratch();
@@ -165,7 +166,7 @@ impl FsPlan {
         }
     }
 
-    /// Bytes that the scratch device moved so far: nobody else uses it.
+    /// Bytes that the scratch device moved so far: no other process uses it.
     fn moved(&self) -> Reading {
         Reading::take(Path::new("/"), number_of(self.scratch().path()))
     }

@@ -16,7 +16,7 @@ pub fn tables(results: &Results) -> Vec<Table> {
     vec![by_modes(results), costs(results)]
 }
 
-/// What a variant was in MB/s.
+/// The rate of a variant in MB/s.
 fn value(results: &Results, name: &str, mode: &str) -> Option<grid::Figure> {
     let is_it = |it: &&Variant| {
         grid::parameter(it, FILE_SYSTEM) == name && grid::parameter(it, "mode") == mode

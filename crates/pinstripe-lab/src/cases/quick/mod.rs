@@ -1,4 +1,4 @@
-//! What a disk is good at, and what to set, in five minutes and without an option.
+//! The strengths of a disk, and recommended settings, in five minutes and without an option.
 
 mod alone;
 mod probes;
@@ -82,7 +82,7 @@ struct QuickPlan {
     seed: u64,
     probes: Vec<Probe>,
     folder: Option<Folder>,
-    /// What the next run works on.
+    /// The files that the next run works on.
     area: Option<Area>,
 }
 

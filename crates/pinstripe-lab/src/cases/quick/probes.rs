@@ -1,5 +1,5 @@
-//! What `quick` asks of a disk: a handful of questions, each a group of variants that differ in one setting.
-//! The first variant of a group is what the others are judged by; what costs less stands before what costs more.
+//! The questions of `quick` to a disk: each a group of variants that differ in one setting. The
+//! first variant of a group is the baseline of the others; cheaper ones come before dearer ones.
 
 use pinstripe::device::Policy;
 
@@ -26,7 +26,7 @@ pub struct Probe {
     syncing: Syncing,
 }
 
-/// What differs within a group, by the name of the option that sets it.
+/// The setting that differs within a group, by the name of its option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setting {
     Policy,
@@ -55,7 +55,7 @@ impl Probe {
         }
     }
 
-    /// What is said of it.
+    /// The note on it.
     pub fn head(&self) -> Head {
         let (option, value) = match self.setting {
             Setting::Policy => ("policy", self.policy.to_string()),

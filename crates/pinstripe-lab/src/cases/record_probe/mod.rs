@@ -1,4 +1,4 @@
-//! How many streams can be recorded at which rate with which ring, while somebody else writes.
+//! The number of streams that can be recorded at a rate and with a ring beside a busy writer.
 
 mod options;
 mod search;
@@ -55,7 +55,7 @@ are read again and held against what was recorded; this is not measured.",
 /// Of each run, the longest so many are listed.
 const LISTED: usize = 5;
 
-/// What a variant is.
+/// A variant.
 #[derive(Debug, Clone, Copy)]
 struct Way {
     policy: &'static str,
@@ -156,13 +156,13 @@ struct RecordProbe {
     seed: u64,
     recording: Recording,
     targets: Vec<Target>,
-    /// What the last run recorded, by stream.
+    /// The recording of the last run, by stream.
     chunks: Vec<u64>,
     storm: Option<Target>,
 }
 
 impl RecordProbe {
-    /// What a stream has in the end, at most.
+    /// The final length of a stream, at most.
     fn bytes_of_each(&self) -> u64 {
         let bytes = (self.recording.time.as_secs_f64() + 1.0) * self.recording.rate as f64;
         bytes as u64 + self.recording.chunk_bytes as u64
@@ -233,7 +233,7 @@ impl RecordProbe {
         Ok(Outcome { value: found.most as f64, ..outcome })
     }
 
-    /// What each stream needs by what was measured, before it is a power of two; and the time of a round.
+    /// The ring that each stream needs, not yet a power of two; and the time of a round.
     fn needed(&self, recorded: &Recorded, streams: u64) -> (f64, f64) {
         let mean = recorded.writes.mean().unwrap_or_default().as_secs_f64();
         let of_each = (streams as f64 / self.recording.writers as f64).ceil();

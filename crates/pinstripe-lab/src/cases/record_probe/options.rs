@@ -1,4 +1,4 @@
-//! What the case `record-probe` is told.
+//! The options of the case `record-probe`.
 
 use super::{CaseOption, Form, shared};
 

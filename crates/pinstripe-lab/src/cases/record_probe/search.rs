@@ -2,22 +2,24 @@
 
 use pinstripe::error::Result;
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// The most that went; 0 where nothing did.
     pub most: u64,
     /// The fewest that did not; none where all up to the limit went.
     pub over: Option<u64>,
-    /// How many were tried.
+    /// The number of tries.
     pub tries: u64,
 }
 
-/// The distance between the most that went and the fewest that did not is at most this share of the former.
+/// The distance between the most that went and the fewest that did not is at most this share of the
+/// former.
 const NARROW: u64 = 16;
 
-/// Looks for the most up to a limit that go, from `start` on. It is taken for granted that fewer go where more
-/// do: each number is tried once, and chance may make the answer another one the next time.
+/// Looks for the most up to a limit that go, from `start` on. It is taken for granted that fewer go
+/// where more do: each number is tried once, and chance may make the answer another one the next
+/// time.
 ///
 /// # Errors
 /// Those of a try.

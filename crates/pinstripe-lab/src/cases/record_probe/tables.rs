@@ -26,7 +26,7 @@ fn way(variant: &Variant) -> Vec<String> {
     vec![policy, grid::parameter(variant, "under").to_owned()]
 }
 
-/// Where the most streams were looked for.
+/// The table of searches for the largest number of streams.
 fn most(results: &Results) -> Option<Table> {
     let is_search = results.variants.first().is_some_and(|it| it.metric.name == "streams");
     let head = ["policy", "under", "streams", "overran at", "tries", "memory MiB"];

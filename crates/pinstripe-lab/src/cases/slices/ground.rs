@@ -1,4 +1,4 @@
-//! Where the areas are: files in directories, or the beginning and the middle of a device.
+//! The areas: files in directories, or the beginning and the middle of a device.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use crate::cases::stream::Span;
 use crate::io::{Area, Content};
 use crate::run::Live;
 
-/// Where the second area of a device begins is a multiple of it.
+/// The second area of a device begins at a multiple of this.
 const ALIGN_BYTES: u64 = 1 << 20;
 
-/// Where one area is, and two.
+/// The place of one area, and of two.
 pub(super) enum Ground {
     /// In directories, and the folders that were made there.
     Dirs { dirs: [PathBuf; 2], folders: Vec<Folder> },
@@ -36,7 +36,7 @@ impl Ground {
         matches!(self, Ground::Device { .. })
     }
 
-    /// What is measured.
+    /// The places that are measured.
     pub fn places(&self) -> Vec<PathBuf> {
         match self {
             Ground::Device { path, .. } => vec![path.clone()],
@@ -63,7 +63,7 @@ impl Ground {
         self.spans(name, areas).into_iter().map(|span| span.path).collect()
     }
 
-    /// What there is to know of all results.
+    /// Notes on all results.
     pub fn note(&self) -> Option<&'static str> {
         match self {
             Ground::Dirs { .. } if self.places().len() == 1 => Some(
@@ -74,7 +74,7 @@ impl Ground {
         }
     }
 
-    /// What is made or overwritten, for people.
+    /// The files or ranges made or overwritten, for people.
     pub fn intents(&self, bytes: u64) -> Vec<String> {
         match self {
             Ground::Dirs { dirs, .. } => {
@@ -106,7 +106,7 @@ impl Ground {
             return [1, 2].into_iter().map(area).collect();
         };
         let (starts, full) = ([0, *middle], Some((Content::Noise, live)));
-        // The device is opened once: whoever writes to one has it alone.
+        // The device is opened once: a writer opens it exclusively.
         let one = shared::device(path, &starts[..1], bytes, Policy::Buffered, full);
         one.map(drop)?;
         let two = shared::device(path, &starts, bytes / 2, policy, full)?.striped();

@@ -1,5 +1,5 @@
-//! One area against two areas, of one disk or of two: what is gained, or lost, by striping over them; and
-//! whether they share a spindle.
+//! One area against two areas, of one disk or of two: what is gained, or lost, by striping over
+//! them; and whether they share a spindle.
 
 mod ground;
 mod tables;
@@ -115,7 +115,7 @@ const OPTIONS: &[CaseOption] = &[
     shared::POLICY,
 ];
 
-/// What is measured, and on how many areas.
+/// The tests, and the number of areas of each.
 type Way = (&'static str, usize);
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
@@ -158,7 +158,8 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-/// Each test on one area and on two. Of one device nobody asks whether its areas share a spindle.
+/// Each test on one area and on two. The areas of one device share its spindle, so that test is
+/// left out.
 fn ways(values: &Values, is_device: bool) -> Vec<Way> {
     let known = |name: &str| TESTS.iter().find(|it| **it == name).copied();
     let tests = values.words("tests").into_iter().filter_map(known);
@@ -182,11 +183,11 @@ struct Slices {
     seed: u64,
     /// One area, and two, that are there and full.
     areas: Vec<Area>,
-    /// What the next run writes anew.
+    /// The areas that the next run writes anew.
     fresh: Option<Area>,
 }
 
-/// How a test of the panel moves bytes, and what it finds.
+/// The way a test of the panel moves bytes, and the state that it needs.
 fn work(test: &str) -> (Work, Finds) {
     let mode = iozone::mode(test, STRIDE).expect("the panel is that of iozone");
     (mode.work, mode.finds)
@@ -205,7 +206,7 @@ impl Slices {
         }
     }
 
-    /// What a test that makes something makes, and what others work on.
+    /// The files that a test makes, and that others work on.
     fn name_of(finds: Finds) -> &'static str {
         if finds == Finds::Nothing { "new" } else { "full" }
     }

@@ -1,4 +1,4 @@
-//! What was found of two areas, as tables.
+//! The results of two areas, as tables.
 
 use super::{SPINDLE, TESTS};
 use crate::cases::grid;

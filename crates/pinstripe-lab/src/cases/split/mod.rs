@@ -1,4 +1,5 @@
-//! One huge source over many outputs, by codec and way of writing; all outputs read again afterwards.
+//! One huge source over many outputs, by codec and way of writing; all outputs read again
+//! afterwards.
 
 mod sample;
 mod stopped;
@@ -147,7 +148,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-/// What is split.
+/// The source of the split.
 enum Source {
     MadeUp(Fake),
     Own(Sample),
@@ -159,7 +160,7 @@ struct Split {
     folders: Vec<Folder>,
     ways: Vec<Way>,
     source: Source,
-    /// Where the source is taken from before the first run, if it is not made up.
+    /// The origin of the source before the first run, if it is not made up.
     sample: Option<PathBuf>,
     /// Codecs are judged by each other, since there is one number of outputs.
     is_by_codec: bool,

@@ -1,5 +1,5 @@
-//! The user's own data as a source: so much of a file, or of all files below a directory, in memory, so that
-//! reading it takes no time from what is measured.
+//! The user's own data as a source: so much of a file, or of all files below a directory, in
+//! memory, so that reading it takes no time from what is measured.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use pinstripe::source::bulk::{Bulk, Extent, Identity};
 
 use crate::run::Live;
 
-/// What is taken from one place at a time: long enough for any block.
+/// The bytes taken from one place at a time: long enough for any block.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Of a longer source no more is kept; it is gone over again and again.
 pub const KEPT_BYTES: u64 = 256 << 20;
@@ -26,8 +26,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Takes pieces, spread evenly, of a file or of all files below a directory in the order of their names.
-    /// Symlinks are not followed.
+    /// Takes pieces, spread evenly, of a file or of all files below a directory in the order of
+    /// their names. Symlinks are not followed.
     ///
     /// # Errors
     /// [`Kind::Usage`] where there are no bytes; as the system says; an interrupt.
@@ -42,7 +42,8 @@ impl Sample {
         let mut kept = Vec::with_capacity(wanted as usize);
         for number in 0..pieces {
             live.check()?;
-            // Of all bytes as one run the piece that stands so far in as this one does among the pieces.
+            // Of all bytes as one run the piece that stands so far in as this one does among the
+            // pieces.
             let from = u128::from(number) * u128::from(all) / u128::from(pieces);
             let bytes = PIECE_BYTES.min(wanted - kept.len() as u64);
             read_run(&files, from as u64, bytes, &mut kept)?;
@@ -78,7 +79,8 @@ fn files(place: &Path, live: &Live) -> Result<Vec<(PathBuf, u64)>> {
     Ok(found)
 }
 
-/// Appends so many bytes of all files as one run, from `from` on; fewer where a file became shorter.
+/// Appends so many bytes of all files as one run, from `from` on; fewer where a file became
+/// shorter.
 fn read_run(files: &[(PathBuf, u64)], from: u64, bytes: u64, kept: &mut Vec<u8>) -> Result<()> {
     let (mut skip, mut left) = (from, bytes);
     for (path, length) in files {

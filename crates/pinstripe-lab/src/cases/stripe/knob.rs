@@ -1,5 +1,5 @@
-//! What differs between the variants of a load: values of one knob, each an array of its own or a turn of the
-//! running one.
+//! The difference between the variants of a load: the value of one knob, which either needs an
+//! array of its own or can be changed on the running one.
 
 use pinstripe::array::engine::Making;
 use pinstripe::array::geometry::Layout;
@@ -14,15 +14,16 @@ use pinstripe::units::{MIB, parse_size};
 pub struct Value {
     /// As it was typed.
     pub text: String,
-    /// What its array is made with.
+    /// The settings that its array is made with.
     pub making: Making,
-    /// What is turned on the running array before each run; none where the array was made that way.
+    /// The setting turned on the running array before each run; none where the array was made that
+    /// way.
     turn: Option<Knob>,
 }
 
 /// Of what an array is made: those names, which `array create` has.
 const MADE: [&str; 4] = ["chunk", "layout", "consistency-policy", "log-size"];
-/// What can be turned, by the names of `array set`, and changes what the loads do.
+/// The settings that can be turned, by the names of `array set`, and that change what the loads do.
 const TURNED: [&str; 4] = ["stripe_size", "stripe_cache_size", "rmw_level", "write_deadline"];
 
 /// Reads `NAME=BEFORE,AFTER`: the name, and each value. One alone is measured without a verdict.

@@ -1,5 +1,5 @@
-//! The granule of an array: short writes want a short one, long writes do not mind, and `auto` is to be
-//! as good as the best of each. The same loads say what any other knob does.
+//! The granule of an array: short writes want a short one, long writes do not mind, and `auto` is
+//! to be as good as the best of each. The same loads say what any other knob does.
 
 mod knob;
 mod options;
@@ -105,7 +105,7 @@ struct Stripe {
     folders: Vec<Folder>,
     /// Load and value, by their numbers, of each variant.
     ways: Vec<(usize, usize)>,
-    /// What the values are of.
+    /// The knob that the values belong to.
     knob: String,
     turns: Vec<Value>,
     members: usize,

@@ -1,4 +1,4 @@
-//! What the case `stripe` is told.
+//! The options of the case `stripe`.
 
 use super::shared;
 use super::{CaseOption, Form};

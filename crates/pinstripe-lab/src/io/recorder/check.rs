@@ -1,4 +1,4 @@
-//! What was recorded, read again.
+//! Reading a recording again.
 
 use pinstripe::device::AlignedBuf;
 use pinstripe::error::{Error, Kind, Result};
@@ -7,12 +7,12 @@ use super::{Recording, filled, mark};
 use crate::io::Target;
 use crate::run::Live;
 
-/// Reads what each stream has, from the disk where it is a file, and holds it against what was written.
-/// `chunks` says how many each has.
+/// Reads what each stream has, from the disk where it is a file, and holds it against what was
+/// written. `chunks` says how many each has.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] with stream and byte for what is not what was written; those of the targets; an
-/// interrupt.
+/// [`Kind::Corrupt`] with stream and byte for what is not what was written; those of the targets;
+/// an interrupt.
 pub fn check(recording: &Recording, streams: &[Target], chunks: &[u64], live: &Live) -> Result<()> {
     let mut wanted = filled(recording);
     let mut found = AlignedBuf::new(recording.chunk_bytes);

@@ -1,4 +1,4 @@
-//! How the disk serves a thread beside others, ioprio_set(2). Only schedulers that know classes heed it
+//! The I/O priority of a thread, ioprio_set(2). Only schedulers that know classes heed it
 //! (mq-deadline, bfq), not `none`.
 
 use std::io;
@@ -10,10 +10,10 @@ use crate::io::at_once;
 /// A class of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Class {
-    /// As everybody else.
+    /// The priority of ordinary threads.
     #[default]
     Normal,
-    /// Before everybody else.
+    /// Served before all ordinary threads.
     RealTime,
 }
 
@@ -27,7 +27,7 @@ impl Class {
     /// Has this thread served so, as long as it runs.
     ///
     /// # Errors
-    /// Where that is not permitted.
+    /// The system's error where that is not permitted.
     pub(super) fn take(self) -> Result<()> {
         if self == Class::Normal {
             return Ok(());

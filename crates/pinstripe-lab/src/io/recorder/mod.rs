@@ -1,9 +1,11 @@
-//! Streams that come at a fixed rate whatever the disk does, written chunk by chunk, beside a storm.
+//! Streams that come at a fixed rate whatever the disk does, written chunk by chunk, beside a
+//! storm.
 //!
-//! The producers are a clock: by a moment each stream has made `rate` times the time since the beginning,
-//! so that no stall can keep them from producing. A ring is the bytes made and not yet written; what does
-//! not fit into it is lost, and counted. Times count from when a chunk was whole. Which bytes a chunk has
-//! follows from its stream and its place there, so that [`check()`] can read them again.
+//! The producers are a clock: by a moment each stream has made `rate` times the time since the
+//! beginning, so that no stall can keep them from producing. A ring is the bytes made and not yet
+//! written; what does not fit into it is lost, and counted. Times count from when a chunk was
+//! whole. Which bytes a chunk has follows from its stream and its place there, so that [`check()`]
+//! can read them again.
 
 mod check;
 mod class;
@@ -21,7 +23,7 @@ use crate::run::Live;
 pub use check::check;
 pub use class::{Class, can_take};
 
-/// What is to be recorded.
+/// The recording to be made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recording {
     /// Bytes per second of each stream.
@@ -30,19 +32,20 @@ pub struct Recording {
     pub chunk_bytes: usize,
     /// Bytes that a stream may have waiting.
     pub ring_bytes: u64,
-    /// How long.
+    /// Its length.
     pub time: Duration,
     /// Threads that write; each has its own streams, which it looks after in turn.
     pub writers: usize,
-    /// How often one more thread makes all streams durable, one after the other.
+    /// The interval at which one more thread makes all streams durable, one after the other.
     pub sync_every: Option<Duration>,
     /// Of the storm: after so many bytes it begins again from the front.
     pub storm_bytes: u64,
-    /// After so many it waits until they are durable, so that the disk is busy and not memory alone.
+    /// After so many it waits until they are durable, so that the disk is busy and not memory
+    /// alone.
     pub storm_sync_bytes: u64,
-    /// How the disk serves who writes streams and makes them durable.
+    /// The I/O priority of the threads that write streams and make them durable.
     pub class: Class,
-    /// What content is made from.
+    /// The seed of the content.
     pub seed: u64,
 }
 
@@ -53,14 +56,14 @@ pub struct Stall {
     pub stream: usize,
     /// When it began, since the recording did.
     pub at: Duration,
-    /// How long it took.
+    /// Its duration.
     pub time: Duration,
 }
 
 /// Longer than this a write has stalled.
 pub const STALL: Duration = Duration::from_millis(100);
 
-/// What became of it.
+/// The outcome.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recorded {
     /// Bytes that were written.
@@ -69,7 +72,7 @@ pub struct Recorded {
     pub chunks: Vec<u64>,
     /// The most that any stream had waiting.
     pub peak_bytes: u64,
-    /// How often a ring was too full.
+    /// The number of times that a ring was too full.
     pub overruns: u64,
     /// Bytes lost by that.
     pub lost_bytes: u64,
@@ -156,7 +159,7 @@ fn mark(buffer: &mut [u8], recording: &Recording, stream: usize, chunk: u64) {
     Content::Noise.mark(buffer, (stream as u64) << 40 | chunk, recording.seed);
 }
 
-/// What all threads of a recording have in common.
+/// The shared state of all threads of a recording.
 struct Desk<'a> {
     recording: &'a Recording,
     streams: &'a [Target],

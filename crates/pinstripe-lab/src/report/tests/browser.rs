@@ -9,7 +9,7 @@ use crate::testing::skipped;
 
 /// Widths at which a page is looked at, in pixels: a screen, and a telephone.
 const WIDTHS: [u32; 2] = [1280, 400];
-/// How Chromium is told what the user likes, and the ground that the page then has.
+/// The user's preference as Chromium is told it, and the background that the page then has.
 const SCHEMES: [(&str, &str); 2] = [("0", "rgb(21, 24, 28)"), ("1", "rgb(255, 255, 255)")];
 
 /// A browser with a directory of its own.
@@ -52,7 +52,8 @@ impl Browser {
     }
 }
 
-/// A page around another one of a width, that says how wide its content became, and on which ground.
+/// A page around another one of a width, that says how wide its content became, and on which
+/// ground.
 ///
 /// A window is never narrower than some hundred pixels; a frame is as narrow as it is told to be.
 fn around(page: &str, width: u32) -> String {

@@ -1,4 +1,4 @@
-//! Results that nobody measured: the same numbers wherever they are made.
+//! Invented results: the same numbers wherever they are made.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::result::{
     Entry, FORMAT, Metric, Note, Parameter, Results, Run, Sample, VERSION, Variant, entries,
 };
 
-/// What is to be made up of a variant.
+/// The runs to be made up for a variant.
 pub struct Wish<'a> {
     pub name: &'a str,
     pub group: &'a str,
@@ -26,8 +26,8 @@ pub struct Wish<'a> {
     pub stalls: bool,
 }
 
-/// A disk of two policies: one group with a winner, one without a difference, one variant alone; a run
-/// was disturbed.
+/// A disk of two policies: one group with a winner, one without a difference, one variant alone; a
+/// run was disturbed.
 pub fn results() -> Results {
     let wish =
         |group, policy, kind, level, note, stalls| (group, policy, kind, level, note, stalls);
@@ -58,8 +58,8 @@ pub fn results() -> Results {
     results
 }
 
-/// Groups whose variants differ in how many requests are in flight: eight servers, which a second group of four
-/// has as well, and so on.
+/// Groups whose variants differ in how many requests are in flight: eight servers, which a second
+/// group of four has as well, and so on.
 pub fn depths(groups: usize) -> Results {
     let depths = [1.0, 4.0, 8.0, 32.0_f64];
     let names: Vec<(String, String)> = (0..groups)
@@ -87,7 +87,7 @@ pub fn depths(groups: usize) -> Results {
     results
 }
 
-/// What was measured on each of the fourteen days before: from the ninth on with another kernel, and faster.
+/// The measurements of the fourteen days before: from the ninth on with another kernel, and faster.
 pub fn before(results: &Results) -> Vec<Entry> {
     let day = |day: i64| {
         let mut earlier = results.clone();

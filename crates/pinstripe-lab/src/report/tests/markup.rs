@@ -6,8 +6,8 @@ const VOID: [&str; 2] = ["meta", "br"];
 /// Names of elements in the order in which they begin.
 ///
 /// # Panics
-/// On a tag that is not closed or closes another, on a bare `<` or `&` in text, on an attribute without quotes
-/// or given twice.
+/// On a tag that is not closed or closes another, on a bare `<` or `&` in text, on an attribute
+/// without quotes or given twice.
 pub fn elements(page: &str) -> Vec<String> {
     let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("a page says what it is");
     let (mut all, mut open) = (Vec::new(), Vec::<String>::new());
@@ -35,7 +35,7 @@ pub fn elements(page: &str) -> Vec<String> {
     all
 }
 
-/// Where a tag ends: not within quotes.
+/// The end of a tag: not within quotes.
 fn end_of_tag(text: &str) -> usize {
     let mut is_quoted = false;
     let at = text.char_indices().find(|(_, it)| {

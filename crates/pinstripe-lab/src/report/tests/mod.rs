@@ -1,4 +1,5 @@
-//! A page says what the results say, is well formed and small, and is read back as what it was made of.
+//! A page says what the results say, is well formed and small, and is read back as what it was made
+//! of.
 
 mod browser;
 mod made_up;
@@ -312,7 +313,7 @@ fn pages_that_are_damaged_or_not_ours_are_refused() {
     assert!(refused(&newer).contains("newer version"));
 }
 
-/// What a page says it left out.
+/// The parts that a page says it left out.
 fn told(page: &str) -> Thinned {
     use Thinned::{Coarse, NoLatency, NoSamples, Nothing, Whole};
     let all = [Whole, Coarse, NoSamples, NoLatency, Nothing];

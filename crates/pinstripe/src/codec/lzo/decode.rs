@@ -30,7 +30,7 @@ impl Damage {
     }
 }
 
-/// What the last instruction copied, which decides what a first byte below 16 means.
+/// The literals copied by the last instruction, which decide what a first byte below 16 means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Behind {
     NoLiterals,
@@ -46,6 +46,8 @@ enum Behind {
 pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, Damage> {
     let mut input = Input { bytes: stored, at: 0 };
     let mut output = Output { bytes: out, at: 0 };
+    // A first byte above 17 is a run of (byte - 17) literals: at the start of a stream a match
+    // would have nothing to refer to.
     let mut behind = match stored.first() {
         Some(&first @ 18..) => {
             input.at = 1;
@@ -70,12 +72,14 @@ pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, Damage> {
                 let len = input.length(first & 7, 7)? + 2;
                 let pair = input.pair()?;
                 let distance = (usize::from(first & 8) << 11) + usize::from(pair >> 2);
+                // The end mark: a far match of no distance and fixed length, with nothing after it.
                 if distance == 0 {
                     let whole = len == 3 && pair == 0 && input.at == stored.len();
                     return if whole { Ok(output.at) } else { Err(Damage::BadEnd) };
                 }
                 (distance + MIDDLE_BYTES, len, pair as u8 & 3)
             }
+            // Two runs never follow each other, so after literals the same byte is a short match.
             _ if behind == Behind::NoLiterals => {
                 let len = input.length(first, 15)? + 3;
                 copy_literals(&mut input, &mut output, len)?;

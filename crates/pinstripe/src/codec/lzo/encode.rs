@@ -24,7 +24,7 @@ const MAX_STRIDE_BYTES: usize = 64;
 /// Bytes copied at once for a short run of literals.
 const STEP_BYTES: usize = 16;
 
-/// Where each hash was seen last, modulo 65536.
+/// The last place of each hash, modulo 65536.
 type Places = [u16; 1 << HASH_BITS];
 
 /// The encoder's memory of places; reused from call to call.
@@ -128,7 +128,7 @@ unsafe fn load64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le(unsafe { bytes.as_ptr().add(at).cast::<u64>().read_unaligned() })
 }
 
-/// How many bytes at `at` repeat those at `from`, given that the first four do.
+/// The number of bytes at `at` that repeat those at `from`, given that the first four do.
 ///
 /// # Panics
 /// Unless `from < at`.
@@ -163,7 +163,7 @@ impl Writer<'_> {
         self.at += 1;
     }
 
-    /// What of a length does not fit its instruction; at least 1.
+    /// Writes the rest of a length that does not fit its instruction; `rest` is at least 1.
     fn long_length(&mut self, mut rest: usize) {
         while rest > 255 {
             self.byte(0);
@@ -173,7 +173,8 @@ impl Writer<'_> {
     }
 
     /// Announces `len` literals. The first instruction of a stream has its own form; up to three
-    /// are noted in the instruction before, whose last but one byte has two bits for them.
+    /// are noted in the instruction before, whose last but one byte has two bits for them. Every
+    /// match ends in such a pair of bytes, so this never changes a literal.
     fn announce(&mut self, len: usize) {
         if self.at == 0 && len <= 238 {
             self.byte(17 + len);
@@ -192,6 +193,8 @@ impl Writer<'_> {
     fn literals(&mut self, raw: &[u8], from: usize, len: usize) {
         if self.at > 0 && len <= STEP_BYTES {
             // As `announce`, but with no branch to mispredict.
+            // The step copied may exceed `len`: the next instruction overwrites the excess, and the
+            // room for the worst case allows for it.
             let few = len <= 3;
             let noted = self.out[self.at - 2] | len as u8;
             let (at, byte) =
@@ -236,6 +239,8 @@ impl Writer<'_> {
     /// A match of at most 8 bytes: all three forms are made and one is taken, with no branch.
     #[inline(always)]
     fn short_copy(&mut self, distance: usize, len: usize) {
+        // In each form the two low bits of the last byte but one stay zero: they take the count of
+        // the literals that follow, up to three.
         let back = distance - 1;
         let near = (len - 1) << 5 | (back & 7) << 2 | (back >> 3) << 8;
         let middle = 0x20 | (len - 2) | back << 10;

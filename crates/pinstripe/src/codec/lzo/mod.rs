@@ -2,9 +2,9 @@
 //! stream description; no line comes from another implementation.
 //!
 //! A stream is a row of instructions. Each copies a match (bytes written before, by distance and
-//! length) and then 0 to 3 literals that stand right behind the instruction; longer runs of
-//! literals have an instruction of their own. Lengths too large for their bits go on in bytes:
-//! every zero byte adds 255, the first other byte adds itself and ends the length.
+//! length) and then 0 to 3 literals that follow the instruction; longer runs of literals have an
+//! instruction of their own. Lengths too large for their bits continue in bytes: every zero byte
+//! adds 255, the first other byte adds itself and ends the length.
 //!
 //! | first byte | match bytes | distance bytes | literals behind it |
 //! |---|---|---|---|
@@ -18,7 +18,8 @@
 //!
 //! Invariants: [`compress`] always ends with the end mark, and what it writes depends on nothing
 //! but its input; [`decompress`] accepts any bytes, never panics, and never writes outside the
-//! slice it was given. Neither allocates. The later run-length dialect ("lzo-rle") is not spoken.
+//! slice it was given. Neither allocates. The later run-length dialect ("lzo-rle") is not
+//! supported.
 
 mod decode;
 mod encode;
@@ -34,7 +35,7 @@ const NEAR_BYTES: usize = 0x0800;
 const MIDDLE_BYTES: usize = 0x4000;
 /// The farthest match of the `0001HLLL` instruction, and so of the format.
 const FAR_BYTES: usize = 0xbfff;
-/// How far behind a run of literals the three-byte copy begins.
+/// The distance added to that of the three-byte copy after a run of literals.
 const AFTER_RUN_BYTES: usize = 0x0800;
 /// The instruction that ends a stream: a far match of distance 16384.
 const END: [u8; 3] = [0x11, 0, 0];

@@ -1,12 +1,12 @@
-//! The journal of a stretch that is moved over itself: what a member is about to hold, at the beginning of its
-//! log, which is empty then.
+//! The journal of a stretch that is moved over itself: the bytes that a member is about to get, at
+//! the beginning of its log, which is empty then.
 //!
 //! ```text
 //! magic 4 | CRC-32C 4, of where it belongs and the sums | per chunk, in the order of the member's data, and
 //!   each 4 KiB: the checksum to be 4 | zeros up to a multiple of 4 KiB
 //! per chunk: the bytes of the column
 //! ```
-//! Which stretch and which column the superblock says; a journal of another one does not match.
+//! The superblock names the stretch and the column; the journal of another one does not match.
 
 use super::sums::Sum;
 use super::{BLOCK_BYTES, crc32c_of};
@@ -16,7 +16,7 @@ use crate::id::ArrayId;
 const MAGIC: &[u8; 4] = b"PSaj";
 const HEAD_BYTES: usize = 8;
 
-/// Where a journal belongs.
+/// The place that a journal belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalPlace {
     /// The array.
@@ -55,7 +55,7 @@ impl JournalPlace {
         crc32c_of(&[MAGIC, &self.array.0, &slot, &stretch, &start, &width, &chunks], sums)
     }
 
-    /// What stands before the bytes of the chunks.
+    /// The head, which precedes the bytes of the chunks.
     ///
     /// # Panics
     /// If there is not one sum for each block.

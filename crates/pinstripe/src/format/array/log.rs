@@ -1,4 +1,4 @@
-//! A record of the log: what a batch of row operations is about to write in place.
+//! A record of the log: the writes in place that a batch of row operations is about to make.
 //!
 //! ```text
 //! head, the same on every member, padded to 4 KiB:
@@ -12,8 +12,9 @@
 //!   member keeps of it: the sum of the unmodified data (on P), their syndrome (on Q), and on both of
 //!   these the data of absent members
 //! ```
-//! Records stand one behind the other; one that does not fit before the end of the log begins at its
-//! beginning again. `span` is what a record takes on every member, the longest payload included.
+//! Records stand one behind the other; one that does not fit before the end of the log begins at
+//! its beginning again. `span` is what a record takes on every member, the longest payload
+//! included.
 //!
 //! Never here: which member keeps what. That follows from the row, see `array/`.
 
@@ -28,7 +29,7 @@ use crate::id::ArrayId;
 const MAGIC: u32 = u32::from_le_bytes(*b"PSal");
 const VERSION: u16 = 1;
 const HEAD_BYTES: usize = 64;
-/// Where the checksum of a head stands in it.
+/// The place of the checksum in a head.
 const CHECK: Range<usize> = 60..64;
 /// The longest head, whatever it claims.
 pub const HEAD_BYTES_MAX: u32 = 1 << 20;
@@ -45,13 +46,14 @@ pub struct Piece {
     pub column: Range<u32>,
     /// Shards that are written, parity included, as bits.
     pub written: u64,
-    /// What the payload has of it.
+    /// The parts of it that the payload holds.
     pub has: Has,
-    /// The checksums to be, of the shards in `written`, lowest first, each with all blocks of `column`.
+    /// The checksums to be, of the shards in `written`, lowest first, each with all blocks of
+    /// `column`.
     pub sums: Vec<Sum>,
 }
 
-/// What the payload of a piece is made of.
+/// The parts that the payload of a piece is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Has {
     /// The sum of the unmodified data shards.
@@ -62,7 +64,7 @@ pub struct Has {
     pub data: u64,
 }
 
-/// What a member keeps beside the head.
+/// The bytes that a member keeps beside the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kept {
     /// Bytes.
@@ -90,16 +92,16 @@ pub struct Head {
     pub array: ArrayId,
     /// One more than that of the record before.
     pub sequence: u64,
-    /// Where in the log it begins.
+    /// Its start in the log.
     pub position: u64,
     /// By slot.
     pub kept: Vec<Kept>,
-    /// What is written.
+    /// The pieces written.
     pub pieces: Vec<Piece>,
 }
 
 impl Piece {
-    /// Bytes of a head that speak of a piece, beside its checksums.
+    /// Bytes of a head that describe a piece, beside its checksums.
     pub const FIXED_BYTES: u64 = PIECE_BYTES as u64;
 
     fn blocks(&self) -> usize {
@@ -161,7 +163,7 @@ impl Head {
         head[CHECK].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// How long the head is that begins with these bytes, if it is one.
+    /// The length of the head that begins with these bytes, if it is one.
     pub fn length(first: &[u8; BLOCK_BYTES as usize]) -> Option<u32> {
         let word =
             |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().expect("four bytes"));
@@ -173,8 +175,8 @@ impl Head {
     /// Reads back the record `sequence` at `position`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it is another one, or none; [`Kind::Unsupported`] when a newer version
-    /// wrote it.
+    /// [`Kind::Corrupt`] when it is another one, or none; [`Kind::Unsupported`] when a newer
+    /// version wrote it.
     pub fn decode(bytes: &[u8], array: ArrayId, sequence: u64, position: u64) -> Result<Self> {
         let mut r = Reader::new(bytes, "record of the array's log");
         let (magic, version) = (r.u32()?, r.u16()?);

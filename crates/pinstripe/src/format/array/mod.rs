@@ -1,12 +1,12 @@
-//! What stands on a member of an array, before its data.
+//! The metadata of an array's member, which precedes its data.
 //!
 //! ```text
 //! superblock 4 KiB | ... | superblock 4 KiB | regions | bad blocks | log | checksums | data ...
 //! 0                        64 KiB             as the superblock says, all at multiples of 4 KiB
 //! ```
-//! The two superblocks are written in turn, so that one of them is whole whatever happens to the other.
-//! Everything is checked by CRC-32C, which begins with what the bytes are and where they belong: a write
-//! that went to another place, or to another member, is found like a flipped bit.
+//! The two superblocks are written in turn, so that one of them is whole whatever happens to the
+//! other. Everything is checked by CRC-32C, seeded with the kind and the place of the bytes: a
+//! write that went to another place, or to another member, is found like a flipped bit.
 
 pub mod journal;
 pub mod log;
@@ -15,7 +15,7 @@ pub mod sector;
 pub mod sums;
 pub mod superblock;
 
-/// What is checked by one checksum, and the smallest piece of a member that is read or written.
+/// The unit of a checksum, and the smallest piece of a member that is read or written.
 pub const BLOCK_BYTES: u64 = 4096;
 
 /// CRC-32C (Castagnoli; RFC 3720, appendix B.4).
@@ -23,7 +23,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// CRC-32C of bytes behind what says where they belong.
+/// CRC-32C of bytes, preceded by the place that they belong to.
 fn crc32c_of(place: &[&[u8]], bytes: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     place.iter().for_each(|part| digest.update(part));

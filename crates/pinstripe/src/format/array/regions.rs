@@ -1,13 +1,13 @@
-//! The state of a region: what one page of the table of checksums speaks of.
+//! The state of a region, which is the part of a member that one page of checksums covers.
 //!
 //! ```text
 //! 2 bytes: bits 0 and 1: 0 unwritten, 1 clean, 2 dirty
 //!          bit 2: written since a member went away, which lacks it
 //!          bits 3 to 15: version of the page, as it was last written
 //! ```
-//! A page is written before the map says so. So a power cut may leave leaves that are some versions ahead of
-//! what the map says of their page, never one that is behind: whoever finds one knows that the disk lost a
-//! write.
+//! A page is written before the map says so. A power cut may therefore leave leaves some versions
+//! ahead of the map's version of their page, but never behind it: a leaf that is behind proves that
+//! the disk lost a write.
 
 use super::sector::{CONTENT_BYTES, Content};
 
@@ -21,9 +21,9 @@ pub struct Version(u16);
 const VERSIONS: u16 = 1 << 13;
 
 impl Version {
-    /// Where they begin.
+    /// The first version.
     pub const FIRST: Version = Version(0);
-    /// How far a leaf may be ahead of what the map says of its page.
+    /// The most versions that a leaf may be ahead of the map's version of its page.
     pub const AHEAD_MAX: u16 = 8;
 
     /// So many versions later.
@@ -32,7 +32,7 @@ impl Version {
         Version((self.0 + later % VERSIONS) % VERSIONS)
     }
 
-    /// How many versions later it is than an earlier one.
+    /// The number of versions since an earlier one.
     pub fn since(self, earlier: Self) -> u16 {
         (self.0 + VERSIONS - earlier.0) % VERSIONS
     }
@@ -48,7 +48,7 @@ impl Version {
     }
 }
 
-/// What is known of a region of one member.
+/// The state of a region of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Region(u16);
 

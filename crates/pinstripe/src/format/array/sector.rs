@@ -1,7 +1,7 @@
-//! What a disk writes whole or not at all: 508 bytes and a checksum that says where they belong.
+//! A sector: 508 bytes that a disk writes whole or not at all, and a checksum bound to the place.
 //!
-//! A power cut leaves each sector old or new. One that was written to another place, or never, does not
-//! match; nor does one of another version than is asked for.
+//! A power cut leaves each sector old or new. One that was written to another place, or never, does
+//! not match; nor does one of another version than is asked for.
 
 use super::crc32c_of;
 use super::regions::Version;
@@ -16,7 +16,7 @@ pub const CONTENT_BYTES: usize = SECTOR_BYTES - 4;
 /// A sector's content.
 pub type Content = [u8; CONTENT_BYTES];
 
-/// What an area holds.
+/// The content of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Area {
@@ -26,7 +26,7 @@ pub enum Area {
     Regions = 2,
 }
 
-/// Where a sector belongs.
+/// The place that a sector belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SectorPlace {
     /// The array.

@@ -4,27 +4,29 @@
 //! leaf:  a sector, whose content is the sums of 127 blocks, 4 bytes each
 //! page:  eight leaves, 4 KiB, which the map of regions has a state for
 //! ```
-//! The sum ffffffff means that nobody knows what the block should be: it is an erasure. The sum 0 means that the block was never written: it reads as zeros, whatever the disk has there. A
-//! page that was never written stands nowhere; its region is unwritten, and so are all of its blocks.
+//! The sum ffffffff means that the content of the block is unknown: it is an erasure. The sum 0
+//! means that the block was never written: it reads as zeros, whatever the disk has there. A page
+//! that was never written is not stored; its region is unwritten, and so are all of its blocks.
 //!
-//! A page is written whole, with a version that all of its leaves are hashed with and the map has; so a leaf
-//! of which a write was lost does not match.
+//! A page is written whole, under a version that goes into the hash of each of its leaves and into
+//! the map; so a leaf of which a write was lost does not match.
 //!
-//! Invariant: a leaf that does not match says nothing of its blocks, and is none that were never written.
+//! Invariant: a leaf that does not match says nothing about its blocks; in particular not that they
+//! were never written.
 
 use super::crc32c;
 use super::sector::{CONTENT_BYTES, Content, SECTOR_BYTES};
 
-/// Blocks that a leaf speaks of.
+/// Blocks that a leaf covers.
 pub const LEAF_BLOCKS: usize = CONTENT_BYTES / 4;
 /// Leaves of a page.
 pub const PAGE_LEAVES: usize = 8;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = PAGE_LEAVES * SECTOR_BYTES;
-/// Blocks that a page speaks of: a region.
+/// Blocks that a page covers: a region.
 pub const PAGE_BLOCKS: u64 = (PAGE_LEAVES * LEAF_BLOCKS) as u64;
 
-/// What is known of a block: nothing was ever written to it, or the checksum of what it holds.
+/// The state of a block: never written, or the checksum of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sum(u32);
 
@@ -34,8 +36,8 @@ impl Sum {
     /// Of a block that was written and is lost: no bytes have it.
     pub const LOST: Sum = Sum(u32::MAX);
 
-    /// Of a block's bytes. What would come to 0 is called 1, and what would come to the sum of what is lost
-    /// one less.
+    /// Of a block's bytes. What would come to 0 is called 1, and what would come to the sum of what
+    /// is lost one less.
     pub fn of(block: &[u8]) -> Self {
         Sum(crc32c(block).clamp(1, u32::MAX - 1))
     }

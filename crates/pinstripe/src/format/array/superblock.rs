@@ -1,5 +1,4 @@
-//! The superblock of a member: which array it is of, in which slot, and what the members know of each
-//! other.
+//! The superblock of a member: its array, its slot, and the state of all other members.
 //!
 //! ```text
 //! magic 8 | version 2 | level 1 | policy 1 | layout 4 | array 16 | member 16 | generation 8 | features 8
@@ -12,11 +11,11 @@
 //! | per slot: state 1, member 16
 //! | zeros | checksum of the map of regions 4 | CRC-32C 4, of all else, in the last bytes of 4 KiB
 //! ```
-//! The generation counts what members must agree on: one that has not seen the newest was away, and its
-//! data may be old. It is what md calls events.
+//! The generation counts the states that members must agree on: a member without the newest one was
+//! away, and its data may be old. md calls this number events.
 //!
-//! Invariant: a superblock that decodes makes sense by itself: areas lie one behind the other, the slot
-//! is one of those that there are.
+//! Invariant: a superblock that decodes is consistent in itself: its areas follow one another, and
+//! its slot exists.
 
 use std::ops::Range;
 
@@ -30,7 +29,7 @@ pub const MAGIC: &[u8; 8] = b"PSarray\n";
 const VERSION: u16 = 1;
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: usize = BLOCK_BYTES as usize;
-/// Where the two superblocks stand, which are written in turn: that of a generation by its lowest bit.
+/// The places of the two superblocks, written in turn: a generation's by its lowest bit.
 pub const PLACES: [u64; 2] = [0, 64 << 10];
 /// Data begins at a multiple of this.
 pub const DATA_ALIGN_BYTES: u64 = 1 << 20;
@@ -43,7 +42,7 @@ pub const SPARE: u16 = u16::MAX;
 const REGIONS_CHECK: Range<usize> = SUPERBLOCK_BYTES - 8..SUPERBLOCK_BYTES - 4;
 const CHECK: Range<usize> = SUPERBLOCK_BYTES - 4..SUPERBLOCK_BYTES;
 
-/// What keeps parity true across a power cut.
+/// The means by which parity survives a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Consistency {
@@ -51,11 +50,11 @@ pub enum Consistency {
     None = 0,
     /// Which regions are being written; these are synced.
     Bitmap = 1,
-    /// What is about to be written; nothing needs to be synced.
+    /// The writes about to be made; nothing needs to be synced.
     Log = 2,
 }
 
-/// What the members say of one slot.
+/// The state of one slot, as the members agree on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     /// No member ever stood there, or it was removed.
@@ -68,7 +67,7 @@ pub enum Slot {
     Rebuilding(MemberId),
 }
 
-/// Where things stand on a member.
+/// The places of a member's areas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Areas {
     /// The states of regions, a byte each.
@@ -110,7 +109,7 @@ pub enum Work {
     },
     /// Everything is read and compared.
     Scrub {
-        /// What does not match is mended.
+        /// Mismatches are mended.
         repair: bool,
         /// Rows that are done.
         done_rows: u64,
@@ -135,7 +134,7 @@ pub struct Superblock {
     pub member: MemberId,
     /// Its slot, or [`SPARE`].
     pub slot: u16,
-    /// What was agreed upon, counted.
+    /// The number of the state that the members agreed on; it counts up.
     pub generation: u64,
     /// The array's name, for people.
     pub name: String,
@@ -149,22 +148,22 @@ pub struct Superblock {
     pub chunk_bytes: u32,
     /// Bytes of data that each member has.
     pub data_bytes: u64,
-    /// What closes the write hole.
+    /// The policy that closes the write hole.
     pub consistency: Consistency,
-    /// Where things stand on this member.
+    /// The places of this member's areas.
     pub areas: Areas,
-    /// Where in the log the first record is that may be needed, and its sequence number.
+    /// The place in the log of the first record that may be needed, and its sequence number.
     pub log: (u64, u64),
-    /// What goes on.
+    /// The work in progress.
     pub work: Work,
     /// Bytes of the granule; 0 where it follows the requests.
     pub granule: u32,
     /// Whether it was stopped in order: nothing was under way.
     pub is_clean: bool,
-    /// CRC-32C of the checksums of all sectors of this member's map of regions, as they were written last.
-    /// When the array was stopped in order, the map is that one.
+    /// CRC-32C of the checksums of all sectors of this member's map of regions, as they were
+    /// written last. When the array was stopped in order, the map is that one.
     pub regions_check: u32,
-    /// What stands in each slot.
+    /// The state of each slot.
     pub slots: Vec<Slot>,
 }
 
@@ -221,9 +220,11 @@ impl Superblock {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when they are no superblock, or a damaged one; [`Kind::Unsupported`] for one
-    /// of a newer version, or with features that are unknown here.
+    /// [`Kind::Corrupt`] when they are no superblock, or a damaged one; [`Kind::Unsupported`] for
+    /// one of a newer version, or with features that are unknown here.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
+        // Magic, checksum, version: this order tells a foreign block from a damaged one, and blames
+        // a newer version only for a block that is undamaged.
         let mut r = Reader::new(&bytes[..CHECK.start], "superblock");
         if &r.array()? != MAGIC {
             return Err(r.corrupt("this is no member of an array of pinstripe"));
@@ -237,6 +238,7 @@ impl Superblock {
         let (level, consistency, layout) = (r.u8()?, r.u8()?, r.u32()?);
         let (array, member, generation) = (ArrayId(r.array()?), MemberId(r.array()?), r.u64()?);
         let features = r.u64()?;
+        // Before any other field is interpreted: a newer version may give them another meaning.
         if version != VERSION || features != 0 {
             let what = "the array was made by a newer version of pinstripe";
             return Err(Error::new(Kind::Unsupported, what)
@@ -291,7 +293,7 @@ impl Superblock {
         })
     }
 
-    /// Where this one is to be written.
+    /// The place that this one is to be written to.
     pub fn place(&self) -> u64 {
         PLACES[(self.generation % 2) as usize]
     }
@@ -311,7 +313,7 @@ impl Areas {
         Ok(areas)
     }
 
-    /// What lies where begins behind what lies before, at whole blocks.
+    /// Checks that the areas follow one another, each at a whole block.
     fn check(&self, r: &Reader<'_>) -> Result<()> {
         let behind_the_log = self.log_at.checked_add(self.log_bytes);
         let places = [

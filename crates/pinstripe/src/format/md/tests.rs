@@ -124,8 +124,8 @@ fn what_cannot_be_is_refused() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(word), "{error} has no '{word}'");
     }
-    // What a reshape, a recovery or a cluster is recognised by is read, not refused: to use it is not
-    // for the decoder to decide.
+    // What a reshape, a recovery or a cluster is recognised by is read, not refused: to use it is
+    // not for the decoder to decide.
     let reshape = changed(|it| {
         it.array.features |= FEATURE_RESHAPE | FEATURE_RECOVERY | FEATURE_CLUSTERED;
         it.array.reshape.delta_members = -1;

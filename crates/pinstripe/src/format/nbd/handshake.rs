@@ -53,7 +53,7 @@ pub struct Offer {
     pub preferred_bytes: u32,
 }
 
-/// What follows an option.
+/// The bytes that follow an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The next option.
@@ -74,7 +74,7 @@ pub struct Handshake<'a> {
     status_of: Option<usize>,
 }
 
-/// What the server says first.
+/// The server's greeting.
 pub fn greeting() -> [u8; 18] {
     let mut bytes = [0; 18];
     bytes[..8].copy_from_slice(&NBD_MAGIC.to_be_bytes());

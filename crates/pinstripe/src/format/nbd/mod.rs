@@ -4,9 +4,9 @@
 //! server:  greeting |       | option replies |          | replies, in any order
 //! client:           | flags |     option ... | request, with bytes to be written ...
 //! ```
-//! Source: doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and BLOCK_STATUS,
-//! which every client of today speaks. Fixed newstyle only; no TLS and no extended headers, both of
-//! which a client is told in the protocol's own words.
+//! Source: doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and
+//! BLOCK_STATUS, which every client of today speaks. Fixed newstyle only; no TLS and no extended
+//! headers, both of which a client is told in the protocol's own words.
 //!
 //! Invariants: numbers are big-endian; no length of a client is believed before it was compared
 //! with a limit of this file; whatever a client sends, it is answered or refused, never a panic.
@@ -51,7 +51,7 @@ pub mod error {
     pub const ESHUTDOWN: u32 = 108;
 }
 
-/// What a client may ask for along with a command.
+/// The flags that a client may set on a command.
 pub mod flag {
     /// Answer when it is durable.
     pub const FUA: u16 = 1 << 0;
@@ -65,7 +65,7 @@ pub mod flag {
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// What the server says that it can, once an export is chosen.
+/// The capabilities that the server announces once an export is chosen.
 mod can {
     pub const HAS_FLAGS: u16 = 1 << 0;
     pub const READ_ONLY: u16 = 1 << 1;

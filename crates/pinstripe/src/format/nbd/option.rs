@@ -27,13 +27,13 @@ pub enum ClientOption<'a> {
     List,
     /// Encryption from now on.
     StartTls,
-    /// What an export is; it is chosen with `is_go`.
+    /// Asks for an export's description; it is chosen with `is_go`.
     Info {
         /// Which export.
         name: &'a str,
         /// Whether it is chosen as well.
         is_go: bool,
-        /// What else is to be told, by number.
+        /// Further information asked for, by number.
         wanted: Vec<u16>,
     },
     /// Structured replies.
@@ -82,7 +82,7 @@ impl<'a> ClientOption<'a> {
                 ClientOption::ExportName(text(&mut reader, len)?)
             }
             2 => {
-                reader.rest(); // Whoever wants to go may.
+                reader.rest(); // Any body will do: the client leaves anyway.
                 ClientOption::Abort
             }
             3 => ClientOption::List,

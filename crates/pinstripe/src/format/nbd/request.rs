@@ -5,7 +5,7 @@ use crate::error::{Error, Kind, Result};
 
 const MAGIC: u32 = 0x2560_9513;
 
-/// What a client wants done.
+/// A client's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Bytes from a range.
@@ -31,7 +31,7 @@ pub enum Command {
 /// One request, as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What is wanted.
+    /// The command.
     pub command: Command,
     /// How: see [`flag`].
     pub flags: u16,
@@ -39,11 +39,11 @@ pub struct Request {
     pub cookie: u64,
     /// Where, in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// Its length, in bytes.
     pub len: u32,
 }
 
-/// What client and server have agreed on.
+/// The terms that client and server have agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// Length of the export.
@@ -60,7 +60,7 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] without the magic number: nobody knows then where the next one begins.
+    /// [`Kind::Corrupt`] without the magic number: the start of the next request is then unknown.
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Result<Self> {
         let magic = u32::from_be_bytes(part(bytes, 0));
         if magic != MAGIC {

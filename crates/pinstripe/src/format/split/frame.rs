@@ -1,4 +1,4 @@
-//! The frame: one head for everything that stands in a log.
+//! The frame: one form of head for everything in a log.
 //!
 //! ```text
 //!  0  magic "psFR"                  4
@@ -14,8 +14,8 @@
 //! 40  XXH3-128 of stored bytes     16
 //! 56  XXH3-128 of 0..56, its first  8
 //! ```
-//! Invariant: a head is believed only when its own checksum holds and its tag is that of the split,
-//! so that what an earlier file left in the same sectors is never taken for a frame.
+//! Invariant: a head is accepted only when its own checksum matches and its tag is that of the
+//! split, so that bytes of an earlier file in the same sectors are never taken for a frame.
 
 use crate::error::{Error, Kind, Result};
 use crate::format::checksum::{Checksum, checksum};
@@ -36,7 +36,7 @@ const _: () =
 /// The beginning of a split's id, in all of its frames.
 pub type Tag = [u8; 8];
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -46,11 +46,11 @@ pub enum FrameKind {
     Zeros = 2,
     /// A part of the source that was not there, which reads as zeros; no bytes.
     Hole = 3,
-    /// How long the batch is that begins here.
+    /// The length of the batch that begins here.
     Batch = 4,
-    /// Where batches are.
+    /// The places of batches.
     Index = 5,
-    /// What all of it is.
+    /// The summary of the whole split.
     Manifest = 6,
     /// Bytes that say nothing, up to where something may begin.
     Pad = 7,
@@ -70,15 +70,15 @@ impl FrameKind {
 /// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is.
+    /// Its kind.
     pub kind: FrameKind,
-    /// How stored bytes of data are made small: [`Codec::id`](crate::codec::Codec::id).
+    /// The codec of stored bytes of data: [`Codec::id`](crate::codec::Codec::id).
     pub codec: u8,
     /// Bytes that follow.
     pub stored_bytes: u32,
     /// Bytes of the source.
     pub raw_bytes: u64,
-    /// Where in the source.
+    /// Their place in the source.
     pub offset: u64,
     /// Checksum of the bytes that follow, or that stand beside.
     pub sum: Checksum,
@@ -142,7 +142,7 @@ impl Frame {
         }
     }
 
-    /// Where in `bytes` a head may begin first, by its magic alone.
+    /// The first place in `bytes` where a head may begin, by its magic alone.
     pub fn find(bytes: &[u8]) -> Option<usize> {
         bytes.windows(MAGIC.len()).position(|window| window == MAGIC)
     }

@@ -1,4 +1,4 @@
-//! What stands in batch, index and manifest frames.
+//! The content of batch, index and manifest frames.
 //!
 //! ```text
 //! batch:     log bytes 8 | flags 1 | zero 7 | chaining value 32
@@ -9,8 +9,8 @@
 //!            per use:  codec 1, level 1, zero 6, blocks 8, raw bytes 8, stored bytes 8
 //! ```
 //! The chaining value is BLAKE3's of the unit as a subtree at its place in the source (the BLAKE3
-//! paper, section 2.1 and 6.2); it is absent where the batch is a hole, and where the whole source is
-//! one unit, whose hash the manifest has.
+//! paper, section 2.1 and 6.2); it is absent where the batch is a hole, and where the whole source
+//! is one unit, whose hash the manifest has.
 
 use crate::error::Result;
 use crate::format::wire::{Reader, Writer};
@@ -21,7 +21,7 @@ const ROW_BYTES: usize = 32;
 const LOG_BYTES: usize = 24;
 const USE_BYTES: usize = 32;
 
-/// What a batch frame says beside its place in the source.
+/// The fields of a batch frame beside its place in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
     /// Bytes of the whole batch in the log, from the head of this frame on.
@@ -62,14 +62,14 @@ impl Batch {
     }
 }
 
-/// Where a batch is.
+/// The place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchPlace {
-    /// Where its unit begins in the source.
+    /// The start of its unit in the source.
     pub offset: u64,
     /// Bytes of the source.
     pub raw_bytes: u64,
-    /// Where it begins in its log.
+    /// Its start in its log.
     pub position: u64,
     /// Its bytes there.
     pub log_bytes: u64,
@@ -85,9 +85,9 @@ impl BatchPlace {
 /// A part of the index of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
-    /// Where in the log the part before stands.
+    /// The place of the part before, in the log.
     pub previous: Option<u64>,
-    /// Batches in this log that earlier parts speak of.
+    /// Batches in this log that earlier parts list.
     pub batches_before: u64,
     /// Batches, in the order of the log.
     pub rows: Vec<BatchPlace>,
@@ -135,7 +135,7 @@ fn place(value: u64) -> Option<u64> {
     (value != NOWHERE).then_some(value)
 }
 
-/// What one codec was used for.
+/// The use of one codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Use {
     /// [`Codec::id`](crate::codec::Codec::id).
@@ -150,7 +150,7 @@ pub struct Use {
     pub stored_bytes: u64,
 }
 
-/// Where the parts of one log are.
+/// The end of one log: its last index, its batches and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogEnd {
     /// The last part of its index.
@@ -161,7 +161,7 @@ pub struct LogEnd {
     pub log_bytes: u64,
 }
 
-/// What all of a split is.
+/// The summary of a whole split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     /// Bytes of the source.

@@ -1,15 +1,15 @@
-//! The bytes of what `split` writes: two pages in front of every output, then a log of frames.
+//! The bytes that `split` writes: two pages in front of every output, then a log of frames.
 //!
 //! ```text
 //! output:  head (4096) | end (4096) | log
 //! log:     batch | batch | index | batch | ... | index | manifest
 //! batch:   batch frame | data, zeros or hole frame, once for each block or run | pad frame
 //! ```
-//! Why so: doc/decisions/0018-split.md. The head says which output of which split this is; the end,
-//! written last, that the split is complete. Every frame carries its own checksums, so a log is
-//! readable from its beginning whatever became of its tail.
+//! The reasons are in doc/decisions/0018-split.md. The head names the split and the output; the
+//! end, written last, says that the split is complete. Every frame carries its own checksums, so a
+//! log is readable from its beginning even when its tail is damaged or missing.
 //!
-//! Never here: reading and writing of outputs (split/), and what a codec does.
+//! Never here: reading and writing of outputs (split/), and compression.
 
 mod frame;
 mod index;

@@ -20,14 +20,14 @@ use super::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, OUTPUTS_MAX, Tag, unit_bytes};
 pub const PAGE_BYTES: usize = 4096;
 /// Bytes of both pages: where the log begins.
 pub const PAGES_BYTES: u64 = 2 * PAGE_BYTES as u64;
-/// What the envelope takes of a page.
+/// The bytes that the envelope takes of a page.
 const ENVELOPE_BYTES: usize = 52;
 /// Longest text of the source's name.
 const NAME_MAX_BYTES: usize = 1024;
 /// A length that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
-/// How a source is laid over outputs.
+/// The distribution of a source over outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Layout {
@@ -74,18 +74,18 @@ pub struct Identity {
     pub modified_nanos: u32,
 }
 
-/// What an output is.
+/// The identity of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// The split.
     pub split: SplitId,
-    /// How it lies.
+    /// Its layout.
     pub layout: Layout,
     /// Which output this is, below `outputs`; in a striped log its slot.
     pub output: u8,
-    /// How many there are.
+    /// The number of outputs.
     pub outputs: u8,
-    /// How many may be missing.
+    /// The number of outputs that may be missing.
     pub parity: u8,
     /// Bytes of a strip; 0 where nothing is striped.
     pub strip_bytes: u32,
@@ -93,7 +93,7 @@ pub struct Head {
     pub block_bytes: u32,
     /// Bytes of the source, where it is known beforehand.
     pub source_bytes: Option<u64>,
-    /// Where in the source the range of this output begins; 0 unless the layout has ranges.
+    /// The start of this output's range in the source; 0 unless the layout has ranges.
     pub first_byte: u64,
     /// When the split began, in seconds of the epoch.
     pub made_seconds: i64,
@@ -106,7 +106,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// What stands in every frame.
+    /// The tag in every frame.
     pub fn tag(&self) -> Tag {
         *self.split.0.first_chunk().expect("an id has 16 bytes")
     }
@@ -139,7 +139,8 @@ impl Head {
     /// Reads a page back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it is not a head, [`Kind::Unsupported`] when a newer version wrote it.
+    /// [`Kind::Corrupt`] when it is not a head, [`Kind::Unsupported`] when a newer version wrote
+    /// it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(envelope::open(Object::SplitHead, bytes)?, "head of an output");
         let (split, layout) = (SplitId(r.array()?), Layout::from_byte(r.u8()?));
@@ -186,7 +187,8 @@ impl Head {
         })
     }
 
-    /// Whether another output is one of the same split: all that the heads of a split share is the same.
+    /// Whether another output is one of the same split: all that the heads of a split share is the
+    /// same.
     ///
     /// # Errors
     /// [`Kind::WrongMember`], with both ids, when it is not.
@@ -217,7 +219,7 @@ pub struct End {
     pub split: SplitId,
     /// Which output this is.
     pub output: u8,
-    /// Where in the output the manifest's frame begins.
+    /// The start of the manifest's frame in the output.
     pub manifest_at: u64,
     /// Bytes of that frame.
     pub manifest_bytes: u64,
@@ -264,7 +266,7 @@ fn page(object: Object, mut body: Vec<u8>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Where a body begins.
+    /// The start of a body.
     const ENVELOPE_HEAD_BYTES: usize = 20;
 
     fn head() -> Head {

@@ -1,4 +1,4 @@
-//! What a stripe set holds, and how it is cut: the fields that header and trailer share.
+//! The kind and geometry of a stripe set: the fields that header and trailer share.
 
 use super::{
     CHECKSUM_BYTES, FOOTER_BYTES, MEMBERS_MAX, PARITY_MAX, PARITY_SUPPORTED, STRIP_BYTES_MAX,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::error::{Error, Kind, Result};
 
-/// What a stripe set holds.
+/// The kind of a stripe set's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SetKind {
@@ -29,7 +29,7 @@ impl SetKind {
     }
 }
 
-/// How a set is cut: D data and P parity strips per row, and the strip size.
+/// The geometry of a set: D data and P parity strips per row, and the strip size.
 ///
 /// Always valid: D >= 1, P <= 2, D + P <= 255, strip size a power of two from 4 KiB to 16 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,9 +1,9 @@
-//! A writer's side of deletion: what it may not begin to rely on, and what it has to have.
+//! A writer's side of deletion: the packs it may not begin to rely on, and those it must keep.
 //!
-//! Invariants: packs are flagged before it is asked which of them were relied upon, so a worker
-//! that looks at the flag after it marked a pack is either heard or hears; an answer, once given,
-//! is the same each time it is put; a flag stays for the rest of the run, since a condemnation
-//! that is gone may have been carried out.
+//! Invariants: packs are flagged as condemned before the used ones are collected. A worker marks a
+//! pack as used first and reads the flag afterwards, so either its use is in the answer or it sees
+//! the flag. An answer, once given, is the same each time it is put. A flag stays for the rest of
+//! the run, since a condemnation that is gone may have been carried out.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use crate::store::objects::Reach;
 /// Answers condemnations for one session.
 pub struct Answers {
     session: SessionId,
-    /// What was answered, and whether the answer stands on the members.
+    /// The answers given, and whether each stands on the members.
     given: BTreeMap<CondemnationId, (Vec<SetId>, bool)>,
 }
 
 impl Answers {
-    /// One who has not looked yet.
+    /// The answers of a session that has not looked yet.
     pub fn new(session: SessionId) -> Self {
         Answers { session, given: BTreeMap::new() }
     }
@@ -38,9 +38,11 @@ impl Answers {
             for lists in lists.filter(|_| !self.given.contains_key(&id)) {
                 index.set_condemned(&lists.packs, true);
             }
+            // Beside a tombstone no collector waits for an answer any more.
             let Some(condemned) = case.condemned.filter(|_| case.tombstone.is_none()) else {
                 continue;
             };
+            // Collected once, after the flags: a put that failed is repeated with the same content.
             let answer = || (index.relied_on(&condemned.packs), false);
             let (packs, is_given) = self.given.entry(id).or_insert_with(answer);
             if *is_given {

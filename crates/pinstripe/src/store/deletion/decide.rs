@@ -1,8 +1,8 @@
-//! What may be deleted: the decisions, on plain values.
+//! The decisions about deletion, on plain values.
 //!
-//! Everything that decides about deletion is here and pure, so that a model can step real
-//! decisions through every order of events (`model.rs`). What is read in which order, and what is
-//! put in between, makes the values mean what they say: that is `mod.rs` and the decision page.
+//! All decisions are here and pure, so that a model can step the real ones through every order of
+//! events (`model.rs`). They are right only for values that were read in the order given at each
+//! function: keeping that order is up to `mod.rs` and its callers (doc/decisions/0011-deletion.md).
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::BuildHasher;
@@ -42,8 +42,8 @@ pub fn doomed(
 }
 
 /// The sessions that still have to say what they rely on: backups, since only they take over
-/// chunks that they did not store. Whoever deletes is answered by the condemnations of others,
-/// and who undeletes by the last look before the first deletion.
+/// chunks that they did not store. Other collectors are covered by their own condemnations, and an
+/// undelete by the last look before the first deletion.
 pub fn silent<'a>(
     sessions: &'a [Session],
     answered: &BTreeSet<SessionId>,
@@ -57,10 +57,10 @@ pub fn silent<'a>(
     sessions.iter().filter(is_silent).collect()
 }
 
-/// What a condemnation may do to one chunk that is needed.
+/// The consequence of a condemnation for one chunk that is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// It stands in a pack that nobody condemned.
+    /// It stands in a pack that no collector condemned.
     Standing,
     /// It stands in condemned packs only; this one of ours has to stay.
     Rescue(SetId),
@@ -79,6 +79,7 @@ pub fn need<A: BuildHasher, B: BuildHasher>(
     others: &HashSet<SetId, B>,
 ) -> Need {
     let (mut only_ours, mut shared, mut elsewhere) = (None, None, false);
+    // A place outside of all condemnations ends the search; only without one a pack is rescued.
     for set in places {
         match (ours.contains(&set), others.contains(&set)) {
             (false, false) => return Need::Standing,
@@ -94,7 +95,7 @@ pub fn need<A: BuildHasher, B: BuildHasher>(
     }
 }
 
-/// What is left of a condemnation after all answers.
+/// The part of a condemnation that is left after all answers.
 pub fn remaining<S: BuildHasher>(
     condemned: &Lists,
     rescued: &HashSet<SetId, S>,
@@ -111,9 +112,9 @@ pub fn remaining<S: BuildHasher>(
 pub enum Go {
     /// Nothing can come in between any more: delete.
     Reap,
-    /// Somebody is about to take a mark back, or to find out that it is too late: not now.
+    /// An undelete is at work: it takes a mark back, or finds that it is too late. Look again.
     Wait,
-    /// Somebody took a mark back before the reaping object stood: nothing was deleted, by nobody.
+    /// An undelete took a mark back before the reaping object stood: no process deleted anything.
     Withdraw,
 }
 
@@ -121,6 +122,7 @@ pub enum Go {
 /// after the reaping object is on the members: sessions, marks, the condemned object.
 pub fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, stands: bool) -> Go {
     let changed = |(id, at): &(SnapshotId, u32)| marks.generation(*id) != *at;
+    // A changed generation means that an undelete took the mark back and reported success.
     if !stands || reaping.snapshots.iter().any(changed) {
         return Go::Withdraw;
     }
@@ -129,7 +131,8 @@ pub fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, stands: b
     if reaping.snapshots.iter().any(wanted) { Go::Wait } else { Go::Reap }
 }
 
-/// Whether an undelete came too late: somebody may be deleting. Asked after its session was put.
+/// Whether an undelete came too late: a collector may be deleting. Asked after the session of the
+/// undelete was put, so that one of the two sees the other.
 pub fn is_too_late<'a>(
     snapshot: SnapshotId,
     reaping: impl IntoIterator<Item = &'a Lists>,
@@ -139,10 +142,10 @@ pub fn is_too_late<'a>(
     reaping.into_iter().any(lists) || tombstones.into_iter().any(lists)
 }
 
-/// What to do about a condemnation that was found.
+/// The action on a condemnation that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// Who put it is at work.
+    /// Its owner is at work.
     Leave,
     /// It was done: what is left of its objects goes.
     Clear,
@@ -153,7 +156,7 @@ pub enum Found {
 }
 
 /// Judges a condemnation by which of its objects there are. A reaping object without the
-/// condemned one is a leftover: whoever deletes keeps both until the tombstone stands.
+/// condemned one is a leftover: a collector keeps both until the tombstone stands.
 pub fn judge(condemned: bool, reaping: bool, tombstone: bool, is_owner_at_work: bool) -> Found {
     match (condemned, reaping, tombstone) {
         _ if is_owner_at_work => Found::Leave,
@@ -176,12 +179,12 @@ pub struct Usage {
     pub is_short: bool,
 }
 
-/// What to do about packs.
+/// The packs to condemn and to repack, and the figures behind that choice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// Nothing in them is needed.
     pub dead: Vec<SetId>,
-    /// What is needed in them moves to new packs; worst first.
+    /// Their live records move to new packs; worst first.
     pub repack: Vec<SetId>,
     /// Bytes that nothing needs, in what stays.
     pub waste_bytes: u64,
@@ -204,6 +207,7 @@ pub fn plan(packs: &[Usage], max_waste: f64) -> Plan {
         }
     }
     let share = |pack: &Usage| pack.live_bytes as f64 / pack.bytes.max(1) as f64;
+    // The least live share first: it frees the most bytes for each byte that is moved.
     kept.sort_by(|left, right| share(left).total_cmp(&share(right)).then(left.set.cmp(&right.set)));
     for pack in kept {
         let waste = pack.bytes.saturating_sub(pack.live_bytes);

@@ -1,7 +1,7 @@
 //! Deletion beside writers: condemned, acknowledged, reaping, tombstone.
 //!
 //! ```text
-//! who deletes                                   who writes (backup)
+//! collector                                     writer (backup)
 //! read marks, sessions, snapshots -> roots      put session
 //! mark what they need; choose packs             read marks: parent must not be forgotten
 //! put CONDEMNED                                 read condemned: those packs are unknown
@@ -11,13 +11,14 @@
 //! delete; put TOMBSTONE
 //! remove CONDEMNED, REAPING, ACKs
 //! ```
-//! Invariants: objects are put once and never changed; whoever puts one then looks for what would
-//! forbid it, so of two that race at least one sees the other; no clock decides anything. Why this
-//! is safe, race by race: doc/decisions/0011-deletion.md. What deletes, hides or answers for a
-//! writer counts only when a holder of the keys put it, or as many members say it as any writer
-//! must have reached; what only makes a writer or a collector more careful counts on one member.
+//! Invariants: objects are put once and never changed; a process that puts one looks afterwards
+//! for any object that forbids it, so of two that race at least one sees the other; no clock
+//! decides anything. The safety argument, race by race: doc/decisions/0011-deletion.md. An object
+//! that deletes, hides or answers for a writer counts only when a holder of the keys put it, or
+//! when as many members say it as any writer must have reached; one that only makes a writer or a
+//! collector more careful counts on one member.
 //!
-//! Never here: which packs to condemn (ops/), waiting (ops/), the extents of packs in use.
+//! Never here: choosing packs to condemn (ops/), waiting (ops/), the extents of packs in use.
 
 pub mod answer;
 pub mod decide;
@@ -34,18 +35,18 @@ use crate::member::{ExtentName, Room};
 use super::objects::{Belief, Found, Reach};
 use super::{Store, read_small};
 
-/// What there is of one condemnation.
+/// The objects of one condemnation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Case {
-    /// The session of whoever condemned.
+    /// The session of the collector that condemned.
     pub by: Option<SessionId>,
-    /// What was condemned.
+    /// The lists that were condemned.
     pub condemned: Option<Lists>,
-    /// Who answered, and what they rely on.
+    /// The sessions that answered, and the packs that each relies on.
     pub acks: BTreeMap<SessionId, Vec<SetId>>,
-    /// What is being deleted.
+    /// The lists that are being deleted.
     pub reaping: Option<Lists>,
-    /// What is deleted.
+    /// The lists that were deleted.
     pub tombstone: Option<Lists>,
 }
 
@@ -85,15 +86,15 @@ impl Cases {
         }
     }
 
-    /// Packs that nobody may begin to rely on: condemned and not yet deleted, but for those of
-    /// `except`. One member that says so is enough: what is not relied on is stored once more.
+    /// Packs that no writer may begin to rely on: condemned and not yet deleted, but for those of
+    /// `except`. One member that says so is enough: a chunk not relied on is only stored again.
     pub fn condemned(&self, except: Option<CondemnationId>) -> HashSet<SetId> {
         let open = self.0.iter().chain(&self.1).filter(|(id, _)| Some(**id) != except);
         let lists = open.flat_map(|(_, case)| case.condemned.iter().chain(&case.reaping));
         lists.flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
-    /// Every condemnation that any member speaks of: to be answered, which harms nothing.
+    /// Every condemnation that any member has: a writer answers all of them, which is harmless.
     pub fn said_by_any(self) -> BTreeMap<CondemnationId, Case> {
         let mut all = self.1;
         all.extend(self.0);
@@ -108,17 +109,17 @@ impl Cases {
         packs
     }
 
-    /// What is deleted: nobody's, wherever it turns up again.
+    /// The lists of all tombstones: a copy that turns up again belongs to no writer.
     pub fn tombstones(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().filter_map(|case| case.tombstone.as_ref())
     }
 
-    /// What is being deleted.
+    /// The lists that are being deleted.
     pub fn reaping(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().filter_map(|case| case.reaping.as_ref())
     }
 
-    /// What may be being deleted, as any member says: too late to be taken back.
+    /// The lists that any member says are being deleted: too late to be taken back.
     pub fn reaping_by_any(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().chain(self.1.values()).filter_map(|case| case.reaping.as_ref())
     }
@@ -134,7 +135,7 @@ impl Cases {
         lists.flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
-    /// Snapshots that are deleted, or that nobody ever finished.
+    /// Snapshots that are deleted, or that their writers never finished.
     pub fn dead_snapshots(&self) -> BTreeSet<SnapshotId> {
         let dead = |lists: &Lists| {
             let marked: Vec<_> = lists.snapshots.iter().map(|(id, _)| *id).collect();
@@ -144,8 +145,8 @@ impl Cases {
     }
 }
 
-/// Reads all condemnations. A damaged acknowledgement is as if it had not been put: it will be
-/// waited for. A damaged list that nobody has sound is an error.
+/// Reads all condemnations. A damaged acknowledgement counts as missing: the collector waits for
+/// it. A list of which no member has a sound copy is an error.
 ///
 /// # Errors
 /// As [`Store::objects`].
@@ -174,7 +175,7 @@ fn cases(sound: BTreeMap<[u8; 16], GcObject>, few: BTreeMap<[u8; 16], GcObject>)
     cases
 }
 
-/// What of a room is deleted, as far as tombstones can be read.
+/// The names in a room that are deleted, as far as tombstones can be read.
 ///
 /// # Errors
 /// As [`Store::objects`].
@@ -195,8 +196,8 @@ pub fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     Ok(readable(store)?.going_packs())
 }
 
-/// Whether this is a pack that goes, maybe since somebody began to look at it: then what it lacks is
-/// no damage, and nothing of it is to be written again.
+/// Whether this pack is being deleted, perhaps only since the caller began to read it: then a
+/// missing extent is no damage, and nothing of it is to be written again.
 ///
 /// # Errors
 /// As [`Store::objects`].
@@ -244,8 +245,8 @@ pub fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
 }
 
 /// Whether this condemnation stands: reaping on some member, condemned on all that parity does not
-/// replace. So many had it before anything was deleted, whoever was away then and is back; and if
-/// it was taken back while some were away, they are fewer.
+/// replace. So many members held it before anything was deleted, whichever of them were away then;
+/// if it was withdrawn while some were away, those that come back with it are fewer.
 ///
 /// # Errors
 /// A member's own, when it cannot say.
@@ -288,7 +289,7 @@ pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result
     store.sync_all()
 }
 
-/// Removes a tombstone: nothing anywhere speaks of what it lists.
+/// Removes a tombstone, once no member or index names anything that it lists.
 ///
 /// # Errors
 /// Those of the members.

@@ -34,18 +34,18 @@ enum Flaw {
     AnyParent,
     /// Condemnations of others do not count.
     Alone,
-    /// Nobody looks again after the reaping object.
+    /// A collector does not look again after it put the reaping object.
     NoLastLook,
     /// Sessions are read once only, after the marks, and what only others' condemned packs have is
     /// condemned as well.
     FirstPlan,
-    /// What is needed is not read again after the answers.
+    /// A collector does not read the needed chunks again after the answers.
     NoSecondReading,
     /// Undelete does not look whether it is too late.
     Careless,
     /// A session that is ended from outside is only removed.
     NoVoid,
-    /// Whoever finds a dead one's reaping object goes on without a look.
+    /// A collector that finds the reaping object of a dead one goes on without a look.
     BlindHeir,
 }
 
@@ -59,9 +59,9 @@ struct World {
     snapshots: BTreeMap<SnapshotId, Chunks>,
     packs: BTreeMap<SetId, Chunks>,
     cases: Cases,
-    /// Snapshots that somebody was told are there.
+    /// Snapshots that an actor was told are there.
     promised: BTreeSet<SnapshotId>,
-    /// How many may die yet.
+    /// The number of actors that may still die.
     deaths: u8,
     actors: Vec<Actor>,
 }

@@ -1,8 +1,8 @@
-//! Asking packs that no run speaks of what they hold.
+//! Reading the indexes of packs that no run lists.
 //!
-//! A pack that can be read is asked, so that the loss of a run costs no reader anything. Whether a
-//! writer may rely on it is another question: not while it lacks an extent, because it may stem
-//! from a backup that was cut off while it sealed it.
+//! Every such pack that can be read is read, so that the loss of a run costs no reader anything. A
+//! writer, however, may not rely on it while it lacks an extent, because it may come from a backup
+//! that was interrupted while sealing it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPa
     Ok(SealedPack { index, geometry: reader.geometry() })
 }
 
-/// What a pack says of itself, from its records when its index cannot be read.
+/// The index of a pack, made from its records when its own index cannot be read.
 ///
 /// # Errors
 /// When neither can be read; the error is that of the index.
@@ -63,7 +63,7 @@ pub fn is_beyond_reading(store: &Store, set: SetId) -> bool {
 }
 
 impl Index<'_> {
-    /// Asks packs that no part speaks of for their own index.
+    /// Takes in packs that no part lists, each by its own index.
     pub(super) fn take_packs(
         &self,
         view: &mut View,
@@ -116,7 +116,7 @@ impl Index<'_> {
         }
     }
 
-    /// What a pack says of itself, if it has the extents that reading takes; and whether none is
+    /// The index of a pack, if it has the extents that reading takes; and whether none is
     /// missing on a member that is there.
     fn ask_if_readable(&self, set: SetId, extents: usize) -> Result<Option<(SealedPack, bool)>> {
         let mut is_whole = true;

@@ -1,4 +1,4 @@
-//! How stripe sets are cut, asked from the headers of their extents: sets differ, because members
+//! The geometry of stripe sets, from the headers of their extents: sets differ, because members
 //! come and go.
 
 use crate::format::stripe_set::{Geometry, HEADER_BYTES, Header};
@@ -7,7 +7,7 @@ use crate::member::ExtentName;
 use crate::store::Store;
 use crate::stripe::SetReader;
 
-/// How a stripe set is cut, as the first sound header says among those of its extents on
+/// The geometry of a stripe set, as the first sound header says among those of its extents on
 /// `members`, or else the first sound trailer; `None` when none is sound.
 pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option<Geometry> {
     let header = |number: &usize| {
@@ -27,7 +27,7 @@ pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option
 }
 
 /// Whether a stripe set has as many extents as it takes to read it, `members` being those that
-/// have one. A set of which no header is sound gets the benefit of the doubt.
+/// have one. A set of which no header is sound counts as having enough.
 pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
     // A set on every member that the store ever had cannot need more.
     members.len() == store.seats.len()
@@ -35,9 +35,9 @@ pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
             .map_or(!members.is_empty(), |geometry| members.len() >= geometry.data())
 }
 
-/// Whether a pack that no index run speaks of is what a backup left that was cut off while it sealed
-/// it: its extents on `members` are too few to read it. One that says nowhere how it is cut cannot
-/// be read either; it is a leftover unless every member has an extent of it, which hints at damage.
+/// Whether a pack that no index run lists was left by a backup that was interrupted while sealing
+/// it: its extents on `members` are too few to read it. A pack without any sound geometry cannot be
+/// read either; it is a leftover unless every member has an extent of it, which hints at damage.
 pub fn is_leftover(store: &Store, set: SetId, members: &[usize]) -> bool {
     let all = store.seats.iter().filter(|seat| seat.row.is_some()).count();
     match geometry_of(store, ExtentName::pack(set), members) {

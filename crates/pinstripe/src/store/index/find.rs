@@ -1,8 +1,8 @@
-//! Asking: is a chunk there, may a writer rely on it, where is it; and all rows in order.
+//! Queries: is a chunk there, may a writer rely on it, where is it; and all rows in order.
 //!
-//! A page that cannot be read, whatever parity gives, makes its run a bad one: it is left out from
-//! then on, and the packs that only it spoke of are asked themselves. A run that is gone was
-//! merged away by another writer: the index is refreshed and asked again.
+//! A page that cannot be read even with parity makes its run bad: the run is left out from then
+//! on, and the packs that only it lists are read directly. A run that is gone was merged away by
+//! another writer: the index is refreshed and the query repeated.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::loose::Loose;
 use super::run::{Cursor, Pages, Run};
 use super::{Index, Pack, View};
 
-/// Where a chunk is.
+/// The place of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The record that holds it.
@@ -96,8 +96,8 @@ impl Index<'_> {
         }
     }
 
-    /// Refreshes without a run that could not be read, which is damaged if there is still enough of
-    /// it to be read; else another writer merged it away.
+    /// Refreshes without a run that could not be read. The run is damaged if enough members still
+    /// have it; otherwise another writer merged it away, which is no damage.
     pub(super) fn leave_out(&self, run: SetId, error: Error) -> Result<()> {
         if error.kind() == Kind::Locked {
             return Err(error);
@@ -117,12 +117,13 @@ impl Index<'_> {
         Pages { cache: &self.cache, opener: self.store.opener() }
     }
 
-    /// Where a chunk is: a place in a pack that can be read, condemned or not.
+    /// The place of a chunk in a pack that can be read, condemned or not.
     ///
     /// # Errors
     /// When members that are present cannot be listed.
     pub fn find(&self, id: &ChunkId) -> Result<Option<Place>> {
         match self.find_now(id)? {
+            // A collector moves a live chunk to a new pack before it deletes the old one.
             None if self.follow_deletion()? => self.find_now(id),
             found => Ok(found),
         }
@@ -183,7 +184,7 @@ impl Index<'_> {
         })
     }
 
-    /// How many of these chunks stand in packs that other writers finished since this index was
+    /// The number of these chunks in packs that other writers finished since this index was
     /// loaded: chunks that raced and were stored twice.
     ///
     /// # Errors
@@ -223,6 +224,7 @@ impl Index<'_> {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
+            // Still current after a refresh: no merge explains the error, so the runs are checked.
             self.refresh_packs()?;
             if rows.are_current(self) {
                 self.leave_out_unreadable(&rows.view.runs)?;

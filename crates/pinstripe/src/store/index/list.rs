@@ -1,4 +1,4 @@
-//! The packs that an index knows, by number, with what deletion wants to know of each.
+//! The packs that an index knows, by number, with the flags that deletion needs of each.
 //!
 //! Invariants: a pack keeps its number as long as the index lives; a pack that is used and one
 //! that is condemned are marked in an order that lets neither side miss the other (see
@@ -65,7 +65,7 @@ impl Pack {
         self.condemned.store(condemned, Ordering::SeqCst);
     }
 
-    /// Whether a writer may refer to what is in it: an index run speaks of it, or it has all of
+    /// Whether a writer may refer to what is in it: an index run lists it, or it has all of
     /// its extents. One that is merely readable may stem from a backup that was cut off, and has
     /// less parity than a new snapshot was promised.
     pub fn is_reliable(&self) -> bool {
@@ -82,8 +82,8 @@ impl Pack {
     }
 
     /// Marks the pack as relied upon; `false` when it may not be, because it is condemned, cannot
-    /// be read or is not [reliable](Self::is_reliable). Whoever condemns marks first and then asks what is used, so one of the two
-    /// sees the other.
+    /// be read or is not [reliable](Self::is_reliable). The condemning thread sets its flag first
+    /// and reads the uses afterwards, so one of the two sees the other.
     #[must_use]
     pub fn rely(&self) -> bool {
         if self.is_condemned() || !self.is_readable() || !self.is_reliable() {

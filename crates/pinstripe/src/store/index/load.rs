@@ -1,11 +1,11 @@
-//! Making a view of what stands on the members: runs first, then packs that no run speaks of.
+//! Making a view of the index on the members: runs first, then packs that no run lists.
 //!
-//! Invariants: a view is made from the one before and takes its place only when that is still
-//! there; runs are listed until two lists agree, so that a run is never missed because another
-//! writer merged it away while they were listed; a run on fewer members than reading it takes is
-//! no run, even when its head can be read; a run that lacks an extent makes no other redundant. A
-//! pack in no run is asked itself when it can be read; a writer relies on it only when all of its
-//! extents are there, because it may stem from a backup that was cut off in sealing it.
+//! Invariants: a view is made from the one before and replaces it only while that is still
+//! current; runs are listed until two lists agree, so that no run is missed because another writer
+//! merged it away during the listing; a run on fewer members than reading it takes is no run, even
+//! when its head can be read; a run that lacks an extent makes no other redundant. A pack in no run
+//! is read directly when it can be read; a writer relies on it only when all of its extents are
+//! there, because it may come from a backup that was interrupted while sealing it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -48,7 +48,7 @@ pub fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<us
     Ok(sets)
 }
 
-/// What a run of either format says.
+/// The content of a run of either format.
 enum AnyRun {
     Pages(Box<Opened>),
     /// The first format: the indexes of packs, one after the other.
@@ -68,9 +68,9 @@ pub(super) fn open_set(store: &Store, name: ExtentName, set: SetId) -> Result<Se
     SetReader::open(&store.members(), name, store.config.store, set)
 }
 
-/// Opens a run of which so many extents are there. With fewer than reading takes it is none,
-/// whatever of it can be read: the head of a small run stands in one strip, and is no sign that
-/// the strips with its pages were ever written.
+/// Opens a run of which so many extents are there. With fewer than reading takes it is refused,
+/// even when its head can be read: the head of a small run lies in one strip, and does not prove
+/// that the strips with its pages were ever written.
 fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     let name = ExtentName::index(set);
     let reader = open_set(store, name, set)?;
@@ -98,7 +98,7 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     parsed.map(AnyRun::Indexes).map_err(|error| error.at(name.path()))
 }
 
-/// Packs that a readable run speaks of, whether or not they are there; for each run what it says
+/// Packs that a readable run lists, whether or not they are there; for each run what it says
 /// or why it cannot be read.
 ///
 /// # Errors
@@ -108,7 +108,7 @@ pub fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)
     Ok(runs.map(|(set, members)| (set, packs_of_run(store, set, members.len()))).collect())
 }
 
-/// Packs that one run speaks of, of which so many members have an extent.
+/// Packs that one run lists, of which so many members have an extent.
 pub(super) fn packs_of_run(store: &Store, set: SetId, extents: usize) -> Result<Vec<RunPack>> {
     open_run(store, set, extents).map(|run| run.packs())
 }
@@ -117,9 +117,13 @@ impl Index<'_> {
     /// Makes a view of what is there now. `all` lists packs too, not only runs.
     pub(super) fn gather(&self, all: bool) -> Result<()> {
         if all {
+            // Before the packs are listed: a deletion that begins after this shows up as news in
+            // `follow_deletion` instead of being missed.
             let steps = self.store.list(Room::Gc)?.into_keys().collect();
             *self.deletions.lock().unwrap_or_else(PoisonError::into_inner) = steps;
         }
+        // Members are read without a lock. A view that another thread replaced meanwhile is made
+        // again, so that no update is lost.
         loop {
             let old = self.view();
             let new = self.gathered(View::clone(&old), all)?;
@@ -143,7 +147,8 @@ impl Index<'_> {
             self.take_runs(&mut view, &runs, all, &mut troubles)?;
             known = runs.keys().copied().collect();
         }
-        // After the runs: a pack that one of them speaks of was there before it.
+        // Listed after the runs: a pack is written before the run that lists it, so a pack missing
+        // here is gone, not new.
         if all {
             let extents = sets_in(self.store, Room::Packs)?;
             for (_, pack) in view.packs.iter() {
@@ -152,6 +157,7 @@ impl Index<'_> {
             view.loose.retain(|loose| loose.is_as_asked(&extents));
             self.take_packs(&mut view, &extents, &mut troubles);
         }
+        // First: a loose part goes only once deletion is known to have taken all of its packs.
         self.learn_reaped(&view)?;
         let is_reaped = |set: &SetId| self.marks(|marks| marks.reaped.contains(set));
         view.loose.retain(|loose| loose.run.is_some() || !loose.sets.iter().all(is_reaped));
@@ -166,8 +172,8 @@ impl Index<'_> {
         Ok(view)
     }
 
-    /// Asks which packs deletion took, when one is gone and nobody said so. Asked after packs were
-    /// looked for: what deletion takes is announced before it goes.
+    /// Asks which packs deletion took, when one is gone for an unknown reason. Asked after the
+    /// packs were listed: a deletion is announced before its packs go.
     fn learn_reaped(&self, view: &View) -> Result<()> {
         let gone = view.packs.iter().filter(|(_, pack)| !pack.is_readable()).map(|(_, p)| p.set);
         let gone: Vec<SetId> = gone.chain(view.lost.iter().copied()).collect();
@@ -189,9 +195,9 @@ impl Index<'_> {
 
     /// Opens runs that are new, and forgets those that are gone or were found to be bad.
     ///
-    /// One that too few members have is passed over until the next time: another writer puts it
-    /// or removes it, member by member, or was cut off in that, or it was merged away while a member
-    /// was absent. What it would say its packs say themselves.
+    /// A run that too few members have is skipped until the next time: another writer is putting or
+    /// removing it member by member, or was interrupted in that, or it was merged away while a
+    /// member was absent. Its packs are read directly until then.
     fn take_runs(
         &self,
         view: &mut View,
@@ -210,13 +216,15 @@ impl Index<'_> {
                 Err(error) => {
                     let name = ExtentName::index(set);
                     let is_enough = |members: &[usize]| has_enough(self.store, name, members);
-                    // Both before it was opened and after.
+                    // Enough members before it was opened and still enough now: only then is
+                    // this damage, and not a run that another writer is putting or removing.
                     if is_enough(members) && is_enough(&self.holders_of(name)) {
                         troubles.push(Trouble { name, set, error });
                     }
                 }
             }
         }
+        // All packs get their numbers before any run is taken in: its rows are read by them.
         let mut packs: Vec<RunPack> = pages.iter().flat_map(|run| run.packs.clone()).collect();
         packs.extend(indexes.iter().flat_map(|(_, packs)| packs).map(SealedPack::run_pack));
         self.take_numbers(view, &packs, all);
@@ -258,7 +266,7 @@ impl Index<'_> {
         self.store.present().filter(has).map(|(number, _)| number).collect()
     }
 
-    /// How many present members have an extent.
+    /// The number of present members that have an extent.
     pub(super) fn extents_of(&self, name: ExtentName) -> usize {
         self.holders_of(name).len()
     }

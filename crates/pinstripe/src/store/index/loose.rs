@@ -1,4 +1,4 @@
-//! Rows in memory: of packs that no run speaks of, and of runs of the first format.
+//! Rows in memory: of packs that no run lists, and of runs of the first format.
 
 use crate::format::index_run::Row;
 use crate::id::{ChunkId, SetId};
@@ -13,7 +13,7 @@ pub(super) struct Loose {
     pub(super) sets: Vec<SetId>,
     /// The run of the first format that these came from.
     pub(super) run: Option<SetId>,
-    /// How many extents each pack had when it was asked, if that was fewer than all: then these
+    /// The extents that each pack had when it was asked, if that was fewer than all: then these
     /// packs are read and not relied upon, and asked again when one has gained or lost an extent.
     pub(super) partial: Option<Vec<usize>>,
 }

@@ -1,4 +1,4 @@
-//! Mending the runs of a store, for repair: what cannot be read is made anew from the packs.
+//! Repairing the runs of a store: unreadable ones are made anew from the packs.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::load::sets_spoken_of;
 use super::merge::{Merge, whole};
 use super::run::Run;
 
-/// What was done to the runs.
+/// The changes that mending made to the runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mended {
     /// Runs that were written.
@@ -21,7 +21,7 @@ pub struct Mended {
     pub removed: u64,
 }
 
-/// Packs that sound runs speak of; those that are remembered as gone, deleted or being deleted are
+/// Packs that sound runs list; those that are remembered as gone, deleted or being deleted are
 /// not among them.
 ///
 /// # Errors
@@ -35,9 +35,10 @@ pub fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
 }
 
 impl Index<'_> {
-    /// Reads every run to its end; writes one for packs that no sound run speaks of and in the
-    /// place of those that speak of packs that are gone or that a member lacks its part of; removes
-    /// runs that cannot be read. Not so runs of a newer version, nor what an absent member may have.
+    /// Reads every run to its end; writes one for packs that no sound run lists and in the
+    /// place of those that list packs that are gone or that a member lacks its part of; removes
+    /// runs that cannot be read. Not so runs of a newer version, nor what an absent member may
+    /// have.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for a run of a newer version; those of the members.
@@ -53,13 +54,13 @@ impl Index<'_> {
             }
         }
         bad.extend(self.leave_out_unreadable(&self.view().runs)?);
-        // First: when the merge has forgotten packs that are gone, a run that still speaks of them
+        // First: when the merge has forgotten packs that are gone, a run that still lists them
         // is redundant no more.
         self.remove_redundant()?;
         let mut merge = self.plan_mending();
         if !bad.is_empty() {
-            // What the bad ones said of packs that are gone is forgotten with them: whoever relies
-            // on an earlier snapshot shall look closely once.
+            // What the bad runs said of packs that are gone is forgotten with them. An entry that
+            // names no pack changes the losses mark, so a backup checks its parent closely once.
             merge.remember.push(SetId(self.store.new_name()?));
         }
         let mut written = 0;

@@ -3,9 +3,9 @@
 //! Runs are in tiers by their number of rows, each tier four times the one below; four of one tier
 //! become one of the next. So a row is written again once per tier, and there are few runs.
 //!
-//! Invariants: the new run is durable before the first old one is removed; whoever finds a run
-//! gone refreshes. Memory is that of [`RunWriter`] and a few pages per part. Rows of packs that
-//! are gone are left out; that they are gone is remembered, unless deletion removed them. Two
+//! Invariants: the new run is durable before the first old one is removed; a reader that finds a
+//! run gone refreshes its view. Memory is that of [`RunWriter`] and a few pages per part. Rows of
+//! packs that are gone are left out; the loss is remembered, unless deletion removed the pack. Two
 //! writers that merge the same runs make one run too many, which is redundant and removed later.
 
 use std::collections::BTreeSet;
@@ -66,10 +66,10 @@ fn choose(rows: &[u64]) -> Vec<usize> {
 }
 
 impl Index<'_> {
-    /// What a snapshot that relies on it needs in a run: packs that none speaks of, and runs that
-    /// a member lacks its part of. Without one, no writer would rely on these packs any more as soon
-    /// as a member loses its part of them. Brings runs of the first format into this one, too. Packs
-    /// that lack an extent already are left to repair.
+    /// The merge that a snapshot relying on this index needs: packs that no run lists, and runs
+    /// that a member lacks its part of. Without it, no writer would rely on these packs any more as
+    /// soon as a member loses its part of them. Converts runs of the first format, too. Packs that
+    /// lack an extent already are left to repair.
     pub fn plan_loose(&self) -> Option<Merge> {
         let view = self.view();
         let thin = view.runs.iter().filter(|run| self.is_thin(run));
@@ -89,7 +89,7 @@ impl Index<'_> {
         (!merge.is_empty()).then_some(merge)
     }
 
-    /// Runs that speak of packs which deletion took: merged, they speak of them no more.
+    /// The merge of runs that list packs which deletion took: the new run no longer lists them.
     pub fn plan_forgetting(&self) -> Option<Merge> {
         let view = self.view();
         let all_present = self.store.absent().next().is_none();
@@ -133,11 +133,14 @@ impl Index<'_> {
         let set = match written {
             Ok(set) => set,
             Err(_) if is_over() => return Ok(None),
+            // An unreadable source run must not fail the backup: its packs are read instead.
             Err(error) => {
                 let is_unreadable = !self.leave_out_unreadable(&merge.runs)?.is_empty();
                 return if is_unreadable { Ok(None) } else { Err(error) };
             }
         };
+        // The new run is durable on the members by now. Removed earlier, the old rows could be lost
+        // in a power cut.
         let replaced = merge.runs.iter().map(|run| run.set);
         self.remove_runs(replaced.chain(merge.loose.iter().filter_map(|loose| loose.run)))?;
         self.gather(false)?;
@@ -192,6 +195,7 @@ impl Index<'_> {
         let mut lost: BTreeSet<SetId> = remembered.chain(&merge.remember).copied().collect();
         for number in wanted {
             let Some(pack) = view.packs.get(number) else { continue };
+            // With a member absent its extents may be there: only a complete store shows a loss.
             if pack.extents() == 0 && all_present {
                 lost.insert(pack.set);
                 continue;
@@ -200,6 +204,7 @@ impl Index<'_> {
             let (set, data, parity, bytes) = (pack.set, pack.data, pack.parity, pack.bytes);
             packs.push(RunPack { set, data, parity, is_lost: false, bytes });
         }
+        // Packs that deletion removed are no loss.
         self.marks(|marks| lost.retain(|set| !marks.reaped.contains(set)));
         packs.extend(lost.into_iter().map(lost_pack));
         (numbers, packs)

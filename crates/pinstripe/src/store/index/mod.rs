@@ -1,19 +1,19 @@
-//! The chunk index: which chunks the store has, and where.
+//! The chunk index: the chunks that the store has, and their places.
 //!
 //! It is made of immutable parts. *Runs* are sorted files of rows on the members, of which memory
 //! holds filters and fences ([`run`]); *loose* parts are rows in memory, of packs that no run
-//! speaks of yet and of runs of the first format. A question goes to the filters, and from there
-//! to one page per chunk that is there. Parts are merged beside a backup ([`merge`]), so that
-//! their number grows with the logarithm of the store.
+//! lists yet and of runs of the first format. A query goes to the filters first, and then reads
+//! one page per chunk that is there. Parts are merged beside a backup ([`merge`]), so that their
+//! number grows with the logarithm of the store.
 //!
 //! Invariants:
 //! - a row counts only while its pack has the extents that reading takes; a writer relies on it
 //!   only while the pack is not condemned, and has all of its extents or is in a run;
-//! - a run that lacks an extent takes the place of no other: the other stays until all that it
-//!   says stands in runs that lack none;
-//! - all of this is derived: a run that is lost is made again from the packs, a pack's own index
-//!   from its records;
-//! - whoever asks sees one [`View`], which never changes; refreshing makes another one. No lock is
+//! - a run that lacks an extent replaces no other: the other stays until everything it lists is in
+//!   runs that lack none;
+//! - all of this is derived: a lost run is made again from the packs, a pack's own index from its
+//!   records;
+//! - a query uses one [`View`], which never changes; refreshing makes another one. No lock is
 //!   held while members are read.
 //!
 //! Never here: threads, and the decision to delete a pack.
@@ -61,20 +61,20 @@ use super::objects::Reach;
 use loose::Loose;
 use run::{PageCache, Run};
 
-/// What an index knows at one moment.
+/// The state of an index at one moment.
 #[derive(Clone, Default)]
 struct View {
     packs: Packs,
     runs: Vec<Arc<Run>>,
     loose: Vec<Arc<Loose>>,
-    /// Runs all of whose packs other runs speak of, each of which has all of its extents; with the
+    /// Runs all of whose packs other runs list, each of which has all of its extents; with the
     /// numbers of those packs.
     redundant: Arc<BTreeMap<SetId, Box<[u32]>>>,
     /// Packs that were stored and are gone, as far as runs tell.
     lost: Arc<BTreeSet<SetId>>,
 }
 
-/// What of a store is not to be looked at again.
+/// Runs and packs of a store that are not to be looked at again.
 #[derive(Default)]
 struct Marks {
     /// Packs that deletion condemned, known to the list or not.
@@ -126,8 +126,8 @@ impl<'a> Index<'a> {
 
     /// Picks up what other writers have finished since, and forgets runs that were merged away.
     ///
-    /// Runs are looked for each time; packs that no run speaks of yet the more seldom the more
-    /// packs there are, so that many calls cost little.
+    /// Runs are listed at each call; packs that no run lists yet less often the more packs there
+    /// are, so that many calls cost little.
     ///
     /// # Errors
     /// When a member that is present cannot be listed.
@@ -146,8 +146,8 @@ impl<'a> Index<'a> {
         self.gather(true)
     }
 
-    /// Looks again where packs are if anybody has deleted since that was last done, and says
-    /// whether it was so: what was needed of a pack that is gone stands in another one then.
+    /// Looks for packs again if a collector has made a step since the last time, and says whether
+    /// it has: the chunks that were needed of a pack that is gone are in another one then.
     ///
     /// # Errors
     /// When too few members can be listed.
@@ -189,7 +189,7 @@ impl<'a> Index<'a> {
     }
 
     /// Says that this process writes a pack: [`refresh`](Self::refresh) passes it over until a
-    /// run speaks of it.
+    /// run lists it.
     pub fn expect_own(&self, set: SetId) {
         self.marks(|marks| marks.own.insert(set));
     }
@@ -258,7 +258,7 @@ impl<'a> Index<'a> {
         self.lost_packs().iter().fold(0, |sum, set| sum ^ first(set))
     }
 
-    /// Whether there were whole packs at loading that no run spoke of: leavings of a backup that
+    /// Whether there were whole packs at loading that no run listed: leavings of a backup that
     /// was cut off, packs of one that is running, or of a run that was lost. Those that lack an
     /// extent are in [`losses_mark`](Self::losses_mark).
     pub fn has_loose(&self) -> bool {

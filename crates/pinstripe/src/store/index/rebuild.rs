@@ -1,7 +1,7 @@
-//! The index of a pack made from its records: for when no run and no parity gives it back.
+//! The index of a pack made from its records, for when neither a run nor parity gives it back.
 //!
-//! Records say what they hold, so the pack is read from its beginning, record by record. Where one
-//! cannot be read, the next one is looked for by its magic, and its checksums decide.
+//! Records list their chunks, so the pack is read from its beginning, record by record. Behind an
+//! unreadable record the next one is found by its magic and confirmed by its checksums.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::stripe::SetReader;
 
 use super::SealedPack;
 
-/// How much is read at a time while a record is looked for.
+/// The bytes read at a time while a record is looked for.
 const WINDOW_BYTES: u64 = 256 << 10;
 /// Magic and version of a record, as it begins.
 const BEGIN: &[u8] = b"psRC\x01";
@@ -88,7 +88,7 @@ fn record_at(reader: &SetReader, at: u64, end: u64, opener: &Opener) -> Result<I
     })
 }
 
-/// Where a record may begin, from `at` on; `end` when nowhere.
+/// The next place where a record may begin, from `at` on; `end` when there is none.
 fn next_record(reader: &SetReader, mut at: u64, end: u64) -> u64 {
     let row_bytes = reader.geometry().row_bytes();
     while at < end {
@@ -109,8 +109,8 @@ fn next_record(reader: &SetReader, mut at: u64, end: u64) -> u64 {
     end
 }
 
-/// The records of a pack that do not fit their checksums, for who has no key: they are walked from
-/// head to head, which the seal leaves in the clear.
+/// The records of a pack that do not match their checksums, as found without a key: they are walked
+/// from head to head, which the seal leaves in the clear.
 pub fn unsound_records(store: &Store, set: SetId) -> Vec<(std::ops::Range<u64>, Error)> {
     let name = ExtentName::pack(set);
     let reader = match SetReader::open(&store.members(), name, store.config.store, set) {

@@ -1,7 +1,7 @@
-//! Which runs say nothing that others do not say: they are not asked, and removed in time.
+//! Runs that say nothing beyond what other runs say: they are not searched, and removed later.
 //!
-//! Invariant: a run that lacks an extent takes the place of no other one. It may be what a writer
-//! left that died while it sealed it, and then another loss, or the next look, makes it none.
+//! Invariant: a run that lacks an extent replaces no other. It may be the leaving of a writer that
+//! died while sealing it; another loss, or the next listing, may then make it unreadable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,6 +35,8 @@ impl Index<'_> {
         if view.redundant.is_empty() {
             return Ok(());
         }
+        // Members are asked again: a run that made others redundant when the view was made may have
+        // lost an extent since, and the others are then all that is left.
         let mut covered = vec![false; view.packs.len()];
         for run in view.runs.iter().filter(|run| !self.is_thin(run)) {
             run.numbers().for_each(|number| covered[number as usize] = true);
@@ -49,23 +51,26 @@ impl Index<'_> {
 pub(super) fn keep_runs(view: &mut View, keep: impl Fn(&SetId) -> bool) {
     let before = view.runs.len();
     view.runs.retain(|run| keep(&run.set));
-    // What was redundant beside a run that is gone may be needed now.
+    // A run that was redundant beside one that is gone may be needed now.
     let is_same = view.runs.len() == before;
     let mut redundant = std::mem::take(Arc::make_mut(&mut view.redundant));
     redundant.retain(|set, _| is_same && keep(set));
     view.redundant = Arc::new(redundant);
 }
 
-/// Leaves out runs and loose parts of whose packs larger runs speak as well, which lack nothing: one
-/// that is `thin` may be what a writer left that died while it sealed it.
+/// Leaves out runs and loose parts whose packs are listed by larger runs that lack nothing. A
+/// `thin` run makes no other redundant: it may be the leaving of a writer that died sealing it.
 pub(super) fn drop_redundant(view: &mut View, thin: impl Fn(&Run) -> bool) {
     let mut redundant = BTreeMap::clone(&view.redundant);
     let thin: BTreeSet<SetId> =
         view.runs.iter().filter(|run| thin(run)).map(|run| run.set).collect();
+    // Thin runs last, so that they are judged by what all whole runs cover. Larger runs first, so
+    // that the small one of two goes. The name breaks ties: every process drops the same one.
     let order = |run: &Arc<Run>| (thin.contains(&run.set), std::cmp::Reverse(run.rows), run.set);
     view.runs.sort_by_key(order);
     let mut covered = vec![false; view.packs.len()];
     view.runs.retain(|run| {
+        // No other run is known to remember the same losses.
         let mut adds = run.has_lost();
         for number in run.numbers() {
             let is_covered = &mut covered[number as usize];
@@ -90,6 +95,7 @@ pub(super) fn drop_redundant(view: &mut View, thin: impl Fn(&Run) -> bool) {
 }
 
 /// Marks the packs that a writer may rely on: all but those that lack an extent and are in no run.
+/// Loose parts first: a run that lists the same pack overrules them.
 pub(super) fn set_reliable(view: &View) {
     let mark = |number: u32, reliable: bool| {
         if let Some(pack) = view.packs.get(number) {

@@ -21,7 +21,7 @@ use super::part;
 
 /// Pages kept decoded, 16 KiB each.
 const CACHED_PAGES: usize = 48;
-/// Pages read at once by whoever reads a run from end to end.
+/// Pages read at once by a reader of a whole run.
 const PAGES_AHEAD: u32 = 16;
 
 /// A segment in memory.
@@ -55,7 +55,7 @@ pub struct Run {
     is_bound: bool,
     page_bytes: u32,
     segments: Box<[Segment]>,
-    /// What its numbers of packs mean in the index's list; `u32::MAX` for packs that are gone.
+    /// The numbers of its packs in the index's list; `u32::MAX` for packs that are gone.
     packs: Box<[u32]>,
     /// Packs that are gone, of which it keeps the memory.
     lost: Box<[SetId]>,
@@ -341,7 +341,7 @@ impl Cursor<'_> {
     }
 }
 
-/// How pages are read.
+/// The access to pages: through a cache, under the store's seal.
 pub(super) struct Pages<'i> {
     pub(super) cache: &'i PageCache,
     pub(super) opener: &'i Opener,

@@ -1,12 +1,12 @@
-//! Index runs that others have taken the place of, on members that were away when that happened.
+//! Index runs that others have replaced, on members that were away when that happened.
 //!
 //! A merge writes a new run and removes the old ones, but not from a member that is absent. When
-//! that member is back it has parts of runs that nobody needs: they are superseded, not damaged,
-//! and say nothing against the members that have no part of them.
+//! that member is back it has parts of runs that are no longer needed: they are superseded, not
+//! damaged, and do not count against the members that have no part of them.
 //!
-//! Invariants: what is superseded is decided with all members there only, and removed only when
+//! Invariants: a run is judged superseded only with all members present, and removed only while
 //! no other writer is at work that may be about to write such a run or to remove it. A run on more
-//! members than may be away at once is no such thing, unless other runs speak of all its packs.
+//! members than may be away at once is not superseded, unless other runs list all its packs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::store::{Store, deletion, sessions};
 use super::cut::geometry_of;
 use super::load::packs_of_run;
 
-/// A run that others have taken the place of.
+/// A run that others have replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superseded {
     /// Its name.
@@ -31,7 +31,7 @@ pub struct Superseded {
     pub is_unreadable: bool,
 }
 
-/// What a member that was away has and lacks.
+/// The superseded runs that a member has after being away, and the snapshots that it lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stale {
     /// Superseded index runs of which it has a part.
@@ -62,8 +62,8 @@ impl Stale {
     }
 }
 
-/// The runs that others have taken the place of: those on no more members than may be away at
-/// once and too few to be read, and those of whose packs whole runs speak. None while a member is
+/// The runs that others have replaced: those on no more members than may be away at once and too
+/// few to be read, and those whose packs are all listed by whole runs. None while a member is
 /// absent or cannot be listed.
 ///
 /// # Errors
@@ -109,13 +109,13 @@ pub fn superseded(store: &Store) -> Result<Vec<Superseded>> {
     Ok(found)
 }
 
-/// What some runs speak of, and packs that are deleted, which none need speak of.
+/// The packs that some runs list, and those that are deleted, which no run need list.
 fn covered_by(store: &Store, runs: &[(SetId, usize)]) -> Result<BTreeSet<(SetId, bool)>> {
     let going = deletion::going_packs(store)?;
     let mut covered: BTreeSet<_> =
         going.into_iter().flat_map(|set| [(set, false), (set, true)]).collect();
     for (set, extents) in runs {
-        // One that cannot be read speaks of nothing.
+        // One that cannot be read lists nothing.
         let packs = packs_of_run(store, *set, *extents).unwrap_or_default();
         covered.extend(packs.iter().map(|pack| (pack.set, pack.is_lost)));
     }
@@ -143,13 +143,13 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
     Ok(dropped)
 }
 
-/// Which members were away, as far as that shows: they have superseded runs, or lack snapshots
-/// that the others have. One snapshot that is missing may have been lost by itself.
+/// The members that were away, as far as it can be seen: they have superseded runs, or lack
+/// snapshots that the others have. A single missing snapshot may have been lost by itself.
 ///
 /// # Errors
 /// As [`Store::list`].
 pub fn stale_members(store: &Store, superseded: &[Superseded]) -> Result<BTreeMap<usize, Stale>> {
-    // What concerns more than may be away at once says nothing about one of them.
+    // A run or snapshot missing on more members than may be away at once points to none of them.
     let may_be_away = usize::from(store.config.parity);
     let mut stale: BTreeMap<usize, Stale> = BTreeMap::new();
     let present: Vec<usize> = store.present().map(|(number, _)| number).collect();

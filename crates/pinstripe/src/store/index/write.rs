@@ -1,7 +1,7 @@
 //! Writing an index run: rows in the order of their ids go in, the parts of a run come out.
 //!
 //! Memory is that of one segment: its keys and the tables of its filter, about 7 MB, whatever the
-//! length of the run. Never here: where rows come from, and on what members the run ends.
+//! length of the run. Never here: the origin of rows, and the members that take the run.
 
 use crate::dedup::filter::Filter;
 use crate::error::{Error, Kind, Result};
@@ -25,7 +25,7 @@ use super::part;
 pub struct SealedPack {
     /// Its records and chunks.
     pub index: PackIndex,
-    /// How it lies over the members.
+    /// Its geometry over the members.
     pub geometry: Geometry,
 }
 
@@ -35,7 +35,7 @@ impl SealedPack {
         self.index.records.iter().map(|record| record.chunks.len()).sum()
     }
 
-    /// What a run's table says of it.
+    /// The entry for it in a run's table.
     pub fn run_pack(&self) -> RunPack {
         RunPack {
             set: self.index.set,
@@ -149,7 +149,7 @@ impl<'s> RunWriter<'s> {
         Ok(())
     }
 
-    /// The record of a part that is believed in this run alone.
+    /// The record of a part, bound to this run.
     fn bound(&self, number: u32, body: &[u8]) -> Result<Vec<u8>> {
         part::write(RecordKind::RunPart, &bind(self.head.set, number, body), self.sealer)
     }
@@ -224,7 +224,7 @@ impl<'s> RunWriter<'s> {
     }
 }
 
-/// Lays a run that speaks of `packs`; the caller seals its extents.
+/// Lays a run that lists `packs`; the caller seals its extents.
 ///
 /// # Errors
 /// Those of the sink and of [`SealedPack::rows`].
@@ -247,7 +247,7 @@ pub fn lay_run(
     writer.finish(&table)
 }
 
-/// What a run's table says of a pack that is gone.
+/// The entry in a run's table for a pack that is gone.
 pub(super) fn lost_pack(set: SetId) -> RunPack {
     RunPack { set, data: 1, parity: 0, is_lost: true, bytes: 0 }
 }

@@ -1,10 +1,10 @@
-//! What the key rooms of the members hold together, and which of it counts.
+//! The contents of the members' key rooms taken together, and which of it counts.
 //!
 //! Invariants: the ring that this store was opened through is the current one; without keys it is
-//! the one of the highest generation that a slot speaks of, among those that as many members hold
-//! as any writer must have reached. Only its slots open the store, so a member that comes back
-//! with slots of before a rotation revives none of them; a slot that was removed opens nothing,
-//! wherever it turns up again. A ring, slot or removal that one member made up is none of this.
+//! the one of the highest generation that has a slot, among those that as many members hold as any
+//! writer must have reached. Only its slots open the store, so a member that returns with slots
+//! from before a rotation revives none of them; a removed slot opens nothing, wherever it turns up
+//! again. A ring, slot or removal that a single member made up never counts.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ use crate::member::{ExtentName, Room};
 struct Held<T> {
     object: T,
     bytes: Vec<u8>,
-    /// How many members have these bytes.
+    /// The number of members that have these bytes.
     holders: usize,
 }
 
-/// What the key rooms of the present members hold together.
+/// The contents of the key rooms of the present members taken together.
 #[derive(Debug, Default)]
 pub struct KeyRoom {
     rings: Vec<Held<KeyRing>>,
@@ -39,9 +39,9 @@ pub struct KeyRoom {
     pub strays: Vec<(ExtentName, Error)>,
     /// The root key's commitment of the ring through which the store was opened.
     opened: Option<[u8; 32]>,
-    /// How many members have to hold an object where no MAC says whose it is.
+    /// The number of members that have to hold an object where no MAC says whose it is.
     votes: usize,
-    /// What is held carries MACs that were verified.
+    /// The objects held carry MACs that were verified.
     is_verified: bool,
 }
 
@@ -49,9 +49,9 @@ pub struct KeyRoom {
 pub struct Try<'a> {
     /// The slot.
     pub slot: &'a KeySlot,
-    /// The rings that it speaks of, the newest format first: more than one where some were made up.
+    /// The rings with its commitment, the newest format first: more than one where some are forged.
     pub rings: Vec<&'a KeyRing>,
-    /// How many members have the slot.
+    /// The number of members that have the slot.
     pub holders: usize,
     /// An object says that it was removed; whether that is so is known when it was opened.
     pub may_be_removed: bool,
@@ -148,8 +148,8 @@ impl KeyRoom {
             Some(opened) => {
                 with_slots().filter(|ring| ring.object.commitment == opened).max_by_key(rank)
             }
-            // Members may be so many in so many minds that no ring has the votes: the one that
-            // most of them hold is shown then, and nothing is deleted by it.
+            // The members may differ so much that no ring has the votes. The ring that most of
+            // them hold is then shown; nothing is deleted because of it.
             None => with_slots()
                 .filter(|ring| ring.holders >= self.votes)
                 .max_by_key(rank)
@@ -170,8 +170,8 @@ impl KeyRoom {
         self.slots.iter().filter(is_its).filter(is_best)
     }
 
-    /// Every slot with the rings that it speaks of, in no order. What was made up is among them;
-    /// only trying tells.
+    /// Every slot with the rings that it may open, in no order. Forged ones are among them; only a
+    /// try tells.
     pub(super) fn tries(&self) -> Vec<Try<'_>> {
         let of_slot = |slot: &Held<KeySlot>| {
             let rings = self.rings.iter().map(|ring| &ring.object);
@@ -196,8 +196,8 @@ impl KeyRoom {
         self.rings.iter().filter(is_later).map(|it| (&it.object, it.holders >= self.votes))
     }
 
-    /// Whether a slot was removed, as who just opened it sees it: with what verifies the store's
-    /// MACs, if it has them.
+    /// Whether a slot was removed, as seen by the process that just opened it: it verifies the
+    /// store's MACs, if there are any.
     pub(super) fn removes(
         &self,
         slot: &KeySlot,
@@ -263,7 +263,8 @@ impl KeyRoom {
         };
         let ring = &ring.object;
         let slots = self.slots.iter().map(|slot| &slot.object);
-        // Slots of the next generation may be those of a rotation that is going on.
+        // A slot of a later generation may belong to a rotation in progress, whose ring is not
+        // there yet: deleting it would leave that ring without a slot.
         let slots = slots.filter(|slot| match slot.ring_commitment == ring.commitment {
             true => self.is_removed(slot),
             false => slot.generation <= ring.generation,
@@ -316,7 +317,7 @@ fn removes(removed: &RemovedSlot, slot: &KeySlot) -> bool {
 /// whether a holder of its keys made it.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Those of decoding it; [`Kind::Corrupt`] for an object of another store or under another name.
 pub fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
     let wrong = || Err(Error::new(Kind::Corrupt, "this key object belongs elsewhere"));
     let config = &store.config;

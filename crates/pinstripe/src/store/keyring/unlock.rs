@@ -1,8 +1,8 @@
-//! Which key slots are tried, in which order, and at what cost.
+//! Trying key slots: which ones, in which order, and at what cost.
 //!
-//! Invariants: what all tries cost together is bounded, so nobody who can write slots decides how
-//! long an opening takes or how much memory it asks for; a slot that is not tried is named. The
-//! order decides only what an opening costs, never whether a slot is right.
+//! Invariants: the cost of all tries together is bounded, so a process that can write slots but
+//! has no key cannot make an opening slow or large in memory; a slot that is not tried is named.
+//! The order affects only the cost of an opening, never whether a slot is right.
 
 use super::super::Store;
 use super::Unlocked;
@@ -23,7 +23,7 @@ pub const COST_DEFAULT_KIB: u64 = 16 * GIB / KIB;
 /// Slots named one by one; the rest is counted.
 const NAMED_MAX: usize = 8;
 
-/// What trying a credential may cost, and what is known of the slots.
+/// Limits on the cost of trying a credential, and hints which slots to try.
 #[derive(Debug, Clone)]
 pub struct UnlockLimits {
     /// Memory that one try may ask for.
@@ -42,7 +42,7 @@ impl Default for UnlockLimits {
     }
 }
 
-/// How a store was opened.
+/// The slot that opened a store, and the tries that it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
     /// The slot that opened it.
@@ -117,13 +117,14 @@ impl Store {
             let untried = skipped.len() + failed;
             return Err(refused.unwrap_or_else(|| wrong_key(untried, room.damaged.first(), limits)));
         };
+        // Before the members are settled: verifying their labels takes the voucher.
         self.format = format;
         self.opener = Opener::new(&keys);
         self.voucher = (format > Format::V1).then(|| Voucher::new(&keys));
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked { keys, root, generation });
         self.settle_members()?.into_iter().for_each(&mut *tell);
-        // Seen with the keys, so that what was made up is told from what is damaged.
+        // Read again with the keys, which tell forged objects from damaged ones.
         self.key_room()?.damaged.into_iter().for_each(|(_, error)| tell(error));
         Ok(Some(opened))
     }
@@ -148,6 +149,8 @@ impl Store {
             let format = ring.format();
             let voucher = (format > Format::V1).then(|| Voucher::new(&keys));
             let verify = voucher.as_ref().map(|it| |name, bytes: &[u8]| it.verify(name, bytes));
+            // Judged with this ring's own keys where there are MACs: a member without the keys can
+            // forge neither a later ring nor a removal, and so cannot lock a holder out.
             if is_followed(room, ring, &keys) || room.removes(it.slot, verify.as_ref()) {
                 return Ok(None);
             }
@@ -174,8 +177,8 @@ impl Store {
         let mut tries: Vec<_> = tries.into_iter().filter(fits).collect();
         tries.sort_by_key(|it| {
             let is_known = limits.known == Some(it.slot.id);
-            // What stands on as many members as any writer must have reached comes before what
-            // one member alone brings up.
+            // Slots that as many members hold as any writer must have reached come before those
+            // that one member alone has: made-up slots must not use up the budget.
             let is_rare = it.holders < self.votes();
             let generation = std::cmp::Reverse(it.rings[0].generation);
             let rank = (!is_known, is_rare, generation, it.may_be_removed);

@@ -1,10 +1,10 @@
-//! What differs between two trees, in path order, without reading what they share.
+//! The differences between two trees, in path order, without reading what they share.
 //!
 //! Invariants: a page or node that stands at the same place in both trees under the same id is
 //! passed over unread, so the work grows with what differs and not with the trees; memory is one
-//! page per level and tree. Where a page of one tree is lost, nothing is said of the paths that it
-//! may have held, and the rest goes on. Entries that differ in anything come out, also where only what no
-//! restore gives back (inode, ctime) did: what counts as a change is the caller's to say.
+//! page per level and tree. Where a page of one tree is lost, the paths that it may have held are
+//! skipped, and the rest goes on. Entries that differ in any field are reported, even in one that
+//! no restore gives back (inode, ctime): the caller decides what counts as a change.
 
 use std::cmp::Ordering;
 
@@ -26,7 +26,7 @@ pub enum Difference {
     Changed(Box<Entry>, Box<Entry>),
 }
 
-/// What a reader would give next: an entry, or a page or node with its height.
+/// The item that a reader would give next: an entry, or a page or node with its height.
 enum Next<'t> {
     Entry(&'t [u8]),
     Child(u8, &'t Child),
@@ -40,7 +40,7 @@ impl Next<'_> {
         }
     }
 
-    /// How many levels stand between it and an entry.
+    /// The number of levels between it and an entry.
     fn height(&self) -> u8 {
         match self {
             Next::Entry(_) => 0,
@@ -50,7 +50,7 @@ impl Next<'_> {
 }
 
 impl TreeReader<'_> {
-    /// What comes next, nothing of it read yet.
+    /// The next item, nothing of it read yet.
     fn peek(&mut self) -> Option<Next<'_>> {
         while self.pending.last().is_some_and(|(_, children)| children.is_empty()) {
             self.pending.pop();
@@ -79,7 +79,7 @@ impl TreeReader<'_> {
         }
     }
 
-    /// Where what comes behind the child that comes next begins; `None` when that is the end.
+    /// The start of what comes behind the next child; `None` when that is the end.
     fn behind_next_child(&self) -> Option<&[u8]> {
         let mut passed = 1;
         for (_, children) in self.pending.iter().rev() {
@@ -115,7 +115,7 @@ impl TreeReader<'_> {
     }
 }
 
-/// How far paths are passed over.
+/// The extent to which paths are passed over.
 #[derive(Clone, PartialEq, Eq)]
 enum Until {
     Path(Vec<u8>),
@@ -227,7 +227,7 @@ impl<'a> TreeDiff<'a> {
         }
     }
 
-    /// How many entries stand below the page or node that the last error was about.
+    /// The number of entries below the page or node that the last error was about.
     pub fn lost_entries(&self) -> u64 {
         self.lost_entries
     }
@@ -260,7 +260,7 @@ impl<'a> TreeDiff<'a> {
     }
 
     /// Whatever begins first is dealt with first; of two that begin alike, the higher is entered,
-    /// until both are of one height and can be held against each other.
+    /// until both are of one height and can be compared.
     fn step(&mut self) -> Step {
         let old = self.old.as_mut().and_then(TreeReader::peek);
         let new = self.new.peek();

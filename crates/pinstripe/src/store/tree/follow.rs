@@ -8,19 +8,19 @@ use crate::format::tree::decode_node;
 use crate::format::wire::Reader;
 use crate::id::ChunkId;
 
-/// What is done with the chunks of a tree.
+/// A visitor of the chunks of a tree.
 pub trait Follow {
     /// A node, a page of entries or a list of chunks, and the path that it begins with; its bytes,
     /// unless it is not to be entered.
     ///
     /// # Errors
-    /// What ends the following.
+    /// Any error that ends the traversal.
     fn page(&mut self, id: &ChunkId, path: &[u8]) -> Result<Option<Vec<u8>>>;
 
     /// Chunks of the content of the entry at a path: all of them, or those of one list.
     ///
     /// # Errors
-    /// What ends the following.
+    /// Any error that ends the traversal.
     fn content(&mut self, path: &[u8], rows: Vec<ChunkRow>) -> Result<()>;
 
     /// The content of one more entry was shown.

@@ -1,4 +1,5 @@
-//! The server of network block devices: clients of our own, which may misbehave, and those of others.
+//! The server of network block devices: clients of our own, which may misbehave, and those of
+//! others.
 
 mod clients;
 mod devices;
@@ -39,7 +40,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// Settings under which whoever is stuck is soon cut off, and whoever is slow is not.
+/// Settings under which a stuck client is soon disconnected, and a slow one is not.
 fn impatient() -> Settings {
     let short = Duration::from_secs(3);
     Settings { handshake: short, patience: short, ..Settings::default() }

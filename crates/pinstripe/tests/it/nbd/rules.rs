@@ -1,4 +1,4 @@
-//! What a client that keeps the rules gets.
+//! The answers to a client that keeps the rules.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,7 +137,7 @@ fn what_was_begun_before_the_stop_is_answered() {
     assert!(!path.exists());
 }
 
-/// What chunks say of the first `len` bytes; each must be told once.
+/// The content of the first `len` bytes by the chunks; each byte must be told once.
 fn content(chunks: &[Chunk], len: usize) -> Vec<u8> {
     let (mut bytes, mut told) = (vec![0; len], 0);
     for chunk in chunks {

@@ -1,4 +1,4 @@
-//! What a client that breaks the rules gets, and that no other notices.
+//! The treatment of a client that breaks the rules, which no other client notices.
 
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
@@ -132,7 +132,7 @@ fn whoever_goes_in_the_middle_changes_nothing() {
         }
         let mut half = Raw::ready(path, "", false);
         half.say(&[0x25, 0x60, 0x95]);
-        // Many replies that nobody takes.
+        // Many replies that the client does not read.
         let mut untaken = Raw::ready(path, "", true);
         for cookie in 0..100 {
             untaken.request(READ, 0, cookie, 0, MIB);

@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tempfile::TempDir;
 
-/// How a source is split.
+/// The settings of a split.
 #[derive(Debug, Clone)]
 pub struct Shape {
     pub layout: Layout,
@@ -68,7 +68,7 @@ pub fn sizes() -> impl Strategy<Value = Size> {
     })
 }
 
-/// How outputs lie, how many there are, and of these parity.
+/// The layout of outputs, their number, and how many of them are parity.
 pub type Laid = (Layout, usize, u8);
 
 pub fn striped(parity: Range<u8>) -> impl Strategy<Value = Laid> + Clone {

@@ -1,5 +1,5 @@
-//! Splits at random: every size, geometry, layout, block and codec comes back; damage within parity costs
-//! nothing, and beyond it exactly the blocks that were hit.
+//! Splits at random: every size, geometry, layout, block and codec comes back; damage within parity
+//! costs nothing, and beyond it exactly the blocks that were hit.
 
 mod made;
 mod places;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use made::{Made, Shape, change, merged, own, scale, shapes, striped};
 use places::Striped;
 
-/// What becomes of an output.
+/// The fate of an output.
 #[derive(Debug, Clone)]
 enum Harm {
     Gone,

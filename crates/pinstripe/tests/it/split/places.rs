@@ -1,4 +1,4 @@
-//! Where the bytes of a split's frames stand, and what a damaged one costs.
+//! The places of the bytes of a split's frames, and the cost of a damaged one.
 
 use std::fs;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use pinstripe::stripe;
 
 use super::made::{Made, scale};
 
-/// The frames of a log up to its manifest: where each stands, and what it is. Without what fills up the
-/// page of an index: nobody reads that.
+/// The frames of a log up to its manifest: where each stands, and what it is. Without the fill of
+/// an index page, which is never read.
 fn frames(log: &[u8], tag: Tag) -> Vec<(Range<usize>, Frame)> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(Ok(frame)) =
@@ -96,8 +96,8 @@ impl Striped {
         self.log_bytes.div_ceil(self.sets.geometry().row_bytes())
     }
 
-    /// A byte of some strips of a row, by a bit for each position: where these bytes are, by output,
-    /// and what those of data cost when nothing heals them. `None` when one is an index's.
+    /// A byte of some strips of a row, by a bit for each position: where these bytes are, by
+    /// output, and what those of data cost when nothing heals them. `None` when one is an index's.
     #[allow(clippy::type_complexity)] // Said in words above.
     pub fn hit(
         &self,

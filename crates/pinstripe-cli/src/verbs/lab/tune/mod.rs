@@ -115,8 +115,8 @@ impl Args {
         self.conclude(run, &dirs, &knobs(&advice), &undecided(&cases, &advice))
     }
 
-    /// What would otherwise be found out minutes later: a sample that cannot be read, a file that cannot be
-    /// written.
+    /// Checks early what would otherwise fail minutes later: that the sample can be read and the
+    /// output file written.
     fn check_files(&self) -> Result<()> {
         if let Some(sample) = &self.sample {
             rustix::fs::access(sample, Access::READ_OK)
@@ -202,7 +202,7 @@ impl Args {
     }
 }
 
-/// Where the members of the store are that are there.
+/// The places of the members of the store that are present.
 fn members_of_store(run: &Run) -> Result<Vec<PathBuf>> {
     let states = members::run(&run.open_locked()?)?;
     Ok(states.into_iter().filter(|it| it.present).map(|it| it.place).collect())

@@ -1,4 +1,4 @@
-//! What `tune` measures: which case in which places, with which options, for how long.
+//! The measurements of `tune`: which case in which places, with which options, for how long.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Case {
         }
     }
 
-    /// How long it takes until its answers can be believed, on a disk of 2 GB/s.
+    /// The time until its answers are reliable, on a disk of 2 GB/s.
     pub fn usual_seconds(self) -> u64 {
         match self {
             Case::Quick => 150,
@@ -64,7 +64,7 @@ impl Case {
         }
     }
 
-    /// How often each variant is run, within so long a time.
+    /// The number of runs of each variant, within the budget.
     pub fn effort(self, budget: Duration) -> Effort {
         let effort = quick::effort(budget.as_secs());
         // Waiting for a quiet moment must not be what the time goes into.
@@ -79,7 +79,7 @@ impl Case {
     }
 }
 
-/// What is measured, in this order: `quick` in each place, an array and a split over all of them, and a
+/// The steps, in this order: `quick` in each place, an array and a split over all of them, and a
 /// recording in the first.
 pub fn steps(cases: &[Case], dirs: &[PathBuf]) -> Vec<Step> {
     let of_case = |case: &Case| -> Vec<Step> {
@@ -134,7 +134,7 @@ impl Step {
         }
     }
 
-    /// Where it is, for people.
+    /// The places, for people.
     pub fn places(&self) -> String {
         let places: Vec<String> = self.dirs.iter().map(|it| it.display().to_string()).collect();
         places.join(", ")
@@ -149,7 +149,7 @@ pub fn share(steps: &[Step], left: Duration) -> Duration {
     left.mul_f64(own as f64 / all.max(1) as f64)
 }
 
-/// How long all of them take where nothing else is asked for.
+/// The time of all steps where nothing else is asked for.
 pub fn usual_seconds(steps: &[Step]) -> u64 {
     steps.iter().map(|it| it.case.usual_seconds()).sum()
 }

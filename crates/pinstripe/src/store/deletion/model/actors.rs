@@ -1,4 +1,4 @@
-//! Who acts in the model: writers, collectors, undelete, forget, and whoever ends a session.
+//! The actors of the model: writers, collectors, undelete, forget, and a fence of sessions.
 
 mod collector;
 mod fence;

@@ -1,4 +1,4 @@
-//! What a writer leaves that dies while it seals a run or a pack, and packs that lack an extent.
+//! Leavings of a writer that dies while it seals a run or a pack, and packs that lack an extent.
 //!
 //! Set ids are chosen so that the strip with a run's head, the last one of its only row, is on the
 //! member that was sealed first: then the half-sealed run opens though its pages are nowhere.
@@ -60,7 +60,7 @@ fn a_run_whose_writer_died_while_it_sealed_it_takes_the_place_of_no_other() {
     let reader = SetReader::open(&store.members(), name, store.config.store, cut).unwrap();
     assert!(reader.read(reader.index(), &mut Vec::new()).is_ok());
     assert!(reader.read(0..reader.index().start, &mut Vec::new()).is_err());
-    // One pack lacks an extent, within parity: it counts because a run speaks of it.
+    // One pack lacks an extent, within parity: it counts because a run lists it.
     site.store.present().last().unwrap().1.delete(ExtentName::pack(set(2))).unwrap();
     let index = site.index(&monitor);
     assert_eq!((index.parts(), index.has_run(cut)), ((4, 0), false));
@@ -170,7 +170,7 @@ fn a_pack_that_lacks_an_extent_is_put_into_no_run() {
     assert!(site.index(&monitor).plan_full_merge().is_none() && site.runs().is_empty());
 }
 
-/// How a pack is cut is known though no header of it is sound.
+/// The geometry of a pack is known though no header of it is sound.
 #[test]
 fn a_trailer_says_how_a_set_is_cut_when_no_header_does() {
     let site = Site::new();

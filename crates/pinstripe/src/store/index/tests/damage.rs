@@ -79,7 +79,7 @@ fn records_beside_a_damaged_one_are_found() {
     assert!(found.index.records.iter().all(|record| pack.index.records.contains(record)));
 }
 
-/// What a merge forgets makes a run that was redundant speak of something alone.
+/// A run that was redundant lists something alone once a merge has forgotten it.
 #[test]
 fn a_redundant_run_goes_though_it_names_a_pack_that_is_gone() {
     let (site, monitor) = (Site::new(), Monitor::default());
@@ -127,12 +127,12 @@ fn a_merge_leaves_out_a_run_that_cannot_be_read() {
     let merged = index.merge(index.plan_full_merge().unwrap(), &|| false).unwrap().unwrap();
     assert_finds(&index, 0..2010);
     assert_eq!(monitor.get(Counter::Warnings), 1);
-    // It was not merged, so it is there until somebody sees that it is redundant.
+    // It was not merged, so it is there until a mend finds that it is redundant.
     site.index(&monitor).mend().unwrap();
     assert_eq!(site.runs(), [merged]);
 }
 
-/// Not an error of the runs: whoever merges must not look for another writer, nor try again.
+/// Not an error of the runs: the merge must not blame another writer, nor try again.
 #[test]
 fn a_merge_that_too_few_members_can_take_says_so() {
     let (site, monitor) = (Site::over(2), Monitor::default());

@@ -1,5 +1,5 @@
-//! Parts of one run in the place of another's, with all checksums right: as one who can write the
-//! members of a store may put them, without any key.
+//! Parts of one run in the place of another's, with all checksums right: the work of an attacker
+//! who can write to the members of a store and has no key.
 
 use super::*;
 use crate::stripe::SetReader;
@@ -44,7 +44,7 @@ fn pages_of_another_run_are_not_believed() {
     let end = bytes.len() - tail_bytes(&site, victim);
     bytes[..end].copy_from_slice(&from[..end]);
     site.put_logical(victim, &bytes, index);
-    // What the other run spoke of is gone: a row that is believed names a chunk that is not there.
+    // The pack of the other run is gone: a row that is trusted names a chunk that is not there.
     site.remove(ExtentName::index(source));
     site.remove(ExtentName::pack(set(2)));
     let found = site.index(&monitor);
@@ -52,7 +52,7 @@ fn pages_of_another_run_are_not_believed() {
         assert!(found.find(&id(*chunk)).unwrap().is_none(), "chunk {chunk}");
         assert!(!found.rely_on(&id(*chunk)).unwrap(), "chunk {chunk}");
     }
-    // What this one spoke of is asked of its pack.
+    // The chunks of this run are read from its pack.
     assert!(mine.iter().all(|chunk| found.find(&id(*chunk)).unwrap().is_some()));
     assert_eq!(monitor.get(crate::monitor::Counter::Warnings), 1);
     assert_eq!(site.index(&monitor).mend().unwrap(), Mended { written: 1, removed: 1 });

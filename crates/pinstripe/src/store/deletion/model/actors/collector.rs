@@ -1,4 +1,4 @@
-//! A gc: what dead ones left, roots, plan, the steps of deletion, or the way back.
+//! A gc: the leavings of dead collectors, roots, plan, the steps of deletion, or the withdrawal.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -108,7 +108,7 @@ impl Collector {
             next.push((ahead, Actor::Collector(dead)));
         }
         if self.at == At::Acks {
-            // Nobody waits for ever.
+            // A collector may stop waiting at any time.
             let given_up = Collector { at: At::WithdrawReaping, ..self.clone() };
             next.push((world.clone(), Actor::Collector(given_up)));
         }
@@ -264,7 +264,7 @@ impl Collector {
         let others = world.cases.condemned(None);
         let mut kept: BTreeSet<SetId> = BTreeSet::new();
         for chunk in self.needed(world) {
-            // A place that nobody condemned, or else any: nothing that is needed is condemned.
+            // A place that no collector condemned, or else any: nothing needed is condemned.
             let has = |(_, pack): &(&SetId, &Chunks)| pack.contains(&chunk);
             let mut places: Vec<_> = world.packs.iter().filter(has).map(|(set, _)| *set).collect();
             if self.is_mirrored {
@@ -285,8 +285,8 @@ impl Collector {
         }
     }
 
-    /// Acknowledgements are read before sessions, sessions before snapshots. Whoever began later
-    /// than those asked first has seen the condemned object.
+    /// Acknowledgements are read before sessions, sessions before snapshots. A writer that began
+    /// after the first reading has seen the condemned object.
     fn wait(&mut self, world: &World) -> At {
         match self.at {
             _ if world.flaw == Flaw::NoWait => At::BeforeAgain,

@@ -1,4 +1,4 @@
-//! Whoever ends a session from outside.
+//! A process that ends the session of another one.
 
 use super::super::{Flaw, World};
 use super::{Actor, Next};

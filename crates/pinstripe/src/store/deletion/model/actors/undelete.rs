@@ -1,4 +1,4 @@
-//! An undelete: its session first, then the look whether it is too late.
+//! An undelete: its session first, then the check whether it is too late.
 
 use super::super::{Flaw, World};
 use super::{Actor, Next};
