@@ -7,6 +7,7 @@
 //! empty. It never writes in place.
 
 mod handles;
+mod listing;
 mod reserve;
 mod shelf;
 mod tree;
@@ -22,15 +23,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use self::handles::Handles;
-use self::shelf::{Shelf, leaf, parse_first_byte, parse_leaf};
+use self::shelf::{Shelf, leaf, parse_leaf};
 use self::tree::{OpenShelf, Tree, is_regular};
 use self::writer::DirectoryWriter;
 use crate::error::{Error, Kind, Result};
-use crate::id::SetId;
 use crate::member::watched::goes_on;
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, Steps, expect_short};
 
@@ -216,79 +216,6 @@ impl DirectoryMember {
             .expected(format!("{end} bytes or more"), found)
     }
 
-    fn list_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
-        let mut found = Vec::new();
-        for name in shelf.names()? {
-            goes_on();
-            let Some(id) = parse_leaf(&name) else { continue };
-            // `None` when it was deleted since.
-            if let Some(stat) = shelf.stat(&SetId(id).to_string())?
-                && is_regular(&stat)
-            {
-                found.push((id, stat.st_size as u64));
-            }
-        }
-        Ok(found)
-    }
-
-    /// The same without the lengths: no file is asked for anything where the directory says what
-    /// it is.
-    fn names_in_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<[u8; 16]>> {
-        let mut found = Vec::new();
-        for (name, kind) in shelf.entries()? {
-            goes_on();
-            let Some(id) = parse_leaf(&name) else { continue };
-            let is_file = match kind {
-                FileType::RegularFile => true,
-                FileType::Unknown => {
-                    shelf.stat(&SetId(id).to_string())?.is_some_and(|stat| is_regular(&stat))
-                }
-                _ => false,
-            };
-            if is_file {
-                found.push(id);
-            }
-        }
-        Ok(found)
-    }
-
-    /// Goes through the directories of packs in order; `list` says what one has.
-    fn each_of_packs<T>(
-        &self,
-        packs: &mut OpenShelf,
-        list: impl Fn(&mut OpenShelf) -> io::Result<Vec<T>>,
-        id: impl Fn(&T) -> &[u8; 16],
-    ) -> io::Result<Vec<T>> {
-        let mut found = Vec::new();
-        for first in packs.names()?.iter().filter_map(|name| parse_first_byte(name)) {
-            let mut shelf = match self.tree.shelf(Shelf::Packs(first)) {
-                Ok(shelf) => shelf,
-                // A stranger, or gone since.
-                Err(error) if is_absent_or_no_directory(&error) => continue,
-                Err(error) => return Err(error),
-            };
-            found.extend(list(&mut shelf)?.into_iter().filter(|one| id(one)[0] == first));
-        }
-        Ok(found)
-    }
-
-    /// What a room has: `list` says what one directory has.
-    fn in_room<T>(
-        &self,
-        room: Room,
-        list: impl Fn(&mut OpenShelf) -> io::Result<Vec<T>>,
-        id: impl Fn(&T) -> &[u8; 16],
-    ) -> Result<Vec<T>> {
-        let shelf = Shelf::Room(room);
-        let listed = match self.tree.shelf(shelf) {
-            Ok(mut opened) if room == Room::Packs => self.each_of_packs(&mut opened, list, id),
-            Ok(mut opened) => list(&mut opened),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error),
-        };
-        listed.map_err(|error| Error::io("cannot list", self.tree.path_of(shelf), error))
-    }
-
     fn put_once(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
         let mut writer = self.create(name, Replace::Never)?;
         writer.append(bytes)?;
@@ -298,10 +225,6 @@ impl DirectoryMember {
     fn unsynced(&self) -> MutexGuard<'_, Unsynced> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn is_absent_or_no_directory(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
 impl Member for DirectoryMember {
