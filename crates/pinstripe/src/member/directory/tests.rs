@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::tree::{Tree, link_into_place};
 use super::*;
+use crate::id::SetId;
 use crate::member::{Step, conformance};
 
 fn member() -> (TempDir, DirectoryMember) {
