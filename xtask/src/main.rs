@@ -20,6 +20,7 @@ The chores of this repository.
 
 usage:
   cargo xtask test                 format, clippy, tidy, licences and every test
+  cargo xtask test --quick         format, clippy, tidy and unit tests: the inner loop
   cargo xtask tidy                 the house rules that no compiler checks
   cargo xtask fuzz [SECONDS]       every fuzz target for SECONDS each (default 30)
   cargo xtask soak [--seeds N] [--from S]
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     let verb = args.first().map(String::as_str);
     let rest = args.get(1..).unwrap_or_default();
     let done = match verb {
-        Some("test") if rest.is_empty() => test::run(),
+        Some("test") => test::run(rest),
         Some("tidy") if rest.is_empty() => tidy::run(),
         Some("fuzz") => fuzz::run(rest),
         Some("soak") => soak::run(rest),

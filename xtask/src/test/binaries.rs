@@ -1,0 +1,133 @@
+//! The test binaries of the workspace, built once and run one after the other.
+//!
+//! They are run here and not by `cargo test`, so that the times of the build, of each binary and of
+//! each test can be told apart.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::SKIP_LOG;
+use super::tally::Tally;
+use crate::workspace::{Result, cargo, root_folder, works};
+
+/// libtest reports how long each test took under an option that it calls unstable.
+const TIMED: [&str; 2] = ["-Zunstable-options", "--report-time"];
+/// It takes such options from a stable toolchain when this is set.
+const ALLOWS_UNSTABLE: &str = "RUSTC_BOOTSTRAP";
+
+/// One test binary.
+pub(super) struct Binary {
+    /// Its package and target, for people.
+    pub name: String,
+    path: PathBuf,
+    /// The folder of its package, in which its tests run.
+    folder: PathBuf,
+}
+
+/// Builds all test binaries; with `is_quick` only those of libraries and programs.
+pub(super) fn build(features: &[String], is_quick: bool) -> Result<Vec<Binary>> {
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    if is_quick {
+        command.args(["--lib", "--bins"]);
+    }
+    for feature in features {
+        command.arg("--features").arg(feature);
+    }
+    let output = command
+        .current_dir(root_folder()?)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot run cargo: {error}"))?;
+    if !output.status.success() {
+        return Err("the tests do not build (see above)".to_owned());
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
+    Ok(messages.filter_map(|message: Value| Binary::of(&message)).collect())
+}
+
+impl Binary {
+    /// The binary that a message of cargo names, if it is one of tests.
+    fn of(message: &Value) -> Option<Binary> {
+        let is_test =
+            message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+        let path = message["executable"].as_str().filter(|_| is_test)?;
+        let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+        let package = folder.file_name()?.to_string_lossy();
+        let target = message["target"]["name"].as_str()?;
+        let kind = message["target"]["kind"][0].as_str()?;
+        Some(Binary {
+            name: format!("{package}: {kind} {target}"),
+            path: path.into(),
+            folder: folder.into(),
+        })
+    }
+
+    /// Runs its tests, passing their output on while counting it.
+    pub fn run(&self, log: &Path, tally: &mut Tally) -> Result<()> {
+        println!("\n-- {}", self.name);
+        let mut command = Command::new(&self.path);
+        command.env("CARGO_MANIFEST_DIR", &self.folder).current_dir(&self.folder);
+        let mut timed = Command::new(&self.path);
+        if works(timed.arg("--list").args(TIMED).env(ALLOWS_UNSTABLE, "1")) {
+            command.args(TIMED).env(ALLOWS_UNSTABLE, "1");
+        }
+        stream(&mut command, &self.name, log, tally)
+    }
+}
+
+/// Runs the examples in the documentation.
+pub(super) fn run_examples(features: &[String], log: &Path, tally: &mut Tally) -> Result<()> {
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--doc", "--quiet"]).current_dir(root_folder()?);
+    for feature in features {
+        command.arg("--features").arg(feature);
+    }
+    stream(&mut command, "the examples in the documentation", log, tally)
+}
+
+fn stream(command: &mut Command, name: &str, log: &Path, tally: &mut Tally) -> Result<()> {
+    let mut child = command
+        .env(SKIP_LOG, log)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run {name}: {error}"))?;
+    let failed_before = tally.failed.len();
+    for line in BufReader::new(child.stdout.take().expect("stdout was asked for")).split(b'\n') {
+        let line = line.map_err(|error| format!("cannot read from {name}: {error}"))?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        tally.count(&line);
+    }
+    let status = child.wait().map_err(|error| format!("{name} is lost: {error}"))?;
+    if !status.success() && tally.failed.len() == failed_before {
+        return Err(format!("{name}: it crashed (see above)"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn test_binaries_are_found_among_the_messages() {
+        let message = |reason: &str, is_test: bool, executable: Value| {
+            let target = json!({"name": "it", "kind": ["test"]});
+            json!({"reason": reason, "profile": {"test": is_test}, "executable": executable,
+                "manifest_path": "/somewhere/crates/ours/Cargo.toml", "target": target})
+        };
+        let is_one = |message: Value| Binary::of(&message).is_some();
+        assert!(!is_one(message("compiler-artifact", false, json!("/target/it"))));
+        assert!(!is_one(message("compiler-artifact", true, Value::Null)));
+        assert!(!is_one(message("build-script-executed", true, json!("/target/it"))));
+        let found = Binary::of(&message("compiler-artifact", true, json!("/target/it"))).unwrap();
+        assert_eq!(found.name, "ours: test it");
+        assert_eq!(found.folder, Path::new("/somewhere/crates/ours"));
+    }
+}

@@ -1,0 +1,195 @@
+//! `cargo xtask test`: every check and every test, one summary, nothing skipped in silence.
+//!
+//! A test that cannot run where it is (no root, no xattrs, no liblzo2) says so and returns. It
+//! prints `skipped: NAME: REASON`, to be seen when it is run alone, and appends `NAME: REASON` to
+//! the file named by `PINSTRIPE_SKIP_LOG`, from which the summary here is made. The helper to copy:
+//!
+//! ```ignore
+//! fn skipped(test: &str, reason: &str) {
+//!     eprintln!("skipped: {test}: {reason}");
+//!     let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
+//!     let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+//!     std::io::Write::write_all(&mut log, format!("{test}: {reason}\n").as_bytes()).unwrap();
+//! }
+//! ```
+//!
+//! libtest counts such a test as passed; the summary moves it to the skipped ones. Before it stand
+//! the times of the build, of each test binary, and of the slowest tests. The last line is always
+//! `N passed, N failed, N skipped`.
+
+mod binaries;
+mod tally;
+mod times;
+
+use std::fs;
+use std::process::Command;
+
+use self::tally::Tally;
+use self::times::Times;
+use crate::licence;
+use crate::packages;
+use crate::tidy;
+use crate::workspace::{Result, Workspace, cargo, succeeds, works};
+
+/// The file in which tests report that they could not run.
+const SKIP_LOG: &str = "PINSTRIPE_SKIP_LOG";
+
+/// Tests against the C library of a codec.
+struct Oracle {
+    /// The library that they link.
+    library: &'static str,
+    /// The Debian package that has it.
+    package: &'static str,
+    /// The feature of `ORACLE_CRATE` that they are behind.
+    feature: &'static str,
+}
+
+/// Which codecs are tested so.
+const ORACLES: [Oracle; 2] = [
+    Oracle { library: "lzo2", package: "liblzo2-dev", feature: "lzo-oracle" },
+    Oracle { library: "snappy", package: "libsnappy-dev", feature: "snappy-oracle" },
+];
+/// The crate that has these tests.
+const ORACLE_CRATE: &str = "pinstripe";
+/// Debian packages whose programs and libraries tests use.
+const PACKAGES: &[&str] = &[
+    ORACLES[0].package,
+    ORACLES[1].package,
+    "attr",
+    "acl",
+    "bindfs",
+    "btrfs-progs",
+    "chromium",
+    "dbench",
+    "dosfstools",
+    "e2fsprogs",
+    "fio",
+    "libnbd-bin",
+    "qemu-utils",
+    "rsync",
+    "xfsprogs",
+];
+
+/// Runs everything, or with `--quick` what belongs to the inner loop: formatting, lints, tidy and
+/// unit tests. False when something failed.
+pub fn run(args: &[String]) -> Result<bool> {
+    let is_quick = match args {
+        [] => false,
+        [word] if word == "--quick" => true,
+        _ => return Err(format!("--quick is known here, not '{}'", args.join(" "))),
+    };
+    let workspace = Workspace::load()?;
+    let (mut tally, mut times) = (Tally::default(), Times::default());
+    times.of("formatting and lints", || formatting_and_lints(&mut tally));
+    step("tidy");
+    tally.check("tidy", tidy::run());
+    let mut features = Vec::new();
+    if !is_quick {
+        step("licences");
+        let refused = licence::refused(&workspace);
+        refused.iter().for_each(|crate_| println!("error: {crate_}"));
+        tally.check("licences", Ok(refused.is_empty()));
+        step("packages");
+        let oracles = times.of("packages", || install_packages(&mut tally));
+        features = oracle_features(&workspace, &oracles, &mut tally);
+    }
+    if let Err(error) = run_tests(&workspace, &features, is_quick, &mut times, &mut tally) {
+        tally.failed.push(error);
+    }
+    times.print();
+    tally.print();
+    Ok(tally.failed.is_empty())
+}
+
+fn step(name: &str) {
+    println!("== {name}");
+}
+
+fn formatting_and_lints(tally: &mut Tally) {
+    let format: &[&str] = &["fmt", "--all", "--check"];
+    let clippy: &[&str] = &[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--all-features",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    for (name, component, args) in [("format", "rustfmt", format), ("clippy", "clippy", clippy)] {
+        step(name);
+        let there = || works(cargo().arg(args[0]).arg("--version"));
+        if !there() {
+            // A minimal toolchain; where rustup is absent the check is left out, and says so.
+            works(Command::new("rustup").args(["component", "add", component]));
+        }
+        if there() {
+            tally.check(name, succeeds(cargo().args(args)));
+        } else {
+            tally.skipped.push(format!("{name}: {component} is not installed"));
+        }
+    }
+}
+
+/// Installs what tests use, where that is possible, and says which libraries are there.
+fn install_packages(tally: &mut Tally) -> Vec<&'static Oracle> {
+    // Only the libraries decide here what is run; the programs are judged by the tests that use
+    // them, which may find them from elsewhere.
+    let why = packages::install(PACKAGES);
+    let (there, absent): (Vec<_>, Vec<_>) = ORACLES.iter().partition(|it| links(it.library));
+    for Oracle { library, package, .. } in absent {
+        tally.skipped.push(format!("tests against lib{library}: no {package} ({why})"));
+    }
+    there
+}
+
+/// Whether the C compiler links a library, from whichever package it came.
+fn links(library: &str) -> bool {
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let library = format!("-l{library}");
+    works(Command::new(compiler).args(["-shared", "-o", "/dev/null", &library]))
+}
+
+/// The features of ours that need a C library which is there; those that are absent are counted.
+fn oracle_features(workspace: &Workspace, oracles: &[&Oracle], tally: &mut Tally) -> Vec<String> {
+    let crate_ = workspace.member(ORACLE_CRATE);
+    let mut features = Vec::new();
+    for Oracle { library, feature, .. } in oracles {
+        if crate_.is_some_and(|(_, crate_)| crate_.features.contains(*feature)) {
+            features.push(format!("{ORACLE_CRATE}/{feature}"));
+        } else {
+            let why = format!("{ORACLE_CRATE} has no feature {feature}");
+            tally.skipped.push(format!("tests against lib{library}: {why}"));
+        }
+    }
+    features
+}
+
+/// Builds the tests and runs each binary, and the examples in the documentation.
+fn run_tests(
+    workspace: &Workspace,
+    features: &[String],
+    is_quick: bool,
+    times: &mut Times,
+    tally: &mut Tally,
+) -> Result<()> {
+    let folder = workspace.target.join("xtask");
+    let log = folder.join("skipped.log");
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::write(&log, ""))
+        .map_err(|error| format!("cannot write {}: {error}", log.display()))?;
+    step("tests");
+    let binaries = times.of("build of the tests", || binaries::build(features, is_quick))?;
+    for binary in &binaries {
+        let ran = times.of(&binary.name, || binary.run(&log, tally));
+        ran.unwrap_or_else(|error| tally.failed.push(error));
+    }
+    if !is_quick {
+        let ran = times.of("documentation", || binaries::run_examples(features, &log, tally));
+        ran.unwrap_or_else(|error| tally.failed.push(error));
+    }
+    let log = fs::read(&log).map_err(|error| format!("cannot read {}: {error}", log.display()))?;
+    tally.take_skip_log(&String::from_utf8_lossy(&log));
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! How long the parts of a test run took.
+
+use std::time::Instant;
+
+/// Seconds of each part, in the order in which they ran.
+#[derive(Default)]
+pub(super) struct Times(Vec<(String, f64)>);
+
+impl Times {
+    /// Does a part of the run and notes how long it took.
+    pub fn of<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let done = work();
+        self.0.push((name.to_owned(), began.elapsed().as_secs_f64()));
+        done
+    }
+
+    /// Prints them.
+    pub fn print(&self) {
+        println!("\nseconds of each part:");
+        self.0.iter().for_each(|(name, seconds)| println!("{seconds:8.1}  {name}"));
+    }
+}
