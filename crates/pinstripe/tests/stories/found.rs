@@ -34,6 +34,10 @@ fn a_replacement_that_was_cut_off_late_is_ended_through_another_member() {
         Operation::SwapMember { member: 13, end },
     ];
     holds(1335, 4, 2, operations);
+    // The only other member was hurt.
+    let cut = Cut::within(pinstripe::member::Room::Sessions, 3);
+    let swap = Operation::SwapMember { member: 10, end: End::PowerCut(cut, 9746797507322198664) };
+    holds(65493, 2, 1, vec![troubled(1, 9, Trouble::Flips, 8), swap]);
 }
 
 /// What a killed backup left had as many extents as reading takes, until one was damaged.

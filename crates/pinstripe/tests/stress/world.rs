@@ -254,12 +254,12 @@ impl World {
     pub fn open(&self, faults: &str, who: &Who) -> Result<Store, Error> {
         let here = |member: &usize| self.health[*member].place == Where::Here;
         let mut members: Vec<usize> = (0..self.health.len()).filter(here).collect();
-        let is_second = |member: &usize| {
+        let order = |member: &usize| {
             // One whose replacement was cut off may be none any more.
             let is_none = !self.site.members[*member].join("pinstripe.member").exists();
-            is_none || self.health[*member].hurt || self.health[*member].leaving
+            (is_none, self.health[*member].hurt || self.health[*member].leaving)
         };
-        members.sort_by_key(is_second);
+        members.sort_by_key(order);
         let faults = match [faults, crate::process::FAULTS].join(";") {
             none if none == ";" => pinstripe::fault::Plan::default(),
             faults => faults.trim_matches(';').parse().unwrap(),
