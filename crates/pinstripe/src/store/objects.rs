@@ -297,8 +297,12 @@ impl Store {
                 .map(|member| member.read_whole(&names, AHEAD_BYTES).into_iter())
                 .collect();
             for id in ids {
-                let said: Vec<_> =
-                    copies.iter_mut().filter_map(|copies| copies.next()?.ok()).collect();
+                // A copy that is not whole has no form that could be compared.
+                let whole = |bytes: &Vec<u8>| envelope::open_any(bytes).is_ok();
+                let said: Vec<_> = copies
+                    .iter_mut()
+                    .filter_map(|copies| copies.next()?.ok().filter(whole))
+                    .collect();
                 let text = |bytes: &Vec<u8>| envelope::without_voucher(bytes);
                 let is_agreed = said.len() == needed
                     && said.iter().skip(1).all(|other| text(other) == text(&said[0]));

@@ -315,8 +315,12 @@ impl Site {
 
     /// The store, opened without a key.
     pub fn locked_store(&self) -> Store {
+        self.locked_store_through(0)
+    }
+
+    pub fn locked_store_through(&self, member: usize) -> Store {
         let options = OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
-        Store::open_with(&self.members[0], options).unwrap()
+        Store::open_with(&self.members[member], options).unwrap()
     }
 
     /// Backs the source up, cleanly.
