@@ -609,6 +609,17 @@ fn whatever_hostile_members_do_in_turn_nothing_is_lost() {
     seeds::chosen("PINSTRIPE_HOSTILE_SEEDS", 0..12).for_each(play_seed);
 }
 
+/// In a store that seals nothing, a state of the last generation may be believed.
+#[test]
+fn a_scrub_state_of_the_last_generation_stops_no_scrub() {
+    let mut world = World::new(false, 4, 1, &[0]);
+    Attack::ScrubStates.strike(&world, false);
+    for _ in 0..3 {
+        world.act(Verb::Scrub).unwrap();
+    }
+    world.assert_honest("after three scrubs");
+}
+
 /// The shortest lie: five bytes in the place of each small object.
 #[test]
 fn junk_in_the_place_of_every_object_of_a_member_stops_nothing() {

@@ -98,7 +98,8 @@ impl<'a> Progress<'a> {
         let replaced = stored(store)?;
         let mut state = self.state.clone();
         replaced.iter().filter_map(|(_, old)| old.as_ref()).for_each(|old| state.merge(old));
-        state.generation += 1;
+        // A member may have made up the last generation that there is.
+        state.generation = state.generation.saturating_add(1);
         let name = ExtentName::In(Room::Scrub, store.new_name()?);
         let (bytes, mut written, mut failed) = (store.vouch(name, state.encode()), 0, None);
         for (_, member) in store.present() {
