@@ -4,14 +4,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::array::engine::shape_of;
-use pinstripe::format::array::journal::JournalPlace;
-use pinstripe::format::array::log::Head;
-use pinstripe::format::array::regions::{self, Version};
-use pinstripe::format::array::sector::{Area, CONTENT_BYTES, SECTOR_BYTES, SectorPlace};
-use pinstripe::format::array::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
-use pinstripe::format::array::{BLOCK_BYTES, crc32c, sums};
-use pinstripe::id::{ArrayId, MemberId};
+use pinstripe_array::engine::shape_of;
+use pinstripe_array::format::journal::JournalPlace;
+use pinstripe_array::format::log::Head;
+use pinstripe_array::format::regions::{self, Version};
+use pinstripe_array::format::sector::{Area, CONTENT_BYTES, SECTOR_BYTES, SectorPlace};
+use pinstripe_array::format::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
+use pinstripe_array::format::{BLOCK_BYTES, crc32c, sums};
+use pinstripe_base::id::{ArrayId, MemberId};
 
 const ARRAY: ArrayId = ArrayId([7; 16]);
 

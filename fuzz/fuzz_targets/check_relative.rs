@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::beneath::check_relative;
+use pinstripe_io::beneath::check_relative;
 
 fuzz_target!(|path: &[u8]| {
     if check_relative(path).is_ok() {

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe::format::entry::{read_chunks, write_chunks};
-use pinstripe::format::wire::{Reader, Writer};
+use pinstripe_base::wire::{Reader, Writer};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut reader = Reader::new(bytes, "input");

@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::beneath::check_relative;
 use pinstripe::walk::{Exclude, Glob};
+use pinstripe_io::beneath::check_relative;
 
 fuzz_target!(|input: (&[u8], bool, &[u8])| {
     let (pattern, is_directory, path) = input;

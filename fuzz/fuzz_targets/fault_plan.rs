@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::fault::Plan;
+use pinstripe_io::fault::Plan;
 
 fuzz_target!(|text: &str| {
     if let Ok(plan) = text.parse::<Plan>() {

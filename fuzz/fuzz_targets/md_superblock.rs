@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::md::{SUPERBLOCK_BYTES, Superblock, bad_blocks};
+use pinstripe_array::format::md::{SUPERBLOCK_BYTES, Superblock, bad_blocks};
 
 fuzz_target!(|input: (bool, &[u8])| {
     let (framed, bytes) = input;
@@ -17,9 +17,9 @@ fuzz_target!(|input: (bool, &[u8])| {
         bytes[221..224].fill(0);
         bytes[216..220].fill(0);
         let len = 256 + 2 * usize::from(bytes[220]);
-        let words = bytes[..len].chunks(4).map(|word| {
-            word.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
-        });
+        let words = bytes[..len]
+            .chunks(4)
+            .map(|word| word.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)));
         let sum: u64 = words.sum();
         let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
         bytes[216..220].copy_from_slice(&sum.to_le_bytes());
@@ -28,6 +28,7 @@ fuzz_target!(|input: (bool, &[u8])| {
     if let Ok(superblock) = Superblock::decode(&bytes) {
         let len = 256 + 2 * superblock.roles.len();
         assert_eq!(superblock.encode()[..len], bytes[..len]);
-        let _ = (superblock.name(), superblock.role(), superblock.ppl(), superblock.bitmap_sectors());
+        let _ =
+            (superblock.name(), superblock.role(), superblock.ppl(), superblock.bitmap_sectors());
     }
 });

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::device::{Device, MemoryDevice};
-use pinstripe::format::nbd::{
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::device::{Device, MemoryDevice};
+use pinstripe_nbd::protocol::{
     Handshake, OPTION_HEAD_BYTES, Offer, OptionHead, REQUEST_BYTES, Request, Step, Terms,
 };
-use pinstripe::monitor::Monitor;
-use pinstripe::pipeline::nbd::{Export, Settings, serve_socket};
+use pinstripe_nbd::{Export, Settings, serve_socket};
 
 const BYTES: u64 = 1 << 16;
 const READY: &[u8] =

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::units::parse_size;
+use pinstripe_base::units::parse_size;
 
 fuzz_target!(|text: &str| {
     if let Ok(bytes) = parse_size(text) {

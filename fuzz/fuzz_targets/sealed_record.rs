@@ -4,14 +4,14 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::checksum::checksum;
 use pinstripe::format::keys::Keys;
 use pinstripe::format::label::{Encryption, Padding};
 use pinstripe::format::record::{
     RECORD_HEAD_BYTES, RecordHead, RecordKind, clear_head, fill_sums, parse_clear, parse_inner,
 };
-use pinstripe::id::StoreId;
 use pinstripe::seal::{Opener, Sealer};
+use pinstripe_base::checksum::checksum;
+use pinstripe_base::id::StoreId;
 
 static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::generate_sealing(StoreId([1; 16])).unwrap());
 

@@ -8,8 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use pinstripe::format::keys::Keys;
 use pinstripe::format::label::{Encryption, Padding};
 use pinstripe::format::snapshot::frame_sealed;
-use pinstripe::id::{SnapshotId, StoreId};
 use pinstripe::seal::{Opener, Sealer};
+use pinstripe_base::id::{SnapshotId, StoreId};
 
 const STORE: StoreId = StoreId([1; 16]);
 const SNAPSHOT: SnapshotId = SnapshotId([2; 16]);

@@ -7,15 +7,15 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe::codec::Codec;
-use pinstripe::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 use pinstripe::format::split::{FRAME_BYTES, Frame, Layout};
 use pinstripe::format::stripe_set::checksum;
-use pinstripe::monitor::Monitor;
 use pinstripe::ops::split::{Options, Spread, run};
 use pinstripe::pipeline::split::Choice;
 use pinstripe::source::bulk::{Bulk, Fake};
 use pinstripe::split::Reader;
 use pinstripe::split::unit::Scratch;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 
 /// A split as it was made.
 struct Made {

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::fault::Plan;
 use pinstripe::format::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
-use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{check, repair, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::seal::Credential;
 use pinstripe::store::Store;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::fault::Plan;
 use tempfile::TempDir;
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;
@@ -88,7 +88,7 @@ fn scratch() -> TempDir {
 }
 
 /// Opens the store by whichever member lets us, and restores its latest snapshot.
-fn restored(around: &Path, monitor: &Monitor) -> pinstripe::error::Result<Files> {
+fn restored(around: &Path, monitor: &Monitor) -> pinstripe_base::error::Result<Files> {
     let options = restore::Options {
         snapshot: "latest",
         path: b"",
@@ -101,7 +101,7 @@ fn restored(around: &Path, monitor: &Monitor) -> pinstripe::error::Result<Files>
     Ok(files_below(&around.join("restored")))
 }
 
-fn open(around: &Path) -> pinstripe::error::Result<Store> {
+fn open(around: &Path) -> pinstripe_base::error::Result<Store> {
     let open = |member: &str| {
         let mut store = Store::open(&around.join(member), &Plan::default())?;
         store.unlock(&KEY).map(|_| store)
@@ -110,7 +110,7 @@ fn open(around: &Path) -> pinstripe::error::Result<Store> {
 }
 
 /// The number of faults found.
-fn troubles(store: &Store) -> pinstripe::error::Result<u64> {
+fn troubles(store: &Store) -> pinstripe_base::error::Result<u64> {
     let options = check::Options { read_data: true, limits: limits() };
     let found = check::run(store, &options, &Monitor::default())?;
     Ok(found.repairable + found.lost)

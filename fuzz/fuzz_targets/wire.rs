@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::wire::{Reader, Writer};
+use pinstripe_base::wire::{Reader, Writer};
 
 fuzz_target!(|input: (Vec<u8>, &[u8])| {
     let (steps, bytes) = input;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::builder::styling::{AnsiColor, Styles};
-use pinstripe::error::Error;
-use pinstripe::fault::Plan;
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
-use pinstripe::units::{GIB, KIB, MIB, parse_size};
+use pinstripe_base::error::Error;
+use pinstripe_base::units::{GIB, KIB, MIB, parse_size};
+use pinstripe_io::fault::Plan;
 
 use crate::credential::KeyArgs;
 use crate::exit;
@@ -278,7 +278,7 @@ fn plan(text: &str) -> Result<Plan, String> {
 ///
 /// # Errors
 /// The advice, on one line.
-pub fn parsed<T: std::str::FromStr<Err = pinstripe::error::Error>>(
+pub fn parsed<T: std::str::FromStr<Err = pinstripe_base::error::Error>>(
     text: &str,
 ) -> std::result::Result<T, String> {
     text.parse().map_err(one_line)

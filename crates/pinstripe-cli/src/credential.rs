@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::ValueHint;
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::label::Encryption;
-use pinstripe::id::StoreId;
-use pinstripe::monitor::Monitor;
 use pinstripe::seal::{Credential, locked};
 use pinstripe::store::{Store, UnlockLimits};
-use pinstripe::units::KIB;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::units::KIB;
 
 use zeroize::Zeroizing;
 

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use pinstripe::error::Error;
-use pinstripe::monitor::{Problem, Severity};
+use pinstripe_base::error::Error;
+use pinstripe_base::monitor::{Problem, Severity};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
@@ -138,7 +138,7 @@ fn base16(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pinstripe::error::Kind;
+    use pinstripe_base::error::Kind;
 
     use super::*;
 

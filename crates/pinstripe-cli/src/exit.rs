@@ -3,8 +3,8 @@
 //! Invariant: the code follows from the kind of the error, or from the ledger when there was
 //! none; no message decides about it.
 
-use pinstripe::error::Kind;
-use pinstripe::monitor::{Counter, Monitor};
+use pinstripe_base::error::Kind;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 use crate::signals;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pinstripe::error::{Error, Result};
+use pinstripe_base::error::{Error, Result};
 
 use crate::event::Event;
 use crate::time;

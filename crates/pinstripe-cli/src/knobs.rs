@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::knobs::{TO_COME, VERSION};
 use toml::de::{DeTable, DeValue};
 

@@ -9,8 +9,8 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::walk::Exclude;
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// A list longer than this is none: it would be a device, or another file by mistake.
 const LIST_MAX_BYTES: u64 = 256 << 20;

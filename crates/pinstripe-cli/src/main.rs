@@ -23,13 +23,14 @@ mod signals;
 mod system;
 mod table;
 mod time;
+mod together;
 mod users;
 mod verbs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use pinstripe::error::{Error, Kind};
+use pinstripe_base::error::{Error, Kind};
 
 use crate::args::Cli;
 use crate::event::Event;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use pinstripe::error::Error;
+use pinstripe_base::error::Error;
 
 use crate::escape;
 
@@ -65,7 +65,7 @@ fn plain_cause(cause: &std::io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pinstripe::error::Kind;
+    use pinstripe_base::error::Kind;
 
     use super::*;
 

@@ -7,9 +7,9 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::format::label::Encryption;
 use pinstripe::store::{OpenOptions, Seat, Store};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::credential;
 use crate::escape;

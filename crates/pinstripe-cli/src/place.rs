@@ -7,8 +7,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use pinstripe::catalog::FILE_NAME;
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::id::StoreId;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
 
 use crate::args::Common;
 use crate::config::{Config, StoreEntry};

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use pinstripe::monitor::{Along, Monitor};
+use pinstripe_base::monitor::{Along, Monitor};
 
 use crate::args::Common;
 use crate::event::Event;
@@ -236,7 +236,7 @@ fn write_left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
 
 #[cfg(test)]
 mod tests {
-    use pinstripe::monitor::Counter;
+    use pinstripe_base::monitor::Counter;
 
     use super::*;
 

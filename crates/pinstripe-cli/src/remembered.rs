@@ -11,10 +11,10 @@ mod file;
 use std::path::{Path, PathBuf};
 
 use pinstripe::format::label::Encryption;
-use pinstripe::id::{ChunkId, SnapshotId, StoreId, hex};
-use pinstripe::monitor::Monitor;
 use pinstripe::ops::seen::SeenSnapshot;
 use pinstripe::store::Store;
+use pinstripe_base::id::{ChunkId, SnapshotId, StoreId, hex};
+use pinstripe_base::monitor::Monitor;
 use serde::{Deserialize, Serialize};
 
 use crate::place;
@@ -248,7 +248,7 @@ impl Memory {
         }
         change(&mut new);
         self.settle(&mut new, proof, monitor);
-        let now = pinstripe::clock::now().0;
+        let now = pinstripe_base::clock::now().0;
         let same = old.is_some_and(|old| {
             new.opened_seconds = old.opened_seconds;
             old == new && (0..OPENED_EVERY_SECONDS).contains(&(now - old.opened_seconds))

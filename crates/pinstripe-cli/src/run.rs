@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::id::hex;
 use pinstripe::member::Patience;
-use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::Credential;
 use pinstripe::store::{OtherHalf, Store};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::hex;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 use crate::args::{Common, Time};
 use crate::config::{Config, StoreEntry};

@@ -9,8 +9,8 @@ use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::{Mutex, MutexGuard};
 
 use indicatif::ProgressBar;
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::monitor::{Observer, Problem, Severity};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Observer, Problem, Severity};
 
 use crate::args::Common;
 use crate::escape;

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::path::Path;
 
-use pinstripe::units::KIB;
+use pinstripe_base::units::KIB;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };

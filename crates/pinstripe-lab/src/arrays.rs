@@ -3,14 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use pinstripe::array::engine::{Making, create};
-use pinstripe::array::geometry::{Layout, Level};
-use pinstripe::array::traffic::{MemberTraffic, Part};
-use pinstripe::device::{Device, SharedDevice};
-use pinstripe::error::Result;
-use pinstripe::format::array::superblock::Consistency;
-use pinstripe::pipeline::array::{Counters, Volume, VolumeSettings};
-use pinstripe::units::{KIB, MIB};
+use pinstripe_array::engine::{Making, create};
+use pinstripe_array::format::superblock::Consistency;
+use pinstripe_array::geometry::{Layout, Level};
+use pinstripe_array::traffic::{MemberTraffic, Part};
+use pinstripe_array::volume::{Counters, Volume, VolumeSettings};
+use pinstripe_base::error::Result;
+use pinstripe_base::units::{KIB, MIB};
+use pinstripe_io::device::{Device, SharedDevice};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::histogram::Histogram;

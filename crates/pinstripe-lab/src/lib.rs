@@ -29,5 +29,3 @@ pub mod scratch;
 pub mod show;
 pub mod stats;
 pub mod table;
-#[cfg(test)]
-mod testing;

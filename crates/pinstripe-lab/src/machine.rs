@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 use serde::{Deserialize, Serialize};
 
 /// The machine on which something was measured; what the system does not tell is "unknown".

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use pinstripe::error::{Error, Result};
+use pinstripe_base::error::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::process::{
@@ -33,8 +33,8 @@ pub struct Ran {
 /// Runs a program without input. It ends with us at the latest, whatever we end by.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe::error::Kind::NotFound) when it is not there,
-/// [`Kind::Interrupted`](pinstripe::error::Kind::Interrupted) after a stop, with the program ended;
+/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when it is not there,
+/// [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) after a stop, with the program ended;
 /// a program that fails is none.
 pub fn run(command: &mut Command, live: &Live) -> Result<Ran> {
     let name = command.get_program().to_owned();
@@ -93,7 +93,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
-    use pinstripe::error::Kind;
+    use pinstripe_base::error::Kind;
 
     use super::*;
 

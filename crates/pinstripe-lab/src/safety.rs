@@ -10,10 +10,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pinstripe::device::{
-    Access, Device, FileDevice, Holder, Policy, holder, holder_besides, signature,
-};
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_array::signature::signature;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Access, Device, FileDevice, Holder, Policy, holder, holder_besides};
 
 use crate::fingerprint;
 

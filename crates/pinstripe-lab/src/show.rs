@@ -9,7 +9,7 @@ mod tables;
 
 use std::str::FromStr;
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use serde::Serialize;
 
 use crate::cases;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use pinstripe::device::{Device, MemoryDevice, SharedDevice};
-use pinstripe::fault::{FaultyDevice, Plan};
+use pinstripe_io::device::{Device, MemoryDevice, SharedDevice};
+use pinstripe_io::fault::{FaultyDevice, Plan};
 use pinstripe_lab::io::{self, Area, Direction, Job, Order, Pattern, Target};
 use pinstripe_lab::run::Live;
 use pinstripe_lab::stats::{Better, Finding, Verdict, judge};

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use pinstripe::error::Result;
 use pinstripe::source::bulk::Fake;
+use pinstripe_base::error::Result;
 
 /// Made at a time, as `split` does.
 const UNIT_BYTES: u64 = 4 << 20;

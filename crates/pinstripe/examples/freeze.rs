@@ -12,16 +12,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
-use pinstripe::error::Result;
-use pinstripe::fault::Plan;
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::label::{Chunker, Encryption, Padding};
 use pinstripe::format::session::Work;
-use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{backup, forget, init, key, snapshots};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::seal::{Credential, NewSlot};
 use pinstripe::store::{Store, sessions};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::fault::Plan;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 /// How one store is made.

@@ -11,14 +11,14 @@
 use std::path::Path;
 use std::time::Instant;
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::fault::Plan;
 use pinstripe::format::index_run::{Row, RunPack};
-use pinstripe::id::{ChunkId, SetId};
-use pinstripe::monitor::Monitor;
 use pinstripe::ops::init;
 use pinstripe::store::Store;
 use pinstripe::store::index::{Index, RunWriter, write_run};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::fault::Plan;
 
 /// Chunks of 64 KiB in a pack of 64 MiB.
 const CHUNKS_PER_PACK: u64 = 1024;

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pinstripe::device::{
+use pinstripe_base::error::Result;
+use pinstripe_base::units::parse_size;
+use pinstripe_io::device::{
     Access, BufferPool, Device, Engine, Fallback, FileDevice, PatternDevice, Policy, Ring,
 };
-use pinstripe::error::Result;
-use pinstripe::pipeline::lane::{Lane, LaneSettings};
-use pinstripe::units::parse_size;
+use pinstripe_io::lane::{Lane, LaneSettings};
 
 const DEPTHS: [usize; 3] = [1, 4, 8];
 

@@ -9,27 +9,16 @@
 //! The library prints nothing, exits nowhere and reads no environment: what happens is told to
 //! the [`monitor::Monitor`], what fails is an [`error::Error`].
 
-pub mod clock;
-pub mod error;
-pub mod id;
-pub mod monitor;
 pub mod secret;
-pub mod units;
-
-pub mod descriptors;
-
-pub mod beneath;
 
 pub mod format;
 
-pub mod device;
 pub mod fault;
 pub mod member;
 pub mod process;
 pub mod sink;
 pub mod source;
 
-pub mod array;
 pub mod chunk;
 pub mod codec;
 pub mod dedup;
@@ -39,7 +28,6 @@ pub mod stripe;
 pub mod walk;
 
 pub mod catalog;
-pub mod export;
 pub mod pipeline;
 pub mod split;
 pub mod store;

@@ -68,7 +68,7 @@ fn started_ticks(pid: u32) -> Option<u64> {
 
 fn uuid(text: &str) -> Option<[u8; 16]> {
     let hex: String = text.chars().filter(|&c| c != '-').collect();
-    crate::id::SetId::from_hex(&hex).map(|id| id.0)
+    pinstripe_base::id::SetId::from_hex(&hex).map(|id| id.0)
 }
 
 #[cfg(test)]

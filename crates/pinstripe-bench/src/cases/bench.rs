@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinstripe::units::parse_size;
+use pinstripe_base::units::parse_size;
 
 use super::count;
 use crate::Result;

@@ -13,8 +13,8 @@ mod corpora;
 use std::hint::black_box;
 
 use pinstripe::codec::{Codec, Decoder, Encoded, Encoder, Look, looks_incompressible};
-use pinstripe::error::Error;
-use pinstripe::units::{format_size, parse_size};
+use pinstripe_base::error::Error;
+use pinstripe_base::units::{format_size, parse_size};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::corpora::{Corpus, built_in, given};

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::device::{NullDevice, Policy};
+use pinstripe_io::device::{NullDevice, Policy};
 use pinstripe_lab::fio::import;
 use pinstripe_lab::io::{Area, Content, Direction, Engine, Job, Order, Pattern, Target, run};
 use pinstripe_lab::run::Live;

@@ -11,9 +11,9 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 use pinstripe::format::keys::Keys;
 use pinstripe::format::label::{Encryption, Padding};
 use pinstripe::format::record::{ChunkRow, RecordKind};
-use pinstripe::id::{ChunkId, StoreId};
 use pinstripe::seal::{Opener, Sealer};
-use pinstripe::units::format_size;
+use pinstripe_base::id::{ChunkId, StoreId};
+use pinstripe_base::units::format_size;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::pairs;

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pinstripe::codec::Codec;
-use pinstripe::error::Error;
-use pinstripe::fault;
-use pinstripe::format::checksum::checksum;
-use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{backup, init, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::store::Store;
-use pinstripe::units::{KIB, MIB, format_size, parse_size};
+use pinstripe_base::checksum::checksum;
+use pinstripe_base::error::Error;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
+use pinstripe_io::fault;
 
 use super::pairs;
 use crate::Result;

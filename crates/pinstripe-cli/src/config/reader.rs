@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use pinstripe::error::Error;
-use pinstripe::monitor::Monitor;
+use pinstripe_base::error::Error;
+use pinstripe_base::monitor::Monitor;
 use serde::{Deserialize, Serialize};
 
 use super::{Remembered, file_name, is_id};

@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicBool;
 
 use clap::ValueHint;
 use pinstripe::dedup::distinct::Count;
-use pinstripe::error::Result;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::analyze;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::pipeline::survey::{LENGTHS, Survey};
-use pinstripe::units::{format_count, format_size};
 use pinstripe::walk::Exclude;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
 
 use crate::event::Event;
 use crate::progress::Gauge;

@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 use pinstripe::chunk::Chunking;
-use pinstripe::clock;
 use pinstripe::codec::Codec;
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::{StoreId, random};
-use pinstripe::monitor::Counter;
 use pinstripe::ops::{backup, init};
 use pinstripe::seal::Credential;
 use pinstripe::store::Store;
-use pinstripe::units::{format_count, format_size};
 use pinstripe::walk::Exclude;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{StoreId, random};
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::{counted, key, snapshots};
 use crate::args::tag;

@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::monitor::Counter;
 use pinstripe::ops::{cat, join};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
 
 use super::refuse_option;
 use crate::args::{Size, Span, range, size};

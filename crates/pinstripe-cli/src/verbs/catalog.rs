@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use pinstripe::error::Result;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::catalog;
 use pinstripe::store::Store;
-use pinstripe::units::{format_count, format_size};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::counted;
 use crate::event::Event;

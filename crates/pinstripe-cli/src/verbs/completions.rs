@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use clap_complete::Shell;
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 
 use super::refuse_option;
 use crate::args::Cli;

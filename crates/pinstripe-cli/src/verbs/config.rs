@@ -1,6 +1,6 @@
 //! `pinstripe config`: is the config file understood, and what does it say?
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::counted;
 use crate::config::Config;

@@ -1,10 +1,10 @@
 //! `pinstripe diff`: what differs between two snapshots.
 
-use pinstripe::error::Result;
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::FileKind;
 use pinstripe::ops::diff::{self, Sort, Totals};
-use pinstripe::units::format_size;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::format_size;
 
 use super::{counted, ls};
 use crate::escape;
@@ -34,7 +34,7 @@ pub struct Args {
 
 const GAUGE: Gauge = Gauge {
     label: "comparing",
-    done_bytes: |monitor| monitor.get(pinstripe::monitor::Counter::FetchedBytes),
+    done_bytes: |monitor| monitor.get(pinstripe_base::monitor::Counter::FetchedBytes),
     passes: 1,
 };
 
@@ -57,7 +57,7 @@ impl Args {
         };
         let totals = diff::run(&store, &self.old, &self.new, &run.monitor, &mut show)?;
         drop(ticker);
-        let is_all = run.count(pinstripe::monitor::Counter::Losses) == 0;
+        let is_all = run.count(pinstripe_base::monitor::Counter::Losses) == 0;
         run.screen.say(&summary(&totals, is_all));
         Ok(Ending::done(facts(&totals)))
     }

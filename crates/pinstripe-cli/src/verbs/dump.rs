@@ -5,10 +5,10 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::ValueEnum;
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::monitor::Counter;
 use pinstripe::ops::dump;
-use pinstripe::units::{format_count, format_size};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::cat::GAUGE;
 use super::{refuse_option, snapshots};

@@ -1,11 +1,12 @@
 //! `pinstripe fakevmcore`: made-up bytes as a file, for whatever is to be tried on a huge one.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use pinstripe::error::Result;
-use pinstripe::export::{Export, Options};
-use pinstripe::source::bulk::{Fake, FakeSpec, Share};
-use pinstripe::units::format_size;
+use pinstripe::source::bulk::{Fake, FakeSpec, Share, SourceDevice};
+use pinstripe_base::error::Result;
+use pinstripe_base::units::format_size;
+use pinstripe_nbd::fuse::{Export, Options};
 
 use crate::args::{Size, one_line, size};
 use crate::escape;
@@ -79,11 +80,16 @@ impl Args {
             zero: self.zero,
             entropy: self.entropy,
         };
-        let fake = Fake::new(spec)?;
+        let device = SourceDevice::new(Box::new(Fake::new(spec)?))?;
         let threads = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
-        let options = Options { name: NAME.to_owned(), threads, is_direct: self.direct_io };
+        let options = Options {
+            name: NAME.to_owned(),
+            threads,
+            is_read_only: true,
+            may_change: self.direct_io,
+        };
         let stop = signals::catch()?;
-        let export = Export::mount(Box::new(fake), &self.mountpoint, &options)?;
+        let export = Export::mount(Arc::new(device), &self.mountpoint, &options)?;
         let event = Event::new("mounted").with_path("path", export.file());
         run.screen.event(&event.with("bytes", spec.bytes).with("spec", spec.to_string()))?;
         run.screen.say(&format!(

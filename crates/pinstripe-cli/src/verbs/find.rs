@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use pinstripe::catalog::{Found, Holder, Query};
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::format::meta::FileKind;
 use pinstripe::ops::{find, snapshots};
 use pinstripe::store::Store;
 use pinstripe::walk::Glob;
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::catalog::{GAUGE, Place};
 use super::ls;

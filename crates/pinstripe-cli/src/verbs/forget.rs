@@ -1,13 +1,13 @@
 //! `pinstripe forget`: what stays, what goes, and why.
 
-use pinstripe::clock;
-use pinstripe::error::{Kind, Result};
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::SnapshotId;
 use pinstripe::ops::forget::{self, Choice, Options, Verdict};
 use pinstripe::retention::Policy;
 use pinstripe::store::Store;
-use pinstripe::units::format_count;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::id::SnapshotId;
+use pinstripe_base::units::format_count;
 
 use super::{counted, snapshots};
 use crate::escape;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use pinstripe::error::Result;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::gc::{self, Options, Outcome};
-use pinstripe::units::{format_count, format_size};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::counted;
 use crate::event::Event;

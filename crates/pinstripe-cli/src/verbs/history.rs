@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use pinstripe::catalog::Version;
-use pinstripe::error::Result;
 use pinstripe::ops::history;
+use pinstripe_base::error::Result;
 
 use super::catalog::{GAUGE, Place};
 use super::find::{facts, held_by, holders};

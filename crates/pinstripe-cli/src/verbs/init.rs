@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe::chunk::Chunking;
-use pinstripe::clock;
 use pinstripe::codec::Codec;
-use pinstripe::error::{Error, Result};
 use pinstripe::format::label::{Chunker, Encryption, Padding, StoreConfig};
 use pinstripe::ops::init;
 use pinstripe::seal::NewSlot;
-use pinstripe::units::format_size;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::units::format_size;
 
 use super::{key, refuse_option};
 use crate::args::{Size, one_line, size};

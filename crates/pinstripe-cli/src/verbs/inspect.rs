@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::error::Result;
 use pinstripe::format::split::{Head, Manifest};
-use pinstripe::id::hex;
 use pinstripe::ops::join;
-use pinstripe::units::{format_count, format_size};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::hex;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::refuse_option;
 use super::split::{codec_name, codec_rows};
@@ -44,7 +44,7 @@ impl Args {
 
     fn one(&self, run: &Run, path: &PathBuf) -> Result<()> {
         let output = join::look(path)?;
-        let head = output.head.as_ref().map_err(pinstripe::error::Error::duplicate)?;
+        let head = output.head.as_ref().map_err(pinstripe_base::error::Error::duplicate)?;
         let manifest = output.manifest(head.tag()).unwrap_or_else(|error| {
             run.monitor.warning(path, error);
             None

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::clock;
-use pinstripe::error::Result;
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::ops::key::{self, Slot};
 use pinstripe::seal::{Credential, NewSlot};
-use pinstripe::units::KIB;
+use pinstripe_base::clock;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::KIB;
 
 use super::counted;
 use crate::args::{Size, size};
@@ -97,7 +97,7 @@ pub fn kdf_memory(text: &str) -> Result<Size, String> {
 /// The cost of a password with this memory.
 ///
 /// # Errors
-/// [`Kind::Usage`](pinstripe::error::Kind::Usage) for too much or too little.
+/// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for too much or too little.
 pub fn costs(memory: Size) -> Result<KdfCosts> {
     let memory_kib = u32::try_from(memory.0 / KIB).unwrap_or(u32::MAX);
     let lanes = KdfCosts::DEFAULT.lanes.min((memory_kib / 8).max(1));
@@ -220,7 +220,8 @@ impl New {
 }
 
 fn row(slot: &Slot) -> Vec<String> {
-    let memory = slot.memory_kib.map(|kib| pinstripe::units::format_size(u64::from(kib) * KIB));
+    let memory =
+        slot.memory_kib.map(|kib| pinstripe_base::units::format_size(u64::from(kib) * KIB));
     vec![
         slot.slot[..8].to_owned(),
         time::date(slot.created_seconds),

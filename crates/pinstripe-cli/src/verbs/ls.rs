@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::{FileKind, Metadata};
 use pinstripe::ops::ls;
+use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::escape;
 use crate::event::Event;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, ValueHint};
 use clap_mangen::Man;
-use pinstripe::error::{Error, Result};
+use pinstripe_base::error::{Error, Result};
 
 use super::refuse_option;
 use crate::args::Cli;

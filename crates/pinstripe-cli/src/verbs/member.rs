@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::error::Result;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::member::{self, Moved, Share};
-use pinstripe::units::format_size;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::format_size;
 
 use super::counted;
 use crate::args::{Time, duration};

@@ -1,9 +1,9 @@
 //! `pinstripe members`: which members the store has, where they are, what they hold.
 
-use pinstripe::error::Result;
 use pinstripe::ops::members::{self, MemberState};
 use pinstripe::store::Seat;
-use pinstripe::units::{format_count, format_size};
+use pinstripe_base::error::Result;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::init;
 use crate::escape;

@@ -34,8 +34,8 @@ mod undelete;
 mod upgrade;
 mod verify;
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::format_count;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_count;
 
 use crate::run::{Ending, Run};
 

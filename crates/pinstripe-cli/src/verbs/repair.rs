@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::Result;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::{members, repair};
-use pinstripe::units::format_size;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::format_size;
 
 use super::{counted, member};
 use crate::args::{Time, duration};

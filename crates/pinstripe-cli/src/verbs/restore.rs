@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::error::Result;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::preview::{self, Act, Tally};
 use pinstripe::ops::restore::{self, Delete, Manner};
 use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
-use pinstripe::units::{format_count, format_size};
 use pinstripe::walk::Exclude;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::{counted, snapshots};
 use crate::escape;

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::clock;
-use pinstripe::error::Result;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::scrub::{self, AgeBand, Budget};
 use pinstripe::store::Store;
-use pinstripe::units::{format_count, format_size};
+use pinstripe_base::clock;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::counted;
 use crate::args::{Size, size};

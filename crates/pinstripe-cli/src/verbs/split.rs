@@ -4,17 +4,17 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use pinstripe::clock;
 use pinstripe::codec::Codec;
-use pinstripe::device::{Engine, Policy};
-use pinstripe::error::Result;
 use pinstripe::format::split::Use;
-use pinstripe::id::hex;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::split::{self, Outcome, Spread};
 use pinstripe::pipeline::split::Choice;
 use pinstripe::source::bulk;
-use pinstripe::units::{format_count, format_size};
+use pinstripe_base::clock;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::hex;
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
+use pinstripe_io::device::{Engine, Policy};
 
 use super::refuse_option;
 use crate::args::{Size, one_line, parsed, size};

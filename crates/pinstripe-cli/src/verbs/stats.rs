@@ -1,10 +1,10 @@
 //! `pinstripe stats`: what the store holds, what it takes, and what dedup saves.
 
 use pinstripe::dedup::distinct::Count;
-use pinstripe::error::Result;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::stats::{self, Holds};
-use pinstripe::units::{format_count, format_size};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::{analyze, snapshots};
 use crate::event::Event;

@@ -1,7 +1,7 @@
 //! `pinstripe undelete`: bring a forgotten snapshot back.
 
-use pinstripe::error::Result;
 use pinstripe::ops::forget;
+use pinstripe_base::error::Result;
 
 use super::snapshots;
 use crate::run::{Ending, Run};

@@ -1,7 +1,7 @@
 //! `pinstripe upgrade`: bring a store of an earlier format version to the newest, in place.
 
-use pinstripe::error::Result;
 use pinstripe::ops::upgrade::{self, Direction};
+use pinstripe_base::error::Result;
 
 use crate::event::Event;
 use crate::run::{Ending, Run};

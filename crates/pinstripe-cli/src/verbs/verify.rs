@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use pinstripe::error::Result;
 use pinstripe::ops::join;
-use pinstripe::units::format_size;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::format_size;
 
 use super::join::{GAUGE, facts};
 use super::refuse_option;

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use pinstripe::fault::Plan;
 use pinstripe::store::Store;
+use pinstripe_io::fault::Plan;
 
 use crate::stand::{Stand, assert_same_tree, noise};
 

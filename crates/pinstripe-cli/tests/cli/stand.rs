@@ -1,5 +1,6 @@
 //! The stand of a test: a directory of its own, the command run in it, and its output.
 
+pub use pinstripe_testing::skipped;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
@@ -221,14 +222,6 @@ fn assert_documented(event: &Value) {
             || name == "config" && PAGES[1].contains(&format!("[{key}"));
         assert!(is_bare, "doc/json.md has no key '{key}' of {name}");
     }
-}
-
-/// Reports that a test could not run: on standard error, and to the summary of all tests.
-pub fn skipped(test: &str, reason: &str) {
-    eprintln!("skipped: {test}: {reason}");
-    let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
-    let mut log = fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-    std::io::Write::write_all(&mut log, format!("{test}: {reason}\n").as_bytes()).unwrap();
 }
 
 /// Bytes that do not compress, the same for the same seed.

@@ -4,7 +4,7 @@
 //! places relative to another directory, a file that is written over, and the serial number of a
 //! disk.
 
-use pinstripe::units::parse_size;
+use pinstripe_base::units::parse_size;
 
 use super::{Case, CaseOption, Form, Values, find, quick, shared, stripe};
 use crate::result::{Parameter, Results, Variant};
@@ -283,7 +283,7 @@ mod tests {
         for case in ALL {
             let Some(given) = small(case.name) else { continue };
             let Some(results) = planned(case, &setting, given) else {
-                crate::testing::skipped(
+                pinstripe_testing::skipped(
                     "each_variant_of_each_case",
                     &format!("no {} here", case.name),
                 );

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::monitor::Counter;
 use pinstripe::ops;
 use pinstripe::store::Store;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
 
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};

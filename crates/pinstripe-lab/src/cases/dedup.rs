@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pinstripe::dedup::distinct::Count;
-use pinstripe::error::{Error, Result};
-use pinstripe::monitor::Counter;
 use pinstripe::ops::analyze;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::pipeline::survey::{LENGTHS, Survey};
-use pinstripe::units::{format_count, format_size};
 use pinstripe::walk::Exclude;
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::{Case, CaseOption, Form, Setting, Values, grid, shared};
 use crate::io::walkers;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::device::{Access, Policy};
-use pinstripe::error::Result;
-use pinstripe::units::format_size;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::format_size;
+use pinstripe_io::device::{Access, Policy};
 
 use super::shared::{self, Folder};
 use super::stream::{self, Span};

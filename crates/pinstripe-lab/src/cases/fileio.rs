@@ -1,6 +1,6 @@
 //! The six modes of sysbench's fileio, with every parameter in sight.
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::disk::{DiskPlan, Finds, Layout, Mode, Work};
 use super::shared;
@@ -340,7 +340,7 @@ mod tests {
     fn fio_gives_a_second_opinion_on_what_it_can_do() {
         use crate::fio::check;
         if check::version().is_none() {
-            return crate::testing::skipped("fio_gives_a_second_opinion", "fio is not there");
+            return pinstripe_testing::skipped("fio_gives_a_second_opinion", "fio is not there");
         }
         let dir = tempfile::tempdir().unwrap();
         let more = [("cross-check", "fio"), ("modes", "seqwr,seqrewr,seqrd"), ("run-time", "60")];
@@ -361,7 +361,7 @@ mod tests {
         use crate::safety::tests::Loop;
         let Some(device) = Loop::new(&[]) else {
             let test = "a_device_is_gone_over_as_one_file";
-            return crate::testing::skipped(test, "no loop device can be made");
+            return pinstripe_testing::skipped(test, "no loop device can be made");
         };
         let setting = Setting { device: Some(device.path().to_owned()), ..Setting::default() };
         let values = Values::read(OPTIONS, &SMALL).unwrap();
@@ -383,7 +383,7 @@ mod tests {
     fn each_place_is_watched_on_its_own_disk() {
         let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
             let test = "each_place_is_watched_on_its_own_disk";
-            return crate::testing::skipped(test, "there is no /dev/shm");
+            return pinstripe_testing::skipped(test, "there is no /dev/shm");
         };
         let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let dirs = [disk.path().to_owned(), memory.path().to_owned()];

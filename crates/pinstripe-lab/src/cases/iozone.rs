@@ -1,6 +1,6 @@
 //! The panel of iozone: one file, gone over in every way.
 
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 
 use super::disk::{DiskPlan, Finds, Layout, Mode, Work};
 use super::shared;

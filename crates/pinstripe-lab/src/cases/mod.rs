@@ -28,7 +28,7 @@ mod walk;
 
 use std::path::PathBuf;
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::result::Results;
 use crate::run::Plan;

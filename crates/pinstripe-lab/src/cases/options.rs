@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::parse_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::parse_size;
 
 /// One option: `--name VALUE`, or `--name` alone.
 #[derive(Debug, Clone, Copy)]

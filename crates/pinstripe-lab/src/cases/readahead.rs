@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinstripe::device::Policy;
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::parse_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::parse_size;
+use pinstripe_io::device::Policy;
 
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};

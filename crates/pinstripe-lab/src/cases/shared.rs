@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pinstripe::device::{Access, Policy};
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::format_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
+use pinstripe_io::device::{Access, Policy};
 
 use super::{CaseOption, Form, Setting, Values};
 use crate::histogram::Histogram;

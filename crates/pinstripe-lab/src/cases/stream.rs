@@ -6,7 +6,7 @@ use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pinstripe::error::{Error, Result};
+use pinstripe_base::error::{Error, Result};
 
 use crate::io::{Done, Job};
 use crate::run::Live;

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pinstripe::device::{Access, Policy};
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Access, Policy};
 
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::device::{Access, FileDevice, Policy};
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::fault;
-use pinstripe::units::format_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
+use pinstripe_io::device::{Access, FileDevice, Policy};
+use pinstripe_io::fault;
 
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::walk::recommended_threads;
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::shared::{self, Folder};
 use super::{Case, CaseOption, Form, Setting, Values, grid};

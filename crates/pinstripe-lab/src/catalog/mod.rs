@@ -7,19 +7,19 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use pinstripe::error::{Error, Result};
-use pinstripe::fault::Plan;
 use pinstripe::format::entry::Entry;
 use pinstripe::format::session::Work;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::{SnapshotId, random};
-use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops;
 use pinstripe::pipeline::backup::write_tree;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::store::deletion::answer::Answers;
 use pinstripe::store::index::Index;
 use pinstripe::store::{Store, sessions};
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::id::{SnapshotId, random};
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::fault::Plan;
 
 pub use workload::{NODES, ROWS, STREAMS, Stream, Workload};
 

@@ -11,7 +11,7 @@ use std::f64::consts::TAU;
 use pinstripe::format::entry::{Content, Entry, ListRow};
 use pinstripe::format::meta::{FileKind, Metadata, Time};
 use pinstripe::format::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
-use pinstripe::id::ChunkId;
+use pinstripe_base::id::ChunkId;
 
 /// Rows of the whole catalogue.
 pub const ROWS: usize = 13_753_410;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 
 use super::{Disk, Fingerprint, Place};
 

@@ -5,8 +5,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use pinstripe::device::Policy;
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::Policy;
 
 use super::import;
 use crate::cases::Work;

@@ -1,6 +1,6 @@
 //! Results of ours in the shape of fio's JSON, for programs that read that.
 
-use pinstripe::units::KIB;
+use pinstripe_base::units::KIB;
 use serde_json::{Map, Value, json};
 
 use crate::histogram::Histogram;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use serde_json::Value;
 
 use super::text;

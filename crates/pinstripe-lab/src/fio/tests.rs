@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use pinstripe::device::Policy;
-use pinstripe::error::Kind;
+use pinstripe_base::error::Kind;
+use pinstripe_io::device::Policy;
 
 use super::*;
 use crate::io::{Area, Content, Direction, Engine, Job, Order, Pattern};
@@ -14,7 +14,7 @@ use crate::report::page;
 use crate::result::tests::results;
 use crate::run::Live;
 use crate::show::{Form, show};
-use crate::testing::skipped;
+use pinstripe_testing::skipped;
 
 /// `fio --rw=write --bs=64k --size=4m --end_fsync=1 --output-format=json`.
 const PLAIN: &str = include_str!("../../tests/data/fio-3.33.json");

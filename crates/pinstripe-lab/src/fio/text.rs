@@ -1,7 +1,7 @@
 //! The JSON among what fio prints: notes, warnings and its progress stand before it, behind it and
 //! in it.
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use serde_json::Value;
 
 /// The first document in a text.

@@ -11,7 +11,7 @@ mod reading;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 use serde::{Deserialize, Serialize};
 
 pub use kernel::KernelThreads;

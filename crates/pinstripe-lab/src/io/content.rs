@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pinstripe::error::{Error, Kind};
+use pinstripe_base::error::{Error, Kind};
 
 use crate::random::Noise;
 

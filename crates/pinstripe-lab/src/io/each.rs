@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 
 use super::work::{run, sync_all};
 use super::{Area, Done, Job, Syncing};

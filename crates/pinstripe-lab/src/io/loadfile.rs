@@ -7,7 +7,7 @@
 //! Close 9938 NT_STATUS_OK
 //! ```
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// Sorts of operations, in the order in which they are shown.
 pub const KINDS: [&str; 16] = [

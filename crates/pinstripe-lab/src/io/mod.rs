@@ -3,7 +3,7 @@
 //!
 //! The n-th request follows from the job alone, whichever thread carries it out: see [`Pattern`].
 //! With a rate, times count from when a request was due, so that a stalled one does not hide those
-//! behind it. Bytes go through [`pinstripe::device`], as those of the other verbs do. Never here:
+//! behind it. Bytes go through [`pinstripe_io::device`], as those of the other verbs do. Never here:
 //! repeats, statistics, and a judgement.
 
 mod content;
@@ -18,7 +18,7 @@ mod work;
 
 use std::time::Duration;
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::histogram::Histogram;
 

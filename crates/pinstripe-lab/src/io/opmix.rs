@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use pinstripe::error::{Error, Result};
+use pinstripe_base::error::{Error, Result};
 
 use super::loadfile::{Act, KINDS, Operation};
 use super::{Content, at_once};

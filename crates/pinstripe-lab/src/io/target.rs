@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinstripe::device::{Access, AlignedBuf, Device, FileDevice, Policy, SharedDevice};
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Access, AlignedBuf, Device, FileDevice, Policy, SharedDevice};
 use rustix::fs::Advice;
 
 use super::Content;

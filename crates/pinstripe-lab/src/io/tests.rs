@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pinstripe::device::{Access, MemoryDevice, Policy, SharedDevice};
-use pinstripe::fault::{FaultyDevice, Plan};
+use pinstripe_io::device::{Access, MemoryDevice, Policy, SharedDevice};
+use pinstripe_io::fault::{FaultyDevice, Plan};
 
 use super::*;
 use crate::run::Live;
@@ -110,7 +110,7 @@ fn memory(plan: &str) -> Area {
     Area::new(vec![Target::of(device)], 40_960)
 }
 
-use pinstripe::device::Device;
+use pinstripe_io::device::Device;
 
 #[test]
 fn the_first_error_ends_all_workers() {
@@ -167,7 +167,10 @@ fn requests_that_are_due_later_wait_whoever_makes_them() {
         };
         let done = match run(&job, &area, &live()) {
             Err(error) if error.kind() == Kind::Unsupported => {
-                return crate::testing::skipped("requests_that_are_due_later", "no io_uring here");
+                return pinstripe_testing::skipped(
+                    "requests_that_are_due_later",
+                    "no io_uring here",
+                );
             }
             done => done.unwrap(),
         };

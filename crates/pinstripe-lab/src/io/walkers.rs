@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::format::meta::FileKind;
 use pinstripe::walk::{Item, Options, Walker};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::run::Live;
 

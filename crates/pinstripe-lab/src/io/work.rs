@@ -6,8 +6,8 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinstripe::device::{AlignedBuf, Completion, Ring};
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{AlignedBuf, Completion, Ring};
 
 use super::{Area, Done, Engine, Job, Request};
 use crate::histogram::Histogram;
@@ -271,7 +271,7 @@ impl<'a> Worker<'a> {
             now = Instant::now();
             landed.result?;
             let slot = landed.token as usize;
-            let pinstripe::device::WriteBuf::Aligned(buffer) = landed.buf else {
+            let pinstripe_io::device::WriteBuf::Aligned(buffer) = landed.buf else {
                 unreachable!("only aligned buffers were handed in")
             };
             free.push_back((slot, buffer));

@@ -1,7 +1,7 @@
 //! The machine and disks of a measurement, and the command that repeats it.
 
 use maud::{Markup, html};
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 
 use crate::cases;
 use crate::fingerprint::Place;

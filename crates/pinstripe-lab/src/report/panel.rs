@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pinstripe::units::format_count;
+use pinstripe_base::units::format_count;
 
 use crate::histogram::Histogram;
 use crate::result::{self, Compared, Counting, Note, Results, Run, Variant};

@@ -73,7 +73,7 @@ pub(super) fn points(all: impl IntoIterator<Item = (f64, f64)>) -> String {
 /// A tick's value: no digits that do not tell it from its neighbours.
 pub(super) fn round(value: f64) -> String {
     let text = match value.abs() {
-        1000.0.. => pinstripe::units::format_count(value as u64),
+        1000.0.. => pinstripe_base::units::format_count(value as u64),
         10.0.. => format!("{value:.0}"),
         _ => format!("{value:.2}"),
     };

@@ -3,7 +3,7 @@
 //!
 //! Invariant: within the element there is no `<`, so that nothing in it can end it.
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::{Results, Run, Sample, file};
 

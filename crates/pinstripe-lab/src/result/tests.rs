@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pinstripe::error::Kind;
+use pinstripe_base::error::Kind;
 
 use super::*;
 use crate::stats::Finding;

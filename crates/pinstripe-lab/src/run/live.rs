@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::monitor::{Counter, Monitor};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The stage of the execution of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

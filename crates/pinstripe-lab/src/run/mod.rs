@@ -14,7 +14,7 @@ mod sampler;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinstripe::error::{Kind, Result};
+use pinstripe_base::error::{Kind, Result};
 
 use crate::fingerprint::{Fingerprint, disk_number_of};
 use crate::guard::{Disturbance, Guard, Own};
@@ -105,7 +105,7 @@ fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
         command: result::without_serial(&origin.command),
         parameters: plan.parameters(),
         seed: origin.seed,
-        started_seconds: pinstripe::clock::now().0,
+        started_seconds: pinstripe_base::clock::now().0,
         elapsed_s: 0.0,
         is_complete: false,
         fingerprint: Fingerprint::take(&plan.places()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 
 use super::Live;
 use crate::histogram::Histogram;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pinstripe::error::Error;
+use pinstripe_base::error::Error;
 
 use super::*;
 use crate::guard::Limits;

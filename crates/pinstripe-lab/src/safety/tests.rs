@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use super::*;
-use crate::testing::skipped;
+use pinstripe_testing::skipped;
 
 fn examined(objections: Vec<Objection>) -> Examined {
     Examined { path: "/dev/x".into(), serial: Some("S123 ".to_owned()), bytes: 9, objections }
@@ -259,7 +259,7 @@ const WAYS: &[Way] = &[
     Way {
         name: "a member of an array of ours",
         make: |it| {
-            use pinstripe::format::array::superblock::MAGIC;
+            use pinstripe_array::format::superblock::MAGIC;
             Some(it.put(&[(0, MAGIC)]))
         },
         said: "a member of an array of pinstripe",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::str::FromStr;
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::kinds::{self, FileSystem};
 use crate::program;

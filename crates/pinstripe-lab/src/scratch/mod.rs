@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::format_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
 
 use crate::run::Live;
 use crate::safety;

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::kinds::{FILE_SYSTEMS, System};
 use super::*;
-use crate::testing::skipped;
+use pinstripe_testing::skipped;
 
 /// That no loop device has a file of a directory any more. Programs that other tests start have the
 /// descriptors of this one too, for the moment in which they are started.

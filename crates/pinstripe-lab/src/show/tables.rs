@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 
 use crate::result::{Change, Compared, Results, Variant};
 use crate::stats::{Better, Finding};

@@ -2,7 +2,7 @@
 
 use super::search::{Found, Series};
 use super::{Catalog, Holder, split};
-use crate::error::Result;
+use pinstripe_base::error::Result;
 
 /// One stretch in the life of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,14 +3,14 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::{Catalog, names, split};
-use crate::error::Result;
-use crate::format::checksum::checksum;
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Time};
 use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::format::wire::Writer;
-use crate::id::ChunkId;
 use crate::store::tree::Difference;
+use pinstripe_base::checksum::checksum;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::wire::Writer;
 
 /// The head of a series: the base of comparison for the next snapshot of the same host and sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -31,8 +31,8 @@ pub use history::Version;
 pub use intake::{Base, Change, Facts, Intake};
 pub use search::{Found, Holder, Query};
 
-use crate::error::{Error, Kind, Result};
-use crate::id::{SnapshotId, StoreId};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SnapshotId, StoreId};
 
 /// The name of the file in the directory that the command line keeps it in.
 pub const FILE_NAME: &str = "catalog.sqlite";

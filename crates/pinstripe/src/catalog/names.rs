@@ -7,8 +7,8 @@
 //! Blocks are only ever added, one for each batch: no tree of names is kept in order while rows
 //! come in, and going through all of them costs a few bytes per path.
 
-use crate::error::Result;
-use crate::format::wire::{Reader, Writer};
+use pinstripe_base::error::Result;
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Writes a block. `places` is a name and a directory's id each, in any order.
 pub fn encode(places: &mut [(&[u8], i64)]) -> Vec<u8> {
@@ -33,7 +33,7 @@ pub fn encode(places: &mut [(&[u8], i64)]) -> Vec<u8> {
 /// Shows every name of a block that `admits` lets through, with each directory that has it.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for bytes that `encode` does not write; those
+/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `encode` does not write; those
 /// of `show`.
 pub fn scan(
     block: &[u8],

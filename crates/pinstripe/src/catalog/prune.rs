@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use rusqlite::params;
 
 use super::Catalog;
-use crate::error::Result;
-use crate::id::SnapshotId;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::SnapshotId;
 
 /// Names in one block that is made anew.
 const BLOCK_NAMES: usize = 1 << 15;

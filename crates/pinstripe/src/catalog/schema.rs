@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
 
-use crate::error::{Error, Kind, Result};
-use crate::id::StoreId;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
 
 /// The version of tables and blocks: a catalog of any other one is made anew.
 const VERSION: i32 = 1;

@@ -25,8 +25,8 @@ mod search;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Kind, Result};
-use crate::units::{KIB, MIB, parse_size};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::{KIB, MIB, parse_size};
 
 pub use cutter::{Candidates, Cutter};
 pub use resolver::Resolver;

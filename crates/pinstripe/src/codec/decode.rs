@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Codec, lzo};
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// No record has more raw bytes than this: a longer one is damaged, whatever its header says.
 pub const MAX_RAW_BYTES: usize = 64 << 20;

@@ -5,7 +5,7 @@ use lz4_flex::block::CompressTable;
 use zstd::zstd_safe::CParameter;
 
 use super::{Codec, Look, MAX_RAW_BYTES, check_level, looks_incompressible, lzo};
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// A record must lose this part of its length, or it is stored raw.
 const SAVING_DIVISOR: usize = 64;

@@ -14,7 +14,7 @@
 use std::sync::Mutex;
 
 use super::{Codec, Encoder};
-use crate::error::Result;
+use pinstripe_base::error::Result;
 
 /// The codecs to choose from: each makes records smaller than the one before, and takes longer.
 pub const STEPS: [Codec; 5] = [

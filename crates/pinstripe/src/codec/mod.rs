@@ -20,7 +20,7 @@ mod tests;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 pub use decode::{Decoder, MAX_RAW_BYTES};
 pub use encode::{Encoded, Encoder};

@@ -9,7 +9,7 @@
 //! is checked to have the length that its shape asks for, so no query reaches beyond it.
 //! Never here: the meaning of the keys, and the action on a "yes".
 
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// Slots of a key.
 const ARITY: usize = 3;

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard};
 
-use crate::id::ChunkId;
+use pinstripe_base::id::ChunkId;
 
 const SHARDS: usize = 64;
 

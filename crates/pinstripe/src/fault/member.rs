@@ -6,9 +6,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::plan::{Operation, Plan, Target};
-use super::work::{Faults, Statistics, Verdict};
-use crate::error::{Error, Result};
+use pinstripe_base::error::{Error, Result};
+use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
+
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 
 /// A member with faults.
@@ -36,27 +36,47 @@ impl<M: Member> FaultMember<M> {
     }
 }
 
-impl Faults {
-    fn on_extent(&self, operation: Operation, name: ExtentName, bytes: usize) -> Result<Verdict> {
-        let place = || self.place.join(name.path());
-        self.enter(operation, Some(Target::of(name)), &place, bytes)
-    }
+/// The fate of a call on an extent.
+fn on_extent(
+    faults: &Faults,
+    operation: Operation,
+    name: ExtentName,
+    bytes: usize,
+) -> Result<Verdict> {
+    let place = || faults.place.join(name.path());
+    let target = match name {
+        ExtentName::Label => Some(Target::Label),
+        ExtentName::In(room, _) => target(room),
+    };
+    faults.enter(operation, target, &place, bytes)
+}
 
-    fn on_room(&self, room: Room) -> Result<Verdict> {
-        let place = || self.place.join(room.dir());
-        self.enter(Operation::List, Some(Target::Room(room)), &place, 0)
+/// The fate of a listing.
+fn on_room(faults: &Faults, room: Room) -> Result<Verdict> {
+    let place = || faults.place.join(room.dir());
+    faults.enter(Operation::List, target(room), &place, 0)
+}
+
+/// A plan names the rooms whose loss hurts; what strikes any room strikes the others as well.
+fn target(room: Room) -> Option<Target> {
+    match room {
+        Room::Packs => Some(Target::Packs),
+        Room::Index => Some(Target::Index),
+        Room::Snapshots => Some(Target::Snapshots),
+        Room::Keys => Some(Target::Keys),
+        _ => None,
     }
 }
 
 impl<M: Member> Member for FaultMember<M> {
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
-        self.faults.on_extent(Operation::Create, name, 0)?;
+        on_extent(&self.faults, Operation::Create, name, 0)?;
         let inner = self.inner.create(name, replace)?;
         Ok(Box::new(FaultWriter { inner, name, faults: self.faults.clone() }))
     }
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        let verdict = self.faults.on_extent(Operation::Put, name, bytes.len())?;
+        let verdict = on_extent(&self.faults, Operation::Put, name, bytes.len())?;
         match verdict.arriving(bytes) {
             Some(bytes) => self.inner.put(name, &bytes),
             None => Ok(()),
@@ -64,7 +84,7 @@ impl<M: Member> Member for FaultMember<M> {
     }
 
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let verdict = self.faults.on_extent(Operation::Read, name, buf.len())?;
+        let verdict = on_extent(&self.faults, Operation::Read, name, buf.len())?;
         if let Some(kept) = verdict.kept(buf.len()) {
             self.inner.read_at(name, offset, &mut buf[..kept])?;
             let place = self.place().join(name.path());
@@ -77,22 +97,22 @@ impl<M: Member> Member for FaultMember<M> {
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
-        self.faults.on_extent(Operation::Len, name, 0)?;
+        on_extent(&self.faults, Operation::Len, name, 0)?;
         self.inner.len(name)
     }
 
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.faults.on_room(room)?;
+        on_room(&self.faults, room)?;
         self.inner.list(room)
     }
 
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        self.faults.on_room(room)?;
+        on_room(&self.faults, room)?;
         self.inner.names(room)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
-        self.faults.on_extent(Operation::Delete, name, 0)?;
+        on_extent(&self.faults, Operation::Delete, name, 0)?;
         self.inner.delete(name)
     }
 
@@ -122,7 +142,7 @@ struct FaultWriter {
 
 impl ExtentWriter for FaultWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let verdict = self.faults.on_extent(Operation::Append, self.name, bytes.len())?;
+        let verdict = on_extent(&self.faults, Operation::Append, self.name, bytes.len())?;
         match verdict.arriving(bytes) {
             Some(bytes) => self.inner.append(&bytes),
             None => Ok(()),
@@ -130,7 +150,7 @@ impl ExtentWriter for FaultWriter {
     }
 
     fn seal(self: Box<Self>) -> Result<()> {
-        self.faults.on_extent(Operation::Seal, self.name, 0)?;
+        on_extent(&self.faults, Operation::Seal, self.name, 0)?;
         self.inner.seal()
     }
 }

@@ -1,73 +1,12 @@
-//! Deliberate faults: wrappers that make a good member behave like a bad disk.
+//! Deliberate faults of members: wrappers that make a good member behave like a bad disk.
 //!
-//! [`FaultMember`] and [`FaultyDevice`] wrap any member or device and follow a [`Plan`], which has
-//! a text form for the command line; they also count calls and bytes. [`PowerCut`] works below a
-//! directory member, [`CutDevice`] wraps a device: they stop it at any single step and leave the
-//! disk as a power cut could. All are deterministic in a seed, so every finding can be reproduced.
-//! None does anything that its plan does not say.
+//! [`FaultMember`] wraps any member and follows a [`Plan`](pinstripe_io::fault::Plan); it also
+//! counts calls and bytes. [`PowerCut`] works below a directory member: it stops it at any single
+//! step and leaves the disk as a power cut could. Both are deterministic in a seed, so every
+//! finding can be reproduced. None does anything that its plan does not say.
 
-mod cut;
-mod device;
 mod member;
-mod plan;
 mod powercut;
-mod work;
 
-pub use cut::{CutDevice, Power};
-pub use device::FaultyDevice;
 pub use member::FaultMember;
-pub use plan::{Effect, Fault, Operation, Plan, Target};
 pub use powercut::PowerCut;
-pub use work::{Count, Statistics};
-
-/// Numbers that look random and follow a seed alone (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Dice(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number in `0..end`; 0 when `end` is 0.
-    fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
-    }
-
-    /// Whether an event of this probability happens.
-    fn happens(&mut self, chance: f64) -> bool {
-        // 53 bits are what a double holds: 0 <= draw < 1.
-        let draw = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
-        draw < chance
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dice_are_fair_enough_and_follow_the_seed() {
-        let throws = |seed| {
-            let mut dice = Dice::new(seed);
-            (0..6000).map(|_| dice.below(6)).collect::<Vec<_>>()
-        };
-        assert_eq!(throws(1), throws(1));
-        assert_ne!(throws(1), throws(2));
-        for face in 0..6 {
-            let count = throws(1).iter().filter(|it| **it == face).count();
-            assert!((800..1200).contains(&count), "{face}: {count}");
-        }
-        let mut dice = Dice::new(3);
-        assert_eq!(dice.below(0), 0);
-        assert!(!(0..1000).any(|_| dice.happens(0.0)));
-        assert!((0..1000).all(|_| dice.happens(1.0)));
-    }
-}

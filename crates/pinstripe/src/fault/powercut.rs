@@ -17,8 +17,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Dice;
 use crate::member::{Step, Steps};
+use pinstripe_io::fault::Dice;
 
 /// Bytes copied or zeroed at a time.
 const COPY_BYTES: usize = 64 * 1024;

@@ -14,7 +14,7 @@
 //! ```
 //! Invariants of a decoded page: paths strictly ascend in path order, extents ascend without
 //! touching and lie within the size, and the chunks add up to the extents. Whether a path is clean
-//! is not asked here: `crate::beneath` refuses what is not before anything is written.
+//! is not asked here: `pinstripe_io::beneath` refuses what is not before anything is written.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -22,9 +22,9 @@ use std::ops::Range;
 use super::meta::{FileKind, Metadata, Time};
 use super::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
 use super::tree::{compare_paths, shared_len};
-use super::wire::{Reader, ShortRun, Writer};
-use crate::error::Result;
-use crate::id::ChunkId;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::wire::{Reader, ShortRun, Writer};
 
 const PAGE_MARK: u8 = b'P';
 const HAS_XATTRS: u8 = 1;
@@ -237,7 +237,7 @@ pub fn write_chunks(writer: &mut Writer<'_>, chunks: &[ChunkRow]) {
 /// Reads rows of chunks.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for bytes that `write_chunks` does not write.
+/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `write_chunks` does not write.
 pub fn read_chunks(reader: &mut Reader<'_>) -> Result<Vec<ChunkRow>> {
     let count = reader.count(ChunkId::LEN + 1)?;
     let mut chunks = Vec::with_capacity(count);
@@ -255,7 +255,7 @@ pub fn read_chunks(reader: &mut Reader<'_>) -> Result<Vec<ChunkRow>> {
 /// Reads a page.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when any invariant of a page does not hold.
+/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when any invariant of a page does not hold.
 pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
     let mut reader = Reader::new(bytes, "page of entries");
     if reader.u8()? != PAGE_MARK {

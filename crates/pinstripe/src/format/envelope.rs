@@ -18,8 +18,8 @@
 //! Invariant: a body is handed out only when magic, kind, version, features, length and checksum
 //! hold, in this order, so that a newer object is called newer and not damaged.
 
-use super::wire::{Reader, Writer};
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::wire::{Reader, Writer};
 
 const MAGIC: &[u8; 8] = b"PINSTRIP";
 const HEAD_BYTES: usize = 20;

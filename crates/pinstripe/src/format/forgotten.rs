@@ -5,9 +5,9 @@
 //! put the same generation meant the same.
 
 use super::envelope::{self, Object};
-use super::wire::{Reader, Writer};
-use crate::error::Result;
-use crate::id::{SnapshotId, StoreId};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{SnapshotId, StoreId};
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Says whether a snapshot is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,9 +5,9 @@
 //! The meaning of the steps, and the order in which they are put, are `store/deletion`'s.
 
 use super::envelope::{self, Object};
-use super::wire::{Reader, Writer};
-use crate::error::Result;
-use crate::id::{CondemnationId, SessionId, SetId, SnapshotId, StoreId};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId, StoreId};
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Most packs in one condemnation, so that its objects stay small: 16 bytes for each.
 pub const PACKS_MAX: usize = 512 << 10;

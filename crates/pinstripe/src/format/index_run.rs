@@ -20,9 +20,9 @@
 //! first id: what a reader keeps in memory, with the filter, to read one page per chunk.
 
 use super::record::{RECORD_HEAD_BYTES, RECORD_MAX_RAW_BYTES};
-use super::wire::{Reader, Writer};
-use crate::error::Result;
-use crate::id::{ChunkId, SetId};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Bytes of a row.
 pub const ROW_BYTES: usize = 52;
@@ -94,7 +94,7 @@ pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
 /// The part that was bound so.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when it is of another run, or another part.
+/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is of another run, or another part.
 pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
     let mut reader = Reader::new(bound, "part of an index run");
     if reader.u8()? != b'b' {
@@ -139,7 +139,7 @@ impl Page {
     /// Takes the body of page `number` of a run with so many packs.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when it is another page, its ids descend or
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is another page, its ids descend or
     /// a row is impossible.
     pub fn decode(body: &[u8], number: u32, packs: u32) -> Result<Self> {
         let mut reader = Reader::new(body, "page of an index run");
@@ -240,7 +240,7 @@ impl Fences {
     /// Reads it back: the fences, and the fingerprints of the filter.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for what `encode` does not write.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode` does not write.
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8])> {
         let mut reader = Reader::new(body, "segment of an index run");
         if reader.u8()? != b's' {
@@ -296,7 +296,7 @@ pub fn encode_packs(packs: &[RunPack]) -> Vec<u8> {
 /// Reads a table of packs.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for what `encode_packs` does not write.
+/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode_packs` does not write.
 pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
     let mut reader = Reader::new(body, "packs of an index run");
     if reader.u8()? != b'k' {
@@ -373,7 +373,7 @@ impl RunHead {
     /// Reads a body back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when the parts are not where they can be.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the parts are not where they can be.
     pub fn decode(body: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(body, "head of an index run");
         let is_bound = match reader.u8()? {

@@ -29,9 +29,9 @@
 use super::envelope::{self, Object};
 use super::keys::GENERATIONS_MAX;
 use super::label::{Encryption, Format, text};
-use super::wire::{Reader, Writer};
-use crate::error::{Error, Kind, Result};
-use crate::id::StoreId;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Bytes of a wrapped root key with its tag.
 pub const WRAPPED_BYTES: usize = 48;

@@ -11,10 +11,10 @@ use zeroize::Zeroize;
 
 use super::envelope::{self, Object};
 use super::label::{Chunker, Encryption, Padding, StoreConfig};
-use super::wire::{Reader, Writer};
-use crate::error::Result;
-use crate::id::{ChunkId, StoreId, random};
 use crate::secret::SecretKey;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{ChunkId, StoreId, random};
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Most generations of seal keys that a ring may have.
 pub const GENERATIONS_MAX: usize = 4096;
@@ -99,7 +99,7 @@ impl Keys {
     /// Reads framed keys that stand in the clear.
     ///
     /// # Errors
-    /// Those of [`envelope::open_version`]; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a
+    /// Those of [`envelope::open_version`]; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a
     /// ring.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (version, body) = envelope::open_version(Object::Keys, bytes)?;
@@ -143,7 +143,7 @@ impl Keys {
     /// Reads what stood inside the seal of a ring, with the settings it was made for.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for anything that `encode_ring` does not
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that `encode_ring` does not
     /// write.
     pub fn decode_ring(plain: &[u8]) -> Result<(Self, (Encryption, Chunker, Padding))> {
         let mut reader = Reader::new(plain, "key ring");

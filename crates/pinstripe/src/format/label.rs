@@ -5,9 +5,9 @@
 //! in. Places are hints: a place counts only when the label found there says whose it is.
 
 use super::envelope::{self, Object};
-use super::wire::{Reader, Writer};
-use crate::error::{Error, Kind, Result};
-use crate::id::StoreId;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Most members a store can have: rows and checksums are counted in one byte.
 pub const MEMBERS_MAX: usize = 255;
@@ -263,7 +263,7 @@ impl Label {
     /// Reads a framed label.
     ///
     /// # Errors
-    /// Those of [`envelope::open`]; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for fields
+    /// Those of [`envelope::open`]; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for fields
     /// that make no sense together.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (version, body) = envelope::open_version(Object::Label, bytes)?;

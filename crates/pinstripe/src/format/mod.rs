@@ -5,8 +5,6 @@
 //! never allocates by a length that it has not checked against the bytes at hand. `nbd/` is the
 //! exception: it follows the rules of that protocol, and of these only the last one.
 
-pub mod array;
-pub mod checksum;
 pub mod entry;
 pub mod envelope;
 pub mod forgotten;
@@ -15,9 +13,7 @@ pub mod index_run;
 pub mod key_ring;
 pub mod keys;
 pub mod label;
-pub mod md;
 pub mod meta;
-pub mod nbd;
 pub mod pack_index;
 pub mod record;
 pub mod removed_slot;
@@ -28,4 +24,3 @@ pub mod split;
 pub mod stripe_set;
 pub mod tar;
 pub mod tree;
-pub mod wire;

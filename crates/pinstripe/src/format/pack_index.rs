@@ -12,9 +12,9 @@
 
 use super::record::{CHUNK_ROW_BYTES, RECORD_HEAD_BYTES, RECORD_MAX_CHUNKS, RecordKind};
 use super::record::{ChunkRow, RECORD_MAX_RAW_BYTES, longest};
-use super::wire::{Reader, Writer};
-use crate::error::Result;
-use crate::id::{ChunkId, SetId};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_base::wire::{Reader, Writer};
 
 /// One record of a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl PackIndex {
     /// Reads a body back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for anything that `encode` does not write.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that `encode` does not write.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "pack index");
         let set = SetId(reader.array()?);

@@ -37,12 +37,12 @@
 
 use std::ops::Range;
 
-use super::checksum::{Checksum, checksum, checksum_of_two};
 use super::envelope::newer;
 use super::label::Encryption;
-use super::wire::{Reader, Writer};
-use crate::error::{Error, Kind, Result};
-use crate::id::ChunkId;
+use pinstripe_base::checksum::{Checksum, checksum, checksum_of_two};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Bytes of the fixed head.
 pub const RECORD_HEAD_BYTES: usize = 64;

@@ -5,9 +5,9 @@
 //! removals at once one is first, so that the last slot is never removed.
 
 use super::envelope::{self, Object};
-use super::wire::{Reader, Writer};
-use crate::error::Result;
-use crate::id::StoreId;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::StoreId;
+use pinstripe_base::wire::{Reader, Writer};
 
 const NAME_CONTEXT: &str = "pinstripe 2026 name of a removed key slot";
 

@@ -6,9 +6,9 @@
 //! nothing is decided by them.
 
 use super::envelope::{self, Object};
-use super::wire::{Reader, Writer};
-use crate::error::Result;
-use crate::id::{SetId, StoreId};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{SetId, StoreId};
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Shares of a store: one for each first byte of a set id.
 pub const SHARES: usize = 256;

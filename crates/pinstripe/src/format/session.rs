@@ -5,9 +5,9 @@
 //! dead? It holds ids and numbers and no names, because it is stored in the clear.
 
 use super::envelope::{self, Object};
-use super::wire::{Reader, Writer};
-use crate::error::Result;
-use crate::id::{SessionId, SnapshotId, StoreId};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{SessionId, SnapshotId, StoreId};
+use pinstripe_base::wire::{Reader, Writer};
 
 /// The work of a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,9 +5,9 @@
 
 use super::envelope::{self, Object};
 use super::label::{Encryption, text};
-use super::wire::{Reader, Writer};
-use crate::error::{Error, Kind, Result};
-use crate::id::{ChunkId, SnapshotId, StoreId};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SnapshotId, StoreId};
+use pinstripe_base::wire::{Reader, Writer};
 
 /// The version of objects in the clear; version 1 had no tags.
 const CLEAR_VERSION: u16 = 2;

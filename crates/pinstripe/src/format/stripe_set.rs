@@ -15,9 +15,9 @@
 
 use std::ops::Range;
 
-use super::wire::{Reader, Writer};
-use crate::error::{Error, Kind, Result};
-use crate::id::{SetId, StoreId};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SetId, StoreId};
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Version of header, trailer and footer that this program writes, and the newest it reads.
 pub const VERSION: u32 = 1;
@@ -76,7 +76,7 @@ const fn sum(lengths: &[usize]) -> usize {
 
 mod shape;
 
-pub use super::checksum::{CHECKSUM_BYTES, Checksum, checksum};
+pub use pinstripe_base::checksum::{CHECKSUM_BYTES, Checksum, checksum};
 pub use shape::{Geometry, SetKind};
 
 /// The first 4096 bytes of an extent: whose it is.

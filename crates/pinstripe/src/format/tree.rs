@@ -9,9 +9,9 @@
 
 use std::cmp::Ordering;
 
-use super::wire::{Reader, Writer};
-use crate::error::Result;
-use crate::id::ChunkId;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::wire::{Reader, Writer};
 
 /// A page is closed at the first entry that ends it, on average after this many.
 const PAGE_MEAN_ENTRIES: u64 = 256;
@@ -139,7 +139,7 @@ pub fn encode_node(children: &[Child]) -> Vec<u8> {
 /// Reads a node.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for anything that `encode_node` does not write,
+/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that `encode_node` does not write,
 /// children out of order included.
 pub fn decode_node(bytes: &[u8]) -> Result<Vec<Child>> {
     let mut reader = Reader::new(bytes, "tree node");

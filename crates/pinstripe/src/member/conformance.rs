@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{ExtentName, Member, Replace, Room};
-use crate::error::{Kind, Result};
-use crate::units::MIB;
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::units::MIB;
 
 /// Runs every check, each on a fresh, empty member.
 pub(crate) fn run(fresh: &dyn Fn() -> Box<dyn Member>) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, Kind, Result};
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// A member whose extents vanish with it.
 pub struct MemoryMember {

@@ -12,7 +12,6 @@
 //! - `put` has exactly one winner.
 
 pub mod directory;
-pub mod disk;
 mod memory;
 mod shared;
 mod steps;
@@ -22,7 +21,6 @@ mod watched;
 pub(crate) mod conformance;
 
 pub use directory::DirectoryMember;
-pub use disk::{Disk, disk_of, physical_disk};
 pub use memory::MemoryMember;
 pub use steps::{Step, Steps};
 pub use watched::{Patience, WatchedMember};
@@ -31,8 +29,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::id::{SetId, SnapshotId};
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::id::{SetId, SnapshotId};
 
 /// The parts of a member that hold extents; each is a directory or a name prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

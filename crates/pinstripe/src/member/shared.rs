@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::Result;
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use pinstripe_base::error::Result;
 
 impl<M: Member + ?Sized> Member for Arc<M> {
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {

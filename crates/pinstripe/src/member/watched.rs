@@ -24,8 +24,8 @@ use lane::Lane;
 pub(super) use lane::goes_on;
 
 use super::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
-use crate::error::{Error, Result};
-use crate::units::MIB;
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::units::MIB;
 
 /// Bytes that a member has to move in a second, beside what every operation has.
 const DATA_BYTES_PER_SECOND: u64 = MIB;
@@ -63,7 +63,7 @@ impl Patience {
     /// Runs a query about a place that may not answer.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`](crate::error::Kind::Unanswered) when it does not; what `work` returns.
+    /// [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered) when it does not; what `work` returns.
     pub fn ask<T: Send + 'static>(
         &self,
         place: &Path,

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use crate::error::Result;
-use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::survey::{Survey, survey};
 use crate::walk::{self, Exclude};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Monitor;
 
 /// Options of `analyze`.
 pub struct Options<'a> {
@@ -26,7 +26,7 @@ pub struct Options<'a> {
 /// Reads everything once. A file that cannot be read is a loss in the ledger.
 ///
 /// # Errors
-/// When the path cannot be looked at; [`Kind::Interrupted`](crate::error::Kind::Interrupted) when
+/// When the path cannot be looked at; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) when
 /// it was stopped.
 pub fn run(options: Options<'_>, monitor: &Monitor) -> Result<Survey> {
     let walk = walk::Options {

@@ -3,17 +3,17 @@
 use std::ops::Range;
 
 use super::select::{Selected, first_entry, select};
-use crate::beneath::shown_from_root;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::{Holes, Origin, Output, stream};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::beneath::shown_from_root;
 
 /// Options of `cat`.
 pub struct Options<'a> {

@@ -7,17 +7,17 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::catalog::{Begun, Catalog, Size};
-use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::Snapshot;
-use crate::id::SnapshotId;
 use crate::member::Room;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::fill;
 use crate::store::index::Index;
 use crate::store::objects::Reach;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeDiff;
 use crate::store::{Store, forgotten, snapshots};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SnapshotId;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The number of versions after which the catalog is committed, so that an interrupted filling
 /// resumes from there.

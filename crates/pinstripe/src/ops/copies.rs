@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 
 use super::check::judge;
-use crate::error::{Error, Kind, Result};
 use crate::format::envelope;
 use crate::format::label::{Encryption, Format};
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::{Store, read_small};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// The copies of one name on the present members.
 pub(super) struct Copies<'a> {

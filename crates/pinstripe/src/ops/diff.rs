@@ -1,14 +1,14 @@
 //! `diff`: the differences between two snapshots, by their trees alone.
 
 use super::select::{Selected, select};
-use crate::error::{Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
-use crate::monitor::{Counter, Monitor};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Difference, TreeDiff};
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The change of a path from one snapshot to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub type Show<'a> = dyn FnMut(Sort, Option<&Entry>, Option<&Entry>) -> Result<()
 /// entry as far as there is one.
 ///
 /// # Errors
-/// [`Kind::NotFound`](crate::error::Kind::NotFound) when there is no such snapshot; when a tree
+/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such snapshot; when a tree
 /// cannot be begun; those of `show`. A page that is lost is a loss in the ledger, and the paths
 /// that it may have held are not compared.
 pub fn run(

@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 
 use super::select::{Selected, first_entry, select};
-use crate::beneath::{check_relative, shown_from_root};
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::snapshot::Snapshot;
 use crate::format::tar::{self, TarEntry};
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::{Feed, Holes, Origin, Output, stream};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::beneath::{check_relative, shown_from_root};
 
 /// Options of `dump`.
 pub struct Options<'a> {

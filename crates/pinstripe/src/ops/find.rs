@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::catalog::searched;
 use crate::catalog::{Found, Query};
-use crate::error::Result;
-use crate::monitor::Monitor;
 use crate::store::Store;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Monitor;
 
 /// Brings the catalog at `place` up to date and gives every version that matches to `show`.
 ///

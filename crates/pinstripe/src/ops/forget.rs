@@ -3,16 +3,16 @@
 //! Forgetting deletes nothing: a mark is put, and the snapshot is shown no more and kept from
 //! being a parent. As long as its packs are there, `undelete` takes the mark back.
 
-use crate::error::{Error, Kind, Result};
 use crate::format::session::Work;
 use crate::format::snapshot::Snapshot;
-use crate::id::{NAME_MIN_DIGITS, SnapshotId};
-use crate::monitor::Monitor;
 use crate::retention::{self, Candidate, Policy, Reason};
 use crate::store::deletion::decide;
 use crate::store::objects::Reach;
 use crate::store::snapshots::{self, Known};
 use crate::store::{Store, deletion, forgotten, sessions};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{NAME_MIN_DIGITS, SnapshotId};
+use pinstripe_base::monitor::Monitor;
 
 /// The choice of snapshots to forget.
 pub enum Choice<'a> {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::catalog::searched;
 use super::select::clean;
-use crate::beneath::shown_from_root;
 use crate::catalog::Version;
-use crate::error::{Error, Kind, Result};
-use crate::monitor::Monitor;
 use crate::store::Store;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::beneath::shown_from_root;
 
 /// Brings the catalog at `place` up to date and tells the versions of `path`: one list for each
 /// host with its sources, oldest first.

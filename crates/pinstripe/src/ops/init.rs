@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use crate::chunk::Chunking;
 use crate::codec::Codec;
-use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::KeyRing;
 use crate::format::keys::Keys;
 use crate::format::label::{
@@ -17,13 +16,14 @@ use crate::format::label::{
     StoreConfig,
 };
 use crate::format::stripe_set::Geometry;
-use crate::id::{StoreId, random};
 use crate::member::directory::DirectoryMember;
-use crate::member::disk::physical_disk;
 use crate::member::{ExtentName, Member, Room, Steps};
 use crate::seal::{NewSlot, RootKey, Voucher};
 use crate::store::keys_name;
-use crate::units::{KIB, MIB};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{StoreId, random};
+use pinstripe_base::units::{KIB, MIB};
+use pinstripe_io::disk::physical_disk;
 
 /// Default for `--strip-size` (decision 0006).
 pub const STRIP_BYTES_DEFAULT: u32 = 256 * KIB as u32;

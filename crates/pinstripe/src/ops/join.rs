@@ -4,16 +4,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::device::{Access, FileDevice, Policy, SharedDevice};
-use crate::error::{Error, Kind, Result};
-use crate::fault::{FaultyDevice, Plan};
 use crate::format::split::Layout;
-use crate::id::hex;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::join::{Job, Target};
 use crate::split::log::StripedLog;
 use crate::split::{Output, Reader, beside_path};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::hex;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
+use pinstripe_io::fault::{FaultyDevice, Plan};
 
 pub use crate::pipeline::join::Outcome as Joined;
 

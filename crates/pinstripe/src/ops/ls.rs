@@ -1,18 +1,18 @@
 //! `ls`: the entries of a snapshot at and below a path.
 
 use super::select::{Selected, no_such_path, select};
-use crate::error::Result;
 use crate::format::entry::Entry;
-use crate::monitor::{Counter, Monitor};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// Gives every entry at and below `path` to `show`, in path order.
 ///
 /// # Errors
-/// [`Kind::NotFound`](crate::error::Kind::NotFound) when there is no such snapshot or path; those
+/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such snapshot or path; those
 /// of `show`. A page that cannot be read is a loss in the ledger.
 pub fn run(
     store: &Store,

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::error::Result;
 use crate::format::label::MemberState as State;
 use crate::member::Room;
 use crate::store::Store;
+use pinstripe_base::error::Result;
 
 /// One member of the store.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -13,7 +13,7 @@ pub struct MemberState {
     /// Its number, from 0.
     pub member: usize,
     /// Its path, or the last known one.
-    #[serde(serialize_with = "crate::units::lossy_path")]
+    #[serde(serialize_with = "pinstripe_base::units::lossy_path")]
     pub place: PathBuf,
     /// Whether it was found.
     pub present: bool,

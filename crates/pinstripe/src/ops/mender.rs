@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::error::{Error, Kind, Result};
 use crate::member::{Replace, SharedMember};
 use crate::store::{Claim, Store};
 use crate::stripe::{Damage, Part, SetReader};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// Repairs one set.
 pub(super) struct Mender<'a> {

@@ -1,10 +1,9 @@
 //! The verbs, one file each, to be read top to bottom.
 //!
 //! An op takes an open store and plain options and returns a plain outcome; events on the way go to
-//! the [`Monitor`](crate::monitor::Monitor). Never here: flags, terminals, exit codes.
+//! the [`Monitor`](pinstripe_base::monitor::Monitor). Never here: flags, terminals, exit codes.
 
 pub mod analyze;
-pub mod array;
 pub mod backup;
 pub mod cat;
 pub mod catalog;

@@ -4,12 +4,9 @@ use std::path::PathBuf;
 
 use super::restore::{Manner, Options, check, plan};
 use super::select::{Selected, first_entry, select};
-use crate::beneath::shown;
-use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::snapshot::Snapshot;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::restore::{self, ChosenReader, FirstNames, Plan, Reuse};
 use crate::pipeline::stream::Origin;
 use crate::sink::{Removal, Removed, Rules, TreeSink};
@@ -17,6 +14,9 @@ use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::beneath::shown;
 
 /// The action for one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,16 +15,16 @@ use super::copies::Copies;
 use super::member::refuse_disk;
 use super::mender::{Done, Mender};
 use super::strays;
-use crate::error::{Error, Kind, Result};
 use crate::format::label::Encryption;
-use crate::id::SetId;
 use crate::member::{ExtentName, Room};
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
 use crate::store::{Claim, Store, deletion, replace_small};
 use crate::stripe::{Part, SetReader};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// Options of a repair.
 pub struct Options {

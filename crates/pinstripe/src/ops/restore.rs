@@ -6,9 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::select::{Selected, first_entry, select};
-use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::Snapshot;
-use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::restore::{self, ChosenReader, Filter, Owners, Plan, Reuse};
 use crate::pipeline::stream::Origin;
@@ -18,6 +16,8 @@ use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
 
 /// Options of a restore.
 pub struct Options<'a> {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, Kind};
-use crate::monitor::Monitor;
 use crate::store::Store;
 use crate::store::index::Stale;
+use pinstripe_base::error::{Error, Kind};
+use pinstripe_base::monitor::Monitor;
 
 /// The superseded index runs were removed; the rest is for others.
 pub(super) const REMOVED: &str = "the superseded index runs were removed; 'pinstripe scrub' or 'pinstripe repair' writes what \

@@ -6,13 +6,11 @@
 use std::collections::HashSet;
 
 use crate::dedup::distinct::{Count, Distinct, key_of};
-use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
 use crate::format::snapshot::Snapshot;
 use crate::member::Room;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::Origin;
 use crate::pipeline::survey::{StoredFile, Survey, survey_stored};
@@ -20,6 +18,8 @@ use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
 use crate::store::{Store, snapshots};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The content of some snapshots together.
 #[derive(Debug, Clone, Default)]
@@ -123,7 +123,7 @@ struct FileKeys {
 /// Goes through the snapshots, or the one that is named. What cannot be read is a loss.
 ///
 /// # Errors
-/// [`Kind::NotFound`](crate::error::Kind::NotFound) for a snapshot that is not there; otherwise as
+/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a snapshot that is not there; otherwise as
 /// the members say.
 pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Stats> {
     let mut known = snapshots::load(store, monitor)?;
@@ -180,7 +180,7 @@ fn look(
             let rows = match tree.content(&entry.content) {
                 Ok(rows) => rows,
                 Err(error) => {
-                    monitor.loss(crate::beneath::shown_from_root(&entry.path), error);
+                    monitor.loss(pinstripe_io::beneath::shown_from_root(&entry.path), error);
                     continue;
                 }
             };

@@ -14,15 +14,15 @@ use std::path::PathBuf;
 
 use super::check::judge;
 use super::copies::Copies;
-use crate::error::{Error, Kind, Result};
 use crate::format::envelope;
 use crate::format::label::Encryption;
 use crate::format::scrub::ScrubState;
-use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
-use crate::monitor::Monitor;
 use crate::store::objects::Reach;
 use crate::store::{Claim, Store, read_small, sessions, snapshots};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SnapshotId;
+use pinstripe_base::monitor::Monitor;
 
 /// The rooms of small objects.
 const ROOMS: [Room; 7] = [

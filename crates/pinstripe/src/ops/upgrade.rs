@@ -15,13 +15,13 @@
 use std::collections::BTreeSet;
 
 use super::copies::Copies;
-use crate::error::{Error, Kind, Result};
 use crate::format::envelope::{self, Object};
 use crate::format::key_ring::KeyRing;
 use crate::format::label::Format;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::objects::Reach;
 use crate::store::{Claim, Store, read_small, replace_small, sessions, snapshots};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// Which way to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

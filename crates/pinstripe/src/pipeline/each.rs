@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::error::Result;
+use pinstripe_base::error::Result;
 
 /// Does `work` for every item on `threads` threads; results come in the order of the items.
 /// Every item is worked on, also after one has failed.
@@ -38,7 +38,7 @@ pub fn each<T: Sync, R: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, Kind};
+    use pinstripe_base::error::{Error, Kind};
 
     #[test]
     fn results_keep_the_order_and_the_first_error_wins() {

@@ -5,9 +5,9 @@ use std::thread;
 use crossbeam_channel::bounded;
 
 use crate::catalog::{Change, Intake};
-use crate::error::Result;
 use crate::pipeline::limits::{CATALOG_BATCH_CHANGES, CATALOG_BATCHES};
 use crate::store::tree::TreeDiff;
+use pinstripe_base::error::Result;
 
 /// Writes all differences of two trees into the catalog, batch by batch.
 ///

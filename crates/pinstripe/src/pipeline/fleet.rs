@@ -14,12 +14,12 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::abort::Abort;
 use super::spare::Spare;
-use crate::error::{Error, Kind, Result};
 use crate::format::label::StoreConfig;
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
-use crate::monitor::{Counter, Monitor};
 use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
 use crate::stripe::{Geometry, StripSink};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The advice for a full member.
 const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc', which work on a full disk too, or \

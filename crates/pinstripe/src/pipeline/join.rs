@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::abort::Abort;
-use super::lane::{Lane, LaneDevice, LaneSettings};
-use crate::device::{AlignedBuf, BufferPool, Device};
-use crate::error::{Error, Kind, Result};
-use crate::monitor::{Counter, Monitor};
 use crate::split::unit::Scratch;
 use crate::split::{Located, Part, Reader, TreeHash};
-use crate::units::merged;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::units::merged;
+use pinstripe_io::device::{AlignedBuf, BufferPool, Device};
+use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings};
 
 /// The destination of the source's bytes.
 pub enum Target<'t> {

@@ -1,10 +1,8 @@
 //! The table of limits: what each queue and buffer may hold, from one memory budget.
 
-use crate::units::MIB;
 use crate::walk::recommended_threads;
+use pinstripe_base::units::MIB;
 
-/// Writes in flight on one device, and as many more that wait (decision 0019).
-pub const LANE_DEPTH: usize = 4;
 /// Default for `--memory`.
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 /// A pack is sealed when its logical run has reached this length.
@@ -39,44 +37,6 @@ pub const PLAN_OPEN_FILES: usize = 256;
 pub const CATALOG_BATCH_CHANGES: usize = 32 << 10;
 /// Batches that wait for the catalog's writer.
 pub const CATALOG_BATCHES: usize = 2;
-
-/// Clients of a network block device at a time.
-pub const NBD_CONNECTIONS: usize = 64;
-/// Requests of each of them that are carried out at once.
-pub const NBD_WORKERS: usize = 16;
-/// Memory for requests of all clients of a network block device.
-pub const NBD_MEMORY_BYTES: u64 = 256 * MIB;
-/// The time a client has to choose an export.
-pub const NBD_HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10);
-/// The time a client may leave a message unfinished, or a reply untaken.
-pub const NBD_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
-
-/// Default for an array's dirty bytes, at which writers wait (`stripe_cache_size`).
-pub const ARRAY_CACHE_BYTES: u64 = 64 * MIB;
-/// Default for how long a row of an array may gather.
-pub const ARRAY_DEADLINE: std::time::Duration = std::time::Duration::from_millis(20);
-/// Default for the bytes of each member per second that pending work moves beside other input and
-/// output.
-pub const ARRAY_SPEED_MIN: u64 = 10 * MIB;
-/// Threads that move bytes to and from members of an array at once, where these are slow.
-pub const ARRAY_THREADS: usize = 16;
-/// Reads of an array from this length on are carried out by several threads, where members are
-/// slow.
-pub const ARRAY_LONG_READ: usize = 256 << 10;
-/// Bytes of each member that a slice of an array's pending work moves, beside users.
-pub const ARRAY_STEP_BYTES: u64 = 2 * MIB;
-/// The same while there are none.
-pub const ARRAY_LONG_STEP_BYTES: u64 = 16 * MIB;
-/// The number of reports of ended work that are kept.
-pub const ARRAY_REPORTS: usize = 16;
-/// Bytes of one write that an array takes in before it checks the limit again.
-pub const ARRAY_PIECE_BYTES: usize = 1 << 20;
-/// Clients of a control socket at a time; further ones are closed at once.
-pub const CONTROL_CONNECTIONS: usize = 16;
-/// The longest request or line of an answer, in bytes.
-pub const CONTROL_LINE_BYTES: usize = 1 << 20;
-/// The time a client may leave a line unfinished, or an answer untaken.
-pub const CONTROL_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Thread counts and queue depths of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

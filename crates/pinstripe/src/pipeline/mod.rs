@@ -17,23 +17,17 @@
 //! it, so that no stage waits for ever.
 
 pub mod abort;
-pub mod array;
 pub mod backup;
-pub mod control;
 pub mod each;
 pub mod fill;
 pub mod fleet;
 pub mod join;
-pub mod lane;
 pub mod limits;
-pub mod nbd;
 pub mod pack;
-pub mod probe;
 pub mod publish;
 pub mod restore;
 pub mod spare;
 pub mod split;
 pub mod stream;
 pub mod survey;
-pub mod together;
 pub mod turns;

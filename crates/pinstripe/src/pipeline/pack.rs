@@ -9,15 +9,15 @@ use super::fleet::{Barrier, Crew, Fleet};
 use super::limits::PACK_BYTES;
 use super::publish::Publisher;
 use super::spare::Spare;
-use crate::error::Result;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::RecordHead;
 use crate::format::stripe_set::SetKind;
-use crate::id::SetId;
 use crate::member::ExtentName;
 use crate::store::index::{SealedPack, index_record};
 use crate::store::page_copies;
 use crate::stripe::SetWriter;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::SetId;
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {

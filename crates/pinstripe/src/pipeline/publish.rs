@@ -8,13 +8,13 @@
 use std::sync::Mutex;
 
 use crate::dedup::Claims;
-use crate::error::{Error, Kind, Result};
-use crate::id::SetId;
 use crate::member::ExtentName;
-use crate::monitor::{Counter, Monitor};
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::{Index, SealedPack, lay_run};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 use super::fleet::Fleet;
 

@@ -35,7 +35,7 @@ pub use sealer::Sealer;
 pub use slot::{Credential, NewSlot, RootKey, succeeds, unwrap};
 pub use voucher::Voucher;
 
-use crate::error::{Error, Kind};
+use pinstripe_base::error::{Error, Kind};
 
 /// Bytes of a blob before the ciphertext.
 pub const BLOB_HEAD_BYTES: usize = 28;

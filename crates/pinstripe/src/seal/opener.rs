@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 
 use super::cipher::{Cipher, SALT_BYTES};
 use super::{BLOB_HEAD_BYTES, TAG_BYTES, locked};
-use crate::error::{Error, Kind, Result};
 use crate::format::envelope::{Object, is_of};
 use crate::format::keys::Keys;
 use crate::format::label::Encryption;
@@ -14,8 +13,9 @@ use crate::format::record::{RECORD_SEALED_HEAD_BYTES, RecordHead, parse_clear, p
 use crate::format::snapshot::{
     Content, Parsed, Snapshot, checkpoint_context, parse, parse_checkpoint, seal_context,
 };
-use crate::format::wire::Reader;
 use crate::secret::SecretKey;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::wire::Reader;
 
 /// Subkeys kept at once: one per run that wrote what is read.
 const SUBKEYS_MAX: usize = 1024;

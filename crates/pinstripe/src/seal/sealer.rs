@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::cipher::{Cipher, SALT_BYTES};
 use super::padding::padded_bytes;
 use super::{BLOB_HEAD_BYTES, TAG_BYTES};
-use crate::error::{Error, Kind, Result};
-use crate::format::checksum::checksum;
 use crate::format::keys::Keys;
 use crate::format::label::{Encryption, Padding};
 use crate::format::record::{
@@ -16,7 +14,9 @@ use crate::format::record::{
 use crate::format::snapshot::{
     Snapshot, checkpoint_context, frame_checkpoint, frame_sealed, seal_context,
 };
-use crate::id::random;
+use pinstripe_base::checksum::checksum;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::random;
 
 /// The start of the plaintext in a sealed record.
 const PLAIN_AT: usize = RECORD_HEAD_BYTES + BLOB_HEAD_BYTES;

@@ -6,12 +6,12 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use zeroize::Zeroizing;
 
 use super::cipher::Cipher;
-use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KdfCosts, KeyRing, KeySlot, SlotWay, WRAPPED_BYTES};
 use crate::format::keys::Keys;
 use crate::format::label::{Format, StoreConfig};
-use crate::id::random;
 use crate::secret::{SecretBytes, SecretKey};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::random;
 
 const ROOT_COMMITMENT: &str = "pinstripe 2026 commitment to a root key";
 const ROOT_KEY: &str = "pinstripe 2026 key of a ring's seal";
@@ -308,7 +308,7 @@ fn wrapping(key: &[u8; 32], slot: &KeySlot) -> Result<Cipher> {
 mod tests {
     use super::*;
     use crate::format::label::{Chunker, Encryption, Padding};
-    use crate::id::StoreId;
+    use pinstripe_base::id::StoreId;
 
     const CHEAP: KdfCosts = KdfCosts { memory_kib: 64, passes: 1, lanes: 1 };
 

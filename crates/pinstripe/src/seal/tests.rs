@@ -9,7 +9,7 @@ use crate::format::keys::Keys;
 use crate::format::label::{Encryption, Padding};
 use crate::format::record::{self, ChunkRow, RecordHead, RecordKind};
 use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::id::{ChunkId, SnapshotId, StoreId};
+use pinstripe_base::id::{ChunkId, SnapshotId, StoreId};
 
 const CIPHERS: [Encryption; 2] = [Encryption::Aes256Gcm, Encryption::ChaCha20Poly1305];
 
@@ -95,7 +95,7 @@ fn a_changed_record_under_right_checksums_is_refused() {
     let opener = Opener::new(&keys);
     let record = sealed(&Sealer::new(CIPHERS[0], Padding::None, &keys).unwrap());
     let resum = |bytes: &mut Vec<u8>| {
-        let sum = crate::format::checksum::checksum(&bytes[record::RECORD_HEAD_BYTES..]);
+        let sum = pinstripe_base::checksum::checksum(&bytes[record::RECORD_HEAD_BYTES..]);
         record::fill_sums(&mut bytes[..record::RECORD_HEAD_BYTES], sum);
     };
     for at in (5..6).chain(record::RECORD_HEAD_BYTES..record.len()) {

@@ -9,11 +9,11 @@
 //! constant time. Whether an older object still counts is not decided here: one that is put back
 //! has a sound MAC.
 
-use crate::error::{Error, Kind, Result};
 use crate::format::envelope;
 use crate::format::keys::Keys;
 use crate::member::{ExtentName, Room};
 use crate::secret::SecretKey;
+use pinstripe_base::error::{Error, Kind, Result};
 
 const KEY: &str = "pinstripe 2026 key that vouches for small objects";
 
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Voucher {
 mod tests {
     use super::*;
     use crate::format::envelope::Object;
-    use crate::id::StoreId;
+    use pinstripe_base::id::StoreId;
 
     fn name(room: Room, byte: u8) -> ExtentName {
         ExtentName::In(room, [byte; 16])
@@ -146,7 +146,7 @@ mod tests {
         let mut keys = Keys::generate_sealing(StoreId([1; 16])).unwrap();
         let (before, here) = (Voucher::new(&keys), name(Room::Forgotten, 1));
         let old = before.vouch(here, &envelope::close(Object::Forgotten, b"x"));
-        keys.seals.push(crate::id::random::<32>().unwrap().into());
+        keys.seals.push(pinstripe_base::id::random::<32>().unwrap().into());
         let after = Voucher::new(&keys);
         after.verify(here, &old).unwrap();
         let new = after.vouch(here, &old);

@@ -10,9 +10,9 @@ use rustix::io::retry_on_intr;
 use super::Root;
 use super::dress::{Handle, Unset};
 use super::existing::Existing;
-use crate::beneath::shown;
-use crate::error::{Error, Result};
 use crate::format::meta::Metadata;
+use pinstripe_base::error::{Error, Result};
+use pinstripe_io::beneath::shown;
 
 /// A file below the target, written in any order by any number of threads. Holds one descriptor.
 /// Where it may replace another it has a name beside its own until [`finish`](Self::finish) moves
@@ -64,7 +64,7 @@ impl FileSink {
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when they reach beyond the file's size,
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they reach beyond the file's size,
     /// `NoSpace` on a full target, otherwise as the system says.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_bytes);

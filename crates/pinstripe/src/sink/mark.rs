@@ -13,8 +13,8 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Root, TreeSink};
-use crate::beneath::shown;
-use crate::error::{Error, Result};
+use pinstripe_base::error::{Error, Result};
+use pinstripe_io::beneath::shown;
 
 /// The beginning of a mark's name.
 const NAME: &str = ".pinstripe-restore-";
@@ -31,7 +31,8 @@ impl TreeSink {
         if self.root.rules.overwrite {
             return Ok(());
         }
-        let name = format!("{NAME}{:016x}", u64::from_le_bytes(crate::id::random()?)).into_bytes();
+        let name = format!("{NAME}{:016x}", u64::from_le_bytes(pinstripe_base::id::random()?))
+            .into_bytes();
         let io = |errno| Error::io("cannot mark the target as not complete", shown(&name), errno);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
         let file = self.root.open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(io)?;
@@ -91,7 +92,7 @@ fn read(root: &Root, name: &[u8]) -> Option<Vec<u8>> {
 
 /// The refusal of a target that holds something.
 pub(super) fn refusal(directory: &OwnedFd, to: &Path) -> Error {
-    let refused = |what| Error::new(crate::error::Kind::Refused, what).at(to);
+    let refused = |what| Error::new(pinstripe_base::error::Kind::Refused, what).at(to);
     if is_marked(directory) {
         return refused("a restore into this directory was cut off: files in it may be incomplete")
             .advice(

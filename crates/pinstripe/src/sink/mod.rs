@@ -4,7 +4,7 @@
 //! target.
 //!
 //! Invariants: nothing is made, changed or removed outside the target, and no symlink below it is
-//! ever passed through (`crate::beneath`); an entry in the way is replaced only under `overwrite`,
+//! ever passed through (`pinstripe_io::beneath`); an entry in the way is replaced only under `overwrite`,
 //! and then never followed and never written into; a directory that holds anything is never
 //! removed, unless the rules say so. In a target that holds anything, a file has another name until
 //! it is finished; in an empty one it has its own from the beginning, and a mark at the top says
@@ -34,9 +34,9 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::beneath::{Resolver, check_relative, failure, shown};
-use crate::error::{Error, Kind, Result};
 use crate::format::meta::{FileKind, Metadata};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
 
 pub use dress::{Part, Unset};
 pub use existing::Existing;
@@ -99,7 +99,7 @@ impl TreeSink {
         }
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let inherits = AtomicBool::new(hands_down_acl(Handle::Open(directory.as_fd())));
-        let run = u64::from_le_bytes(crate::id::random()?);
+        let run = u64::from_le_bytes(pinstripe_base::id::random()?);
         let unfinished = format!(".pinstripe-{run:016x}");
         let next = AtomicU64::new(0);
         let mark = Mutex::default();

@@ -11,8 +11,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Root, TreeSink};
-use crate::beneath::{failure, shown};
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::beneath::{failure, shown};
 
 /// By this file a directory is known as a member.
 const MEMBER_LABEL: &[u8] = b"pinstripe.member";

@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use super::Rules;
 use super::dress::{ACL_DEFAULT, Dress, Handle};
 use super::remove::{self, Removed};
-use crate::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
-use crate::error::{Error, Kind, Result};
 use crate::format::meta::Metadata;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
 
 /// The values that all open files of the target share.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 //! as if it were.
 //!
 //! Invariants: opens only below the root that it was given and through no symlink
-//! (`crate::beneath`); reading leaves no trace in access times where the system allows that;
+//! (`pinstripe_io::beneath`); reading leaves no trace in access times where the system allows that;
 //! attributes that cannot be read are returned as problems, never dropped. Never waits on a FIFO or
 //! a device, never writes. [`bulk`] has rules of its own: it reads one source that was named.
 
@@ -21,9 +21,9 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::beneath::{Resolver, check_relative, failure, shown};
-use crate::error::{Error, Kind, Result};
 use crate::format::meta::Stat;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
 
 pub use file::SourceFile;
 pub use xattr::{Xattrs, xattrs_at, xattrs_of};

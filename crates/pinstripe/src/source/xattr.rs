@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use super::open_entry;
-use crate::beneath::{check_relative, magic_path, shown};
-use crate::error::{Error, Result};
 use crate::format::meta::XattrList;
+use pinstripe_base::error::{Error, Result};
+use pinstripe_io::beneath::{check_relative, magic_path, shown};
 
 /// The kernel's own limit for a list of names and for one value (XATTR_LIST_MAX, XATTR_SIZE_MAX).
 const MAX_BYTES: usize = 64 << 10;
@@ -29,7 +29,7 @@ pub struct Xattrs {
 /// are its own. The empty path is the root itself.
 ///
 /// # Errors
-/// [`crate::error::Kind::Changed`] when there is no such entry any more, otherwise as the system
+/// [`pinstripe_base::error::Kind::Changed`] when there is no such entry any more, otherwise as the system
 /// says. An attribute that cannot be read is no error but one of the problems.
 pub fn xattrs_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Xattrs> {
     if !path.is_empty() {

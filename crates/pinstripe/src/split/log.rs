@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::device::SharedDevice;
-use crate::error::{Error, Kind, Result};
 use crate::format::split::{ALIGN_BYTES, PAGES_BYTES, SET_ROWS};
 use crate::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
-use crate::id::{SetId, SplitId, StoreId};
 use crate::member::{ExtentName, SharedMember};
 use crate::stripe::{Layout, SetReader};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SetId, SplitId, StoreId};
+use pinstripe_io::device::SharedDevice;
 
 use super::window::Window;
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::device::SharedDevice;
-use crate::error::{Error, Kind, Result};
 use crate::format::split::{End, FRAME_BYTES, Frame, FrameKind, Head, Manifest, PAGE_BYTES, Tag};
-use crate::id::SplitId;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SplitId;
+use pinstripe_io::device::SharedDevice;
 
 /// An output. A page that cannot be read is an error of that page alone: the others may do.
 pub struct Output {

@@ -10,12 +10,12 @@ use super::log::{Log, OwnLog, Sets, StripedLog};
 use super::output::Output;
 use super::scan::scan;
 use super::unit::{self, Beside, Scratch, Unit};
-use crate::device::{AlignedBuf, SharedDevice};
-use crate::error::{Error, Kind, Result};
 use crate::format::split::{
     BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, Index, Layout, LogEnd, Manifest, PAGES_BYTES,
 };
 use crate::stripe::Geometry;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{AlignedBuf, SharedDevice};
 
 /// The place of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use super::output::Output;
 use super::scan::{Scan, scan};
 use super::tree_hash::Part;
 use super::unit::{Beside, Scratch, buffer, read};
-use crate::device::SharedDevice;
-use crate::error::{Error, Kind, Result};
 use crate::format::split::{ALIGN_BYTES, Batch, BatchPlace, Head, Layout, PAGES_BYTES};
 use crate::stripe::Geometry;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::SharedDevice;
 
 /// The finished part of a log.
 #[derive(Debug, Clone, Default)]

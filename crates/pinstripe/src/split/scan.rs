@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::error::{Kind, Result};
 use crate::format::split::{Batch, BatchPlace, FRAME_BYTES, Frame, FrameKind, Tag};
+use pinstripe_base::error::{Kind, Result};
 
 use super::log::Log;
 

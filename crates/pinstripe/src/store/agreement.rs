@@ -138,7 +138,7 @@ impl<'a> Members<'a> {
 mod tests {
     use super::*;
     use crate::format::label::{Chunker, Encryption, Format, MemberRow, Padding};
-    use crate::id::StoreId;
+    use pinstripe_base::id::StoreId;
 
     fn table(generation: u64, numbers: &[u16]) -> MemberTable {
         let row = |&number| MemberRow {

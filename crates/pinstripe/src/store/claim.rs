@@ -19,11 +19,11 @@ use std::time::Duration;
 use super::objects::Belief;
 use super::sessions::{self, name_of};
 use super::{Reach, Store, read_small};
-use crate::error::{Error, Kind, Result};
 use crate::format::session::{Session, Work};
-use crate::id::SessionId;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SessionId;
 
 /// The number of times that a claimant looks whether a concurrent one has removed its claim, and
 /// the wait in between: together longer than it takes to put a claim and remove it.

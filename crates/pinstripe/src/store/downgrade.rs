@@ -10,13 +10,13 @@
 use std::path::{Path, PathBuf};
 
 use super::{OpenOptions, keys_name, read_member, read_small};
-use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeyRing, KeySlot};
 use crate::format::keys::Keys;
 use crate::format::label::{Encryption, StoreConfig};
 use crate::format::removed_slot::RemovedSlot;
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// Refuses a store with both kinds of keys; `looked` is where its members may be. A place that
 /// does not answer has nothing to say.
@@ -81,7 +81,7 @@ fn sealing(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
 }
 
 /// The store of a key object that only encrypted stores have.
-fn sealed_owner(bytes: &[u8]) -> Option<crate::id::StoreId> {
+fn sealed_owner(bytes: &[u8]) -> Option<pinstripe_base::id::StoreId> {
     let ring = KeyRing::decode(bytes).map(|ring| ring.store);
     let slot = || KeySlot::decode(bytes).map(|slot| slot.store);
     let removed = || RemovedSlot::decode(bytes).map(|removed| removed.store);

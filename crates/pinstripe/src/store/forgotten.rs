@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::{Error, Kind, Result};
 use crate::format::forgotten::Mark;
 use crate::format::gc::{GcObject, Step};
-use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SnapshotId;
 
 use super::Store;
 use super::objects::{Belief, Reach};

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use super::objects::Reach;
 use super::{Store, deletion, read_small};
-use crate::error::Result;
 use crate::format::forgotten::Mark;
 use crate::format::gc::GcObject;
 use crate::format::label::MemberTable;
-use crate::id::SnapshotId;
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::SnapshotId;
 
 /// Another half of the store, as far as its members were met.
 #[derive(Debug, Clone, PartialEq, Eq)]

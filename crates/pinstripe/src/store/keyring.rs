@@ -14,13 +14,13 @@ pub use room::{KeyRoom, judge_key_object};
 pub use unlock::{COST_DEFAULT_KIB, Opened, UnlockLimits};
 
 use super::{Store, keys_name, read_small};
-use crate::error::{Error, Kind, Result};
 use crate::format::key_ring::{KeyRing, KeySlot};
 use crate::format::keys::{GENERATIONS_MAX, Keys};
 use crate::format::label::{Encryption, Format};
 use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Member, Room};
 use crate::seal::{NewSlot, Opener, RootKey, Voucher, locked};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// A key ring of format version 2, as it is put on the members.
 pub struct ChainedRing {
@@ -182,7 +182,7 @@ impl Store {
             return Err(Error::new(Kind::Refused, "the keys were rotated too often")
                 .expected(GENERATIONS_MAX, keys.seals.len() + 1));
         }
-        let fresh: [u8; 32] = crate::id::random()?;
+        let fresh: [u8; 32] = pinstripe_base::id::random()?;
         keys.seals.push(fresh.into());
         let root = RootKey::generate()?;
         let ring = root.seal(&keys, &self.config, self.format)?;

@@ -34,15 +34,15 @@ use objects::Reach;
 pub use open::OpenOptions;
 pub use search::read_member;
 
-use crate::error::{Error, Kind, Result};
 use crate::format::envelope::OBJECT_MAX_BYTES;
 use crate::format::keys::Keys;
 use crate::format::label::{Format, MemberRow, MemberState, MemberTable, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{Geometry, MEMBERS_MAX};
 use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
-use crate::monitor::Monitor;
 use crate::seal::{self, Opener, Sealer, Voucher};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
 
 /// One member's seat in the store: taken or absent.
 #[derive(Default)]
@@ -155,7 +155,7 @@ impl Store {
     /// # Errors
     /// When the system has no randomness to give.
     pub fn new_name<const N: usize>(&self) -> Result<[u8; N]> {
-        let Some(names) = &self.options.names else { return crate::id::random() };
+        let Some(names) = &self.options.names else { return pinstripe_base::id::random() };
         let mut name = [0; N];
         names.fill(&mut name)?;
         Ok(name)

@@ -12,10 +12,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::{Error, Kind, Result};
 use crate::format::envelope::{self, Object};
-use crate::id::SnapshotId;
 use crate::member::{ExtentName, Room};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SnapshotId;
 
 use super::{Store, deletion, forgotten, read_small, snapshots};
 

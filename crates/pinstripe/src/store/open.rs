@@ -14,16 +14,17 @@ use std::sync::Arc;
 
 use super::search::{Search, candidates, forgery, label_of};
 use super::{Seat, Store, downgrade, judge_key_object, keys_name, read_small};
-use crate::error::{Error, Kind, Result};
-use crate::fault::{FaultMember, Plan};
+use crate::fault::FaultMember;
 use crate::format::keys::Keys;
 use crate::format::label::{Encryption, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{HEADER_BYTES, Header};
-use crate::id::Names;
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Patience, Room, SharedMember, Steps, WatchedMember};
 use crate::seal::Opener;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::Names;
+use pinstripe_io::fault::Plan;
 
 /// The layer between a store and its disks: none, unless a test or an experiment asks for one.
 #[derive(Default, Clone)]

@@ -10,12 +10,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::codec::Decoder;
-use crate::error::{Error, Kind, Result};
 use crate::format::record::RecordHead;
-use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, SharedMember};
-use crate::monitor::{Counter, Monitor};
 use crate::stripe::{ReadReport, SetReader};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_base::monitor::{Counter, Monitor};
 
 use super::Store;
 use super::index::{Index, Place};

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use super::halves::Outsider;
 use super::open::OpenOptions;
 use super::{Seat, agreement, read_small};
-use crate::error::{Error, Kind, Result};
 use crate::format::label::{Format, Label, MemberRow, MemberTable, StoreConfig};
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member};
 use crate::seal::Voucher;
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// The members found of a store, and the table of members that names them.
 pub(super) struct Search {

@@ -5,12 +5,12 @@
 //! did not remove is over once its commit object is there, once its process surely runs no more,
 //! or once a void stands in the place of the commit object ([`fence`]).
 
-use crate::error::{Error, Kind, Result};
 use crate::format::gc::{GcObject, Step};
 use crate::format::session::{Process, Session, Work};
-use crate::id::{CondemnationId, SessionId, SnapshotId};
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId};
 
 use super::Store;
 use super::objects::{Belief, Found, Reach};

@@ -1,12 +1,12 @@
 //! Finding snapshots: every sound snapshot object on any member, and names as people give them.
 
-use crate::error::{Error, Kind, Result};
 use crate::format::gc::{GcObject, Step};
 use crate::format::label::Encryption;
 use crate::format::snapshot::Snapshot;
-use crate::id::{SnapshotId, find_by_name};
 use crate::member::{ExtentName, Room, SharedMember};
-use crate::monitor::Monitor;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SnapshotId, find_by_name};
+use pinstripe_base::monitor::Monitor;
 
 use super::objects::Reach;
 use super::{Store, checkpoints, deletion, forgotten, read_small};

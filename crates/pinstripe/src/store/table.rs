@@ -14,11 +14,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{Claim, Seat, Store, read_member, read_small, replace_small};
-use crate::error::{Error, Kind, Result};
 use crate::format::label::{Encryption, Format, Label, MemberRow, MemberState, MemberTable};
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember};
 use crate::seal::{self, Voucher};
+use pinstripe_base::error::{Error, Kind, Result};
 
 impl Store {
     /// Writes the label of every present member on which it is missing, damaged or says something

@@ -8,8 +8,6 @@ mod follow;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use crate::beneath::shown_from_root;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry, PageWriter, decode_page};
 use crate::format::record::ChunkRow;
 use crate::format::snapshot::TreeRoot;
@@ -17,8 +15,10 @@ use crate::format::tree::{
     Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, PageEnds, compare_paths, decode_node,
     encode_node, ends_node, is_at_or_below,
 };
-use crate::format::wire::Reader;
-use crate::id::ChunkId;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::wire::Reader;
+use pinstripe_io::beneath::shown_from_root;
 
 use super::packs::ChunkReader;
 

@@ -15,10 +15,10 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Kind, Result};
 pub use crate::format::stripe_set::Geometry;
 use crate::format::stripe_set::{HEADER_BYTES, LOGICAL_BYTES_MAX, MEMBERS_MAX};
-use crate::id::SetId;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
 
 /// Strips of a short row are a multiple of this many bytes: one cache line.
 const SHORT_STRIP_UNIT_BYTES: u64 = 64;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use super::reader::SetReader;
 use super::report::Reason;
-use crate::error::{Error, Kind};
 use crate::format::stripe_set::{HEADER_BYTES, Header, checksum};
+use pinstripe_base::error::{Error, Kind};
 
 /// Rows that are compared with checksums to find the slot of an extent with a damaged header.
 const ROWS_COMPARED: u64 = 8;

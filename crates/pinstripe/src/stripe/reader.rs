@@ -19,10 +19,10 @@ use super::holders::Standing;
 use super::report::{Part, ReadReport, Reason};
 use super::row::{Row, Trust};
 use super::trailer::{gravity, read_trailer};
-use crate::error::{Error, Kind, Result};
 use crate::format::stripe_set::{Checksum, SetKind, Trailer, checksum};
-use crate::id::{SetId, StoreId};
 use crate::member::{ExtentName, Member, SharedMember};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SetId, StoreId};
 
 /// An open stripe set. Any number of threads may read through one.
 pub struct SetReader {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Error, Kind};
+use pinstripe_base::error::{Error, Kind};
 
 /// Why a strip, or the extent it is in, counts as an erasure.
 #[derive(Debug, Clone)]

@@ -12,8 +12,8 @@ use pinstripe_kernel::parity;
 use super::geometry::{Permutation, RowShape};
 use super::reader::SetReader;
 use super::report::{Part, ReadReport, Reason, Rebuilt};
-use crate::error::{Error, Kind, Result};
 use crate::format::stripe_set::{Checksum, checksum};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// The evidence that makes bytes from a member trustworthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

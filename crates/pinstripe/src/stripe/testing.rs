@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::error::Result;
 use crate::format::stripe_set::SetKind;
-use crate::id::{SetId, StoreId};
 use crate::member::{ExtentName, Member, MemoryMember, Replace, SharedMember};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{SetId, StoreId};
 
 pub const STORE: StoreId = StoreId([0x51; 16]);
 pub const SET: SetId = SetId(*b"a set of strips.");

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::testing::*;
 use super::*;
-use crate::error::{Error, Kind, Result};
 use crate::fault::FaultMember;
 use crate::format::stripe_set::{SetKind, checksum};
-use crate::id::{SetId, StoreId};
 use crate::member::{ExtentName, MemoryMember};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SetId, StoreId};
 
 /// A set of 3+1 with two full rows and a short one whose strips are 64, 64 and 22 bytes.
 fn small() -> Fixture {

@@ -1,9 +1,9 @@
 //! Reading the trailer of an extent of which only the name is known.
 
-use crate::error::{Error, Kind, Result};
 use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
-use crate::id::{SetId, StoreId};
 use crate::member::{ExtentName, Member};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SetId, StoreId};
 
 /// Bytes at an extent's end, read at once in the hope that the whole trailer is in them: the
 /// trailer of a 64 MiB pack with strips of 256 KiB on 4 members has 5.6 KiB.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::reader::SetReader;
 use super::report::{Damage, Part, ReadReport, Reason, Verification};
 use super::row::{Buffers, Row, push_range};
-use crate::error::{Error, Result};
 use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 use crate::member::ExtentWriter;
+use pinstripe_base::error::{Error, Result};
 
 impl SetReader {
     /// Holds every strip of every slot against its checksum, every header and trailer against
@@ -59,7 +59,7 @@ impl SetReader {
     /// good, the others rebuilt. The caller seals the writer.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](crate::error::Kind::TooManyLosses) when a strip of this slot is
+    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when a strip of this slot is
     /// beyond repair; those of the writer.
     pub fn rebuild_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<ReadReport> {
         let mut report = ReadReport::default();

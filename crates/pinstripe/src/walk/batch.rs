@@ -8,8 +8,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::Error;
 use crate::format::meta::Stat;
+use pinstripe_base::error::Error;
 
 /// Memory of one entry without its path.
 pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();
@@ -38,7 +38,7 @@ pub struct Found<'a> {
 pub struct Trouble<'a> {
     /// Its path, as in [`Found`].
     pub path: &'a [u8],
-    /// The failure, with the absolute path as its place. [`Changed`](crate::error::Kind::Changed)
+    /// The failure, with the absolute path as its place. [`Changed`](pinstripe_base::error::Kind::Changed)
     /// when the entry vanished or was replaced meanwhile: expected on a tree in use.
     pub error: &'a Error,
 }

@@ -16,8 +16,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, StatxAttributes, S
 use rustix::io::Errno;
 
 use super::stat::from_statx;
-use crate::descriptors::patiently;
 use crate::format::meta::Stat;
+use pinstripe_io::descriptors::patiently;
 
 /// Bytes that one getdents64 call may fill: about a thousand names.
 const LISTING_BYTES: usize = 32 * 1024;

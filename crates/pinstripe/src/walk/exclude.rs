@@ -12,7 +12,7 @@
 //! that silently matches nothing. Whether caches are left out is said here too, though a look at
 //! the tree decides what is one (`cache`).
 
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// The patterns of one walk. The default excludes nothing.
 #[derive(Debug, Clone, Default)]

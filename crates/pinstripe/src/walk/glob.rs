@@ -4,7 +4,7 @@
 //! before any path is put together.
 
 use super::exclude::Pattern;
-use crate::error::Result;
+use pinstripe_base::error::Result;
 
 /// A pattern for names and paths.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ impl Glob {
     /// path, `src/*.c` for any end of a path, `build/` for directories only.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for a pattern that could match nothing.
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for a pattern that could match nothing.
     pub fn new(text: &[u8]) -> Result<Self> {
         Pattern::parse("pattern", text).map(Glob)
     }

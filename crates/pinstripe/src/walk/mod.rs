@@ -35,8 +35,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::CWD;
 
-use crate::descriptors;
-use crate::error::{self, Error, Result};
 use crate::format::meta::FileKind;
 pub use batch::{Batch, Found, Item, Trouble};
 use batch::{Entries, Run};
@@ -44,6 +42,8 @@ use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};
 pub use glob::Glob;
+use pinstripe_base::error::{self, Error, Result};
+use pinstripe_io::descriptors;
 use scan::{Plan, Scanner, Step, Task};
 
 /// A batch ends with the run that fills it to this many items.

@@ -10,15 +10,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pinstripe::catalog::Query;
-use pinstripe::error::Kind;
-use pinstripe::fault::Plan;
 use pinstripe::format::label::Format;
-use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{check, find, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::seal::Credential;
 use pinstripe::store::{Store, snapshots};
 use pinstripe::walk::Glob;
+use pinstripe_base::error::Kind;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::fault::Plan;
 
 /// A frozen store, and its members: of the last ones as many may be missing as it has parity.
 struct Frozen {

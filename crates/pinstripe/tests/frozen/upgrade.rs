@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::error::Kind;
 use pinstripe::fault::PowerCut;
 use pinstripe::format::envelope;
 use pinstripe::format::label::{Format, Label};
@@ -14,6 +13,7 @@ use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::upgrade::{self, Direction};
 use pinstripe::store::objects::Reach;
 use pinstripe::store::{OpenOptions, Store, sessions};
+use pinstripe_base::error::Kind;
 
 use super::{FROZEN, Frozen, copy, credentials, open, read, testdata};
 
@@ -32,7 +32,7 @@ fn thawed(name: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// As a process that all others take for dead, as it is once it was cut off.
-fn open_with(place: &Path, steps: Arc<dyn Steps>) -> pinstripe::error::Result<Store> {
+fn open_with(place: &Path, steps: Arc<dyn Steps>) -> pinstripe_base::error::Result<Store> {
     let own = pinstripe::process::own();
     let process = Some(Process { started_ticks: own.started_ticks + 1, ..own });
     let options = OpenOptions { steps: Some(steps), process, ..OpenOptions::default() };
@@ -154,7 +154,7 @@ fn an_upgrade_waits_for_writers_and_for_members() {
     let work = Work::Backup;
     let session = Session {
         store: store.config.store,
-        id: pinstripe::id::SessionId([1; 16]),
+        id: pinstripe_base::id::SessionId([1; 16]),
         work,
         commit: [2; 16],
         parents: Vec::new(),

@@ -8,8 +8,7 @@ use std::process::Command;
 
 use pinstripe::codec::{Encoder, Look, looks_incompressible};
 use pinstripe::source::bulk::{self, Fake, Units};
-
-use crate::support::{is_root, skipped};
+use pinstripe_testing::{is_root, skipped};
 
 const BLOCK_BYTES: usize = 64 << 10;
 

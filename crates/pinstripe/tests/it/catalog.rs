@@ -8,17 +8,17 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use pinstripe::catalog::{Catalog, FILE_NAME, Found, Query};
-use pinstripe::error::{Kind, Result};
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::FileKind;
 use pinstripe::format::session::Work;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::SnapshotId;
-use pinstripe::monitor::Counter;
 use pinstripe::ops;
 use pinstripe::ops::diff::{Sort, Totals};
 use pinstripe::store::{sessions, snapshots};
 use pinstripe::walk::Glob;
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::id::SnapshotId;
+use pinstripe_base::monitor::Counter;
 
 use crate::support::{Ledger, Site, noise};
 

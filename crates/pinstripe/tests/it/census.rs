@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use pinstripe::dedup::distinct::Count;
-use pinstripe::error::Kind;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::{analyze, stats};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::pipeline::survey::{LENGTHS, Survey};
 use pinstripe::walk::Exclude;
+use pinstripe_base::error::Kind;
+use pinstripe_base::monitor::Counter;
 
 use crate::look::paths;
 use crate::support::{Ledger, Site, limits, noise, small_tree};

@@ -9,11 +9,11 @@ use pinstripe::chunk::Cutter;
 use pinstripe::format::record::ChunkRow;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::Room;
-use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::pipeline::limits::LARGE_BYTES;
 use pinstripe::store::index;
 use pinstripe::store::packs::{ChunkReader, PackReader};
 use pinstripe::store::tree::TreeReader;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, backup, noise};

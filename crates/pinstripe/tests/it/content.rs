@@ -7,15 +7,16 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::monitor::Counter;
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::Store;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
+use pinstripe_testing::{is_root, skipped};
 use proptest::prelude::*;
 
 use crate::look::{assert_same, look};
-use crate::support::{Ledger, Site, is_root, limits, noise, read_files, skipped, small_tree};
+use crate::support::{Ledger, Site, limits, noise, read_files, small_tree};
 
 /// The output of `cat` for files of the latest snapshot, named below the source.
 fn cat(

@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pinstripe::error::Kind;
 use pinstripe::fault::PowerCut;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{ExtentName, Room, SharedMember, Steps};
 use pinstripe::ops;
 use pinstripe::store::{Store, read_small};
 use pinstripe::stripe::SetReader;
+use pinstripe_base::error::Kind;
 
 use crate::look::{Tree, look};
 use crate::support::{Image, Ledger, NoWait, Site, backup, check, limits, noise, read_files};
@@ -102,7 +102,7 @@ fn assert_whole_extent(store: &Store, number: usize, member: &SharedMember, name
     let ExtentName::In(_, id) = name else { unreachable!("an extent is in a room") };
     let mut alone = vec![None; store.seats.len()];
     alone[number] = Some(Arc::clone(member));
-    let set = pinstripe::id::SetId(id);
+    let set = pinstripe_base::id::SetId(id);
     let reader = SetReader::open(&alone, name, store.config.store, set).unwrap();
     let found = reader.verify(&mut |_| {});
     let own: Vec<_> = found.damage.iter().filter(|damage| damage.member == Some(number)).collect();

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use pinstripe::format::record::RecordKind;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::{Names, SetId};
 use pinstripe::member::{ExtentName, Room, Step, Steps};
 use pinstripe::ops::{forget, gc, member, scrub};
 use pinstripe::store::index::{Index, read_pack_index};
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe::stripe::geometry::Permutation;
+use pinstripe_base::id::{Names, SetId};
 
 use crate::gc::{forget_one, options};
 use crate::look::{Tree, look};
@@ -31,7 +31,7 @@ struct Chosen {
 }
 
 impl Names for Chosen {
-    fn fill(&self, bytes: &mut [u8]) -> pinstripe::error::Result<()> {
+    fn fill(&self, bytes: &mut [u8]) -> pinstripe_base::error::Result<()> {
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         let name = [self.first.to_le_bytes(), number.to_le_bytes()].concat();
         bytes.copy_from_slice(&name[..bytes.len()]);

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use pinstripe::error::Kind;
-use pinstripe::monitor::Counter;
 use pinstripe::ops::backup::{self, Options, Stream};
 use pinstripe::walk::Exclude;
+use pinstripe_base::error::Kind;
+use pinstripe_base::monitor::Counter;
 
 use crate::look::look;
 use crate::support::{Ledger, Site, limits, noise, restore, small_tree};

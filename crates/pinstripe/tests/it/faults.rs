@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use pinstripe::error::Kind;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{DirectoryMember, ExtentName, Member, Room};
-use pinstripe::monitor::Counter;
+use pinstripe_base::error::Kind;
+use pinstripe_base::monitor::Counter;
+use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
 
 use crate::look::{Tree, look};
 use crate::support::{
-    Image, Ledger, NoWait, Site, assert_whole, backup, check, is_root, noise, repair, skipped,
-    small_tree,
+    Image, Ledger, NoWait, Site, assert_whole, backup, check, noise, repair, small_tree,
 };
 
 /// A store with one snapshot, and a source that has changed since.
@@ -255,33 +255,6 @@ fn a_member_that_cannot_be_listed_is_done_without() {
     assert_eq!(error.unwrap_err().kind(), Kind::Io);
 }
 
-/// Mounts below `at` for this thread and its children alone, on a thread that ends with them.
-pub fn in_own_mounts(test: &str, work: impl FnOnce() + Send) {
-    if !is_root() {
-        return skipped(test, "only root may mount");
-    }
-    std::thread::scope(|scope| {
-        let done = scope.spawn(|| {
-            // SAFETY: leaving the shared mount namespace unshares nothing that memory safety
-            // rests on: no descriptors, no address space.
-            let left =
-                unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) };
-            let private = || Command::new("mount").args(["--make-rprivate", "/"]).status();
-            if left.is_err() || !private().is_ok_and(|status| status.success()) {
-                return skipped(test, "mounting is not allowed here");
-            }
-            work();
-        });
-        done.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
-}
-
-pub fn mount(kind: &str, options: &str, what: &Path, at: &Path) -> bool {
-    let mut command = Command::new("mount");
-    command.args(["-t", kind, "-o", options]).arg(what).arg(at);
-    command.status().is_ok_and(|status| status.success())
-}
-
 fn fill_a_real_file_system(site: &Site) {
     site.init(1, "4K", Arc::new(NoWait)).unwrap();
     small_tree(&site.source(), 1);
@@ -385,8 +358,4 @@ fn a_member_on_a_full_ext4_is_told_and_nothing_is_lost() {
         fill_a_real_file_system(&site);
         unmount(&site.members[1]);
     });
-}
-
-pub fn unmount(at: &Path) {
-    assert!(Command::new("umount").arg("-l").arg(at).status().unwrap().success());
 }

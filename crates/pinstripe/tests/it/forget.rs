@@ -1,15 +1,15 @@
 //! Forgetting by rules and by name, and taking that back, on a real store.
 
-use pinstripe::error::Kind;
 use pinstripe::format::forgotten::Mark;
 use pinstripe::format::gc::{GcObject, Lists, Step};
 use pinstripe::format::session::Work;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::{CondemnationId, SessionId};
 use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops::forget::{self, Choice, Options};
 use pinstripe::retention::{Policy, Reason};
 use pinstripe::store::{Store, sessions};
+use pinstripe_base::error::Kind;
+use pinstripe_base::id::{CondemnationId, SessionId};
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, small_tree};

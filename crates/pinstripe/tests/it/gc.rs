@@ -8,7 +8,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::error::Kind;
 use pinstripe::fault::PowerCut;
 use pinstripe::format::entry::Content;
 use pinstripe::format::session::Work;
@@ -20,6 +19,7 @@ use pinstripe::store::index::Index;
 use pinstripe::store::packs::{ChunkReader, PackReader};
 use pinstripe::store::tree::TreeReader;
 use pinstripe::store::{Store, sessions};
+use pinstripe_base::error::Kind;
 
 use crate::look::{Tree, look};
 use crate::support::{
@@ -459,7 +459,7 @@ impl Bench {
         Bench { site, image, forgotten, kept }
     }
 
-    fn run(&self, steps: Arc<dyn Steps>) -> pinstripe::error::Result<Outcome> {
+    fn run(&self, steps: Arc<dyn Steps>) -> pinstripe_base::error::Result<Outcome> {
         let store = self.site.open_doomed(0, "", steps)?;
         gc::run(&store, &options(), &Ledger::new().monitor)
     }

@@ -6,9 +6,7 @@ use pinstripe::format::meta::{FileKind, Metadata, Time};
 use pinstripe::format::record::{ChunkRow, RecordKind};
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::format::tree::compare_paths;
-use pinstripe::id::{ChunkId, SnapshotId};
 use pinstripe::member::ExtentName;
-use pinstripe::monitor::Monitor;
 use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::fleet::Fleet;
 use pinstripe::pipeline::pack::{self, FinishedRecord, Laying, ToPacker};
@@ -18,6 +16,8 @@ use pinstripe::seal::Sealer;
 use pinstripe::store::Store;
 use pinstripe::store::index::Index;
 use pinstripe::store::tree::TreeWriter;
+use pinstripe_base::id::{ChunkId, SnapshotId};
+use pinstripe_base::monitor::Monitor;
 
 /// An entry of this kind, with nothing special about it.
 pub fn entry(path: &[u8], kind: FileKind) -> Entry {
@@ -90,7 +90,7 @@ impl<'a> Forge<'a> {
         let store = self.store;
         let snapshot = Snapshot {
             store: store.config.store,
-            id: SnapshotId(pinstripe::id::random().unwrap()),
+            id: SnapshotId(pinstripe_base::id::random().unwrap()),
             created_seconds: 1_700_000_000,
             created_nanos: 0,
             host: b"elsewhere".to_vec(),

@@ -6,18 +6,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use pinstripe::error::{Kind, Result};
 use pinstripe::format::meta::{FileKind, Metadata, Time};
-use pinstripe::monitor::Counter;
 use pinstripe::ops::preview::{self, Act, Preview};
 use pinstripe::ops::restore::{Delete, Manner, Options, mark_of, run_with};
 use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
 use pinstripe::sink::{Rules, TreeSink};
 use pinstripe::walk::Exclude;
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::monitor::Counter;
+use pinstripe_testing::{is_root, skipped};
 use proptest::prelude::*;
 
 use crate::look::{assert_same, look, stamps};
-use crate::support::{Ledger, Site, is_root, limits, noise, skipped, small_tree};
+use crate::support::{Ledger, Site, limits, noise, small_tree};
 
 fn options<'a>(path: &'a [u8], to: &'a Path) -> Options<'a> {
     Options { snapshot: "latest", path, to, overwrite: false, verify: false, limits: limits() }

@@ -7,17 +7,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pinstripe::error::Kind;
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::FileKind;
 use pinstripe::format::record::RecordKind;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::SetId;
 use pinstripe::member::{ExtentName, Room};
-use pinstripe::monitor::Counter;
 use pinstripe::ops::{self, diff::Sort, gc};
 use pinstripe::store::{Store, index};
 use pinstripe::stripe::SetReader;
+use pinstripe_base::error::Kind;
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::Counter;
 
 use crate::gc::forget_one;
 use crate::look::{Tree, look};
@@ -91,7 +91,7 @@ fn restore_all(
     path: &[u8],
     to: &Path,
     ledger: &Ledger,
-) -> pinstripe::error::Result<Snapshot> {
+) -> pinstripe_base::error::Result<Snapshot> {
     let (overwrite, verify) = (false, true);
     let options =
         ops::restore::Options { snapshot: "latest", path, to, overwrite, verify, limits: limits() };

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::error::{Kind, Result};
 use pinstripe::fault::PowerCut;
 use pinstripe::format::label::MemberState;
 use pinstripe::format::snapshot::Snapshot;
@@ -13,6 +12,7 @@ use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::gc;
 use pinstripe::ops::member::{self, Added, Rebalanced, Removed, Replaced};
 use pinstripe::store::Store;
+use pinstripe_base::error::{Kind, Result};
 
 use crate::look::{Tree, look};
 use crate::support::{

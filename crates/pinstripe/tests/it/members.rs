@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinstripe::error::Kind;
 use pinstripe::member::Room;
 use pinstripe::ops;
 use pinstripe::store::Store;
 use pinstripe::store::index::{geometry_of, sets_in};
+use pinstripe_base::error::Kind;
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, backup, check, limits, repair, small_tree};
@@ -16,7 +16,7 @@ use crate::support::{Ledger, Site, assert_whole, backup, check, limits, repair, 
 /// Data strips of the packs, each number once.
 fn widths(store: &Store) -> BTreeSet<usize> {
     let packs = sets_in(store, Room::Packs).unwrap();
-    let width = |(set, members): (&pinstripe::id::SetId, &Vec<usize>)| {
+    let width = |(set, members): (&pinstripe_base::id::SetId, &Vec<usize>)| {
         let name = pinstripe::member::ExtentName::pack(*set);
         geometry_of(store, name, members).unwrap().data()
     };

@@ -8,12 +8,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
-use pinstripe::monitor::Counter;
+use pinstripe_base::monitor::Counter;
+use pinstripe_testing::{is_root, skipped};
 use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 use crate::look::{look, paths, stamps};
-use crate::support::{Ledger, Site, assert_whole, backup, is_root, noise, skipped};
+use crate::support::{Ledger, Site, assert_whole, backup, noise};
 
 /// Lengths around what chunking at 4K decides by: shortest chunk 1 KiB, longest 16 KiB.
 const LENGTHS: &[usize] =

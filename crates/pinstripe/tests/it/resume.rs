@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::error::{Kind, Result};
 use pinstripe::fault::PowerCut;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{ExtentName, Room, Step, Steps};
-use pinstripe::monitor::Counter;
 use pinstripe::ops::backup::{self, Interval, Options};
 use pinstripe::store::{Store, checkpoints};
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::monitor::Counter;
 
 use crate::look::look;
 use crate::support::{Ledger, NoWait, Site, assert_whole, limits, noise};

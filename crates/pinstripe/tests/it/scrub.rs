@@ -6,14 +6,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use pinstripe::error::Result;
 use pinstripe::fault::PowerCut;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::format::stripe_set::HEADER_BYTES;
 use pinstripe::member::{ExtentName, Room, Steps};
-use pinstripe::monitor::Counter;
 use pinstripe::ops::scrub::{self, Budget, Fate, Finding, Outcome};
 use pinstripe::store::Store;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
 
 use crate::look::{Tree, look};
 use crate::support::{
@@ -204,7 +204,7 @@ fn the_status_tells_what_was_verified_when() {
         let store = bench.site.store();
         scrub::status(&store, now, &Ledger::new().monitor).unwrap()
     };
-    let now = pinstripe::clock::now().0;
+    let now = pinstripe_base::clock::now().0;
     let sets = |status: &scrub::Status| -> Vec<u64> {
         status.bands.iter().map(|band| band.sets).collect()
     };

@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::fault::PowerCut;
 use pinstripe::format::key_ring::{KdfCosts, KeySlot, SlotWay};
 use pinstripe::format::label::{Chunker, Encryption, Label, Padding};
-use pinstripe::id::{SetId, hex};
 use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops;
 use pinstripe::seal::{Credential, NewSlot, Sealer, padded_bytes};
 use pinstripe::store::index::SealedPack;
 use pinstripe::store::{OpenOptions, Store, UnlockLimits, index};
 use pinstripe::stripe::StripSink;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SetId, hex};
 
 use crate::look::look;
 use crate::support::{
@@ -531,7 +531,7 @@ fn forge_slots(site: &Site, members: &[usize], count: usize, costs: KdfCosts) {
     let honest = (*room.current().unwrap().1[0]).clone();
     for number in 0..count {
         let forged = KeySlot {
-            id: pinstripe::id::random().unwrap(),
+            id: pinstripe_base::id::random().unwrap(),
             created_seconds: 0,
             way: SlotWay::Password(costs),
             label: "password".to_owned(),
@@ -601,7 +601,7 @@ fn an_honest_slot_is_tried_before_forged_ones() {
     forge_slots(&site, &[0, 1, 2], 10, cheaper);
     assert_eq!(tries(&UnlockLimits::default()), Ok(11), "the cheapest first");
     assert_eq!(tries(&limits), Err(Kind::WrongKey), "bounded together");
-    let id = pinstripe::id::SnapshotId::from_hex(&added).unwrap().0;
+    let id = pinstripe_base::id::SnapshotId::from_hex(&added).unwrap().0;
     assert_eq!(tries(&UnlockLimits { known: Some(id), ..limits.clone() }), Ok(1));
     for name in [&added[..8], "mine"] {
         let only = UnlockLimits { only: Some(name.to_owned()), cost_kib: 1, ..limits.clone() };

@@ -5,13 +5,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::fault::{FaultMember, Operation, Plan};
+use pinstripe::fault::FaultMember;
 use pinstripe::member::SharedMember;
-use pinstripe::monitor::Counter;
 use pinstripe::store::Store;
+use pinstripe_base::monitor::Counter;
+use pinstripe_io::fault::{Operation, Plan};
+use pinstripe_testing::skipped;
 
 use crate::look::stamps;
-use crate::support::{Ledger, Site, backup, check, noise, restore, skipped, small_tree};
+use crate::support::{Ledger, Site, backup, check, noise, restore, small_tree};
 
 type Counted = Arc<FaultMember<SharedMember>>;
 

@@ -10,21 +10,21 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::beneath::{open_beneath, parent_beneath};
-use pinstripe::error::Kind;
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::FileKind;
 use pinstripe::member::{Step, Steps};
-use pinstripe::monitor::Counter;
 use pinstripe::ops;
 use pinstripe::pipeline::limits::LARGE_BYTES;
+use pinstripe_base::error::Kind;
+use pinstripe_base::monitor::Counter;
+use pinstripe_io::beneath::{open_beneath, parent_beneath};
+use pinstripe_testing::{is_root, skipped};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 
 use crate::hostile::{Forge, entry, symlink as link_entry};
 use crate::look::{assert_same, look};
 use crate::support::{
-    Ledger, NoWait, STRIP_BYTES, Site, assert_whole, backup, is_root, limits, noise, restore,
-    skipped,
+    Ledger, NoWait, STRIP_BYTES, Site, assert_whole, backup, limits, noise, restore,
 };
 
 /// Does `work` as a user without rights, on a thread of its own: identity is each thread's own
@@ -508,7 +508,7 @@ fn a_name_is_not_linked_to_the_file_that_its_first_name_failed_to_replace() {
 fn unstored(path: &[u8], bytes: u32) -> Entry {
     use pinstripe::format::entry::Content;
     use pinstripe::format::record::ChunkRow;
-    let row = ChunkRow { id: pinstripe::id::ChunkId([9; 32]), raw_bytes: bytes };
+    let row = ChunkRow { id: pinstripe_base::id::ChunkId([9; 32]), raw_bytes: bytes };
     let content = Content::Chunks(vec![row]);
     Entry { size: bytes.into(), content, ..entry(path, FileKind::File) }
 }
@@ -519,13 +519,13 @@ fn a_full_target_ends_the_restore() {
     if !is_root() {
         return skipped(test, "only root may mount");
     }
-    crate::faults::in_own_mounts(test, || {
+    pinstripe_testing::in_own_mounts(test, || {
         let site = Site::new(2, 1);
         fs::write(site.source().join("big"), noise(1, 3 << 20)).unwrap();
         site.save();
         let to = site.target();
         fs::create_dir(&to).unwrap();
-        if !crate::faults::mount("tmpfs", "size=1m", Path::new("tmpfs"), &to) {
+        if !pinstripe_testing::mount("tmpfs", "size=1m", Path::new("tmpfs"), &to) {
             return skipped(test, "no tmpfs can be mounted here");
         }
         let error =
@@ -533,6 +533,6 @@ fn a_full_target_ends_the_restore() {
         assert_eq!(error.kind(), Kind::NoSpace, "{error}");
         assert!(error.advice_text().is_some());
         assert!(!to.join("big").exists(), "half a file under its name");
-        crate::faults::unmount(&to);
+        pinstripe_testing::unmount(&to);
     });
 }

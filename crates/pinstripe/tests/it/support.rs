@@ -2,23 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::error::{Kind, Result};
-use pinstripe::fault::Plan;
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::session::Process;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{Room, Step, Steps};
-use pinstripe::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::{Credential, NewSlot};
 use pinstripe::store::{OpenOptions, Store};
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor, Observer, Problem, Severity};
+use pinstripe_io::fault::Plan;
 use tempfile::TempDir;
 
 use crate::look::{Tree, assert_same, look};
@@ -68,18 +67,6 @@ impl Steps for Meanwhile<'_> {
         }
         NoWait.take(step, act)
     }
-}
-
-/// Reports that a test could not run: on standard error, and to the summary of all tests.
-pub fn skipped(test: &str, reason: &str) {
-    eprintln!("skipped: {test}: {reason}");
-    let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
-    let mut log = fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-    log.write_all(format!("{test}: {reason}\n").as_bytes()).unwrap();
-}
-
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 /// One problem, as it was reported.
@@ -384,7 +371,7 @@ pub fn read_files(directory: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
 
 /// Removes a tree in which directories may forbid it.
 pub fn remove_tree(path: &Path) {
-    if !is_root() {
+    if !pinstripe_testing::is_root() {
         let mut open = vec![path.to_path_buf()];
         while let Some(directory) = open.pop() {
             let _ = rustix::fs::chmod(&directory, rustix::fs::Mode::RWXU);

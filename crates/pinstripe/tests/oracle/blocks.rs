@@ -4,12 +4,12 @@ use std::fs;
 use std::os::fd::AsFd;
 
 use pinstripe::codec::Codec;
-use pinstripe::device::{Engine, Policy};
 use pinstripe::format::split::{FRAME_BYTES, Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES};
-use pinstripe::monitor::Monitor;
 use pinstripe::ops::split::{Options, run};
 use pinstripe::pipeline::split::Choice;
 use pinstripe::source::bulk;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::device::{Engine, Policy};
 
 /// Bytes without any pattern.
 pub fn random(seed: u64, bytes: usize) -> Vec<u8> {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
-use pinstripe::clock;
 use pinstripe::format::meta::{self, Stat, Time};
+use pinstripe_base::clock;
 use tempfile::TempDir;
 
 use crate::calls;

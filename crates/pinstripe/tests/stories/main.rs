@@ -40,8 +40,6 @@ mod writing;
 #[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
 #[path = "../it/look.rs"]
 mod look;
-#[path = "../it/seeds.rs"]
-mod seeds;
 #[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
 #[path = "../it/support.rs"]
 mod support;
@@ -51,7 +49,7 @@ const SEEDS: std::ops::Range<u64> = 0..50;
 
 #[test]
 fn every_story_ends_well() {
-    let seeds = seeds::chosen("PINSTRIPE_STORY_SEEDS", SEEDS);
+    let seeds = pinstripe_testing::chosen_seeds("PINSTRIPE_STORY_SEEDS", SEEDS);
     let only = std::env::var("PINSTRIPE_STORY_ONLY").ok();
     driver::run(seeds, only.as_deref());
 }

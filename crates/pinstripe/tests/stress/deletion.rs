@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
-use pinstripe::error::{Error, Kind};
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::SnapshotId;
 use pinstripe::member::Room;
 use pinstripe::ops::forget::{self, Choice};
 use pinstripe::ops::gc::{self as collecting, Outcome};
 use pinstripe::retention::Policy;
 use pinstripe::store::Store;
 use pinstripe::store::snapshots;
+use pinstripe_base::error::{Error, Kind};
+use pinstripe_base::id::SnapshotId;
 
 use crate::look::look;
 use crate::operation::{End, Partner};

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinstripe::error::Error;
-use pinstripe::id::SnapshotId;
 use pinstripe::member::Room;
 use pinstripe::ops;
 use pinstripe::store::Store;
+use pinstripe_base::error::Error;
+use pinstripe_base::id::SnapshotId;
 
 use crate::operation::{Dice, End};
 use crate::process::{Who, under};

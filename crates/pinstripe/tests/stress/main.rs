@@ -29,8 +29,6 @@ mod writing;
 #[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
 #[path = "../it/look.rs"]
 mod look;
-#[path = "../it/seeds.rs"]
-mod seeds;
 #[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
 #[path = "../it/support.rs"]
 mod support;
@@ -40,6 +38,6 @@ const SEEDS: std::ops::Range<u64> = 0..50;
 
 #[test]
 fn no_finished_snapshot_ever_loses_a_byte() {
-    let seeds = seeds::chosen("PINSTRIPE_STRESS_SEEDS", SEEDS);
+    let seeds = pinstripe_testing::chosen_seeds("PINSTRIPE_STRESS_SEEDS", SEEDS);
     driver::run(seeds);
 }

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use pinstripe::error::{Error, Kind};
 use pinstripe::ops::member::{self, Replaced};
+use pinstripe_base::error::{Error, Kind};
 
 use crate::operation::End;
 use crate::process::{Who, under};

@@ -11,12 +11,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::error::{Error, Kind};
 use pinstripe::format::label::MemberState;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::SnapshotId;
 use pinstripe::ops;
 use pinstripe::store::{OpenOptions, Store};
+use pinstripe_base::error::{Error, Kind};
+use pinstripe_base::id::SnapshotId;
 
 use crate::keys::Key;
 use crate::look::{Tree, assert_same, look};
@@ -261,7 +261,7 @@ impl World {
         };
         members.sort_by_key(order);
         let faults = match [faults, crate::process::FAULTS].join(";") {
-            none if none == ";" => pinstripe::fault::Plan::default(),
+            none if none == ";" => pinstripe_io::fault::Plan::default(),
             faults => faults.trim_matches(';').parse().unwrap(),
         };
         let steps = Trace::before(&self.trace, who);

@@ -1,8 +1,8 @@
 //! Backups: alone, in trouble, cut off, several at once.
 
-use pinstripe::error::{Error, Kind};
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::id::SnapshotId;
+use pinstripe_base::error::{Error, Kind};
+use pinstripe_base::id::SnapshotId;
 
 use crate::deletion::gc;
 use crate::health::scrub;

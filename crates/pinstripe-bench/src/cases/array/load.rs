@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use pinstripe::pipeline::array::Volume;
+use pinstripe_array::volume::Volume;
 use pinstripe_lab::run::Live;
 
 use super::places::text;

@@ -12,7 +12,7 @@ mod work;
 
 use std::path::PathBuf;
 
-use pinstripe::units::MIB;
+use pinstripe_base::units::MIB;
 
 use super::bench::{Bench, Part, absolute, measure, only, size};
 use super::pairs;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pinstripe::array::geometry::Level;
-use pinstripe::device::Device;
-use pinstripe::monitor::Monitor;
-use pinstripe::pipeline::nbd::{Address, Export, Server, Settings as NbdSettings};
+use pinstripe_array::geometry::Level;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::device::Device;
+use pinstripe_nbd::{Address, Export, Server, Settings as NbdSettings};
 use serde_json::Value;
 
 use super::Settings;
@@ -29,7 +29,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
     let socket = settings.shm.join("ours");
     let address = Address::Unix(socket.clone());
     let server = Server::bind(&[address]).map_err(text)?;
-    let export = Export::sparse("", Arc::clone(&volume) as Arc<dyn pinstripe::device::Sparse>);
+    let export = Export::sparse("", Arc::clone(&volume) as Arc<dyn pinstripe_io::device::Sparse>);
     let exports = [export];
     let (stop, monitor) = (AtomicBool::new(false), Monitor::default());
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());

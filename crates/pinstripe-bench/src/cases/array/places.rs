@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::array::geometry::Level;
-use pinstripe::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
-use pinstripe::fault::{FaultyDevice, Plan};
-use pinstripe::pipeline::array::Volume;
+use pinstripe_array::geometry::Level;
+use pinstripe_array::volume::Volume;
+use pinstripe_io::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
+use pinstripe_io::fault::{FaultyDevice, Plan};
 use pinstripe_lab::arrays::{LOG_BYTES, TABLE_BYTES, making};
 use pinstripe_lab::run::Live;
 
@@ -56,6 +56,6 @@ pub fn start(devices: Vec<SharedDevice>, level: Level) -> Result<Volume> {
 }
 
 /// The message of an error of the library.
-pub fn text(error: pinstripe::error::Error) -> String {
+pub fn text(error: pinstripe_base::error::Error) -> String {
     error.to_string()
 }

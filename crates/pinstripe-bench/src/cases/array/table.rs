@@ -1,7 +1,7 @@
 //! Every granule on one running array, and `auto` against the best of them.
 
-use pinstripe::array::geometry::Level;
-use pinstripe::pipeline::array::Volume;
+use pinstripe_array::geometry::Level;
+use pinstripe_array::volume::Volume;
 
 use super::load::{LOADS, LONG_WRITE, Load, RANDOM_WRITE, Run, memory_bandwidth, run};
 use super::places::{MEMBERS, devices, start};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinstripe::array::geometry::Level;
-use pinstripe::device::SharedDevice;
+use pinstripe_array::geometry::Level;
+use pinstripe_io::device::SharedDevice;
 
 use super::Settings;
 use super::load::noise;

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use pinstripe::units::{MIB, format_size};
+use pinstripe_base::units::{MIB, format_size};
 
 use super::limits::Limit;
 use super::{Costs, Phase, costs_of, mib};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use pinstripe::chunk::{Chunking, Cutter};
 use pinstripe::codec::{Codec, Encoder};
-use pinstripe::error::Error;
+use pinstripe_base::error::Error;
 
 use crate::Result;
 

@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinstripe::units::{GIB, format_count, parse_size};
+use pinstripe_base::units::{GIB, format_count, parse_size};
 
 use super::bench::{Bench, absolute};
 use super::pairs;

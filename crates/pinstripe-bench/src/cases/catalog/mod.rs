@@ -11,13 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pinstripe::error::Error;
-use pinstripe::fault::Plan;
-use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops;
 use pinstripe::store::Store;
 use pinstripe::store::index::Index;
-use pinstripe::units::format_count;
+use pinstripe_base::error::Error;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::units::format_count;
+use pinstripe_io::fault::Plan;
 
 use super::pairs;
 use crate::Result;

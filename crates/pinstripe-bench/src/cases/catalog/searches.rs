@@ -6,9 +6,9 @@ use std::process::Command;
 
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::{FileKind, Time};
-use pinstripe::monitor::Monitor;
 use pinstripe::store::index::Index;
-use pinstripe::units::format_count;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::units::format_count;
 
 use super::{Filled, commit_stream, new_store, said};
 use crate::Result;

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use pinstripe::units::GIB;
+use pinstripe_base::units::GIB;
 
 use super::bench::{Bench, Part, absolute, measure, mib, only, size, timed};
 use super::pairs;

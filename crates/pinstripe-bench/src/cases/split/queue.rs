@@ -2,7 +2,7 @@
 //!
 //! The speeds are made by faults, far below that of the disk, so that nothing else decides.
 
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 
 use super::{Run, Settings, rates};
 use crate::Result;

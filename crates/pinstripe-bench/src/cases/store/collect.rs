@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 
 use super::{Settings, mib, say, timed};
 use crate::Result;

@@ -1,6 +1,6 @@
 //! Many backup processes at once on one store, against one process that does all their work.
 
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 
 use super::{Settings, say};
 use crate::Result;

@@ -12,7 +12,7 @@ mod rebuild;
 mod seal;
 mod small;
 
-use pinstripe::units::GIB;
+use pinstripe_base::units::GIB;
 
 use super::bench::{Bench, Part, measure, mib, only, say, size, timed};
 use super::{count, pairs};

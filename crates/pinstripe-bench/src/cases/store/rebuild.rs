@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 
 use super::{Settings, timed};
 use crate::Result;

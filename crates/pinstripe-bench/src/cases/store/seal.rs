@@ -2,7 +2,7 @@
 //! writing.
 
 use pinstripe::codec::Codec;
-use pinstripe::units::format_size;
+use pinstripe_base::units::format_size;
 
 use super::{Settings, timed};
 use crate::Result;

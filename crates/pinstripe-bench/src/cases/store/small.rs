@@ -1,6 +1,6 @@
 //! Very many very small files: a first backup, and one that finds nothing changed.
 
-use pinstripe::units::format_count;
+use pinstripe_base::units::format_count;
 
 use super::{Settings, mib, timed};
 use crate::Result;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::Result;
-use pinstripe::ops::array::assemble::{assemble, assemble_md};
-use pinstripe::ops::array::{Register, detail};
+use pinstripe_array::ops::assemble::{assemble, assemble_md};
+use pinstripe_array::ops::{Register, detail};
+use pinstripe_base::error::Result;
 
 use super::{show, status};
 use crate::event::Event;

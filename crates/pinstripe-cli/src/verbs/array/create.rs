@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use clap::builder::PossibleValuesParser;
-use pinstripe::array::geometry::{Layout, Level};
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::ops::array::create::{Wish, consistency_of, create};
-use pinstripe::ops::array::knobs::Knob;
-use pinstripe::units::{KIB, MIB, format_size, parse_size};
+use pinstripe_array::geometry::{Layout, Level};
+use pinstripe_array::ops::create::{Wish, consistency_of, create};
+use pinstripe_array::ops::knobs::Knob;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
 
 use crate::args::{Size, one_line, parsed, size};
 use crate::event::Event;

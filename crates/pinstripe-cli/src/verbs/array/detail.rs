@@ -1,9 +1,9 @@
 //! `pinstripe array detail`: all about one array, as `mdadm --detail` shows it.
 
-use pinstripe::error::Result;
-use pinstripe::ops::array::detail::{Detail, SlotDetail, SlotState};
-use pinstripe::ops::array::open::look;
-use pinstripe::units::{format_count, format_size};
+use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotState};
+use pinstripe_array::ops::open::look;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::{format_count, format_size};
 
 use super::super::counted;
 use super::{show, status};

@@ -1,10 +1,10 @@
 //! `pinstripe array events`: what happens to an array, as it happens.
 
-use pinstripe::clock;
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::ops::array::events::ArrayEvent;
-use pinstripe::ops::array::open::{next, send, server};
-use pinstripe::ops::array::request::{Reply, Request};
+use pinstripe_array::ops::events::ArrayEvent;
+use pinstripe_array::ops::open::{next, send, server};
+use pinstripe_array::ops::request::{Reply, Request};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::escape;
 use crate::event::Event;

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::array::geometry::{Layout, Level};
-use pinstripe::error::Result;
-use pinstripe::format::array::superblock::{SPARE, Slot, Superblock};
-use pinstripe::format::md::{self, Role};
-use pinstripe::id::hex;
-use pinstripe::ops::array::detail::consistency;
-use pinstripe::ops::array::examine::{Examined, Found, examine};
+use pinstripe_array::format::md::{self, Role};
+use pinstripe_array::format::superblock::{SPARE, Slot, Superblock};
+use pinstripe_array::geometry::{Layout, Level};
+use pinstripe_array::ops::detail::consistency;
+use pinstripe_array::ops::examine::{Examined, Found, examine};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::hex;
 
 use super::show;
 use crate::args::Size;

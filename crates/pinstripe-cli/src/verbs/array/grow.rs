@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::Result;
-use pinstripe::ops::array::register::absolute;
-use pinstripe::ops::array::request::Request;
+use pinstripe_array::ops::register::absolute;
+use pinstripe_array::ops::request::Request;
+use pinstripe_base::error::Result;
 
 use super::work::{self, Patience};
 use crate::run::{Ending, Run};

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::ops::array::register::absolute;
-use pinstripe::ops::array::request::{Act, Request};
+use pinstripe_array::ops::register::absolute;
+use pinstripe_array::ops::request::{Act, Request};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::work::{self, Patience};
 use crate::run::{Ending, Run};

@@ -10,6 +10,7 @@ mod manage;
 mod probe;
 mod scrub;
 mod serve;
+mod serving;
 mod set;
 mod show;
 mod status;
@@ -21,8 +22,8 @@ mod zero;
 use std::env;
 use std::path::PathBuf;
 
-use pinstripe::error::Result;
-use pinstripe::ops::array::Register;
+use pinstripe_array::ops::Register;
+use pinstripe_base::error::Result;
 
 use crate::place;
 use crate::run::{Ending, Run};

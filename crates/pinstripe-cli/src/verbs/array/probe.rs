@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueHint;
-use pinstripe::error::Result;
-use pinstripe::ops::array::probe::{Probed, Verdict, probe};
-use pinstripe::pipeline::probe::Effort;
+use pinstripe_array::ops::probe::{Probed, Verdict, probe};
+use pinstripe_array::probe::Effort;
+use pinstripe_base::error::Result;
 
 use crate::escape;
 use crate::event::Event;

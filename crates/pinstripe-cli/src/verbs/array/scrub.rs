@@ -1,8 +1,8 @@
 //! `pinstripe array scrub`.
 
-use pinstripe::error::Result;
-use pinstripe::ops::array::open::reach;
-use pinstripe::ops::array::request::Request;
+use pinstripe_array::ops::open::reach;
+use pinstripe_array::ops::request::Request;
+use pinstripe_base::error::Result;
 
 use super::work::{self, Patience};
 use crate::run::{Ending, Run};

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::ops::array::serve::{Means, Serving, serve};
-use pinstripe::pipeline::nbd::{Address, Settings};
-use pinstripe::units::format_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
+use pinstripe_nbd::{Address, Settings};
 
+use super::serving::{Means, Serving, serve};
 use crate::args::parsed;
 use crate::escape;
 use crate::event::Event;

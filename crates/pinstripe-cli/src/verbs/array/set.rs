@@ -1,9 +1,9 @@
 //! `pinstripe array set`: knobs by the names that md has in sysfs.
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::ops::array::knobs;
-use pinstripe::ops::array::open::{look, reach, server};
-use pinstripe::ops::array::request::{Reply, Request};
+use pinstripe_array::ops::knobs;
+use pinstripe_array::ops::open::{look, reach, server};
+use pinstripe_array::ops::request::{Reply, Request};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::show;
 use crate::event::Event;

@@ -1,7 +1,7 @@
 //! The display of arrays: as fields that line up, as events.
 
-use pinstripe::ops::array::detail::Detail;
-use pinstripe::units::{KIB, format_size};
+use pinstripe_array::ops::detail::Detail;
+use pinstripe_base::units::{KIB, format_size};
 
 use crate::event::Event;
 

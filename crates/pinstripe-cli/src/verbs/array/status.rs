@@ -1,9 +1,9 @@
 //! `pinstripe array status`: all arrays as `/proc/mdstat` shows them.
 
-use pinstripe::error::Result;
-use pinstripe::ops::array::detail::{Detail, SlotDetail, SlotState, WorkDetail};
-use pinstripe::ops::array::open::look;
-use pinstripe::units::KIB;
+use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotState, WorkDetail};
+use pinstripe_array::ops::open::look;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::KIB;
 
 use super::show;
 use crate::escape;
@@ -31,7 +31,7 @@ impl Args {
     /// Shows them.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe::error::Kind::NotFound) for a name that nothing has.
+    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a name that nothing has.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = super::register()?;
         let names = match &self.name {

@@ -1,8 +1,8 @@
 //! `pinstripe array stop`.
 
-use pinstripe::error::Result;
-use pinstripe::ops::array::open::{next, send, server};
-use pinstripe::ops::array::request::{Reply, Request};
+use pinstripe_array::ops::open::{next, send, server};
+use pinstripe_array::ops::request::{Reply, Request};
+use pinstripe_base::error::Result;
 
 use crate::event::Event;
 use crate::run::{Ending, Run};

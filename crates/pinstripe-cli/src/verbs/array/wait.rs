@@ -1,7 +1,7 @@
 //! `pinstripe array wait`.
 
-use pinstripe::error::Result;
-use pinstripe::ops::array::open::{Reached, server};
+use pinstripe_array::ops::open::{Reached, server};
+use pinstripe_base::error::Result;
 
 use super::{show, status, work};
 use crate::event::Event;
@@ -25,7 +25,7 @@ impl Args {
     /// Waits.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`](pinstripe::error::Kind::Interrupted) by a signal; those of the array.
+    /// [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) by a signal; those of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = super::register()?;
         let Some(client) = server(&self.name, &register)? else {

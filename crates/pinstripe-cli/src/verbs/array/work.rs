@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::monitor::Counter;
-use pinstripe::ops::array::detail::{Detail, ReportDetail};
-use pinstripe::ops::array::open::{Reached, reach};
-use pinstripe::ops::array::request::{Reply, Request};
-use pinstripe::units::format_size;
+use pinstripe_array::ops::detail::{Detail, ReportDetail};
+use pinstripe_array::ops::open::{Reached, reach};
+use pinstripe_array::ops::request::{Reply, Request};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::format_size;
 
 use super::super::counted;
 use super::{register, show, status};

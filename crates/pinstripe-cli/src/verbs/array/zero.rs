@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::Result;
-use pinstripe::ops::array::examine::Found;
-use pinstripe::ops::array::zero::zero_superblock;
+use pinstripe_array::ops::examine::Found;
+use pinstripe_array::ops::zero::zero_superblock;
+use pinstripe_base::error::Result;
 
 use crate::escape;
 use crate::event::Event;

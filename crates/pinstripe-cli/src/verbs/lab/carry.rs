@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::clock;
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::cases::{self, Setting, Values};
 use pinstripe_lab::result::{self, Results};
 use pinstripe_lab::run::{Effort, Live, Origin, Plan, measure};

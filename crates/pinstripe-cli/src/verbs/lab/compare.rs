@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 use pinstripe_lab::result::compare;
 use pinstripe_lab::show::sentence;
 

@@ -3,8 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::format_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
 use pinstripe_lab::safety::{Examined, examine};
 
 use crate::escape;

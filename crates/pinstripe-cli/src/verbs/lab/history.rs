@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 use pinstripe_lab::fingerprint::PLACE;
 use pinstripe_lab::result::{Entry, Series, changes, read_history};
 use pinstripe_lab::show::{change_lines, spark};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::{Error, Result};
+use pinstripe_base::error::{Error, Result};
 use pinstripe_lab::show::Form;
 use pinstripe_lab::{fio, result};
 

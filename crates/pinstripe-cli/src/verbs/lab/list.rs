@@ -1,6 +1,6 @@
 //! `pinstripe lab list`.
 
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 use pinstripe_lab::cases;
 
 use crate::event::Event;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueHint;
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 use pinstripe_lab::advice::{Advice, NEGLIGIBLE, advise};
 use pinstripe_lab::report::page;
 use pinstripe_lab::result;
@@ -53,7 +53,7 @@ impl Args {
     /// Measures, shows, and says what to set.
     ///
     /// # Errors
-    /// Those of the case; [`Kind::Interrupted`](pinstripe::error::Kind::Interrupted) after an interrupt.
+    /// Those of the case; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) after an interrupt.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = carry::usual_place(CASE)?;
         let given = [("total-size", self.total_size.as_str())];

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::report::page;
 use pinstripe_lab::result::{self, Results};
 

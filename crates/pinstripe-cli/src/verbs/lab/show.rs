@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 use pinstripe_lab::cases::{again, alone, command_line};
 use pinstripe_lab::result::{self, Results};
 use pinstripe_lab::show::Form;
@@ -33,7 +33,7 @@ impl Args {
     /// Prints them.
     ///
     /// # Errors
-    /// Those of [`result::load`], and of standard output; [`Kind::NotFound`](pinstripe::error::Kind::NotFound) when
+    /// Those of [`result::load`], and of standard output; [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when
     /// nothing was measured yet.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = self.file.as_ref().map_or_else(last, |file| Ok(file.clone()))?;

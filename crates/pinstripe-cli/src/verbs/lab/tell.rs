@@ -1,6 +1,6 @@
 //! Results as lines for people, or as events.
 
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 use pinstripe_lab::cases::alone;
 use pinstripe_lab::result::{Compared, Results, Run as LabRun, Variant};
 use pinstripe_lab::show::{Form, show};

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
-use pinstripe::units::format_count;
+use pinstripe_base::units::format_count;
 use pinstripe_lab::run::{Live, Stage};
 
 use crate::event::Event;

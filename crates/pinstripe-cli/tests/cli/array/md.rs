@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use pinstripe::format::md::{self, Reshape, State, Superblock};
+use pinstripe_array::format::md::{self, Reshape, State, Superblock};
 
 use super::serving::Served;
 use crate::stand::{Stand, noise, skipped};

@@ -5,8 +5,8 @@ mod tables;
 
 use std::path::PathBuf;
 
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::format_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
 
 use super::{Case, CaseOption, Form, Setting, Values, fileio, shared};
 use crate::run::Plan;

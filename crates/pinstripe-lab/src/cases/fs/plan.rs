@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pinstripe::device::Access;
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::format_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
+use pinstripe_io::device::Access;
 
 use super::super::disk::{Finds, Layout, Mode};
 use super::super::{Setting, Values, fileio, shared};

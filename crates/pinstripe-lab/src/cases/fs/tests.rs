@@ -13,7 +13,7 @@ use crate::result::{Note, Results};
 use crate::run::{Effort, Live, Origin, measure};
 use crate::safety::{examine, tests::Loop};
 use crate::scratch::tests::{assert_detached, image};
-use crate::testing::skipped;
+use pinstripe_testing::skipped;
 
 const SMALL: [(&str, &str); 4] =
     [("files", "4"), ("total-size", "1M"), ("run-time", "0.02"), ("image-size", "320M")];

@@ -6,9 +6,9 @@ mod probes;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pinstripe::device::{Access, Policy};
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::units::format_size;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
+use pinstripe_io::device::{Access, Policy};
 
 pub use self::alone::alone;
 use self::probes::Probe;

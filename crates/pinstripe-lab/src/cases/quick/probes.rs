@@ -1,7 +1,7 @@
 //! The questions of `quick` to a disk: each a group of variants that differ in one setting. The
 //! first variant of a group is the baseline of the others; cheaper ones come before dearer ones.
 
-use pinstripe::device::Policy;
+use pinstripe_io::device::Policy;
 
 use super::super::shared;
 use crate::io::{Direction, Engine, Job, Order, Pattern, Syncing};

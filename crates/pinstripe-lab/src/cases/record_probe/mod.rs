@@ -9,8 +9,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pinstripe::device::{Access, Policy};
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Access, Policy};
 use rustix::fs::FallocateFlags;
 
 use self::options::{CLASSES, OPTIONS, UNDER};

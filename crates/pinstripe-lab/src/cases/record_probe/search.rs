@@ -1,6 +1,6 @@
 //! The most of something that still goes: doubling, then halving.
 
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
 
 /// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn an_error_of_a_try_ends_it() {
-        let broken = |_| Err(pinstripe::error::Error::new(pinstripe::error::Kind::Io, "broken"));
+        let broken =
+            |_| Err(pinstripe_base::error::Error::new(pinstripe_base::error::Kind::Io, "broken"));
         assert!(most(1, 10, broken).is_err());
     }
 }

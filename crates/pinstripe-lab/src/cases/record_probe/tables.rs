@@ -1,6 +1,6 @@
 //! Rings, overruns and stalls as tables.
 
-use pinstripe::units::parse_size;
+use pinstripe_base::units::parse_size;
 
 use super::{LISTED, grid};
 use crate::result::{Results, Run, Variant};

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::device::{Access, Device, FileDevice, Policy};
-use pinstripe::error::Result;
-use pinstripe::units::format_size;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::format_size;
+use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 
 use super::CASE;
 use crate::cases::shared::{self, Folder};

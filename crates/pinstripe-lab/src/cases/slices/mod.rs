@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pinstripe::device::{Access, Policy};
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::ops::array::probe::{self, Verdict};
-use pinstripe::pipeline::probe::Effort;
+use pinstripe_array::ops::probe::{self, Verdict};
+use pinstripe_array::probe::Effort;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Access, Policy};
 
 use self::ground::Ground;
 use super::disk::{Finds, Work};

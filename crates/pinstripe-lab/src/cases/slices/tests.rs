@@ -39,7 +39,7 @@ fn two_directories_have_an_area_each_and_three_are_refused() {
 fn of_a_device_two_areas_begin_at_its_beginning_and_in_its_middle() {
     let test = "of_a_device_two_areas_begin_at_its_beginning_and_in_its_middle";
     let Some(device) = crate::safety::tests::Loop::new(&[]) else {
-        return crate::testing::skipped(test, "no loop device can be made");
+        return pinstripe_testing::skipped(test, "no loop device can be made");
     };
     let setting = Setting { device: Some(device.path().to_path_buf()), ..Setting::default() };
     let results = measured_in(&CASE, &setting, &SMALL);

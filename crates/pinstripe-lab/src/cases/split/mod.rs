@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pinstripe::codec::Codec;
-use pinstripe::device::{Engine, Policy};
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::fault;
-use pinstripe::monitor::{Counter, Monitor};
 use pinstripe::ops::{join, split};
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
 use pinstripe::pipeline::split::Choice;
 use pinstripe::source::bulk::{Bulk, Fake};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::device::{Engine, Policy};
+use pinstripe_io::fault;
 
 use self::sample::Sample;
 use self::stopped::Stopped;

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::source::bulk::{Bulk, Extent, Identity};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::run::Live;
 

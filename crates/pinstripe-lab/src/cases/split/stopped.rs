@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::source::bulk::{Bulk, Extent, Identity};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// Any source, until then.
 pub struct Stopped {

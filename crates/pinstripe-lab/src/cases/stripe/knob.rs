@@ -1,13 +1,13 @@
 //! The difference between the variants of a load: the value of one knob, which either needs an
 //! array of its own or can be changed on the running one.
 
-use pinstripe::array::engine::Making;
-use pinstripe::array::geometry::Layout;
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::ops::array::create::consistency_of;
-use pinstripe::ops::array::knobs::Knob;
-use pinstripe::pipeline::array::Volume;
-use pinstripe::units::{MIB, parse_size};
+use pinstripe_array::engine::Making;
+use pinstripe_array::geometry::Layout;
+use pinstripe_array::ops::create::consistency_of;
+use pinstripe_array::ops::knobs::Knob;
+use pinstripe_array::volume::Volume;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::{MIB, parse_size};
 
 /// One value of a knob.
 #[derive(Debug, Clone)]

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::array::geometry::Level;
-use pinstripe::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
-use pinstripe::error::{Error, Kind, Result};
-use pinstripe::pipeline::array::Volume;
-use pinstripe::units::format_size;
+use pinstripe_array::geometry::Level;
+use pinstripe_array::volume::Volume;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
+use pinstripe_io::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
 
 use self::knob::Value;
 pub use self::knob::is_knob;

@@ -1,7 +1,7 @@
 //! Reading a recording again.
 
-use pinstripe::device::AlignedBuf;
-use pinstripe::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::AlignedBuf;
 
 use super::{Recording, filled, mark};
 use crate::io::Target;

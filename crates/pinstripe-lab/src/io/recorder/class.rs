@@ -3,7 +3,7 @@
 
 use std::io;
 
-use pinstripe::error::{Error, Result};
+use pinstripe_base::error::{Error, Result};
 
 use crate::io::at_once;
 

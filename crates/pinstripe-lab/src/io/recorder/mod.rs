@@ -13,8 +13,8 @@ mod class;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pinstripe::device::AlignedBuf;
-use pinstripe::error::Result;
+use pinstripe_base::error::Result;
+use pinstripe_io::device::AlignedBuf;
 
 use super::{Content, Target, at_once};
 use crate::histogram::Histogram;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use pinstripe::device::MemoryDevice;
-use pinstripe::fault::FaultyDevice;
+use pinstripe_io::device::MemoryDevice;
+use pinstripe_io::fault::FaultyDevice;
 
 use super::*;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::testing::skipped;
+use pinstripe_testing::skipped;
 
 /// Widths at which a page is looked at, in pixels: a screen, and a telephone.
 const WIDTHS: [u32; 2] = [1280, 400];

@@ -1,6 +1,6 @@
 use super::*;
-use crate::error::Kind;
 use crate::member::{MemoryMember, conformance};
+use pinstripe_base::error::Kind;
 
 fn with(plan: &str) -> FaultMember<MemoryMember> {
     FaultMember::new(MemoryMember::new("m"), plan.parse().unwrap())

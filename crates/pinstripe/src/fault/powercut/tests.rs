@@ -3,8 +3,8 @@ use std::collections::BTreeSet;
 use tempfile::TempDir;
 
 use super::*;
-use crate::error::{Kind, Result};
 use crate::member::{DirectoryMember, ExtentName, Member, Replace, Room};
+use pinstripe_base::error::{Kind, Result};
 
 fn pack(number: u8) -> ExtentName {
     ExtentName::In(Room::Packs, [number; 16])
@@ -292,7 +292,8 @@ fn the_seed_alone_decides() {
         let bench = Bench::new();
         for name in ["room/a", "room/b", "room/c", "room/d"] {
             // Temp names are random, as they are in a member.
-            let temp = format!("{:x}", crate::id::random().map(u32::from_le_bytes).unwrap());
+            let temp =
+                format!("{:x}", pinstripe_base::id::random().map(u32::from_le_bytes).unwrap());
             bench.write(&temp, &[7; 500]);
             bench.rename(&temp, name);
         }

@@ -17,10 +17,10 @@
 //! Invariant: a head is accepted only when its own checksum matches and its tag is that of the
 //! split, so that bytes of an earlier file in the same sectors are never taken for a frame.
 
-use crate::error::{Error, Kind, Result};
-use crate::format::checksum::{Checksum, checksum};
-use crate::format::wire::{Reader, Writer};
-use crate::id::hex;
+use pinstripe_base::checksum::{Checksum, checksum};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::hex;
+use pinstripe_base::wire::{Reader, Writer};
 
 /// Bytes of a frame's head.
 pub const FRAME_BYTES: usize = 64;

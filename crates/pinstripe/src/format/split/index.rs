@@ -12,8 +12,8 @@
 //! paper, section 2.1 and 6.2); it is absent where the batch is a hole, and where the whole source
 //! is one unit, whose hash the manifest has.
 
-use crate::error::Result;
-use crate::format::wire::{Reader, Writer};
+use pinstripe_base::error::Result;
+use pinstripe_base::wire::{Reader, Writer};
 
 /// A place that is none.
 const NOWHERE: u64 = u64::MAX;
@@ -48,7 +48,7 @@ impl Batch {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when they are not those of a batch.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they are not those of a batch.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(bytes, "batch");
         let (log_bytes, flag) = (r.u64()?, r.u8()?);
@@ -109,7 +109,7 @@ impl Index {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when they are not those of an index.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they are not those of an index.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(bytes, "index");
         let (previous, batches_before) = (r.u64()?, r.u64()?);
@@ -198,7 +198,7 @@ impl Manifest {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) when they are not those of a manifest.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they are not those of a manifest.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(bytes, "manifest");
         let (source_bytes, blake3) = (r.u64()?, r.array()?);

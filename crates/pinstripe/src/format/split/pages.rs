@@ -9,10 +9,10 @@
 //! ```
 //! Both are small objects (format/envelope) whose body is filled with zeros to one page.
 
-use crate::error::{Error, Kind, Result};
 use crate::format::envelope::{self, Object};
-use crate::format::wire::{Reader, Writer};
-use crate::id::SplitId;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SplitId;
+use pinstripe_base::wire::{Reader, Writer};
 
 use super::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, OUTPUTS_MAX, Tag, unit_bytes};
 

@@ -4,7 +4,7 @@ use super::{
     CHECKSUM_BYTES, FOOTER_BYTES, MEMBERS_MAX, PARITY_MAX, PARITY_SUPPORTED, STRIP_BYTES_MAX,
     STRIP_BYTES_MIN, TRAILER_FIXED_BYTES, newer,
 };
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// The kind of a stripe set's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::descriptors::{self, Keeper};
 use crate::member::ExtentName;
+use pinstripe_io::descriptors::{self, Keeper};
 
 /// The number of files that one member keeps open. A store of 16 members stays far below the usual
 /// limit of 1024 open files, and a restore that reads by pack needs a handful.

@@ -10,10 +10,10 @@ use rustix::fs::FileType;
 use super::DirectoryMember;
 use super::shelf::{Shelf, parse_first_byte, parse_leaf};
 use super::tree::{OpenShelf, is_regular};
-use crate::error::{Error, Result};
-use crate::id::SetId;
 use crate::member::Room;
 use crate::member::watched::goes_on;
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::id::SetId;
 
 impl DirectoryMember {
     pub(super) fn list_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {

@@ -30,9 +30,9 @@ use self::handles::Handles;
 use self::shelf::{Shelf, leaf, parse_leaf};
 use self::tree::{OpenShelf, Tree, is_regular};
 use self::writer::DirectoryWriter;
-use crate::error::{Error, Kind, Result};
 use crate::member::watched::goes_on;
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, Steps, expect_short};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// The entry that a fresh file system has in its top directory.
 const FILE_SYSTEM_OWN: &[u8] = b"lost+found";

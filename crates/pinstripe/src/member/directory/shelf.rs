@@ -1,7 +1,7 @@
 //! The directories of a member, and the directory of each extent. Pure.
 
-use crate::id::SetId;
 use crate::member::{ExtentName, Room};
+use pinstripe_base::id::SetId;
 
 /// One directory of the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use super::tree::{Tree, link_into_place};
 use super::*;
-use crate::id::SetId;
 use crate::member::{Step, conformance};
+use pinstripe_base::id::SetId;
 
 fn member() -> (TempDir, DirectoryMember) {
     let dir = tempfile::tempdir().unwrap();

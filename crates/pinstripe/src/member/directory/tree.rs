@@ -19,10 +19,10 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 
 use super::shelf::{Shelf, parse_leaf};
-use crate::descriptors::patiently;
-use crate::error::{Error, Kind, Result};
-use crate::id::{self, SetId};
 use crate::member::{Replace, Step, Steps};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{self, SetId};
+use pinstripe_io::descriptors::patiently;
 
 /// For the owner alone: a store may hold names and content of every user's files.
 const DIRECTORY_MODE: u32 = 0o700;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::handles::Handles;
 use super::shelf::{Shelf, leaf};
 use super::tree::{OpenShelf, Temp, Tree};
-use crate::error::{Error, Kind, Result};
 use crate::member::{ExtentName, ExtentWriter, Replace};
-use crate::units::MIB;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::MIB;
 
 /// Bytes after which the kernel is asked to begin writing them out, so that the last sync is
 /// short and the disk does not idle while a pack is built.

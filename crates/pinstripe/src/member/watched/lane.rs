@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Patience;
-use crate::clock;
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// The interval at which a waiting caller checks for more than the answer.
 const LOOK: Duration = Duration::from_millis(50);

@@ -2,8 +2,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::error::Kind;
 use crate::member::{MemoryMember, conformance};
+use pinstripe_base::error::Kind;
 
 /// A member that answers `len` only when it is told to.
 struct Held {

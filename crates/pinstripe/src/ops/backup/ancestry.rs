@@ -2,16 +2,16 @@
 //! of backups that were interrupted since.
 
 use super::LOSSES_MARK;
-use crate::error::Result;
 use crate::format::meta::Time;
 use crate::format::snapshot::Snapshot;
 use crate::member::ExtentName;
-use crate::monitor::Monitor;
 use crate::pipeline::backup::{Earlier, Previous};
 use crate::store::index::Index;
 use crate::store::packs::ChunkReader;
 use crate::store::tree::TreeReader;
 use crate::store::{Store, checkpoints, snapshots};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Monitor;
 
 /// Interrupted backups that are asked at most: each was begun before the one before it ended.
 const BEGUN_MAX: usize = 8;

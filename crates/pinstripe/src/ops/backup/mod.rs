@@ -15,11 +15,7 @@ use sources::{exclude_members, refuse_members, sources};
 pub use stream::{Stream, run_stream};
 pub(super) use writer::Writer;
 
-use crate::clock;
-use crate::error::Result;
 use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::id::{ChunkId, SnapshotId};
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline;
 use crate::pipeline::backup::{Comparison, Input, Previous, Reach, Wanted};
 use crate::pipeline::limits::Limits;
@@ -28,6 +24,10 @@ use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::sessions::OpenSession;
 use crate::store::{Store, checkpoints};
 use crate::walk::Exclude;
+use pinstripe_base::clock;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{ChunkId, SnapshotId};
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// Options of a backup.
 pub struct Options {

@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::Options;
-use crate::error::{Error, Kind, Result};
 use crate::format::tree::{compare_paths, is_at_or_below};
-use crate::monitor::Monitor;
 use crate::store::Store;
 use crate::walk::Exclude;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
 
 /// The space of sources in a snapshot object, which stands whole on every member.
 const SOURCES_MAX_BYTES: usize = 8 << 20;

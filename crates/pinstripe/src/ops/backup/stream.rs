@@ -4,16 +4,16 @@ use std::io::Read;
 
 use super::writer::Writer;
 use super::{Options, begun, counts, end, prepare};
-use crate::clock;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Metadata, Time};
 use crate::format::snapshot::Snapshot;
-use crate::id::SnapshotId;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline;
 use crate::pipeline::backup::Input;
 use crate::store::Store;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SnapshotId;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The longest name that file systems have.
 const NAME_MAX_BYTES: usize = 255;

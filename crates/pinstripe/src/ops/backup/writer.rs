@@ -1,15 +1,15 @@
 //! The beginning of every backup: a session, then an index without condemned packs.
 
 use super::ancestry::Ancestry;
-use crate::error::{Error, Kind, Result};
 use crate::format::session::Work;
-use crate::id::SnapshotId;
-use crate::monitor::Monitor;
 use crate::ops::stale;
 use crate::store::deletion::answer::Answers;
 use crate::store::index::{self, Index};
 use crate::store::sessions::{self, OpenSession};
 use crate::store::{Store, snapshots};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SnapshotId;
+use pinstripe_base::monitor::Monitor;
 
 /// The number of parents tried when the chosen one was just forgotten.
 const PARENTS_TRIED: usize = 16;

@@ -17,12 +17,10 @@ use super::strays;
 use sets::{lost_chunks, stripe_sets};
 use trees::Trees;
 
-use crate::error::{Error, Kind, Result};
 use crate::format::label::{Encryption, Label};
 use crate::format::scrub::ScrubState;
 use crate::format::snapshot;
 use crate::member::{ExtentName, Room, SharedMember};
-use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, Stale};
 use crate::store::packs::{ChunkReader, PackReader};
@@ -30,6 +28,8 @@ use crate::store::{
     Store, attach_or_replace, checkpoints, deletion, forgotten, judge_key_object, read_small,
     sessions, snapshots,
 };
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
 
 /// Options of a check.
 pub struct Options {

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use super::{Options, Outcome};
 use crate::codec::Decoder;
-use crate::error::{Error, Kind, Result};
-use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, Room};
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::store::index::{self, Index, Place, indexed_sets};
 use crate::store::packs::{ChunkReader, PackReader, RecordPlace};
 use crate::store::{Store, deletion};
 use crate::stripe::{SetReader, Verification};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The unreadable parts of one pack.
 pub(in crate::ops) struct BadPack {

@@ -1,12 +1,12 @@
 //! What a check survives.
 
 use super::*;
-use crate::fault::Plan;
 use crate::format::stripe_set::{Geometry, SetKind};
-use crate::id::SetId;
 use crate::member::Replace;
 use crate::ops::{init, repair};
 use crate::stripe::{SetWriter, StripSink};
+use pinstripe_base::id::SetId;
+use pinstripe_io::fault::Plan;
 
 /// Keeps the extents of the members that exist.
 struct Extents(Vec<Vec<u8>>);

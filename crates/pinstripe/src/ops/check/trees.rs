@@ -3,17 +3,17 @@
 use std::collections::HashSet;
 
 use super::Outcome;
-use crate::beneath::shown;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry, decode_page, read_chunks};
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::format::tree::{Child, decode_node};
-use crate::format::wire::Reader;
-use crate::id::ChunkId;
-use crate::monitor::Monitor;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, missing_chunk};
 use crate::store::tree::lost_page;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::wire::Reader;
+use pinstripe_io::beneath::shown;
 
 /// Follows snapshots down to their chunks; subtrees that were found sound are not entered again.
 pub(super) struct Trees<'a> {

@@ -11,16 +11,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Result;
 use crate::format::record::ChunkRow;
 use crate::format::snapshot::TreeRoot;
-use crate::id::ChunkId;
-use crate::monitor::Monitor;
 use crate::pipeline::each::each;
 use crate::store::index::{Index, Pack, Rows};
 use crate::store::packs::{ChunkReader, PackReader, missing_chunk};
 use crate::store::tree::{Follow, follow};
 use crate::store::{Store, page_copies};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::monitor::Monitor;
 
 /// Content chunks looked up together: 8 MiB of ids.
 const BATCH_IDS: usize = 256 << 10;

@@ -23,15 +23,15 @@ use roots::Seen;
 pub use settle::fence;
 use survey::{Pick, Survey};
 
-use crate::clock;
-use crate::error::{Error, Kind, Result};
 use crate::format::gc::{Lists, Step, reaping_name};
 use crate::format::session::{Session, Work};
-use crate::id::{CondemnationId, SessionId, SetId};
-use crate::monitor::Monitor;
 use crate::pipeline::backup::repack;
 use crate::pipeline::limits::Limits;
 use crate::store::deletion::{Case, Cases, decide};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{CondemnationId, SessionId, SetId};
+use pinstripe_base::monitor::Monitor;
 
 use crate::store::objects::Reach;
 use crate::store::sessions::{self, OpenSession};

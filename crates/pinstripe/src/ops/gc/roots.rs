@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::mark::Root;
-use crate::error::{Error, Kind, Result};
 use crate::format::snapshot::TreeRoot;
-use crate::id::{SessionId, SnapshotId};
 use crate::member::Room;
-use crate::monitor::Monitor;
 use crate::store::deletion::{Cases, decide};
 use crate::store::forgotten::{self, Marks};
 use crate::store::objects::{Belief, Reach};
 use crate::store::{Store, checkpoints, deletion, sessions, snapshots};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SessionId, SnapshotId};
+use pinstripe_base::monitor::Monitor;
 
 /// The names of all snapshots that exist or existed: a backup whose name is among them is finished,
 /// or cannot finish any more.

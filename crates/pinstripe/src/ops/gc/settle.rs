@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use super::Collector;
 use super::roots::names;
 use super::survey::bytes_of;
-use crate::error::{Kind, Result};
 use crate::format::gc::{Lists, Step};
 use crate::format::session::{Session, Work};
-use crate::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 use crate::member::{ExtentName, SharedMember};
 use crate::pipeline::each::each;
 use crate::process;
 use crate::store::deletion::decide::{self, Found, Go};
 use crate::store::objects::Reach;
 use crate::store::{Store, checkpoints, deletion, forgotten, sessions};
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 
 /// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
 ///

@@ -5,15 +5,15 @@ use std::collections::HashSet;
 use super::mark::Hopes;
 use super::roots::{self, Seen};
 use super::{Options, Outcome, mark, usage};
-use crate::error::Result;
 use crate::format::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
-use crate::id::{ChunkId, SessionId, SetId};
 use crate::member::Room;
-use crate::monitor::Monitor;
 use crate::pipeline::backup::Leaving;
 use crate::store::Store;
 use crate::store::deletion::decide;
 use crate::store::index::{self, Index, Pack, standing_sets};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{ChunkId, SessionId, SetId};
+use pinstripe_base::monitor::Monitor;
 
 /// Which packs go.
 pub(super) enum Pick {

@@ -8,14 +8,14 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::settle::remove_ended;
 use super::{Collector, Outcome};
-use crate::error::{Kind, Result};
 use crate::format::forgotten::Mark;
 use crate::format::gc::Lists;
-use crate::id::{CondemnationId, SetId};
 use crate::member::{ExtentName, Room};
 use crate::store::deletion;
 use crate::store::index::{Index, drop_superseded, sets_spoken_of};
 use crate::store::objects::Reach;
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::id::{CondemnationId, SetId};
 
 /// Times that merging is tried while other writers are first.
 const MERGE_TRIES: usize = 4;

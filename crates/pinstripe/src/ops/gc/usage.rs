@@ -10,11 +10,11 @@
 use std::collections::HashSet;
 
 use super::mark::Marked;
-use crate::error::Result;
-use crate::id::{ChunkId, SetId};
 use crate::pipeline::backup::Leaving;
 use crate::store::deletion::decide::{self, Need, Usage};
 use crate::store::index::{Pack, Place, Rows};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{ChunkId, SetId};
 
 /// The content of packs, in bytes of their chunks, by number.
 #[derive(Debug, Clone, Copy, Default)]

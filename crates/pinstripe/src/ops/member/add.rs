@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::super::{init, repair};
 use super::set_state;
-use crate::error::{Error, Kind, Result};
 use crate::format::label::{MEMBERS_MAX, MemberState};
 use crate::member::{ExtentName, Room, SharedMember};
-use crate::monitor::Monitor;
 use crate::store::{Claim, Store, geometry_over};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
 
 /// The new member.
 #[derive(Debug, Clone, serde::Serialize)]

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::mender::lay;
 use super::Moved;
 use super::plan::Move;
-use crate::error::{Error, Kind, Result};
-use crate::id::SetId;
 use crate::member::{ExtentName, Replace, SharedMember};
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::{Claim, Store};
 use crate::stripe::SetReader;
-use crate::units::MIB;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::units::MIB;
 
 /// Bytes copied at a time where strips cannot be told apart.
 const COPY_BYTES: u64 = MIB;

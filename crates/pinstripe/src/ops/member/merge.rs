@@ -5,15 +5,15 @@
 //! and again, and interrupted anywhere: a snapshot that was brought over stays, the rest is brought
 //! the next time.
 
-use crate::error::{Error, Kind, Result};
-use crate::id::{ChunkId, SnapshotId};
 use crate::member::Room;
-use crate::monitor::Monitor;
 use crate::ops::backup::{Writer, end, prepare};
 use crate::pipeline::backup::{Bringing, bring};
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::{Store, snapshots};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SnapshotId};
+use pinstripe_base::monitor::Monitor;
 
 /// The snapshots of the other half, by outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]

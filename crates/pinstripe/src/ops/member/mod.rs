@@ -26,10 +26,10 @@ pub use rebalance::{Rebalanced, Share, rebalance};
 pub use remove::{Removed, remove};
 pub use replace::{Replaced, replace};
 
-use crate::error::{Error, Kind, Result};
 use crate::format::label::MemberState;
 use crate::member::{ExtentName, Room};
 use crate::store::{Claim, Store};
+use pinstripe_base::error::{Error, Kind, Result};
 use plan::Spread;
 
 /// The counts of a move.

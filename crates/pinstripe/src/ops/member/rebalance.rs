@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{self, Move, Spread};
 use super::{Moved, carry, survey, takers};
-use crate::error::{Error, Kind, Result};
 use crate::member::ExtentName;
-use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::store::index::geometry_of;
 use crate::store::{Claim, Store};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
 
 /// The outcome, or the expected one.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -37,7 +37,7 @@ pub struct Share {
 /// resumes.
 ///
 /// # Errors
-/// [`Kind::Busy`](crate::error::Kind::Busy) when another process changes the members; those of
+/// [`Kind::Busy`](pinstripe_base::error::Kind::Busy) when another process changes the members; those of
 /// the members.
 pub fn rebalance(
     store: &Store,

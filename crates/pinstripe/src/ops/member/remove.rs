@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::plan::{self, Emptied};
 use super::{Moved, carry, finish_retiring, set_state, survey, takers};
-use crate::error::{Error, Kind, Result};
 use crate::format::label::MemberState;
-use crate::id::SetId;
 use crate::member::{ExtentName, Room};
-use crate::monitor::Monitor;
 use crate::ops::gc;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{Index, geometry_of};
 use crate::store::{Claim, Store, geometry_over};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::Monitor;
 
 /// The number of further looks at the member for extents that others put there meanwhile.
 const PASSES: usize = 16;

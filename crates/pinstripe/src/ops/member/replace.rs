@@ -6,13 +6,13 @@ use std::path::Path;
 use super::super::mender::{lay, open_slot};
 use super::add::{refuse_disk, seat};
 use super::{Moved, carry, finish_retiring, remove, survey};
-use crate::error::{Error, Kind, Result};
-use crate::id::SetId;
 use crate::member::{ExtentName, Replace, Room};
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
 use crate::store::index::indexed_sets;
 use crate::store::{Claim, Store};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]

@@ -8,15 +8,15 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Options, Outcome, Unmended};
-use crate::error::{Error, Result};
-use crate::id::SetId;
 use crate::member::Room;
-use crate::monitor::Monitor;
 use crate::ops::check::sets::{BadPack, lost_chunks};
 use crate::ops::gc;
 use crate::store::index::{self, Index};
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::{Store, page_copies};
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::Monitor;
 
 /// Lays anew what can be; of the rest, names the losses.
 pub(super) fn settle(

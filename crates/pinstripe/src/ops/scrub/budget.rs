@@ -4,9 +4,9 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::clock;
-use crate::error::{Error, Kind, Result};
-use crate::units::parse_size;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::parse_size;
 
 /// A portion of a store's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::GIB;
+    use pinstripe_base::units::GIB;
 
     #[test]
     fn budgets_are_read_as_people_write_them() {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use super::Outcome;
-use crate::error::{Error, Kind};
 use crate::member::ExtentName;
-use crate::monitor::{Counter, Monitor};
 use crate::store::Store;
+use pinstripe_base::error::{Error, Kind};
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The outcome for a damaged part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -27,7 +27,7 @@ pub struct Finding {
     /// The member, where it is one member's.
     pub member: Option<usize>,
     /// The path of that member.
-    #[serde(serialize_with = "crate::units::lossy_path")]
+    #[serde(serialize_with = "pinstripe_base::units::lossy_path")]
     pub place: PathBuf,
     /// The object's name below it: `packs/ab/ab12...`, `snapshots/...`; empty for a whole member.
     pub object: String,

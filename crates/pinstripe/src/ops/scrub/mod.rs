@@ -28,15 +28,15 @@ use std::time::{Duration, Instant};
 use budget::Throttle;
 use finding::Ledger;
 
-use crate::clock;
-use crate::error::{Error, Kind, Result};
-use crate::id::SetId;
-use crate::monitor::{Counter, Monitor};
 use crate::ops::stale;
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::{Store, attach_or_replace, index};
-use crate::units::GIB;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::units::GIB;
 
 /// Bytes that a scrub which is killed may have verified for nothing: the state is written so often.
 pub const SAVE_BYTES_DEFAULT: u64 = GIB;

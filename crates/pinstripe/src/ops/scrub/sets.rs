@@ -6,15 +6,15 @@ use std::path::Path;
 use super::budget::Throttle;
 use super::finding::{Fate, Finding, Ledger};
 use super::took;
-use crate::error::{Error, Kind, Result};
-use crate::id::SetId;
 use crate::member::{ExtentName, Room};
-use crate::monitor::Counter;
 use crate::ops::mender::{Done, Mender};
 use crate::store::index::indexed_sets;
 use crate::store::objects::Reach;
 use crate::store::{Store, deletion, sessions};
 use crate::stripe::{Damage, Part, SetReader, Verification};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::Counter;
 
 /// One stripe set.
 pub(super) struct Item {

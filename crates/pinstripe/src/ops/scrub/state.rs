@@ -2,11 +2,11 @@
 //! last.
 
 use super::sets::Item;
-use crate::error::{Error, Kind, Result};
 use crate::format::scrub::{ScrubState, Share};
 use crate::member::{ExtentName, Room};
-use crate::monitor::Monitor;
 use crate::store::Store;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
 
 /// The newest state, with later verifications from other states. A state without any sound copy
 /// counts as none: what it recorded is verified again.

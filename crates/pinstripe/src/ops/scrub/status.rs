@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use super::finding::Ledger;
 use super::{sets, state};
-use crate::error::Result;
-use crate::id::SetId;
-use crate::monitor::Monitor;
 use crate::store::Store;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::Monitor;
 
 const DAY: i64 = 86_400;
 /// The bands of ages, in days.

@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use outputs::{Target, check_paths, open_outputs, output_paths, write_heads};
 
-use crate::clock;
-use crate::device::{Engine, Policy};
-use crate::error::{Error, Kind, Result};
-use crate::fault::Plan;
 use crate::format::split::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Head, Layout, Manifest, unit_bytes};
-use crate::id::{SplitId, random};
-use crate::monitor::Monitor;
-use crate::pipeline::lane::LaneSettings;
 use crate::pipeline::split::{Choice, Job, Spent};
 use crate::source::bulk::{Bulk, Units};
 use crate::split::Output;
 use crate::split::batch::batch_bytes_max;
 use crate::split::resume::{Begun, Resumed, resume};
 use crate::stripe::Geometry;
-use crate::units::{MIB, merged};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SplitId, random};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::units::{MIB, merged};
+use pinstripe_io::device::{Engine, Policy};
+use pinstripe_io::fault::Plan;
+use pinstripe_io::lane::LaneSettings;
 
 /// The layout of the source over the outputs, as asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Options;
-use crate::device::{Access, Device, FileDevice, Policy, SharedDevice};
-use crate::error::{Error, Kind, Result};
-use crate::fault::FaultyDevice;
 use crate::format::split::{Head, Layout, OUTPUTS_MAX, PAGE_BYTES};
-use crate::pipeline::lane::LaneDevice;
 use crate::pipeline::split::Sink;
 use crate::source::bulk::Identity;
 use crate::split::{Output, beside_path};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
+use pinstripe_io::fault::FaultyDevice;
+use pinstripe_io::lane::LaneDevice;
 
 /// An output as it is written.
 pub(super) struct Target {

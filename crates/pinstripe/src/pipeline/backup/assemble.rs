@@ -14,13 +14,13 @@ use super::content::LongContent;
 use super::ingest::{Assembled, Outcome};
 use super::record::RecordBuilder;
 use super::shared::Ingest;
-use crate::beneath::shown_from_root;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::TreeRoot;
 use crate::pipeline::pack::ToPacker;
 use crate::store::tree::TreeWriter;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::beneath::shown_from_root;
 
 /// The results of one job so far.
 #[derive(Default)]

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use crate::error::Kind;
-use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{MERGE_ROWS, WATCH_INTERVAL};
 use crate::store::Store;
 use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
+use pinstripe_base::error::Kind;
+use pinstripe_base::monitor::Monitor;
 
 /// Checks every second which packs other writers have finished and which are to be deleted, until
 /// `end` closes.

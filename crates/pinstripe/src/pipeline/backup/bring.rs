@@ -16,13 +16,9 @@ use super::lay::lay;
 use super::record::RecordBuilder;
 use super::shared::Ingest;
 use super::{beside, joined, packer, stage};
-use crate::beneath::shown_from_root;
-use crate::error::Result;
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::id::ChunkId;
 use crate::member::ExtentName;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
 use crate::store::Store;
@@ -30,6 +26,10 @@ use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Follow, follow};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::beneath::shown_from_root;
 
 /// The two halves of a transfer.
 pub struct Bringing<'a> {

@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use crate::error::Result;
 use crate::format::snapshot::TreeRoot;
 use crate::member::ExtentName;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::{Barrier, Fleet};
 use crate::pipeline::pack::{SealTicket, ToPacker};
+use pinstripe_base::error::Result;
 
 /// Packers that must say that all is durable: one of data, one of trees.
 const PACKERS: usize = 2;

@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 use super::shared::Ingest;
-use crate::beneath::shown_from_root;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Metadata, Stat, XattrList};
 use crate::source::{self, SourceFile};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::beneath::shown_from_root;
 
 /// A file opened for backup, with what its entry needs.
 pub struct OpenedFile {

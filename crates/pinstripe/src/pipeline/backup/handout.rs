@@ -10,11 +10,11 @@ use super::ingest::{Assembled, Item, Job, Outcome};
 use super::join::{Decided, Taker};
 use super::large::{self, Queues};
 use super::shared::Ingest;
-use crate::beneath::shown_from_root;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::beneath::shown_from_root;
 
 /// Consecutive entries on their way into one job.
 #[derive(Default)]

@@ -13,16 +13,16 @@ use super::entry::{OpenedFile, plain_entry, shorten};
 use super::large::{ChunkTask, ScanTask};
 use super::record::RecordBuilder;
 use super::shared::Ingest;
-use crate::beneath::shown_from_root;
-use crate::error::Result;
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Stat};
 use crate::format::record::{ChunkRow, RecordKind};
-use crate::monitor::Counter;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::pack::ToPacker;
 use crate::pipeline::turns::take_long_turns;
 use crate::source::SourceFile;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_io::beneath::shown_from_root;
 
 /// One entry for a worker or for the assembler.
 pub enum Item {

@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 
 use super::previous::{Previous, Sight};
-use crate::beneath::shown_from_root;
 use crate::dedup::Claims;
-use crate::error::{Error, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Stat};
 use crate::format::record::ChunkRow;
 use crate::format::tree::compare_paths;
-use crate::id::ChunkId;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::abort::Abort;
 use crate::source;
 use crate::store::index::Index;
 use crate::walk::{self, Exclude, Walker};
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::beneath::shown_from_root;
 
 /// The trees to walk, and the earlier trees to compare them with.
 pub struct Comparison<'a> {

@@ -16,15 +16,15 @@ use super::entry::{OpenedFile, shorten};
 use super::ingest::{Job, Outcome};
 use super::record::RecordBuilder;
 use super::shared::Ingest;
-use crate::beneath::shown_from_root;
 use crate::chunk::{Candidates, Resolver};
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::record::ChunkRow;
-use crate::monitor::Counter;
 use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
 use crate::pipeline::spare::Spare;
 use crate::source::SourceFile;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
+use pinstripe_io::beneath::shown_from_root;
 
 /// The bytes before a segment that its hashes depend on.
 const WARM_UP_BYTES: u64 = 64;

@@ -7,8 +7,6 @@ use std::sync::atomic::AtomicBool;
 use super::checkpoint::SealCall;
 use super::shared::{Ingest, cutting};
 use crate::dedup::Claims;
-use crate::error::Result;
-use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS};
@@ -17,6 +15,8 @@ use crate::pipeline::spare::Spare;
 use crate::source;
 use crate::store::Store;
 use crate::store::index::Index;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Monitor;
 
 /// Sets up members, claims and buffers for `work`, which lays records and publishes them.
 ///

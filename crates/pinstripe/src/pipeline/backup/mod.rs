@@ -49,11 +49,9 @@ pub use tree::write_tree;
 use crate::chunk::Cutter;
 use crate::codec::Codec;
 use crate::dedup::Claims;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
-use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::fleet::Fleet;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
@@ -64,6 +62,8 @@ use crate::source;
 use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
 use crate::store::{Store, checkpoints};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
 
 /// The input of a backup.
 pub enum Input<'a> {

@@ -7,14 +7,14 @@
 
 use std::cmp::Ordering;
 
-use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::meta::Time;
 use crate::format::record::ChunkRow;
 use crate::format::tree::compare_paths;
-use crate::id::ChunkId;
-use crate::monitor::Monitor;
 use crate::store::tree::TreeReader;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::monitor::Monitor;
 
 /// One earlier tree.
 pub struct Earlier<'a> {

@@ -4,13 +4,13 @@ use crossbeam_channel::Sender;
 
 use super::shared::Ingest;
 use crate::codec::Encoder;
-use crate::error::Result;
 use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
 use crate::format::tree::PAGE_MAX_BYTES;
-use crate::id::ChunkId;
-use crate::monitor::Counter;
 use crate::pipeline::limits::{RECORD_RAW_BYTES, TREE_RECORD_RAW_BYTES};
 use crate::pipeline::pack::{FinishedRecord, SealTicket, ToPacker};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::monitor::Counter;
 
 /// Fills records with new chunks and hands them on, compressed.
 pub struct RecordBuilder<'a> {

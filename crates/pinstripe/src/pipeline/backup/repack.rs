@@ -15,18 +15,18 @@ use super::record::RecordBuilder;
 use super::shared::Ingest;
 use super::{joined, packer};
 use crate::codec::Decoder;
-use crate::error::{Error, Kind, Result};
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::{ChunkRow, RecordKind};
-use crate::id::{ChunkId, SetId};
 use crate::member::ExtentName;
-use crate::monitor::Counter;
-use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
 use crate::store::index::{Index, Place, pack_from_records, read_pack_index};
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::{Store, deletion, page_copies};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::monitor::Monitor;
 
 /// A pack that is to go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,20 +8,20 @@ use super::checkpoint::SealCall;
 use crate::chunk::{Chunking, Cutter};
 use crate::codec::Codec;
 use crate::dedup::Claims;
-use crate::error::Result;
 use crate::format::keys::Keys;
-use crate::id::ChunkId;
-use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::spare::Spare;
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::Index;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::monitor::Monitor;
 
 /// The cutter and the codec that the store was made with.
 ///
 /// # Errors
-/// [`Kind::Locked`](crate::error::Kind::Locked) without keys; settings that this version does not
+/// [`Kind::Locked`](pinstripe_base::error::Kind::Locked) without keys; settings that this version does not
 /// know.
 pub fn cutting(store: &Store) -> Result<(Cutter, Codec)> {
     let chunking: Chunking = store.config.chunking.parse()?;

@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicBool;
 
 use super::join::{Comparison, Decided, Join, Taker};
 use crate::dedup::Claims;
-use crate::error::Result;
 use crate::format::meta::FileKind;
-use crate::monitor::Monitor;
 use crate::pipeline::abort::Abort;
 use crate::source;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Monitor;
 
 /// A file that a backup would read.
 pub struct Wanted<'a> {

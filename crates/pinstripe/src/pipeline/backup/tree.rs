@@ -11,12 +11,10 @@ use super::lay::lay;
 use super::record::RecordBuilder;
 use super::shared::Ingest;
 use super::{joined, packer};
-use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::record::RecordKind;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
-use crate::monitor::Monitor;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::Laying;
 use crate::pipeline::publish::Publisher;
@@ -24,6 +22,8 @@ use crate::store::Store;
 use crate::store::deletion::answer::Answers;
 use crate::store::index::Index;
 use crate::store::tree::TreeWriter;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Monitor;
 
 /// Writes the tree of the entries that `fill` gives, in path order, and commits it. `fill` changes
 /// the entry that it is handed into the next one, and says whether there is one. `answers` speaks

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use crate::error::Result;
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Metadata};
 use crate::format::record::ChunkRow;
 use crate::format::tree::is_at_or_below;
-use crate::id::ChunkId;
 use crate::store::tree::TreeReader;
 use crate::walk::Exclude;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
 
 /// The owners of restored entries.
 #[derive(Debug, Clone, Default)]

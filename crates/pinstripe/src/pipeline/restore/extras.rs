@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::{ChosenReader, Plan};
-use crate::error::Kind;
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::tree::is_at_or_below;
-use crate::monitor::Counter;
 use crate::sink::{Removal, Removed};
+use pinstripe_base::error::Kind;
+use pinstripe_base::monitor::Counter;
 
 /// A directory of the snapshot whose names are being gathered.
 struct Open {

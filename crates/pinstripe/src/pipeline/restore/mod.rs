@@ -29,20 +29,20 @@ pub use verify::verify;
 pub(in crate::pipeline) use planner::Offsets;
 use planner::Planner;
 
-use crate::beneath::shown;
 use crate::codec::Decoder;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::Entry;
 use crate::format::keys::Keys;
 use crate::format::meta::Metadata;
 use crate::format::record::ChunkRow;
-use crate::id::ChunkId;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
 use crate::sink::{Existing, FileSink, Part, TreeSink, Unset};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, FetchedRecord, PackReader, RecordPlace, wrong_place};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::beneath::shown;
 
 /// The parameters of a restore.
 pub struct Plan<'a> {

@@ -10,17 +10,17 @@ use crossbeam_channel::Sender;
 use super::ChosenReader;
 use super::compare::{Doubtful, are_there};
 use super::{FirstNames, OpenFiles, Piece, Plan, Reuse, Target, Task};
-use crate::descriptors;
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
-use crate::monitor::Counter;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::index::Place;
 use crate::store::packs::{missing_chunk, wrong_place};
 use crate::store::tree::SEE_WHAT_IS_LOST;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
+use pinstripe_io::descriptors;
 
 /// One chunk on its way into one file, when it is not known yet where it is.
 pub(super) struct Unplaced {

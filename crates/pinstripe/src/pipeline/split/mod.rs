@@ -27,20 +27,20 @@ use self::striped::StripedWriter;
 pub use self::tally::{Spent, Stages, Tally};
 use self::worker::Worker;
 use super::abort::Abort;
-use super::lane::{Lane, LaneDevice, LaneSettings, Returned};
 use crate::codec::{Codec, Governor};
-use crate::device::{AlignedBuf, BufferPool, Engine};
-use crate::error::{Error, Kind, Result};
 use crate::format::split::{
     End, FrameKind, Head, Layout, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES,
 };
-use crate::monitor::{Along, Counter, Flow, Monitor};
 use crate::source::bulk::Units;
 use crate::split::batch::{batch_bytes_max, single};
 use crate::split::log::Sets;
 use crate::split::resume::Begun;
 use crate::split::{Part, TreeHash};
 use crate::stripe::Geometry;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Along, Counter, Flow, Monitor};
+use pinstripe_io::device::{AlignedBuf, BufferPool, Engine};
+use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings, Returned};
 
 /// The way blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use crossbeam_channel::Receiver;
 
 use super::{Unit, Written};
-use crate::error::Result;
 use crate::format::split::{ALIGN_BYTES, BatchPlace, FrameKind, Index, LogEnd, PAGES_BYTES, Tag};
-use crate::pipeline::lane::Lane;
 use crate::split::batch::single;
 use crate::split::resume::Begun;
+use pinstripe_base::error::Result;
+use pinstripe_io::lane::Lane;
 
 /// Bytes of a log after which its batches are made durable and indexed.
 pub(super) const INDEX_EVERY_BYTES: u64 = 1 << 30;

@@ -4,13 +4,13 @@ use crossbeam_channel::Receiver;
 
 use super::own::Ledger;
 use super::{Unit, Written};
-use crate::error::Result;
 use crate::format::split::{ALIGN_BYTES, Tag};
 use crate::format::stripe_set::SetKind;
-use crate::pipeline::lane::Lane;
 use crate::split::log::Sets;
 use crate::split::resume::Begun;
 use crate::stripe::{SetWriter, StripSink};
+use pinstripe_base::error::Result;
+use pinstripe_io::lane::Lane;
 
 /// Takes units from a queue and lays them over all outputs.
 pub(super) struct StripedWriter<'a> {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock;
 use crate::codec::Codec;
 use crate::format::split::{LogEnd, Manifest, Use};
-use crate::monitor::{Along, Flow, Monitor};
+use pinstripe_base::clock;
+use pinstripe_base::monitor::{Along, Flow, Monitor};
 
 /// Blocks by what became of them.
 #[derive(Debug, Clone, Default)]

@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::*;
-use crate::device::{Engine, MemoryDevice, SharedDevice};
 use crate::format::split::{FRAME_BYTES, UNIT_BYTES};
-use crate::id::SplitId;
 use crate::pipeline::join;
 use crate::source::bulk::{Bulk, Fake};
 use crate::split::Reader;
 use crate::split::unit::Scratch;
+use pinstripe_base::id::SplitId;
+use pinstripe_io::device::{Engine, MemoryDevice, SharedDevice};
 
 const BLOCK: u32 = 64 << 10;
 

@@ -5,13 +5,13 @@ use crossbeam_channel::Sender;
 use super::tally::{Stage, Tally};
 use super::{Choice, Shared, Unit};
 use crate::codec::{Codec, Encoded, EncoderSet};
-use crate::device::AlignedBuf;
-use crate::error::Result;
 use crate::format::split::{ALIGN_BYTES, Layout};
-use crate::monitor::Counter;
 use crate::source::bulk::{Piece, Units};
 use crate::split::Part;
 use crate::split::batch::{BatchWriter, Stored, hole};
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
+use pinstripe_io::device::AlignedBuf;
 
 pub(super) struct Worker<'a> {
     shared: &'a Shared<'a>,

@@ -6,10 +6,10 @@ use crossbeam_channel::Receiver;
 
 use super::Origin;
 use crate::codec::Decoder;
-use crate::error::{Error, Kind, Result};
 use crate::format::record::ChunkRow;
-use crate::id::ChunkId;
 use crate::store::packs::{RecordPlace, wrong_place};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ChunkId;
 
 /// A record, and the room that it takes until its last user drops it.
 pub(super) struct Ahead {

@@ -7,13 +7,13 @@ use crossbeam_channel::Sender;
 
 use super::ahead::{Ahead, Room};
 use super::{Item, Origin, Recent};
-use crate::error::{Error, Kind, Result};
 use crate::format::entry::{Content, Entry};
 use crate::format::record::ChunkRow;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::restore::Offsets;
 use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
 use crate::store::tree::TreeReader;
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// Records sent ahead together, sorted by their place.
 const BATCH_RECORDS: usize = 32;

@@ -26,12 +26,12 @@ pub use feed::{Feed, Holes};
 
 use ahead::{Ahead, Room};
 
-use crate::error::{Error, Result};
 use crate::format::keys::Keys;
 use crate::format::record::ChunkRow;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
+use pinstripe_base::error::{Error, Result};
 
 /// The origin of content.
 #[derive(Clone, Copy)]

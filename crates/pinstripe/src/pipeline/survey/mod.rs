@@ -24,12 +24,12 @@ pub use stored::{StoredFile, survey_stored};
 use slicer::{Counts, Slicer};
 
 use crate::dedup::distinct::{Count, key_of};
-use crate::error::{Error, Kind, Result};
 use crate::format::meta::FileKind;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::limits::Limits;
 use crate::source::{SourceFile, open_directory};
 use crate::walk::{Item, Options, Walker};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// Lengths of blocks, and averages of content-defined chunks, that are held side by side.
 pub const LENGTHS: [u32; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -142,7 +142,9 @@ fn read_all(queue: &Receiver<Vec<u8>>, tree: &Tree<'_>, counts: &Counts) {
             Ok(()) => {}
             // The queue is drained all the same: the walk may wait for room in it.
             Err(error) if error.kind() == Kind::Interrupted => {}
-            Err(error) => tree.monitor.loss(tree.shown.join(crate::beneath::shown(&path)), error),
+            Err(error) => {
+                tree.monitor.loss(tree.shown.join(pinstripe_io::beneath::shown(&path)), error)
+            }
         }
     }
 }

@@ -11,8 +11,8 @@ use super::{LENGTHS, Survey};
 use crate::chunk::{Chunking, Cutter};
 use crate::codec::{Codec, Encoder};
 use crate::dedup::distinct::{Distinct, key_of};
-use crate::error::Result;
 use crate::pipeline::limits::Limits;
+use pinstripe_base::error::Result;
 
 /// Every length, as blocks and as content-defined chunks.
 pub const WAYS: usize = 2 * LENGTHS.len();

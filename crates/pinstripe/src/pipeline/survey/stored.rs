@@ -12,11 +12,11 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::Survey;
 use super::slicer::{Counts, Slicer, WAYS};
-use crate::error::{Error, Kind, Result};
 use crate::format::record::ChunkRow;
-use crate::monitor::{Counter, Monitor};
 use crate::pipeline::stream::Origin;
 use crate::store::packs::ChunkReader;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
 
 /// Chunks and files of one job at most.
 const JOB_CHUNKS: usize = 1024;
@@ -122,7 +122,7 @@ fn read_all(
                     (tally.items, tally.bytes) = (slicer.take_items(), bytes);
                 }
             }
-            Err(error) => monitor.loss(crate::beneath::shown_from_root(&file.path), error),
+            Err(error) => monitor.loss(pinstripe_io::beneath::shown_from_root(&file.path), error),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::{Bulk, Extent, Identity};
-use crate::error::Result;
+use pinstripe_base::error::Result;
 
 pub use spec::{FakeSpec, PREFIX, Share};
 

@@ -8,8 +8,8 @@ use rustix::fs::{Advice, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{Bulk, Extent, Identity};
-use crate::error::{Error, Kind, Result};
 use crate::format::meta::{FileKind, Stat};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// An open file or block device.
 #[derive(Debug)]

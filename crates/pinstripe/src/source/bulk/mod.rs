@@ -10,6 +10,7 @@
 //! Never here: threads, and the use of the bytes. Unlike the rest of `source/`, [`open`] follows
 //! symlinks, since its caller named the source itself (`/dev/disk/by-id/...`).
 
+mod device;
 mod fake;
 mod file;
 mod pipe;
@@ -26,11 +27,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::file::stat_of;
-use crate::error::{Error, Kind, Result};
 pub use crate::format::split::Identity;
+use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::format::meta::{FileKind, Stat};
 
+pub use device::SourceDevice;
 pub use fake::{Fake, FakeSpec, Share};
 pub use file::BulkFile;
 pub use pipe::Pipe;

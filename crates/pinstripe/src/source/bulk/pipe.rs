@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{Bulk, Extent, Identity};
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// The length asked for a kernel's pipe buffer: by default the system grants it to every user
 /// (`pipe-max-size`, man 7 pipe).

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use super::Bulk;
-use crate::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// Bytes that the disk is asked for ahead of the readers: more than a handful of them have in their
 /// hands at once.

@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Kind, Result};
 use crate::format::gc::Step;
-use crate::id::{CondemnationId, SessionId, SetId};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::objects::Reach;
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::id::{CondemnationId, SessionId, SetId};
 
 /// Answers condemnations for one session.
 pub struct Answers {

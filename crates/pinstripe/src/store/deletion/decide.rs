@@ -9,8 +9,8 @@ use std::hash::BuildHasher;
 
 use crate::format::gc::Lists;
 use crate::format::session::{Session, Work};
-use crate::id::{SessionId, SetId, SnapshotId};
 use crate::store::forgotten::Marks;
+use pinstripe_base::id::{SessionId, SetId, SnapshotId};
 
 /// Whether a session is over although its object is there: what it was for has been put, and
 /// speaks for itself. Snapshots have to be read after the session.

@@ -27,10 +27,10 @@ mod model;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::error::{Error, Kind, Result};
 use crate::format::gc::{GcObject, Lists, Step, reaping_name};
-use crate::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use crate::member::{ExtentName, Room};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 
 use super::objects::{Belief, Found, Reach};
 use super::{Store, read_small};
@@ -310,6 +310,6 @@ fn step_name(condemnation: CondemnationId, step: impl Fn(Lists) -> Step) -> Exte
 
 fn object_name(condemnation: CondemnationId, step: Step) -> ExtentName {
     let by = SessionId([0; 16]);
-    let object = GcObject { store: crate::id::StoreId([0; 16]), condemnation, by, step };
+    let object = GcObject { store: pinstripe_base::id::StoreId([0; 16]), condemnation, by, step };
     ExtentName::In(Room::Gc, object.name())
 }

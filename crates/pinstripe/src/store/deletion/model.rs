@@ -15,8 +15,8 @@ use actors::{Actor, Collector, Fence, Undelete, Writer};
 
 use super::{Case, Cases};
 use crate::format::session::{Process, Session, Work};
-use crate::id::{CondemnationId, SessionId, SetId, SnapshotId, StoreId};
 use crate::store::forgotten::Marks;
+use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId, StoreId};
 
 type Chunks = BTreeSet<u8>;
 

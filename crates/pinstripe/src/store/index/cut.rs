@@ -2,10 +2,10 @@
 //! come and go.
 
 use crate::format::stripe_set::{Geometry, HEADER_BYTES, Header};
-use crate::id::SetId;
 use crate::member::ExtentName;
 use crate::store::Store;
 use crate::stripe::SetReader;
+use pinstripe_base::id::SetId;
 
 /// The geometry of a stripe set, as the first sound header says among those of its extents on
 /// `members`, or else the first sound trailer; `None` when none is sound.

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Kind, Result};
 use crate::format::index_run::Row;
-use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, Room};
 use crate::seal::Opener;
 use crate::store::packs::RecordPlace;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SetId};
 
 use super::cut::has_enough;
 use super::load::sets_in;

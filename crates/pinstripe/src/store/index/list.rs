@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::id::SetId;
+use pinstripe_base::id::SetId;
 
 /// One pack.
 #[derive(Debug)]

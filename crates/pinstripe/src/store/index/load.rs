@@ -10,12 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-use crate::error::{Error, Kind, Result};
 use crate::format::index_run::RunPack;
-use crate::id::SetId;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::{Store, deletion};
 use crate::stripe::SetReader;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
 
 use super::ask::loose;
 use super::cut::has_enough;

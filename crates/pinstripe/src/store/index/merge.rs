@@ -11,11 +11,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::error::{Error, Kind, Result};
 use crate::format::index_run::{Row, RunPack};
-use crate::id::SetId;
 use crate::member::ExtentName;
 use crate::stripe::StripSink;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
 
 use super::find::Merged;
 use super::loose::Loose;

@@ -51,10 +51,10 @@ pub use rebuild::{pack_from_records, unsound_records};
 pub use stale::{Stale, Superseded, drop_superseded, stale_members, superseded};
 pub use write::{RunWriter, SealedPack, lay_run, write_run};
 
-use crate::error::Result;
-use crate::id::SetId;
 use crate::member::Room;
-use crate::monitor::Monitor;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::Monitor;
 
 use super::Store;
 use super::objects::Reach;

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Kind, Result};
 use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
 use crate::seal::{OpenedRecord, Opener, Sealer};
 use crate::stripe::SetReader;
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// The record that holds a part of an index.
 pub(super) fn write(kind: RecordKind, body: &[u8], sealer: &Sealer) -> Result<Vec<u8>> {

@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use crate::dedup::filter::{Filter, Shape};
-use crate::error::{Error, Result};
 use crate::format::index_run::{
     Fences, PAGE_ROWS, Page, Row, RunHead, RunPack, decode_packs, fence, filter_key, unbind,
 };
 use crate::format::record::RecordKind;
-use crate::id::{ChunkId, SetId};
 use crate::member::ExtentName;
 use crate::seal::Opener;
 use crate::stripe::SetReader;
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::id::{ChunkId, SetId};
 
 use super::part;
 

@@ -10,12 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::Result;
 use crate::format::index_run::RunPack;
-use crate::id::{SessionId, SetId};
 use crate::member::{ExtentName, Room};
 use crate::store::objects::Reach;
 use crate::store::{Store, deletion, sessions};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{SessionId, SetId};
 
 use super::cut::geometry_of;
 use super::load::packs_of_run;

@@ -4,7 +4,6 @@
 //! length of the run. Never here: the origin of rows, and the members that take the run.
 
 use crate::dedup::filter::Filter;
-use crate::error::{Error, Kind, Result};
 use crate::format::index_run::{
     Fences, PAGE_ROWS, RUN_MAX_PACKS, Row, RunHead, RunPack, SEGMENT_PAGES, SegmentPlace,
     TABLE_PACKS, bind, encode_packs, encode_page, fence, filter_key,
@@ -12,11 +11,12 @@ use crate::format::index_run::{
 use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
 use crate::format::stripe_set::{Geometry, SetKind};
-use crate::id::{ChunkId, SetId};
 use crate::member::{ExtentName, ExtentWriter, Replace};
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::stripe::{SetWriter, StripSink};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SetId};
 
 use super::part;
 

@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 
 use super::super::{Store, read_small};
-use crate::error::{Error, Kind, Result};
 use crate::format::envelope::{self, Object};
 use crate::format::key_ring::{KeyRing, KeySlot};
 use crate::format::keys::{GENERATIONS_MAX, Keys};
 use crate::format::label::Encryption;
 use crate::format::removed_slot::RemovedSlot;
-use crate::id::StoreId;
 use crate::member::{ExtentName, Room};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
 
 /// A key object as some members have it.
 #[derive(Debug)]

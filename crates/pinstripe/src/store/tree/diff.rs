@@ -9,11 +9,11 @@
 use std::cmp::Ordering;
 
 use super::TreeReader;
-use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::snapshot::TreeRoot;
 use crate::format::tree::{Child, compare_paths};
 use crate::store::packs::ChunkReader;
+use pinstripe_base::error::Result;
 
 /// One path at which two trees differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl<'a> TreeDiff<'a> {
     /// From `old` to `new`; without an old tree all of the new one is added.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](crate::error::Kind::Corrupt) for an impossible root.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for an impossible root.
     pub fn new(
         old: Option<(ChunkReader<'a>, &TreeRoot)>,
         new: (ChunkReader<'a>, &TreeRoot),

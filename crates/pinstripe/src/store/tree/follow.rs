@@ -1,12 +1,12 @@
 //! Following a tree from its root down to the chunks of its files, page by page.
 
-use crate::error::Result;
 use crate::format::entry::{Content, decode_page, read_chunks};
 use crate::format::record::ChunkRow;
 use crate::format::snapshot::TreeRoot;
 use crate::format::tree::decode_node;
-use crate::format::wire::Reader;
-use crate::id::ChunkId;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::wire::Reader;
 
 /// A visitor of the chunks of a tree.
 pub trait Follow {
@@ -30,7 +30,7 @@ pub trait Follow {
 /// Shows `to` everything that a tree needs, each page before what is below it.
 ///
 /// # Errors
-/// Those of `to`; [`Kind::Corrupt`](crate::error::Kind::Corrupt) for a page that is none.
+/// Those of `to`; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a page that is none.
 pub fn follow(root: &TreeRoot, to: &mut impl Follow) -> Result<()> {
     node(&root.id, root.height, b"", to)
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
-use pinstripe::clock;
-use pinstripe::error::{Error, Kind, Result};
 use pinstripe::ops::members;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::advice::{Advice, advise};
 use pinstripe_lab::knobs::{Knob, knobs, to_toml, undecided};
 use pinstripe_lab::result;

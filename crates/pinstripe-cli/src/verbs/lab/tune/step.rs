@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pinstripe::units::MIB;
+use pinstripe_base::units::MIB;
 use pinstripe_lab::run::Effort;
 
 use super::super::quick;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::id::SetId;
+use pinstripe_base::id::SetId;
 
 fn spread(set: u8, holders: &[(usize, u64)]) -> Spread {
     let name = ExtentName::pack(SetId([set; 16]));

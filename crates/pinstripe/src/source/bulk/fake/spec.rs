@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use crate::error::{Error, Kind, Result};
-use crate::units::{KIB, MIB, parse_size};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::{KIB, MIB, parse_size};
 
 /// The prefix that tells a generator from a path.
 pub const PREFIX: &str = "fake:";

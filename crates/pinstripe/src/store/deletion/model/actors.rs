@@ -11,7 +11,7 @@ pub use undelete::Undelete;
 pub use writer::Writer;
 
 use super::World;
-use crate::id::SnapshotId;
+use pinstripe_base::id::SnapshotId;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Actor {

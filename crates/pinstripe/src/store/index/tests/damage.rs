@@ -3,8 +3,8 @@
 use std::fs;
 
 use super::*;
-use crate::error::{Error, Kind};
-use crate::monitor::Counter;
+use pinstripe_base::error::{Error, Kind};
+use pinstripe_base::monitor::Counter;
 
 #[test]
 fn a_run_damaged_beyond_parity_costs_nothing() {

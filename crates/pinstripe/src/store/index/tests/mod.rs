@@ -5,16 +5,16 @@ use std::fs;
 use std::ops::Range;
 
 use super::*;
-use crate::fault::Plan;
 use crate::format::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
-use crate::id::ChunkId;
 use crate::member::{ExtentName, ExtentWriter, Replace, Room};
 use crate::ops::init;
 use crate::seal::Sealer;
 use crate::stripe::{SetWriter, StripSink};
+use pinstripe_base::id::ChunkId;
+use pinstripe_io::fault::Plan;
 
 mod cut_off;
 mod damage;
@@ -181,7 +181,7 @@ fn chunks_are_found_with_and_without_a_run() {
     let record = packs[1].index.records[2].offset;
     assert_eq!((place.record.offset, place.raw_offset), (record, 20));
     assert_eq!(index.set_of(place.record.pack), Some(set(2)));
-    assert_eq!(monitor.get(crate::monitor::Counter::Warnings), 0);
+    assert_eq!(monitor.get(pinstripe_base::monitor::Counter::Warnings), 0);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn four_runs_become_one_and_whoever_has_the_old_ones_goes_on() {
     assert_finds(&other, 0..2000);
     other.refresh().unwrap();
     assert!(other.has_run(merged) && other.parts() == (1, 0));
-    assert_eq!(monitor.get(crate::monitor::Counter::Warnings), 0);
+    assert_eq!(monitor.get(pinstripe_base::monitor::Counter::Warnings), 0);
 }
 
 #[test]

@@ -6,11 +6,11 @@ use super::super::{Chunks, Flaw, World, set};
 use super::{Actor, Next};
 use crate::format::gc::{Lists, reaping_name};
 use crate::format::session::{Session, Work};
-use crate::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use crate::store::deletion::decide::{
     Found, Go, Need, doomed, judge, last_look, need, remaining, roots, silent,
 };
 use crate::store::forgotten::Marks;
+use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 
 /// Deletes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -4,8 +4,8 @@ use super::super::{Flaw, World};
 use super::{Actor, Next};
 use crate::format::gc::reaping_name;
 use crate::format::session::Work;
-use crate::id::SessionId;
 use crate::store::deletion::decide;
+use pinstripe_base::id::SessionId;
 
 /// Ends a session from outside.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

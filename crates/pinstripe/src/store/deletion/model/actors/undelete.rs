@@ -3,8 +3,8 @@
 use super::super::{Flaw, World};
 use super::{Actor, Next};
 use crate::format::session::Work;
-use crate::id::{SessionId, SnapshotId};
 use crate::store::deletion::decide::is_too_late;
+use pinstripe_base::id::{SessionId, SnapshotId};
 
 /// Takes back that a snapshot was forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

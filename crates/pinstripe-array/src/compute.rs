@@ -1,0 +1,387 @@
+//! Carrying a plan out on bytes: new data and parity, payloads of the log, and new checksums.
+//!
+//! ```text
+//! old bytes (read, zeros, rebuilt) --+
+//!                                    +--> new data --> parity --> written, with its checksums
+//! runs that were written ------------+        \--> the part of parity that stays: logged
+//! ```
+//! Invariants: bytes that one run holds in one piece go to the member from there; all others are
+//! made once, in the buffer that they are written from. Nothing as large as a block is allocated
+//! for a row, except to rebuild.
+//!
+//! Never here: reading, writing, and the decision whether old bytes are sound.
+
+use std::ops::Range;
+
+use pinstripe_kernel::parity::{encode, rebuild, update};
+
+use super::cache::Dirty;
+use super::geometry::RowMap;
+use super::plan::{Method, Piece, RowPlan, Transfer};
+use super::set::ShardSet;
+use crate::format::BLOCK_BYTES;
+use crate::format::sums::Sum;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// Bytes that are made for the rows of a batch, in memory that is used again.
+#[derive(Debug, Default)]
+pub struct Made {
+    data: Buffer,
+    parity: Buffer,
+}
+
+/// Memory of which some is used. Its initial content is undefined.
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl Buffer {
+    fn reserve(&mut self, bytes: usize) -> usize {
+        let at = self.used;
+        self.used += bytes;
+        if self.bytes.len() < self.used {
+            self.bytes.resize(self.used, 0);
+        }
+        at
+    }
+}
+
+/// A row with its plan, the bytes read for it, and the new ones.
+#[derive(Clone, Copy)]
+pub struct Operation<'a> {
+    /// The placement of its shards.
+    pub row: &'a RowMap,
+    /// The plan to carry out.
+    pub plan: &'a RowPlan,
+    /// The new bytes.
+    pub dirty: &'a Dirty,
+    /// The bytes read for the batch.
+    pub read: &'a [u8],
+    /// By transfer of the plan's reads, the offset of its bytes in `read`.
+    pub reads_at: &'a [usize],
+    /// By transfer of the plan's writes, the offset at which it is made; `None` where a run holds
+    /// it whole.
+    pub makes_at: &'a [Option<usize>],
+}
+
+impl Made {
+    /// Forgets all that was made.
+    pub fn clear(&mut self) {
+        (self.data.used, self.parity.used) = (0, 0);
+    }
+
+    /// Sets a place aside for each transfer of a plan's writes that no run has as it is.
+    pub fn reserve(
+        &mut self,
+        row: &RowMap,
+        plan: &RowPlan,
+        dirty: &Dirty,
+        makes_at: &mut Vec<Option<usize>>,
+    ) {
+        makes_at.extend(plan.writes.iter().map(|it| {
+            if row.parity_shards().has(it.shard) {
+                return Some(self.parity.reserve(it.column.len()));
+            }
+            let run = dirty.shard(content(row, it.shard)).slice(&it.column);
+            run.is_none().then(|| self.data.reserve(it.column.len()))
+        }));
+    }
+
+    /// The bytes that a transfer of the plan's writes puts on its member.
+    pub fn bytes<'a>(&'a self, number: usize, operation: &Operation<'a>) -> &'a [u8] {
+        let it = &operation.plan.writes[number];
+        match operation.makes_at[number] {
+            Some(at) if operation.row.parity_shards().has(it.shard) => {
+                &self.parity.bytes[at..at + it.column.len()]
+            }
+            Some(at) => &self.data.bytes[at..at + it.column.len()],
+            None => {
+                let run = operation.run(content(operation.row, it.shard), &it.column);
+                run.expect("what was not made lies in one run")
+            }
+        }
+    }
+
+    /// The checksums of a piece's written shards, lowest first, each with all blocks.
+    pub fn sums(&self, piece: &Piece, operation: &Operation<'_>) -> Vec<Sum> {
+        let blocks = piece.column.len() / BLOCK_BYTES as usize;
+        let mut sums = Vec::with_capacity(piece.writes.len() * blocks);
+        for shard in piece.writes.iter() {
+            let number = transfer(&operation.plan.writes, shard, &piece.column);
+            let column = &operation.plan.writes[number].column;
+            let bytes = &self.bytes(number, operation)[within(&piece.column, column)];
+            sums.extend(bytes.chunks(BLOCK_BYTES as usize).map(Sum::of));
+        }
+        sums
+    }
+}
+
+/// The old bytes of a piece: as they were read or rebuilt; `None` are zeros.
+struct Old<'a> {
+    operation: Operation<'a>,
+    piece: &'a Piece,
+    rebuilt: Vec<(usize, Vec<u8>)>,
+}
+
+impl Old<'_> {
+    fn of(&self, shard: usize) -> Option<&[u8]> {
+        if self.piece.reads.has(shard) {
+            return Some(self.operation.read_of(shard, &self.piece.column));
+        }
+        let rebuilt = self.rebuilt.iter().find(|(it, _)| *it == shard);
+        rebuilt.map(|(_, bytes)| &bytes[..])
+    }
+}
+
+impl<'a> Operation<'a> {
+    /// Computes all pieces. `log` takes the payloads of each member, piece by piece.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks
+    /// for.
+    pub fn run_plan(&self, made: &mut Made, log: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        self.plan.pieces.iter().try_for_each(|piece| self.run_piece(piece, made, log))
+    }
+
+    /// The bytes of a column, if one run has them all.
+    fn run(&self, data: usize, column: &Range<u32>) -> Option<&'a [u8]> {
+        self.dirty.shard(data).slice(column)
+    }
+
+    fn read_of(&self, shard: usize, column: &Range<u32>) -> &'a [u8] {
+        let number = transfer(&self.plan.reads, shard, column);
+        let within = within(column, &self.plan.reads[number].column);
+        let at = self.reads_at[number];
+        &self.read[at + within.start..at + within.end]
+    }
+
+    fn old(&self, piece: &'a Piece) -> Result<Old<'a>> {
+        let mut rebuilt = Vec::new();
+        if !piece.rebuild.is_empty() {
+            let read = |shard: usize| self.read_of(shard, &piece.column).to_vec();
+            let all = all_old(self.row, piece, read)?;
+            let all = all.into_iter().enumerate().filter(|(shard, _)| piece.rebuild.has(*shard));
+            rebuilt.extend(all.filter_map(|(shard, bytes)| Some((shard, bytes?))));
+        }
+        Ok(Old { operation: *self, piece, rebuilt })
+    }
+
+    fn run_piece(
+        &self,
+        piece: &Piece,
+        made: &mut Made,
+        log: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let column = &piece.column;
+        let old = self.old(piece)?;
+        for shard in piece.writes.minus(self.row.parity_shards()).iter() {
+            let number = transfer(&self.plan.writes, shard, column);
+            if let Some(at) = self.makes_at[number] {
+                let within = within(column, &self.plan.writes[number].column);
+                let to = &mut made.data.bytes[at + within.start..at + within.end];
+                self.merge(content(self.row, shard), &old, to);
+            }
+        }
+        let parity = piece.writes.and(self.row.parity_shards());
+        if parity.is_empty() {
+            return Ok(());
+        }
+        // New bytes of absent members are not written, but parity has to include them.
+        let changed = piece.dirty.or(piece.fill);
+        let is_elsewhere =
+            |data: &usize| !piece.writes.has(*data) && self.run(*data, column).is_none();
+        let away = changed.iter().filter(is_elsewhere).map(|data| {
+            let mut bytes = vec![0; column.len()];
+            self.merge(data, &old, &mut bytes);
+            (data, bytes)
+        });
+        let away: Vec<(usize, Vec<u8>)> = away.collect();
+        let Made { data: new, parity: out } = made;
+        let new_of = |data: usize| -> &[u8] {
+            if let Some(bytes) = self.run(data, column) {
+                return bytes;
+            }
+            if let Some((_, bytes)) = away.iter().find(|(it, _)| *it == data) {
+                return bytes;
+            }
+            let (at, len) = self.made_at(data, column);
+            &new.bytes[at..at + len]
+        };
+        let sources: Vec<(usize, &[u8])> =
+            changed.iter().map(|data| (data, new_of(data))).collect();
+        let mut rows = self.rows(parity, column, &mut out.bytes);
+        self.parity(piece, &old, &sources, &mut rows, log);
+        for data in piece.log.data.iter() {
+            for shard in parity.iter() {
+                log(self.row.member(shard), new_of(data));
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes the parity to write, and logs the part of it that stays.
+    fn parity(
+        &self,
+        piece: &Piece,
+        old: &Old<'_>,
+        new: &[(usize, &[u8])],
+        rows: &mut Vec<(usize, &mut [u8])>,
+        log: &mut dyn FnMut(usize, &[u8]),
+    ) {
+        let data = self.row.data();
+        let is_plain = rows.len() == self.row.parity()
+            && (0..data).all(|shard| self.row.coefficient(shard) == shard);
+        if piece.method == Method::Full && is_plain {
+            let shards: Vec<&[u8]> = new.iter().map(|(_, bytes)| *bytes).collect();
+            let mut out: Vec<&mut [u8]> = rows.iter_mut().map(|(_, row)| &mut **row).collect();
+            return encode(&shards, &mut out);
+        }
+        let changed = piece.dirty.or(piece.fill);
+        let difference = piece.method == Method::ReadModifyWrite;
+        for (n, row) in rows.iter_mut() {
+            match old.of(data + *n).filter(|_| difference) {
+                Some(bytes) => row.copy_from_slice(bytes),
+                None => row.fill(0),
+            }
+        }
+        let unchanged = (0..data).filter(|shard| difference == changed.has(*shard));
+        let coefficient = |shard: usize| self.row.coefficient(shard);
+        if piece.method != Method::Full {
+            let sources: Vec<_> =
+                unchanged.filter_map(|shard| Some((coefficient(shard), old.of(shard)?))).collect();
+            update(&sources, rows);
+        }
+        for (n, row) in rows.iter() {
+            if [piece.log.p, piece.log.q][*n] {
+                log(self.row.member(data + n), row);
+            }
+        }
+        let sources: Vec<_> = new.iter().map(|(shard, it)| (coefficient(*shard), *it)).collect();
+        update(&sources, rows);
+    }
+
+    /// The buffers for the parity of a piece: P's is number 0, Q's 1.
+    fn rows<'m>(
+        &self,
+        parity: ShardSet,
+        column: &Range<u32>,
+        mut out: &'m mut [u8],
+    ) -> Vec<(usize, &'m mut [u8])> {
+        let mut rows = Vec::with_capacity(parity.len());
+        let mut passed = 0;
+        // Places were set aside in the order of shards.
+        for shard in parity.iter() {
+            let (at, len) = self.made_at(shard, column);
+            let (row, rest) = out[at - passed..].split_at_mut(len);
+            rows.push((shard - self.row.data(), row));
+            (out, passed) = (rest, at + len);
+        }
+        rows
+    }
+
+    /// The place and length of a shard's new bytes of a column in the buffer.
+    fn made_at(&self, shard: usize, column: &Range<u32>) -> (usize, usize) {
+        let number = transfer(&self.plan.writes, shard, column);
+        let within = within(column, &self.plan.writes[number].column);
+        let at = self.makes_at[number].expect("what is in no run is made");
+        (at + within.start, within.len())
+    }
+
+    /// The new bytes of a shard: written ones over old ones.
+    fn merge(&self, data: usize, old: &Old<'_>, to: &mut [u8]) {
+        if let Some(bytes) = self.run(data, &old.piece.column) {
+            return to.copy_from_slice(bytes);
+        }
+        // Any copy of a mirror will do.
+        let before = match self.row.mirrors() {
+            true => (0..self.row.shards()).find_map(|copy| old.of(copy)),
+            false => old.of(data),
+        };
+        match before {
+            Some(bytes) => to.copy_from_slice(bytes),
+            None => to.fill(0),
+        }
+        self.dirty.shard(data).read(old.piece.column.start, to);
+    }
+}
+
+/// The shard whose content a shard has: of a mirror there is one.
+fn content(row: &RowMap, shard: usize) -> usize {
+    if row.mirrors() { 0 } else { shard }
+}
+
+/// The transfer that moves a shard's bytes in a column.
+fn transfer(transfers: &[Transfer], shard: usize, column: &Range<u32>) -> usize {
+    let has = |it: &Transfer| it.shard == shard && it.column.contains(&column.start);
+    transfers.iter().position(has).expect("the plan moves what its pieces name")
+}
+
+/// The range of a column within another one.
+fn within(column: &Range<u32>, of: &Range<u32>) -> Range<usize> {
+    (column.start - of.start) as usize..(column.end - of.start) as usize
+}
+
+/// The old bytes that a piece of a plan needs, by shard: read, zeros, or computed. `reads` holds
+/// them by transfer of the plan's reads.
+///
+/// # Errors
+/// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks for.
+pub fn old(
+    row: &RowMap,
+    plan: &RowPlan,
+    reads: &[Vec<u8>],
+    piece: &Piece,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    all_old(row, piece, |shard| {
+        let number = transfer(&plan.reads, shard, &piece.column);
+        reads[number][within(&piece.column, &plan.reads[number].column)].to_vec()
+    })
+}
+
+fn all_old(
+    row: &RowMap,
+    piece: &Piece,
+    read: impl Fn(usize) -> Vec<u8>,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let mut old: Vec<Option<Vec<u8>>> = vec![None; row.shards()];
+    for shard in piece.reads.iter() {
+        old[shard] = Some(read(shard));
+    }
+    for shard in piece.zeros.iter() {
+        old[shard] = Some(vec![0; piece.column.len()]);
+    }
+    for shard in piece.rebuild.iter() {
+        let bytes = rebuilt(row, &old, shard, piece.column.len())?;
+        old[shard] = Some(bytes);
+    }
+    Ok(old)
+}
+
+/// A shard computed from those that are there.
+///
+/// # Errors
+/// [`Kind::TooManyLosses`] if they do not suffice.
+fn rebuilt(row: &RowMap, old: &[Option<Vec<u8>>], wanted: usize, bytes: usize) -> Result<Vec<u8>> {
+    let too_many = || Error::new(Kind::TooManyLosses, "too much of a row is lost to rebuild it");
+    if row.mirrors() {
+        return old.iter().flatten().next().cloned().ok_or_else(too_many);
+    }
+    let index = |shard: usize| match shard.checked_sub(row.data()) {
+        None => row.coefficient(shard),
+        Some(parity) => row.coefficients() + parity,
+    };
+    // Coefficients of no shard are zeros, as DDF's layouts have them.
+    let mut present: Vec<Option<&[u8]>> = vec![Some(&[]); row.coefficients() + row.parity()];
+    for (shard, bytes) in old.iter().enumerate() {
+        present[index(shard)] = bytes.as_deref();
+    }
+    let mut out = vec![0; bytes];
+    rebuild(row.coefficients(), &present, &mut [(index(wanted), &mut out)])
+        .map_err(|_| too_many())?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use pinstripe_base::error::Kind;
+
+/// Serves an echo while `act` runs; `end` ends it, `count` sends lines until the client is gone.
+fn with_echo(act: impl FnOnce(&std::path::Path)) {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("socket");
+    let control = Control::bind(&place).unwrap();
+    let stop = AtomicBool::new(false);
+    let answer = |line: &str, lines: &Lines<'_>| match line {
+        "end" => {
+            stop.store(true, Ordering::Relaxed);
+            Answer::AtTheEnd
+        }
+        "count" => {
+            for number in 0.. {
+                if lines.is_over() || lines.send(&number.to_string()).is_err() {
+                    break;
+                }
+            }
+            Answer::Given
+        }
+        other => {
+            let _ = lines.send(&format!("heard {other}"));
+            Answer::Given
+        }
+    };
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| control.serve(&stop, &answer));
+        act(&place);
+        stop.store(true, Ordering::Relaxed);
+        served.join().unwrap().unwrap();
+    });
+    control.conclude("over");
+    assert!(!place.exists());
+}
+
+#[test]
+fn requests_are_answered_in_order_and_the_end_is_told() {
+    let mut last = None;
+    with_echo(|place| {
+        let mut client = Client::connect(place).unwrap().unwrap();
+        client.ask("a").unwrap();
+        client.ask("b").unwrap();
+        assert_eq!(client.line().unwrap(), "heard a");
+        assert_eq!(client.line().unwrap(), "heard b");
+        assert_eq!(Control::bind(place).err().unwrap().kind(), Kind::Busy);
+        client.ask("end").unwrap();
+        last = Some(client);
+    });
+    let mut last = last.unwrap();
+    assert_eq!(last.line().unwrap(), "over");
+    assert_eq!(last.line().unwrap_err().kind(), Kind::Io);
+}
+
+#[test]
+fn a_stream_ends_with_its_reader() {
+    with_echo(|place| {
+        let mut client = Client::connect(place).unwrap().unwrap();
+        client.ask("count").unwrap();
+        assert_eq!((client.line().unwrap(), client.line().unwrap()), ("0".into(), "1".into()));
+        drop(client);
+        let mut other = Client::connect(place).unwrap().unwrap();
+        other.ask("x").unwrap();
+        assert_eq!(other.line().unwrap(), "heard x");
+    });
+}
+
+#[test]
+fn garbage_and_broken_connections_hurt_nobody_else() {
+    with_echo(|place| {
+        let mut long = UnixStream::connect(place).unwrap();
+        let _ = long.write_all(&vec![b'x'; 2 * crate::limits::CONTROL_LINE_BYTES]);
+        let mut odd = UnixStream::connect(place).unwrap();
+        odd.write_all(b"\xff\xfe\n").unwrap();
+        drop(UnixStream::connect(place).unwrap());
+        let mut client = Client::connect(place).unwrap().unwrap();
+        client.ask("x").unwrap();
+        assert_eq!(client.line().unwrap(), "heard x");
+    });
+}
+
+#[test]
+fn a_socket_that_a_dead_process_left_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("socket");
+    assert!(Client::connect(&place).unwrap().is_none());
+    drop(std::os::unix::net::UnixListener::bind(&place).unwrap());
+    assert!(place.exists());
+    assert!(Client::connect(&place).unwrap().is_none());
+    drop(Control::bind(&place).unwrap());
+    std::fs::write(&place, "").unwrap();
+    assert_eq!(Control::bind(&place).err().unwrap().kind(), Kind::Exists);
+}

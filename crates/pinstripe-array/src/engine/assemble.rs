@@ -1,0 +1,370 @@
+//! Assembling an array from its members, also after a power cut.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::agree::given_up;
+use super::flush::Flusher;
+use super::{Array, lock};
+use crate::format::BLOCK_BYTES;
+use crate::format::superblock::{
+    Consistency, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
+};
+use crate::geometry::{ArrayGeometry, Layout, Level, Shape};
+use crate::member::Member;
+use crate::set::MemberSet;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::MemberId;
+use pinstripe_io::device::SharedDevice;
+
+/// How an array is assembled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AssembleOptions {
+    /// Leaves out devices that cannot be used, and trusts parity and maps of regions that may be
+    /// stale.
+    pub force: bool,
+}
+
+/// An array that was assembled.
+pub struct Assembly {
+    /// The flusher that runs it.
+    pub flusher: Flusher,
+    /// Devices that were named and are not used.
+    pub left_out: Vec<LeftOut>,
+    /// Slots without a member.
+    pub absent: MemberSet,
+    /// Whether the array was stopped in order.
+    pub was_clean: bool,
+    /// Records found in the log.
+    pub records: usize,
+}
+
+/// A device that is not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its path.
+    pub path: PathBuf,
+    /// The reason, for people.
+    pub why: String,
+}
+
+/// A device with the newer of its superblocks.
+struct Found {
+    device: SharedDevice,
+    own: Superblock,
+}
+
+/// Assembles an array from devices in any order. Members that are not among them are absent.
+///
+/// # Errors
+/// - [`Kind::WrongMember`] for a device of another array, or a member that is there twice;
+/// - [`Kind::Corrupt`] for one without a sound superblock or shorter than it says, unless forced;
+/// - [`Kind::Unsupported`] for one of a newer version;
+/// - [`Kind::TooManyLosses`] when too few are there;
+/// - [`Kind::Refused`] when members went different ways, or, unless forced, when parity that may be
+///   stale would have to replace an absent member;
+/// - those of the devices.
+pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result<Assembly> {
+    let mut left_out = Vec::new();
+    let found = find(devices, options, &mut left_out)?;
+    let newest = newest(&found)?;
+    let was_clean = newest.is_clean;
+    let (members, spares) = seat(found, &newest, options, &mut left_out);
+    let shape = shape_of(&newest)?;
+    let absent = members.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
+    let absent: MemberSet = absent.collect();
+    let superblock = seated_as(without(newest, absent), &members);
+    let array = Array::of(shape, members, spares, superblock.clone());
+    if !shape.survives(array.absent()) {
+        return Err(too_few(&array, &left_out));
+    }
+    let is_stale = superblock.consistency != Consistency::Log && !was_clean;
+    if is_stale
+        && !array.absent().is_empty()
+        && shape.geometry().level().parity() > 0
+        && !options.force
+    {
+        let what = "members are absent, and parity that stands for them may be stale";
+        return Err(Error::new(Kind::Refused, what).advice(
+            "bring them back, or use --force: what was being written may come back wrong",
+        ));
+    }
+    array.note_changes(&superblock);
+    let is_unsure = array.doubt(was_clean);
+    lock(&array.live).believes_stale = options.force;
+    let mut flusher = Flusher::new(Arc::new(array));
+    // Tables may be written from here on, so a stop without order has to be visible first.
+    flusher.array.agree(|superblock| superblock.is_clean = false)?;
+    flusher.finish_moving()?;
+    let records = flusher.replay()?;
+    flusher.resume();
+    if is_unsure {
+        flusher.begin_resync();
+    }
+    Ok(Assembly { flusher, left_out, absent, was_clean, records })
+}
+
+/// Reads all superblocks; checks that they are of one array and that no member occurs twice.
+fn find(
+    devices: Vec<SharedDevice>,
+    options: &AssembleOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Vec<Found>> {
+    let mut found: Vec<Found> = Vec::with_capacity(devices.len());
+    for device in devices {
+        let own = match examine(&device).and_then(|own| check_length(&device, own)) {
+            Ok(own) => own,
+            Err(error) if options.force && error.kind() != Kind::Unsupported => {
+                left_out.push(LeftOut {
+                    path: device.place().to_owned(),
+                    why: error.what().to_owned(),
+                });
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(other) = found.first().filter(|other| other.own.array != own.array) {
+            let what = "this is a member of another array";
+            return Err(Error::new(Kind::WrongMember, what)
+                .at(device.place())
+                .expected(told(&other.own), told(&own))
+                .advice("name members of one array only"));
+        }
+        if let Some(other) = found.iter().find(|other| other.own.member == own.member) {
+            let what = format!("this is the same member as {}", other.device.place().display());
+            return Err(Error::new(Kind::WrongMember, what)
+                .at(device.place())
+                .advice("name one of them only: the other is a copy"));
+        }
+        found.push(Found { device, own });
+    }
+    Ok(found)
+}
+
+fn told(superblock: &Superblock) -> String {
+    format!("'{}', {}", superblock.name, superblock.array)
+}
+
+fn check_length(device: &SharedDevice, own: Superblock) -> Result<Superblock> {
+    let (needed, len) = (own.areas.data_at.saturating_add(own.data_bytes), device.len()?);
+    match len >= needed {
+        true => Ok(own),
+        false => Err(Error::corrupt("it is shorter than its superblock says", device.place())
+            .expected(format!("{needed} bytes or more"), len)
+            .advice("bring back what was cut off, or use --force to leave it out")),
+    }
+}
+
+/// The newest superblock, if all of its generation say the same.
+fn newest(found: &[Found]) -> Result<Superblock> {
+    let newest = found.iter().max_by_key(|it| it.own.generation);
+    let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member of an array is there"))?;
+    let common = |it: &Found| {
+        let nobody = MemberId([0; 16]);
+        let areas = newest.own.areas;
+        Superblock { member: nobody, slot: 0, areas, regions_check: 0, ..it.own.clone() }
+    };
+    let as_new = |it: &&Found| it.own.generation == newest.own.generation;
+    match found.iter().filter(as_new).find(|it| common(it) != common(newest)) {
+        None => Ok(newest.own.clone()),
+        Some(other) => {
+            let place = newest.device.place().display();
+            let what =
+                format!("it went another way than {place}: both were used without the other");
+            Err(Error::new(Kind::Refused, what)
+                .at(other.device.place())
+                .advice("assemble the array without one of them, and add that one anew"))
+        }
+    }
+}
+
+/// Members by slot, and spares.
+type Seats = (Vec<Option<Arc<Member>>>, Vec<Arc<Member>>);
+
+/// Gives members their slots. Members with old data or a map of regions that cannot be trusted are
+/// left out.
+fn seat(
+    found: Vec<Found>,
+    newest: &Superblock,
+    options: &AssembleOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Seats {
+    let mut members: Vec<Option<Arc<Member>>> = vec![None; newest.slots.len()];
+    let (mut spares, mut twin) = (Vec::new(), None);
+    for Found { device, mut own } in found {
+        // A stop in order writes no table between its last two generations.
+        own.is_clean |= newest.is_clean;
+        let is_it = |slot: &Slot| match slot {
+            Slot::Present(id) | Slot::Rebuilding(id) => *id == own.member,
+            Slot::Missing | Slot::Failed(_) => false,
+        };
+        let is_new = own.generation + 1 >= newest.generation || own.slot == SPARE;
+        if let Work::Replace { slot, with, done_bytes } = newest.work
+            && with == own.member
+            && is_new
+        {
+            if let Some(member) = open(device, Superblock { slot, ..own }, options, left_out) {
+                member.set_filled(Some(done_bytes));
+                twin = Some((usize::from(slot), member));
+            }
+            continue;
+        }
+        match newest.slots.iter().position(is_it) {
+            // A spare that took a slot may have stopped before it got the superblock that says so.
+            Some(slot) if is_new => {
+                let own = Superblock { slot: slot as u16, ..own };
+                members[slot] = open(device, own, options, left_out);
+                if let (Slot::Rebuilding(_), Some(member)) = (newest.slots[slot], &members[slot]) {
+                    member.set_filled(Some(filled(newest, slot)));
+                }
+            }
+            None if own.slot == SPARE => spares.push(Arc::new(Member::fresh(device, &own))),
+            _ => left_out.push(LeftOut { path: device.place().to_owned(), why: old(&own, newest) }),
+        }
+    }
+    if let Some((slot, twin)) = twin {
+        match &members[slot] {
+            Some(member) => _ = member.twin().set(Some(twin)),
+            // The member to be replaced is absent: its replacement takes the slot.
+            None => members[slot] = Some(twin),
+        }
+    }
+    (members, spares)
+}
+
+/// Opens a member, if its map of regions can be trusted.
+fn open(
+    device: SharedDevice,
+    own: Superblock,
+    options: &AssembleOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Option<Arc<Member>> {
+    let path = device.place().to_owned();
+    match Member::open(device, &own, options.force) {
+        Ok(member) => Some(Arc::new(member)),
+        Err(error) => {
+            let advice = error.advice_text().map(|advice| format!("; {advice}"));
+            let why = format!("{}{}", error.what(), advice.unwrap_or_default());
+            left_out.push(LeftOut { path, why });
+            None
+        }
+    }
+}
+
+/// The superblock once a replacement has taken the slot, or is not there to take it.
+fn seated_as(mut superblock: Superblock, members: &[Option<Arc<Member>>]) -> Superblock {
+    let Work::Replace { slot, with, done_bytes } = superblock.work else { return superblock };
+    let member = members[usize::from(slot)].as_ref();
+    if member.is_some_and(|member| member.id() == with) {
+        superblock.slots[usize::from(slot)] = Slot::Rebuilding(with);
+        superblock.work = Work::Rebuild { slot, done_bytes, only_behind: false };
+    } else if member.and_then(|member| member.twin().member()).is_none() {
+        superblock.work = Work::None;
+    }
+    superblock
+}
+
+/// Bytes of a slot's data that were filled.
+fn filled(superblock: &Superblock, wanted: usize) -> u64 {
+    match superblock.work {
+        Work::Rebuild { slot, done_bytes, .. } if usize::from(slot) == wanted => done_bytes,
+        _ => 0,
+    }
+}
+
+fn old(own: &Superblock, newest: &Superblock) -> String {
+    let behind = newest.generation - own.generation;
+    if went_its_own_way(own, newest) {
+        return format!("it was used without the others; it is {behind} generations behind");
+    }
+    format!("its data is old: it is {behind} generations behind; add it to bring it up to date")
+}
+
+/// Whether a member that was away has given up any that are present here.
+pub(super) fn went_its_own_way(own: &Superblock, newest: &Superblock) -> bool {
+    let gave_up = |(theirs, ours): (&Slot, &Slot)| {
+        matches!(theirs, Slot::Failed(_)) && matches!(ours, Slot::Present(_) | Slot::Rebuilding(_))
+    };
+    own.slots.iter().zip(&newest.slots).any(gave_up)
+}
+
+/// The superblock once these slots are found empty.
+fn without(mut superblock: Superblock, absent: MemberSet) -> Superblock {
+    for slot in absent.iter() {
+        let was = superblock.slots[slot];
+        superblock.slots[slot] = given_up(was, &superblock.work);
+        if let Slot::Rebuilding(_) = was {
+            superblock.work = Work::None;
+        }
+    }
+    superblock
+}
+
+fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
+    let members = array.geometry().members();
+    let names = left_out.iter().map(|it| format!("{}: {}", it.path.display(), it.why));
+    let advice = match left_out.is_empty() {
+        true => "name the devices of its other members".to_owned(),
+        false => format!("not used: {}", names.collect::<Vec<_>>().join("; ")),
+    };
+    Error::new(Kind::TooManyLosses, "too few members are there")
+        .expected(format!("enough of {members}"), members - array.absent().len())
+        .advice(advice)
+}
+
+/// The placement of rows in the array of a superblock.
+///
+/// # Errors
+/// Those of [`ArrayGeometry::new`]; [`Kind::Corrupt`] for an array that grew beyond its end.
+pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
+    let level = Level::from_number(superblock.level.into())?;
+    let layout = Layout::from_number(level, superblock.layout)?;
+    let (chunk_bytes, data_bytes) = (superblock.chunk_bytes.into(), superblock.data_bytes);
+    let cut = |members| ArrayGeometry::new(level, members, chunk_bytes, layout, data_bytes);
+    let geometry = cut(superblock.slots.len())?;
+    let Work::Grow { stretches, columns, journal } = superblock.work else {
+        return Ok(Shape::of(geometry));
+    };
+    let shape = Shape::growing(cut(superblock.slots.len() - 1)?, geometry)?;
+    let (_, all) = shape.stretches().expect("it grows");
+    let blocks = BLOCK_BYTES as u32;
+    let is_sound = stretches <= all
+        && columns.checked_add(journal).is_some_and(|end| end <= geometry.chunk_bytes())
+        && (columns == 0 && journal == 0 || stretches < all)
+        && columns.is_multiple_of(blocks)
+        && journal.is_multiple_of(blocks);
+    match is_sound {
+        true => Ok(shape.moved_to(stretches)),
+        false => Err(Error::new(Kind::Corrupt, "the superblock says that it grew beyond its end")),
+    }
+}
+
+/// The superblock of a device: the newer of its two copies.
+///
+/// # Errors
+/// [`Kind::Corrupt`] when it is no member, or both are damaged; [`Kind::Unsupported`] for one of a
+/// newer version; those of the device.
+pub fn examine(device: &SharedDevice) -> Result<Superblock> {
+    let read = |place: &u64| {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        device.read_at(*place, &mut bytes)?;
+        Superblock::decode(&bytes)
+    };
+    let both: Vec<Result<Superblock>> = PLACES.iter().map(read).collect();
+    // A copy of a newer version is never passed over for an older copy beside it.
+    if let Some(Err(newer)) =
+        both.iter().find(|it| it.as_ref().is_err_and(|error| error.kind() == Kind::Unsupported))
+    {
+        return Err(newer.duplicate().at(device.place()));
+    }
+    let newest = both.iter().flatten().max_by_key(|it| it.generation).cloned();
+    newest.ok_or_else(|| {
+        let error = both.into_iter().find_map(Result::err).expect("neither was read");
+        error.at(device.place())
+    })
+}
+
+/// The superblock of a device, if it is a member of an array at all.
+pub fn probe(device: &SharedDevice) -> Option<Superblock> {
+    examine(device).ok()
+}

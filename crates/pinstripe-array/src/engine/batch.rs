@@ -1,0 +1,208 @@
+//! A batch of jobs from plan to writes, in buffers that are used again. Jobs of a batch move
+//! different bytes.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::fetch::{Fetch, carry_out};
+use super::job::{Job, Memory};
+use crate::compute::Made;
+use crate::crew::{Crew, Load};
+use crate::format::BLOCK_BYTES;
+use crate::format::log::{Has, Head, Piece};
+use crate::format::sums::Sum;
+use crate::geometry::RowMap;
+use crate::member::Member;
+use crate::plan::Mark;
+use crate::set::MemberSet;
+use pinstripe_base::error::Result;
+
+/// Bytes that a batch moves, at most, where a record takes long to become durable: many rows are to
+/// share one sync.
+const BATCH_BYTES: usize = 8 << 20;
+/// The same where a record is quick: a batch that stays in the processor's cache is read once.
+const QUICK_BATCH_BYTES: usize = 2 << 20;
+/// Transfers of one task, at most: several tasks keep several transfers of one member in flight.
+pub(super) const TASK_TRANSFERS: usize = 16;
+
+/// Members by slot, as they were when a batch began.
+pub(super) type Members = Vec<Option<Arc<Member>>>;
+
+/// Columns by row.
+pub(super) type Fresh = HashMap<u64, Range<u32>>;
+
+/// Some jobs.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub jobs: Vec<Job>,
+    /// By slot, the member's part of the record.
+    pub records: Vec<Vec<u8>>,
+    made: Made,
+    read: Vec<u8>,
+    /// By slot, bytes that the jobs log there, without the head.
+    payload_bytes: Vec<u64>,
+    /// Bytes that the jobs take in the head.
+    head_bytes: u64,
+    moved_bytes: usize,
+    pub(super) spare: Vec<Memory>,
+    pub(super) sums: Vec<Sum>,
+}
+
+impl Batch {
+    /// Whether there is no job.
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Forgets the jobs and keeps their buffers.
+    pub fn clear(&mut self) {
+        self.spare.extend(self.jobs.drain(..).map(|job| job.memory));
+        self.made.clear();
+        self.payload_bytes.clear();
+        (self.head_bytes, self.moved_bytes) = (0, 0);
+    }
+
+    /// By row, the columns in which the batch writes data blocks for the first time.
+    pub fn fresh(&self, fresh: &mut Fresh) {
+        fresh.clear();
+        for job in &self.jobs {
+            if let Some(column) = job.fresh() {
+                let all = fresh.entry(job.map.index()).or_insert_with(|| column.clone());
+                *all = all.start.min(column.start)..all.end.max(column.end);
+            }
+        }
+    }
+
+    /// Whether the batch writes in any of these columns.
+    pub fn meets(&self, fresh: &Fresh) -> bool {
+        let meets = |job: &Job| {
+            let there = fresh.get(&job.map.index());
+            there.is_some_and(|there| {
+                let pieces = job.memory.plan.pieces.iter().map(|piece| &piece.column);
+                pieces.into_iter().any(|it| it.start < there.end && there.start < it.end)
+            })
+        };
+        !fresh.is_empty() && self.jobs.iter().any(meets)
+    }
+
+    /// Whether a job still fits: in memory, and in a record of at most `most` bytes.
+    pub fn has_room(&self, job: &Job, most: u64, is_slow: bool) -> bool {
+        let mut longest = self.payload_bytes.iter().copied().max().unwrap_or(0);
+        job.each_payload(|slot, bytes| {
+            longest = longest.max(bytes + self.payload_bytes.get(slot).copied().unwrap_or(0));
+        });
+        let head = self.head_bytes + job.head_bytes();
+        let moved = self.moved_bytes + job.memory.plan.moved_bytes() as usize;
+        let most_moved = if is_slow { BATCH_BYTES } else { QUICK_BATCH_BYTES };
+        // Head and payload are each rounded up to whole blocks, hence the two more.
+        moved <= most_moved && Head::fits(head) && head + longest + 2 * BLOCK_BYTES <= most
+    }
+
+    /// Adds a job; the caller has asked [`has_room`](Self::has_room).
+    pub fn push(&mut self, job: Job, members: usize) {
+        self.payload_bytes.resize(members, 0);
+        job.each_payload(|slot, bytes| self.payload_bytes[slot] += bytes);
+        self.head_bytes += job.head_bytes();
+        self.moved_bytes += job.memory.plan.moved_bytes() as usize;
+        self.jobs.push(job);
+    }
+
+    /// Computes all that is written. Each record, which has room for its head, gets its member's
+    /// payload. Returns the pieces for the head.
+    pub fn compute(&mut self, head_bytes: u64) -> Result<Vec<Piece>> {
+        let Batch { jobs, made, read, records, .. } = self;
+        made.clear();
+        for Job { map, dirty, memory, .. } in jobs.iter_mut() {
+            memory.makes_at.clear();
+            made.reserve(map, &memory.plan, dirty, &mut memory.makes_at);
+        }
+        records.iter_mut().for_each(|record| record.resize(head_bytes as usize, 0));
+        let mut pieces = Vec::new();
+        for job in jobs.iter() {
+            let operation = job.operation(read);
+            operation.run_plan(made, &mut |slot, bytes| records[slot].extend_from_slice(bytes))?;
+            pieces.extend(job.memory.plan.pieces.iter().map(|piece| Piece {
+                row: job.map.index(),
+                column: piece.column.clone(),
+                written: piece.writes.to_bits(),
+                has: Has { p: piece.log.p, q: piece.log.q, data: piece.log.data.to_bits() },
+                sums: made.sums(piece, &operation),
+            }));
+        }
+        Ok(pieces)
+    }
+
+    /// Writes all jobs in place. Returns the slots of members that could not be written.
+    pub fn write(&self, members: &Members, crew: &dyn Crew) -> MemberSet {
+        let mut writes: Vec<(usize, u64, &[u8])> = Vec::new();
+        for job in &self.jobs {
+            let operation = job.operation(&self.read);
+            for (number, it) in job.memory.plan.writes.iter().enumerate() {
+                let bytes = self.made.bytes(number, &operation);
+                writes.push((it.member, it.member_range.start, bytes));
+            }
+        }
+        // By member and offset, so that each task moves forward over one part of one disk.
+        writes.sort_unstable_by_key(|(slot, start, _)| (*slot, *start));
+        let failed = Mutex::new(MemberSet::EMPTY);
+        let tasks: Vec<_> = writes.chunks(TASK_TRANSFERS).collect();
+        crew.each(Load::Write, tasks.len(), &|number| {
+            for (slot, start, bytes) in tasks[number] {
+                let Some(member) = &members[*slot] else { continue };
+                if member.write(*start, bytes).is_err() {
+                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    *failed = failed.with(*slot);
+                }
+            }
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what all jobs need. Blocks that are bad go to `tell` and are marked; the numbers of
+    /// their jobs are returned, to be planned again.
+    pub fn fetch(
+        &mut self,
+        members: &Members,
+        crew: &dyn Crew,
+        mut tell: impl FnMut(&RowMap, &Mark),
+    ) -> Vec<usize> {
+        let mut bytes = 0;
+        for job in &mut self.jobs {
+            job.memory.reads_at.clear();
+            for it in &job.memory.plan.reads {
+                job.memory.reads_at.push(bytes);
+                bytes += it.column.len();
+            }
+        }
+        if self.read.len() < bytes {
+            self.read.resize(bytes, 0);
+        }
+        let mut rest = &mut self.read[..];
+        let mut fetches = Vec::new();
+        for (number, job) in self.jobs.iter().enumerate() {
+            for it in &job.memory.plan.reads {
+                let (buf, later) = rest.split_at_mut(it.column.len());
+                rest = later;
+                fetches.push(Fetch {
+                    job: number,
+                    shard: it.shard,
+                    column: it.column.clone(),
+                    slot: it.member,
+                    member: members[it.member].as_deref(),
+                    start: it.member_range.start,
+                    buf,
+                });
+            }
+        }
+        let bad = carry_out(fetches, crew);
+        let mut jobs: Vec<usize> = bad.iter().map(|(job, _)| *job).collect();
+        for (job, mark) in bad {
+            tell(&self.jobs[job].map, &mark);
+            self.jobs[job].memory.marks.push(mark);
+        }
+        jobs.sort_unstable();
+        jobs.dedup();
+        jobs
+    }
+}

@@ -1,0 +1,63 @@
+//! Filling one chunk of a member from the others, with its checksums.
+
+use std::ops::Range;
+
+use super::Array;
+use super::part::Part;
+use super::rebuild::Fill;
+use super::status::WorkKind;
+use crate::member::Member;
+
+/// A chunk to be filled.
+pub(super) struct Chunk {
+    /// Its offset on the member.
+    pub start: u64,
+    /// It was filled before, and its row was written since.
+    pub is_again: bool,
+}
+
+/// The outcome for a chunk.
+#[derive(Default)]
+pub(super) struct Filled {
+    /// Bytes that were written.
+    pub bytes: u64,
+    /// Blocks whose content could not be rebuilt.
+    pub lost_blocks: u64,
+}
+
+/// The reason why a chunk could not be filled.
+pub(super) enum Cannot {
+    /// The member does not take it.
+    Write,
+}
+
+impl Array {
+    /// Fills a chunk of a member from the other members.
+    ///
+    /// # Errors
+    /// When the member does not take it.
+    pub(super) fn fill_chunk(
+        &self,
+        member: &Member,
+        fill: &Fill,
+        chunk: &Chunk,
+    ) -> Result<Filled, Cannot> {
+        let &Chunk { start, is_again } = chunk;
+        let Some(held) = self.shape().held(fill.slot, start) else {
+            return Ok(Filled::default());
+        };
+        let map = self.shape().map(held.row);
+        let is_fresh = fill.kind != WorkKind::Recover && !is_again;
+        let wanted = |member: &Member, range: &Range<u64>| match is_fresh {
+            true => member.any_region(range, |region| region.is_written()),
+            false => member.any_region(range, |region| region.is_behind()),
+        };
+        if !self.any_holder(&map, wanted) {
+            return Ok(Filled::default());
+        }
+        let (bytes, lost) = self.recover_column(&map, held.shard, &(0..map.len()));
+        let part = Part::of(bytes, |number| lost.contains(&number));
+        part.put(member, start).map_err(|_| Cannot::Write)?;
+        Ok(Filled { bytes: part.bytes.len() as u64, lost_blocks: lost.len() as u64 })
+    }
+}

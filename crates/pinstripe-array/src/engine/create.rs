@@ -1,0 +1,209 @@
+//! Creating an array.
+
+use std::sync::{Arc, Mutex, RwLock};
+
+use super::flush::Flusher;
+use super::log::Log;
+use super::status::{Errors, Live};
+use super::{Array, lock};
+use crate::cache::Cache;
+use crate::format::BLOCK_BYTES;
+use crate::format::regions::SECTOR_REGIONS;
+use crate::format::sector::SECTOR_BYTES;
+use crate::format::sums::{PAGE_BYTES, pages};
+use crate::format::superblock::{
+    Areas, Consistency, DATA_ALIGN_BYTES, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
+};
+use crate::geometry::{ArrayGeometry, Layout, Level, Shape};
+use crate::member::Member;
+use crate::plan::Rules;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ArrayId, MemberId, random};
+use pinstripe_io::device::SharedDevice;
+
+/// The parameters of a new array.
+#[derive(Debug, Clone)]
+pub struct Making {
+    /// For people.
+    pub name: String,
+    /// The level.
+    pub level: Level,
+    /// How rows are laid out.
+    pub layout: Layout,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Bytes of the log of each member.
+    pub log_bytes: u64,
+    /// The means that keeps parity true across a power cut.
+    pub consistency: Consistency,
+    /// The time, in seconds since 1970.
+    pub now_seconds: i64,
+}
+
+/// Creates an array of devices, one per slot, in this order. Their former content is lost.
+///
+/// # Errors
+/// As [`create_with`].
+pub fn create(making: &Making, devices: Vec<SharedDevice>) -> Result<Flusher> {
+    create_with(making, devices.into_iter().map(Some).collect(), Vec::new())
+}
+
+/// Creates an array of devices by slot, where `None` stays missing, and spares. Their former
+/// content is lost. All members are used only as far as the shortest reaches.
+///
+/// # Errors
+/// Those of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small, or
+/// more are missing than the array can do without.
+pub fn create_with(
+    making: &Making,
+    slots: Vec<Option<SharedDevice>>,
+    spares: Vec<SharedDevice>,
+) -> Result<Flusher> {
+    let devices = slots.iter().flatten().chain(&spares);
+    let lengths = devices.map(|device| device.len()).collect::<Result<Vec<_>>>()?;
+    let shortest = lengths.into_iter().min().unwrap_or(0);
+    let (areas, data_bytes) = lay_out(shortest, making.log_bytes, making.chunk_bytes)?;
+    let geometry = ArrayGeometry::new(
+        making.level,
+        slots.len(),
+        making.chunk_bytes,
+        making.layout,
+        data_bytes,
+    )?;
+    let absent = slots.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
+    let absent: crate::set::MemberSet = absent.collect();
+    if !geometry.survives(absent) {
+        let what = format!("{} cannot begin with so many slots missing", making.level);
+        return Err(Error::new(Kind::Usage, what).advice("name more devices"));
+    }
+    let superblock = Superblock {
+        array: ArrayId(random()?),
+        member: MemberId([0; 16]),
+        slot: 0,
+        generation: 1,
+        name: making.name.clone(),
+        made_seconds: making.now_seconds,
+        level: making.level.number() as u8,
+        layout: making.layout.number(),
+        chunk_bytes: making.chunk_bytes as u32,
+        data_bytes,
+        consistency: making.consistency,
+        areas,
+        log: (0, 1),
+        work: Work::None,
+        granule: 0,
+        is_clean: false,
+        regions_check: 0,
+        slots: vec![Slot::Missing; slots.len()],
+    };
+    let mut members = Vec::with_capacity(slots.len());
+    for (slot, device) in slots.into_iter().enumerate() {
+        let member = device.map(|it| fresh(it, &superblock, slot as u16)).transpose()?;
+        members.push(member);
+    }
+    let spares: Vec<_> =
+        spares.into_iter().map(|it| fresh(it, &superblock, SPARE)).collect::<Result<_>>()?;
+    let slot = |member: &Option<Arc<Member>>| {
+        member.as_ref().map_or(Slot::Missing, |member| Slot::Present(member.id()))
+    };
+    let superblock = Superblock { slots: members.iter().map(slot).collect(), ..superblock };
+    let array = Arc::new(Array::of(Shape::of(geometry), members, spares, superblock));
+    array.agree(|_| {})?;
+    Ok(Flusher::new(array))
+}
+
+/// Makes a new member of a device. It has everything but a superblock.
+pub(super) fn fresh(device: SharedDevice, common: &Superblock, slot: u16) -> Result<Arc<Member>> {
+    let own = Superblock { slot, member: MemberId(random()?), ..common.clone() };
+    // Nothing of an older array may ever be found again: no superblock, and no record of its log.
+    erase(&device)?;
+    device.write_at(own.areas.log_at, &[0; BLOCK_BYTES as usize])?;
+    seat_fresh(device, &own)
+}
+
+/// The same member for another slot. It has everything but the superblock that says so.
+pub(super) fn seated(member: &Member, common: &Superblock, slot: u16) -> Result<Arc<Member>> {
+    let own = Superblock { slot, member: member.id(), ..common.clone() };
+    seat_fresh(Arc::clone(member.device()), &own)
+}
+
+fn seat_fresh(device: SharedDevice, own: &Superblock) -> Result<Arc<Member>> {
+    let member = Member::fresh(device, own);
+    member.write_tables()?;
+    Ok(Arc::new(member))
+}
+
+/// Erases both superblocks of a device, which then is no member any more.
+///
+/// # Errors
+/// Those of the device.
+pub fn erase(device: &SharedDevice) -> Result<()> {
+    device.write_at(PLACES[0], &[0; SUPERBLOCK_BYTES])?;
+    device.write_at(PLACES[1], &[0; SUPERBLOCK_BYTES])?;
+    device.sync()
+}
+
+/// The areas of members of so many bytes, and how much of each is data.
+fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)> {
+    let at = |offset: u64, bytes: u64| (offset + bytes).next_multiple_of(BLOCK_BYTES);
+    let regions_at = at(PLACES[1], SUPERBLOCK_BYTES as u64);
+    // Tables for the whole device: slightly more than the part left for data needs.
+    let table_pages = pages(bytes / BLOCK_BYTES);
+    let region_sectors = table_pages.div_ceil(SECTOR_REGIONS as u64);
+    let bad_blocks_at = at(regions_at, region_sectors * SECTOR_BYTES as u64);
+    let log_at = at(bad_blocks_at, BLOCK_BYTES);
+    let sums_at = at(log_at, log_bytes);
+    let data_at = (sums_at + table_pages * PAGE_BYTES as u64).next_multiple_of(DATA_ALIGN_BYTES);
+    let left = bytes.saturating_sub(data_at) / chunk_bytes * chunk_bytes;
+    if left == 0 {
+        return Err(Error::new(Kind::Usage, "a member is too small for an array")
+            .expected(format!("more than {} bytes", data_at + chunk_bytes), bytes)
+            .advice("choose larger members, or a smaller chunk"));
+    }
+    let areas = Areas { regions_at, bad_blocks_at, log_at, log_bytes, sums_at, data_at };
+    Ok((areas, left))
+}
+
+impl Array {
+    pub(super) fn of(
+        shape: Shape,
+        members: Vec<Option<Arc<Member>>>,
+        spares: Vec<Arc<Member>>,
+        superblock: Superblock,
+    ) -> Self {
+        let path = |member: &Option<Arc<Member>>| member.as_ref().map(|it| it.path().to_owned());
+        let live = Live {
+            paths: members.iter().map(path).collect(),
+            errors: vec![Errors::default(); members.len()],
+            ..Live::default()
+        };
+        Array {
+            members: RwLock::new(members),
+            superblock: Mutex::new(superblock),
+            cache: Mutex::new(Cache::new(shape)),
+            spares: Mutex::new(spares),
+            live: Mutex::new(live),
+            wounds: Mutex::default(),
+            has_unsure: Default::default(),
+            shape: RwLock::new(shape),
+            reshaped: Default::default(),
+            is_torn_up: Default::default(),
+        }
+    }
+}
+
+impl Flusher {
+    pub(super) fn new(array: Arc<Array>) -> Self {
+        let superblock = lock(&array.superblock).clone();
+        let log = Log {
+            array: superblock.array,
+            position: superblock.log.0,
+            sequence: superblock.log.1,
+            area_bytes: superblock.areas.log_bytes,
+            used_bytes: 0,
+        };
+        let granule = Some(superblock.granule).filter(|bytes| *bytes > 0);
+        let rules = Rules { granule, ..Rules::default() };
+        Flusher::with_log(array, log, rules)
+    }
+}

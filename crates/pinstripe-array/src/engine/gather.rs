@@ -1,0 +1,147 @@
+//! Taking writes in, and the amount of them that waits for the members.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use super::{Array, lock};
+use crate::cache::{Cache, Dirty, Due};
+use crate::traffic::{MemberTraffic, Timer};
+use pinstripe_base::error::{Kind, Result};
+
+/// Writes that wait for the members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Gathered {
+    /// Bytes, of rows that are being written too.
+    pub bytes: u64,
+    /// When the first byte of the longest gathering row came.
+    pub oldest: Option<Duration>,
+    /// Whether there is a row that is full.
+    pub has_full: bool,
+}
+
+impl Array {
+    /// Takes bytes in at `offset`; a flusher puts them on the members later. Returns all that waits
+    /// then.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`] beyond the end.
+    pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<Gathered> {
+        self.check(offset, bytes.len(), Kind::NoSpace)?;
+        let mut cache = lock(&self.cache);
+        let shape = *cache.shape();
+        for span in shape.spans(offset..offset + bytes.len() as u64) {
+            let from = (span.user.start - offset) as usize;
+            cache.write(&span, &bytes[from..from + span.column.len()], now);
+        }
+        Ok(cache.gathered())
+    }
+
+    /// All that waits to be written.
+    pub fn gathered(&self) -> Gathered {
+        lock(&self.cache).gathered()
+    }
+
+    /// Bytes moved to and from the members, by slot; `None` for those that are absent.
+    pub fn traffic(&self) -> Vec<Option<MemberTraffic>> {
+        self.members().iter().map(|member| Some(member.as_ref()?.traffic())).collect()
+    }
+
+    /// Has the members time their transfers.
+    pub fn set_timer(&self, timer: Timer) {
+        self.members().iter().flatten().for_each(|member| member.set_timer(timer));
+    }
+
+    /// Bytes that are taken in and not on the members yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.gathered().bytes
+    }
+}
+
+impl Array {
+    /// Begins rows that are due, and waits until no reader holds any of them.
+    pub(super) fn begin(&self, due: Due, most: usize) -> Vec<(u64, Arc<Dirty>)> {
+        let mut cache = lock(&self.cache);
+        let rows = cache.due(due, most);
+        let begun: Vec<_> = rows.into_iter().map(|row| (row, cache.begin(row))).collect();
+        // All rows are begun before the wait: from then on no new reader can hold one, so it ends.
+        let landed = cache.landed();
+        while begun.iter().any(|(row, _)| cache.is_held(*row)) {
+            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+        }
+        begun
+    }
+
+    /// Ends rows that were begun: they are on the members, or they gather again.
+    pub(super) fn land(&self, rows: Vec<(u64, Arc<Dirty>)>, are_written: bool) {
+        let mut cache = lock(&self.cache);
+        for (row, dirty) in rows {
+            match are_written {
+                true => cache.end(row),
+                false => cache.give_back(row),
+            }
+            if let Some(dirty) = Arc::into_inner(dirty) {
+                cache.recycle(dirty);
+            }
+        }
+        cache.landed().notify_all();
+    }
+
+    /// Waits until a row is not under way, and keeps it from being begun.
+    pub(super) fn hold(&self, row: u64) -> Hold<'_> {
+        let mut cache = lock(&self.cache);
+        let landed = cache.landed();
+        while cache.is_under_way(row) {
+            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+        }
+        cache.hold(row);
+        Hold { array: self, row }
+    }
+}
+
+impl Array {
+    /// Keeps readers off a row while it is repaired, and waits for those that hold it. The row is
+    /// not under way: only the flusher repairs, and it begins no rows meanwhile.
+    pub(super) fn occupy(&self, row: u64) -> Occupied<'_> {
+        let mut cache = lock(&self.cache);
+        cache.occupy(row);
+        let landed = cache.landed();
+        while cache.is_held(row) {
+            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+        }
+        Occupied { array: self, row }
+    }
+}
+
+/// A row under repair.
+pub(super) struct Occupied<'a> {
+    array: &'a Array,
+    row: u64,
+}
+
+impl Drop for Occupied<'_> {
+    fn drop(&mut self) {
+        let mut cache = lock(&self.array.cache);
+        cache.end(self.row);
+        cache.landed().notify_all();
+    }
+}
+
+/// A row that does not change on the members.
+pub(super) struct Hold<'a> {
+    array: &'a Array,
+    row: u64,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let mut cache = lock(&self.array.cache);
+        cache.release(self.row);
+        cache.landed().notify_all();
+    }
+}
+
+impl Cache {
+    fn gathered(&self) -> Gathered {
+        Gathered { bytes: self.bytes(), oldest: self.oldest(), has_full: self.has_full() }
+    }
+}

@@ -1,0 +1,173 @@
+//! Healing: blocks that were found bad are written again from the rest of their rows.
+//!
+//! A reader that finds one notes it; the flusher heals it between batches.
+//!
+//! Invariant: no record that may be replayed speaks of a healed block, or a power cut in the middle
+//! would make parity of a torn block.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::flush::Flusher;
+use super::{Array, lock};
+use crate::format::BLOCK_BYTES;
+use crate::format::sums::Sum;
+use crate::member::Member;
+use crate::plan::{Class, Mark, Transfer};
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// Blocks that wait to be healed, at most. Others are noted when they are read again.
+const OPEN_MAX: usize = 4096;
+/// Blocks that a member refuses before it is given up.
+const BAD_BLOCKS_MAX: u64 = 20;
+
+/// Blocks by slot and number.
+#[derive(Debug, Default)]
+pub(super) struct Wounds {
+    pub open: BTreeSet<(usize, u64)>,
+    /// Blocks that could not be healed, so that they are not tried again and again.
+    pub given_up: BTreeSet<(usize, u64)>,
+}
+
+/// A part of a transfer that is unreadable or fails its checksum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bad {
+    /// Bytes of the chunk.
+    pub column: Range<u32>,
+    /// Whether the read failed; if not, its checksum did.
+    pub is_unreadable: bool,
+}
+
+/// The outcome for one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Healed {
+    /// It holds what it should.
+    Yes,
+    /// Its content cannot be rebuilt.
+    Lost,
+    /// Its member does not take the write.
+    Refused,
+}
+
+impl Array {
+    /// Counts a bad part of a transfer, and queues it for healing.
+    pub(super) fn wound(&self, it: &Transfer, bad: &Bad) {
+        {
+            let errors = &mut lock(&self.live).errors[it.member];
+            *(if bad.is_unreadable { &mut errors.reads } else { &mut errors.checksums }) += 1;
+        }
+        let start = it.member_range.start + u64::from(bad.column.start - it.column.start);
+        self.heal_later(it.member, start, bad.column.len() as u64);
+    }
+
+    /// Queues blocks of a slot that may be bad.
+    pub(super) fn heal_later(&self, slot: usize, start: u64, bytes: u64) {
+        let blocks = start / BLOCK_BYTES..(start + bytes) / BLOCK_BYTES;
+        let mut wounds = lock(&self.wounds);
+        for block in blocks.map(|block| (slot, block)) {
+            if wounds.open.len() < OPEN_MAX && !wounds.given_up.contains(&block) {
+                wounds.open.insert(block);
+            }
+        }
+    }
+
+    /// Does something with a member's checksums of blocks. Those that cannot be read are marked
+    /// lost and `act` is tried again, if the array can do without the member: the others then
+    /// rebuild the blocks.
+    ///
+    /// # Errors
+    /// Those of the member.
+    pub(super) fn with_sums<T>(
+        &self,
+        slot: usize,
+        blocks: &Range<u64>,
+        act: impl Fn(&Member) -> Result<T>,
+    ) -> Result<T> {
+        let member =
+            self.member(slot).ok_or_else(|| Error::new(Kind::Io, "the member is absent"))?;
+        act(&member).or_else(|error| {
+            if !self.shape().survives(self.absent().with(slot)) {
+                return Err(error);
+            }
+            member.forgo(blocks)?;
+            act(&member)
+        })
+    }
+
+    /// Writes a block again with the content that the rest of its row gives.
+    pub(super) fn heal_block(&self, slot: usize, block: u64) -> Result<Healed> {
+        let held = self.shape().held(slot, block * BLOCK_BYTES);
+        let Some(held) = held else { return Ok(Healed::Yes) };
+        let _only = self.occupy(held.row);
+        let map = self.shape().map(held.row);
+        let Some(member) = self.holder(&map, held.shard) else { return Ok(Healed::Yes) };
+        let blocks = block..block + 1;
+        let sums = self.with_sums(slot, &blocks, |member| member.sums(blocks.clone()));
+        let Some(sum) = sums.ok().and_then(|sums| sums.first().copied()) else {
+            return Ok(Healed::Refused);
+        };
+        let mut is = vec![0; BLOCK_BYTES as usize];
+        let mut is_sound = || member.read(block * BLOCK_BYTES, &mut is).is_ok() && sum.suits(&is);
+        if !sum.is_written() || is_sound() {
+            // The flusher has written it since it was found.
+            return Ok(Healed::Yes);
+        }
+        let column = held.offset..held.offset + BLOCK_BYTES as u32;
+        let erased = Mark { shard: held.shard, class: Class::Erased, column: column.clone() };
+        let Ok(bytes) = self.recover(&map, held.shard, &column, &[erased]) else {
+            return Ok(Healed::Lost);
+        };
+        // Parity is right by definition; rebuilt data has to match the checksum, or something else
+        // is bad.
+        let is_parity = map.parity_shards().has(held.shard);
+        if !is_parity && sum != Sum::LOST && !sum.suits(&bytes) {
+            return Ok(Healed::Lost);
+        }
+        let sum = match bytes.iter().all(|byte| *byte == 0) && sum == Sum::LOST {
+            true => Sum::UNWRITTEN,
+            false => Sum::of(&bytes),
+        };
+        let is_taken = !sum.is_written() || member.write(block * BLOCK_BYTES, &bytes).is_ok();
+        // A block that the member refuses is rebuilt from the others from now on.
+        let sum = if is_taken { sum } else { Sum::LOST };
+        if member.set_sums(block, &[sum]).is_err() || !is_taken {
+            return self.refused(slot).map(|()| Healed::Refused);
+        }
+        lock(&self.live).errors[slot].healed += 1;
+        Ok(Healed::Yes)
+    }
+
+    /// Counts a block that a member refused, and gives the member up when there are many.
+    fn refused(&self, slot: usize) -> Result<()> {
+        let count = {
+            let errors = &mut lock(&self.live).errors[slot];
+            errors.bad_blocks += 1;
+            errors.bad_blocks
+        };
+        match count > BAD_BLOCKS_MAX && self.shape().survives(self.absent().with(slot)) {
+            true => self.fail(slot),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Flusher {
+    /// Heals the blocks that were found.
+    pub(super) fn heal(&mut self) -> Result<()> {
+        let array = Arc::clone(&self.array);
+        let open = std::mem::take(&mut lock(&array.wounds).open);
+        if open.is_empty() {
+            return Ok(());
+        }
+        // Before, so that no record speaks of these blocks; after, so that their checksums are
+        // durable.
+        self.checkpoint()?;
+        for (slot, block) in open {
+            if array.heal_block(slot, block)? != Healed::Yes {
+                lock(&array.wounds).given_up.insert((slot, block));
+            }
+        }
+        self.checkpoint()
+    }
+}

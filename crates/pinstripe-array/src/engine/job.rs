@@ -1,0 +1,167 @@
+//! A window of a row, planned: the work of a batch on it.
+//!
+//! A row is cut into windows, so that a batch needs bounded memory for any size of chunk.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Array;
+use super::flush::Flusher;
+use crate::cache::Dirty;
+use crate::compute::Operation;
+use crate::format::BLOCK_BYTES;
+use crate::format::log::Piece;
+use crate::geometry::RowMap;
+use crate::plan::{Class, Mark, Method, Planner, RowPlan, Rules};
+use pinstripe_base::error::Result;
+
+/// Bytes of a chunk that one job covers, at most; as long as the longest granule.
+const WINDOW_BYTES: u32 = 1 << 20;
+
+/// A window of a row.
+pub(super) struct Job {
+    pub map: RowMap,
+    /// The bytes of the row's chunks that it covers.
+    pub window: Range<u32>,
+    pub(super) dirty: Arc<Dirty>,
+    pub(super) memory: Memory,
+}
+
+/// Buffers of a job.
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) marks: Vec<Mark>,
+    pub(super) plan: RowPlan,
+    pub(super) reads_at: Vec<usize>,
+    pub(super) makes_at: Vec<Option<usize>>,
+}
+
+impl Job {
+    /// Plans it by the members and marks known now.
+    pub fn plan(&mut self, array: &Array, planner: &mut Planner, rules: Rules) -> Result<()> {
+        let Memory { marks, plan, .. } = &mut self.memory;
+        planner.plan_write(&self.map, array.absent_at(&self.map), marks, rules, plan)
+    }
+
+    /// The columns in which it writes data blocks for the first time. A full row counts as all new,
+    /// since its plan needs no checksums and so did not look them up.
+    pub fn fresh(&self) -> Option<Range<u32>> {
+        let Memory { marks, plan, .. } = &self.memory;
+        if self.dirty.is_full(&self.map) {
+            let columns = plan.pieces.iter().map(|piece| piece.column.clone());
+            return columns.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+        }
+        let is_fresh = |mark: &&Mark| {
+            mark.class == Class::Unwritten && !self.map.parity_shards().has(mark.shard)
+        };
+        let mut hull: Option<Range<u32>> = None;
+        for mark in marks.iter().filter(is_fresh) {
+            for piece in plan.pieces.iter().filter(|piece| piece.writes.has(mark.shard)) {
+                let start = mark.column.start.max(piece.column.start);
+                let end = mark.column.end.min(piece.column.end);
+                if start < end {
+                    let all = hull.unwrap_or(start..end);
+                    hull = Some(all.start.min(start)..all.end.max(end));
+                }
+            }
+        }
+        hull
+    }
+
+    pub fn operation<'a>(&'a self, read: &'a [u8]) -> Operation<'a> {
+        Operation {
+            row: &self.map,
+            plan: &self.memory.plan,
+            dirty: &self.dirty,
+            read,
+            reads_at: &self.memory.reads_at,
+            makes_at: &self.memory.makes_at,
+        }
+    }
+
+    /// The methods of its pieces.
+    pub fn methods(&self) -> impl Iterator<Item = Method> {
+        self.memory.plan.pieces.iter().map(|piece| piece.method)
+    }
+
+    /// Bytes that it takes in the head of a record.
+    pub fn head_bytes(&self) -> u64 {
+        let of = |piece: &crate::plan::Piece| {
+            let blocks = piece.column.len() as u64 / BLOCK_BYTES;
+            Piece::FIXED_BYTES + 4 * blocks * piece.writes.len() as u64
+        };
+        self.memory.plan.pieces.iter().map(of).sum()
+    }
+
+    /// Calls `take` with each member that logs a payload for it, and the number of bytes.
+    pub fn each_payload(&self, mut take: impl FnMut(usize, u64)) {
+        let data = self.map.data();
+        for piece in &self.memory.plan.pieces {
+            for shard in piece.writes.and(self.map.parity_shards()).iter() {
+                let is_sum = [piece.log.p, piece.log.q][shard - data];
+                let parts = piece.log.data.len() + usize::from(is_sum);
+                take(self.map.member(shard), (parts * piece.column.len()) as u64);
+            }
+        }
+    }
+}
+
+impl Flusher {
+    /// Plans the dirty part of a window of a row; `None` if nothing in it is dirty.
+    pub(super) fn job(
+        &mut self,
+        row: u64,
+        dirty: &Arc<Dirty>,
+        window: Range<u32>,
+    ) -> Result<Option<Job>> {
+        let rules = self.job_rules();
+        let map = self.array.shape().map(row);
+        let mut memory = self.batch.spare.pop().unwrap_or_default();
+        memory.makes_at.clear();
+        memory.marks.clear();
+        dirty.marks_within(&window, BLOCK_BYTES as u32, &mut memory.marks);
+        let columns = memory.marks.iter().map(|mark| mark.column.clone());
+        let Some(mut touched) = columns.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+        else {
+            self.batch.spare.push(memory);
+            return Ok(None);
+        };
+        if let Some(granule) = rules.granule {
+            touched = touched.start / granule * granule..touched.end.next_multiple_of(granule);
+        }
+        touched = touched.start..touched.end.min(map.len());
+        if !dirty.is_full(&map) {
+            let sums = &mut self.batch.sums;
+            self.array.mark_unwritten(&map, &touched, sums, &mut memory.marks);
+        }
+        let mut job = Job { map, window, dirty: Arc::clone(dirty), memory };
+        job.plan(&self.array, &mut self.planner, rules)?;
+        Ok(Some(job))
+    }
+
+    /// Bytes of a chunk that one job may cover, so that its record fits into half of the log.
+    pub(super) fn window(&self) -> u32 {
+        let geometry = self.array.geometry();
+        let (shards, members) = (geometry.shards() as u64, geometry.members() as u64);
+        let longest = |bytes: u64| {
+            let blocks = bytes / BLOCK_BYTES;
+            // The worst case: each block is a piece of its own, and as many shards as may be are
+            // absent.
+            bytes * (1 + geometry.level().parity() as u64)
+                + blocks * (Piece::FIXED_BYTES + 4 * shards)
+                + 8 * members
+                + 2 * BLOCK_BYTES
+        };
+        let mut window = WINDOW_BYTES;
+        while window > BLOCK_BYTES as u32 && longest(window.into()) > self.log.area_bytes / 2 {
+            window /= 2;
+        }
+        window
+    }
+
+    /// The rules for jobs: a granule longer than a window would have two jobs move the same bytes.
+    pub(super) fn job_rules(&self) -> Rules {
+        let window = self.window();
+        Rules { granule: self.rules.granule.map(|it| it.min(window)), ..self.rules }
+    }
+}

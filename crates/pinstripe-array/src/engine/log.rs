@@ -1,0 +1,131 @@
+//! The records of the log, one behind the other, at the same position on all members.
+
+use std::sync::{Arc, Mutex};
+
+use super::{Array, lock};
+use crate::crew::{Crew, Load};
+use crate::format::BLOCK_BYTES;
+use crate::format::log::{Head, Kept, Piece};
+use crate::member::Member;
+use crate::set::MemberSet;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ArrayId;
+
+/// The position of the next record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Log {
+    pub array: ArrayId,
+    pub position: u64,
+    pub sequence: u64,
+    /// Bytes of the log on each member.
+    pub area_bytes: u64,
+    /// Bytes since the last checkpoint.
+    pub used_bytes: u64,
+}
+
+impl Log {
+    /// The head of the next record, and whether a checkpoint has to come before it.
+    pub fn next(&self, kept: Vec<Kept>, pieces: Vec<Piece>) -> (Head, bool) {
+        let mut head =
+            Head { array: self.array, sequence: self.sequence, position: 0, kept, pieces };
+        let fits = self.position + head.span() <= self.area_bytes;
+        head.position = if fits { self.position } else { 0 };
+        let skipped = if fits { 0 } else { self.area_bytes - self.position };
+        // With at most half of the log between two checkpoints, no record overwrites one still
+        // needed.
+        let is_full = self.used_bytes + skipped + head.span() > self.area_bytes / 2;
+        (head, is_full && self.used_bytes > 0)
+    }
+
+    /// Writes a record on all members that are present; durable when this returns. By slot,
+    /// `records` have room for the head and then the member's payload. Returns the slots of members
+    /// that failed.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a record that is longer than half of the log.
+    pub fn append(
+        &mut self,
+        array: &Array,
+        head: &Head,
+        records: &mut [Vec<u8>],
+        crew: &dyn Crew,
+    ) -> Result<MemberSet> {
+        if head.span() > self.area_bytes / 2 {
+            return Err(Error::new(Kind::Usage, "a batch is too large for the log"));
+        }
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        for record in records.iter_mut() {
+            record[..bytes.len()].copy_from_slice(&bytes);
+            record.resize(record.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+        }
+        let members: Vec<Option<Arc<Member>>> = array.members().clone();
+        let failed = Mutex::new(MemberSet::EMPTY);
+        crew.each(Load::Log, members.len(), &|slot| {
+            let Some(member) = &members[slot] else { return };
+            let written = member.write_log(head.position, &records[slot]);
+            if written.and_then(|()| member.sync()).is_err() {
+                let mut failed = lock(&failed);
+                *failed = failed.with(slot);
+            }
+        });
+        let skipped = if head.position == 0 && self.position > 0 {
+            self.area_bytes - self.position
+        } else {
+            0
+        };
+        self.position = head.position + head.span();
+        self.used_bytes += skipped + head.span();
+        self.sequence += 1;
+        let failed = *lock(&failed);
+        Ok(failed)
+    }
+
+    /// Reads the next record, if there is one, from any member that has it.
+    pub fn read_next(&mut self, members: &[Option<Arc<Member>>]) -> Option<Head> {
+        // A record that did not fit behind the last one stands at the beginning.
+        for position in [self.position, 0] {
+            let mut heads = members.iter().flatten().map(|it| self.read_at(it, position));
+            if let Some(head) = heads.find_map(|head| head) {
+                self.position = position + head.span();
+                self.sequence += 1;
+                return Some(head);
+            }
+        }
+        None
+    }
+
+    /// Whether every member that is present has all of a record.
+    pub fn is_whole(&self, head: &Head, members: &[Option<Arc<Member>>]) -> bool {
+        let of = Log { sequence: head.sequence, ..*self };
+        let has = |(slot, member): (usize, &Arc<Member>)| {
+            of.read_at(member, head.position).as_ref() == Some(head)
+                && read_payload(head, slot, member).is_some()
+        };
+        let there = members.iter().enumerate();
+        there.filter_map(|(slot, member)| Some((slot, member.as_ref()?))).all(has)
+    }
+
+    fn read_at(&self, member: &Member, position: u64) -> Option<Head> {
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        if position + BLOCK_BYTES > self.area_bytes {
+            return None;
+        }
+        member.read_log(position, &mut bytes).ok()?;
+        let length = Head::length(bytes.first_chunk()?)?;
+        if position + u64::from(length) > self.area_bytes {
+            return None;
+        }
+        bytes.resize(length as usize, 0);
+        member.read_log(position, &mut bytes).ok()?;
+        Head::decode(&bytes, self.array, self.sequence, position).ok()
+    }
+}
+
+/// The payload of a member for a record, if it is whole.
+pub(super) fn read_payload(head: &Head, slot: usize, member: &Member) -> Option<Vec<u8>> {
+    let kept = head.kept.get(slot)?;
+    let mut bytes = vec![0; kept.bytes as usize];
+    member.read_log(head.position + head.head_bytes(), &mut bytes).ok()?;
+    kept.suits(&bytes).then_some(bytes)
+}

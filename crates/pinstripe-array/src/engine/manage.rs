@@ -1,0 +1,264 @@
+//! Adding, failing, removing and replacing members.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::assemble::{examine, went_its_own_way};
+use super::create::{fresh, seated};
+use super::flush::Flusher;
+use super::lock;
+use crate::format::superblock::{Consistency, SPARE, Slot, Superblock};
+use crate::member::Member;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::MemberId;
+use pinstripe_io::device::SharedDevice;
+
+/// Bytes of the smallest and of the largest granule.
+const GRANULES: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
+
+/// The use that an added device is put to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// It was a member, and gets the blocks that were written while it was away.
+    Recovering {
+        /// Its slot.
+        slot: usize,
+    },
+    /// All of it is filled from the others.
+    Rebuilding {
+        /// Its slot.
+        slot: usize,
+    },
+    /// It waits for a member to fail.
+    Spare,
+}
+
+impl Flusher {
+    /// Sets the granule, to whose multiples pieces of rows are widened; `None` follows the
+    /// requests. The superblock keeps it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for anything but a power of two from 4 KiB to 1 MiB.
+    pub fn set_granule(&mut self, bytes: Option<u32>) -> Result<()> {
+        let is_served = |bytes: u32| bytes.is_power_of_two() && GRANULES.contains(&bytes);
+        if let Some(bytes) = bytes.filter(|bytes| !is_served(*bytes)) {
+            return Err(Error::new(Kind::Usage, "this is no granule")
+                .expected("a power of two from 4096 to 1048576", bytes));
+        }
+        self.rules.granule = bytes;
+        self.array.agree(|superblock| superblock.granule = bytes.unwrap_or(0))
+    }
+
+    /// Gives a member up.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the array cannot do without it; [`Kind::Usage`] when there is no such
+    /// slot.
+    pub fn fail(&mut self, slot: usize) -> Result<()> {
+        self.check_slot(slot)?;
+        let absent = self.array.absent();
+        if !absent.has(slot) && !self.array.shape().survives(absent.with(slot)) {
+            let what = format!("the array cannot do without the member of slot {slot}");
+            return Err(Error::new(Kind::Refused, what).advice("add another member first"));
+        }
+        self.array.fail(slot)
+    }
+
+    /// Forgets the path of a failed member. The device can be added again, and is brought up to
+    /// date.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when it is there; [`Kind::Usage`] when there is no such slot.
+    pub fn remove(&mut self, slot: usize) -> Result<()> {
+        self.check_slot(slot)?;
+        if self.array.member(slot).is_some() {
+            let what = format!("the member of slot {slot} is in use");
+            return Err(Error::new(Kind::Refused, what).advice("fail it first"));
+        }
+        lock(&self.array.live).paths[slot] = None;
+        Ok(())
+    }
+
+    /// Removes a spare.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is none at this place; those of the device.
+    pub fn remove_spare(&mut self, path: &Path) -> Result<()> {
+        let mut spares = lock(&self.array.spares);
+        let found = spares.iter().position(|spare| spare.path() == path);
+        let number = found.ok_or_else(|| Error::new(Kind::NotFound, "no spare").at(path))?;
+        let spare = spares.remove(number);
+        drop(spares);
+        super::create::erase(spare.device())
+    }
+
+    /// Adds a device. One that was a member and left gets what it misses, if that is known; any
+    /// other one is filled, or waits as a spare. Its former content is lost then.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when it is too small; [`Kind::Exists`] when it is a member already;
+    /// [`Kind::Busy`] for a member that was away while another one is being filled; those of the
+    /// device.
+    pub fn add(&mut self, device: SharedDevice) -> Result<Added> {
+        let superblock = self.array.superblock();
+        check_room(&device, &superblock)?;
+        if let Some(own) = own_of(&device, &superblock) {
+            self.check_stranger(&device, &own, &superblock)?;
+            let is_it = |slot: &Slot| *slot == Slot::Failed(own.member);
+            let slot = superblock.slots.iter().position(is_it);
+            if let Some(slot) = slot.filter(|_| !went_its_own_way(&own, &superblock)) {
+                if self.is_filling() {
+                    return Err(busy(&device));
+                }
+                // With a log, regions are written only together with superblocks, so the map is as
+                // good as they are. A member whose map cannot be trusted is filled like a new one.
+                let is_clean = own.is_clean || superblock.consistency == Consistency::Log;
+                let own = Superblock { slot: slot as u16, is_clean, ..own };
+                if let Ok(member) = Member::open(Arc::clone(&device), &own, false) {
+                    self.begin_fill(slot, Arc::new(member), true)?;
+                    return Ok(Added::Recovering { slot });
+                }
+            }
+        }
+        self.add_spare(device)?;
+        Ok(match self.take_spare()? {
+            Some(slot) => Added::Rebuilding { slot },
+            None => Added::Spare,
+        })
+    }
+
+    /// Adds a device as a spare. Its former content is lost.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when it is too small; those of the device.
+    pub fn add_spare(&mut self, device: SharedDevice) -> Result<()> {
+        let superblock = self.array.superblock();
+        check_room(&device, &superblock)?;
+        let spare = fresh(device, &superblock, SPARE)?;
+        spare.write_superblock(&superblock)?;
+        spare.sync()?;
+        lock(&self.array.spares).push(spare);
+        Ok(())
+    }
+
+    /// Has a device replace a member, which stays in use until all of it is copied. The device may
+    /// be a spare; of any other one, the former content is lost.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the slot has no member; [`Kind::Busy`] while another member is being
+    /// filled; [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a member;
+    /// those of the device.
+    pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
+        self.check_slot(slot)?;
+        if self.is_filling() {
+            return Err(busy(&with));
+        }
+        let Some(member) = self.array.member(slot).filter(|it| it.is_filled(u64::MAX)) else {
+            let what = format!("no member stands in slot {slot}");
+            return Err(Error::new(Kind::Refused, what).advice("add the device instead"));
+        };
+        let superblock = self.array.superblock();
+        check_room(&with, &superblock)?;
+        let own = own_of(&with, &superblock);
+        let is_it = |id: MemberId| own.as_ref().is_some_and(|own| own.member == id);
+        if !lock(&self.array.spares).iter().any(|spare| is_it(spare.id())) {
+            if let Some(own) = &own {
+                self.check_stranger(&with, own, &superblock)?;
+            }
+            self.add_spare(with)?;
+        }
+        let spare = {
+            let mut spares = lock(&self.array.spares);
+            let named = spares.iter().position(|spare| is_it(spare.id()));
+            let last = spares.len() - 1;
+            spares.remove(named.unwrap_or(last))
+        };
+        let twin = seated(&spare, &superblock, slot as u16)?;
+        self.begin_replace(&member, slot, twin)
+    }
+
+    /// Moves a spare into an empty slot, if there are both and nothing else is being filled.
+    /// Returns the slot.
+    pub(super) fn take_spare(&mut self) -> Result<Option<usize>> {
+        let superblock = self.array.superblock();
+        let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
+        let Some(slot) = superblock.slots.iter().position(is_empty) else { return Ok(None) };
+        if self.is_filling() {
+            return Ok(None);
+        }
+        loop {
+            let mut spares = lock(&self.array.spares);
+            if spares.is_empty() {
+                return Ok(None);
+            }
+            let spare = spares.remove(0);
+            drop(spares);
+            // A spare that does not take its tables is dropped; there may be others.
+            if let Ok(member) = seated(&spare, &superblock, slot as u16) {
+                self.begin_fill(slot, member, false)?;
+                return Ok(Some(slot));
+            }
+        }
+    }
+
+    /// Whether no member can be filled now: one is already, parity is not true yet, or the array
+    /// grows.
+    fn is_filling(&self) -> bool {
+        self.long.fill.is_some() || self.long.resync.is_some() || self.is_growing()
+    }
+
+    /// Refuses a device that is a member or a spare already.
+    pub(super) fn check_unused(&self, device: &SharedDevice) -> Result<()> {
+        let superblock = self.array.superblock();
+        own_of(device, &superblock)
+            .map_or(Ok(()), |own| self.check_stranger(device, &own, &superblock))
+    }
+
+    fn check_stranger(
+        &self,
+        device: &SharedDevice,
+        own: &Superblock,
+        superblock: &Superblock,
+    ) -> Result<()> {
+        let is_it = |slot: &Slot| matches!(slot, Slot::Present(id) | Slot::Rebuilding(id) if *id == own.member);
+        let is_spare = lock(&self.array.spares).iter().any(|spare| spare.id() == own.member);
+        match is_spare || superblock.slots.iter().any(is_it) {
+            true => {
+                Err(Error::new(Kind::Exists, "it is a member of this array already")
+                    .at(device.place()))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn check_slot(&self, slot: usize) -> Result<()> {
+        let slots = self.array.geometry().members();
+        match slot < slots {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Usage, "the array has no such slot")
+                .expected(format!("0 to {}", slots - 1), slot)),
+        }
+    }
+}
+
+/// The superblock of a device, if it is of this array.
+fn own_of(device: &SharedDevice, superblock: &Superblock) -> Option<Superblock> {
+    examine(device).ok().filter(|own| own.array == superblock.array)
+}
+
+fn busy(device: &SharedDevice) -> Error {
+    Error::new(Kind::Busy, "another member is being filled, parity made true, or the array grows")
+        .at(device.place())
+        .advice("wait until that is done")
+}
+
+fn check_room(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
+    let (needed, len) = (superblock.areas.data_at + superblock.data_bytes, device.len()?);
+    match len >= needed {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Usage, "it is too small for this array")
+            .at(device.place())
+            .expected(format!("{needed} bytes or more"), len)
+            .advice("add a larger device")),
+    }
+}

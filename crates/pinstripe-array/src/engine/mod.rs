@@ -1,0 +1,249 @@
+//! An array at work: writes gather in the cache and are put on the members in batches.
+//!
+//! ```text
+//! write --> cache --> batch: plan, read and check, compute --> log, sync --> in place, checksums
+//! read  --> members, checked, rebuilt where they must --> what the cache has over it
+//! ```
+//! [`Array`] may be used by any number of threads; one [`Flusher`] puts rows on the members.
+//!
+//! Invariants:
+//! - a batch's record is durable on all members that are present before anything of the batch is
+//!   written in place, and everything of earlier batches is durable then as well;
+//! - a member that failed is written to no more, and the other superblocks say so durably before
+//!   any write that it misses is reported as done;
+//! - what is read matches its checksum, or was computed from what does.
+//!
+//! Never here: threads and clocks.
+
+mod agree;
+mod assemble;
+mod batch;
+mod chunk;
+mod create;
+mod fetch;
+mod flush;
+mod gather;
+mod grow;
+mod heal;
+mod job;
+mod log;
+mod manage;
+mod part;
+#[cfg(test)]
+mod races;
+mod read;
+mod rebuild;
+mod recover;
+mod replay;
+mod resync;
+mod salvage;
+mod scrub;
+mod shape;
+mod status;
+#[cfg(test)]
+mod tests;
+mod unwritten;
+mod work;
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
+pub use create::{Making, create, create_with, erase};
+pub use flush::{BATCH_ROWS, Flusher};
+pub use gather::Gathered;
+pub use manage::Added;
+pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
+pub use work::{Mismatch, Step, WorkReport};
+
+use self::heal::{Bad, Wounds};
+use self::status::Live;
+use super::cache::Cache;
+use super::geometry::{ArrayGeometry, RowMap, Shape};
+use super::lock;
+use super::member::Member;
+use super::plan::{Class, Mark, RowPlan, Transfer};
+use super::set::{MemberSet, ShardSet};
+use crate::format::BLOCK_BYTES;
+use crate::format::log::Piece;
+use crate::format::superblock::Superblock;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// An array that is assembled.
+// Lock order, outermost first. A thread may skip locks, but never takes an earlier one while it
+// holds a later one:
+//
+//     a row that is held or occupied (`hold`, `occupy`, `begin`: waits on the cache's condvar)
+//     superblock
+//     ├── spares   (`tell`)             ──> a member's tables
+//     └── members  (`give_up`: write)   ──> a member's twin ──> a member's tables
+//         └── live (`give_up`, `take_place`)
+//             └── cache (`status`)
+//                 └── shape (`reshape`: write)
+//     wounds   (`heal_later`: taken alone, with nothing but a row held)
+//
+// A row comes first because the flusher gives members up (`agree`) while it occupies one; a reader
+// that holds a row takes `members`, `live`, `wounds` and `cache` one at a time, never `superblock`.
+// `members` and `shape` are read through short guards: take a clone before any transfer, and never
+// take `members` again under its own guard, since a waiting writer would block the second one.
+//
+// Nothing breaks this order. Four places hold a lock across a device transfer, so that others wait
+// for the slowest disk: `agree` holds `superblock` while every superblock is written and synced (it
+// keeps generations in order), `tell` holds `spares` over the same for spares, `mark_unwritten`
+// holds `members` while pages of checksums are read, and `give_up` holds `members` until a transfer
+// to the twin has ended. The mutex around the flusher (`pipeline/array`) lies outside all of these.
+pub struct Array {
+    /// Changed by the flusher alone, together with the cache's copy (see `reshape`).
+    shape: RwLock<Shape>,
+    /// Counts changes of `shape`: a reader starts again when it moved meanwhile.
+    reshaped: AtomicU64,
+    /// A reshape in place failed midway: those rows are lost until the array is assembled again.
+    is_torn_up: AtomicBool,
+    /// By slot; `None` where the member is absent.
+    members: RwLock<Vec<Option<Arc<Member>>>>,
+    /// The newest superblock, as all members that are present have it.
+    superblock: Mutex<Superblock>,
+    cache: Mutex<Cache>,
+    /// Members that wait for one to fail.
+    spares: Mutex<Vec<Arc<Member>>>,
+    live: Mutex<Live>,
+    /// Blocks that were found bad and wait for the flusher to rewrite them.
+    wounds: Mutex<Wounds>,
+    /// Some rows may have parity that does not match their data.
+    has_unsure: AtomicBool,
+}
+
+impl Array {
+    /// The geometry; while the array grows, the one that it grows to.
+    pub fn geometry(&self) -> ArrayGeometry {
+        *self.shape().geometry()
+    }
+
+    /// User bytes.
+    pub fn capacity(&self) -> u64 {
+        self.shape().capacity()
+    }
+
+    /// A copy of the newest superblock.
+    pub fn superblock(&self) -> Superblock {
+        lock(&self.superblock).clone()
+    }
+
+    /// Slots whose members are absent or still being filled.
+    pub fn absent(&self) -> MemberSet {
+        self.absent_where(|_, member| member.is_filled(u64::MAX))
+    }
+
+    /// Slots that are absent for this row: a member that is being filled counts as present below
+    /// the point that it is filled to.
+    fn absent_at(&self, map: &RowMap) -> MemberSet {
+        self.absent_where(|slot, member| {
+            member.is_filled(u64::MAX)
+                || map.shard_on(slot).is_some_and(|shard| {
+                    member.is_filled(map.place(shard).start + u64::from(map.len()))
+                })
+        })
+    }
+
+    /// Whether everything can still be read without these members.
+    pub fn survives(&self, absent: MemberSet) -> bool {
+        self.shape().survives(absent)
+    }
+
+    fn absent_where(&self, is_there: impl Fn(usize, &Member) -> bool) -> MemberSet {
+        let members = self.members();
+        let absent = members.iter().enumerate().filter(|(slot, member)| {
+            !member.as_ref().is_some_and(|member| is_there(*slot, member))
+        });
+        absent.map(|(slot, _)| slot).collect()
+    }
+
+    fn check(&self, offset: u64, bytes: usize, kind: Kind) -> Result<()> {
+        let end = offset.checked_add(bytes as u64);
+        if end.is_some_and(|end| end <= self.capacity()) {
+            return Ok(());
+        }
+        let end = u128::from(offset) + bytes as u128;
+        let what = format!("within {}", self.capacity());
+        Err(Error::new(kind, "beyond the end of the array").expected(what, end))
+    }
+
+    fn member(&self, slot: usize) -> Option<Arc<Member>> {
+        self.members()[slot].clone()
+    }
+
+    fn members(&self) -> std::sync::RwLockReadGuard<'_, Vec<Option<Arc<Member>>>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The member that has a shard; `None` where it is absent.
+    fn holder(&self, map: &RowMap, shard: usize) -> Option<Arc<Member>> {
+        let place = map.place(shard);
+        let end = place.start + u64::from(map.len());
+        self.member(place.member).filter(|member| member.is_filled(end))
+    }
+
+    /// Carries out the reads of a plan, by transfer, and marks the blocks that are bad.
+    fn fetch_all(&self, plan: &RowPlan) -> (Vec<Vec<u8>>, Vec<Mark>) {
+        let (reads, bad): (Vec<_>, Vec<_>) = plan.reads.iter().map(|it| self.fetch(it)).unzip();
+        (reads, bad.into_iter().flatten().collect())
+    }
+
+    /// Installs the checksums of a record's piece: after this, the blocks are expected to match
+    /// them.
+    fn believe(&self, piece: &Piece) -> Result<()> {
+        let map = self.shape().map(piece.row);
+        let blocks = piece.column.len() / BLOCK_BYTES as usize;
+        for (shard, sums) in
+            ShardSet::from_bits(piece.written).iter().zip(piece.sums.chunks(blocks))
+        {
+            let first = (map.place(shard).start + u64::from(piece.column.start)) / BLOCK_BYTES;
+            let (slot, all) = (map.member(shard), first..first + sums.len() as u64);
+            if self.holder(&map, shard).is_some()
+                && self.with_sums(slot, &all, |member| member.set_sums(first, sums)).is_err()
+            {
+                // A block without its new checksum would pass for the old one: the member is given
+                // up.
+                self.fail(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a transfer's bytes, marks the blocks that are bad, and queues them for healing.
+    fn fetch(&self, it: &Transfer) -> (Vec<u8>, Vec<Mark>) {
+        let (bytes, bad) = self.inspect(it);
+        bad.iter().for_each(|bad| self.wound(it, bad));
+        let mark = |bad: Bad| Mark { shard: it.shard, class: Class::Erased, column: bad.column };
+        (bytes, bad.into_iter().map(mark).collect())
+    }
+
+    /// Reads a transfer's bytes and returns the blocks that are unreadable or fail their checksum.
+    /// Blocks that were never written read as zeros.
+    fn inspect(&self, it: &Transfer) -> (Vec<u8>, Vec<Bad>) {
+        let mut bytes = vec![0; it.column.len()];
+        let blocks = it.member_range.start / BLOCK_BYTES..it.member_range.end / BLOCK_BYTES;
+        let member = self.member(it.member);
+        let sums = member.as_ref().and_then(|member| member.sums(blocks).ok());
+        let (Some(member), Some(sums)) = (member, sums) else {
+            return (bytes, vec![Bad { column: it.column.clone(), is_unreadable: true }]);
+        };
+        let is_whole = member.read(it.member_range.start, &mut bytes).is_ok();
+        let mut bad = Vec::new();
+        for (number, (block, sum)) in bytes.chunks_mut(BLOCK_BYTES as usize).zip(sums).enumerate() {
+            let at = number as u64 * BLOCK_BYTES;
+            let start = it.column.start + at as u32;
+            if !sum.is_written() {
+                block.fill(0);
+                continue;
+            }
+            // Block by block, so that one unreadable sector does not condemn the whole transfer.
+            let is_unreadable =
+                !is_whole && member.read(it.member_range.start + at, block).is_err();
+            if is_unreadable || !sum.suits(block) {
+                bad.push(Bad { column: start..start + BLOCK_BYTES as u32, is_unreadable });
+            }
+        }
+        (bytes, bad)
+    }
+}

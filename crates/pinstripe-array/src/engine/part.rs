@@ -1,0 +1,55 @@
+//! The bytes and checksums that a member is to get for a column, when it is filled or the array
+//! grows.
+
+use super::Array;
+use crate::format::BLOCK_BYTES;
+use crate::format::sums::Sum;
+use crate::member::Member;
+use pinstripe_base::error::Result;
+
+/// The bytes and checksums of a shard in a column.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub bytes: Vec<u8>,
+    /// By block.
+    pub sums: Vec<Sum>,
+}
+
+impl Part {
+    /// Bytes of which some blocks, by number, are lost. Blocks of zeros count as never written.
+    pub fn of(bytes: Vec<u8>, is_lost: impl Fn(usize) -> bool) -> Self {
+        let sum = |(number, block): (usize, &[u8])| match () {
+            // No member has its content: reading it has to fail.
+            () if is_lost(number) => Sum::LOST,
+            () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
+            () => Sum::of(block),
+        };
+        Part { sums: bytes.chunks(BLOCK_BYTES as usize).enumerate().map(sum).collect(), bytes }
+    }
+
+    /// Whether any of its blocks is more than zeros.
+    pub fn is_written(&self) -> bool {
+        self.sums.iter().any(|sum| sum.is_written())
+    }
+
+    /// Writes it to a member, unless it is zeros and nothing was ever written there.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn put(&self, member: &Member, start: u64) -> Result<()> {
+        let range = start..start + self.bytes.len() as u64;
+        if self.is_written() {
+            member.write(start, &self.bytes)?;
+        } else if !member.any_region(&range, |region| region.is_written()) {
+            return Ok(());
+        }
+        member.set_sums(start / BLOCK_BYTES, &self.sums)
+    }
+}
+
+impl Array {
+    /// Puts a part on the member of a slot. Returns whether the member took it or is absent.
+    pub(super) fn put_part(&self, slot: usize, start: u64, part: &Part) -> bool {
+        self.member(slot).is_none_or(|member| part.put(&member, start).is_ok())
+    }
+}

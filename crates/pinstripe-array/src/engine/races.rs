@@ -1,0 +1,173 @@
+//! Reads while rows are being put on the members, by a device that stops in the middle of a write.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::sync::{Condvar, PoisonError};
+use std::time::Duration;
+
+use super::*;
+use crate::format::superblock::Consistency;
+use crate::geometry::{Layout, Level};
+use pinstripe_io::device::{Caps, Device, MemoryDevice, SharedDevice};
+
+const CHUNK: u64 = 16 << 10;
+const MEMBER_BYTES: u64 = 3 << 20;
+
+/// A device that, when it is told to, stops after the first half of a write beyond some offset.
+struct Gate {
+    inner: MemoryDevice,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// For writes from this offset on.
+    Closed(u64),
+    /// A write stands in it.
+    Stopped,
+}
+
+impl Gate {
+    fn new(number: usize) -> Arc<Self> {
+        let inner = MemoryDevice::with_limit(format!("disk{number}"), MEMBER_BYTES);
+        inner.set_len(MEMBER_BYTES).unwrap();
+        Arc::new(Gate { inner, state: Mutex::new(State::Open), changed: Condvar::new() })
+    }
+
+    fn set(&self, state: State) {
+        *lock(&self.state) = state;
+        self.changed.notify_all();
+    }
+
+    fn wait_until(&self, wanted: State) {
+        let mut state = lock(&self.state);
+        while *state != wanted {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Device for Gate {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let is_closed = matches!(*lock(&self.state), State::Closed(from) if offset >= from);
+        if is_closed {
+            let (first, rest) = bytes.split_at(bytes.len() / 2);
+            self.inner.write_at(offset, first)?;
+            self.set(State::Stopped);
+            self.wait_until(State::Open);
+            return self.inner.write_at(offset + first.len() as u64, rest);
+        }
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.inner.set_len(bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.inner.discard(range)
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.inner.place()
+    }
+}
+
+/// An array whose first rows hold a byte that differs from block to block.
+fn made(level: Level, count: usize) -> (Vec<Arc<Gate>>, Flusher, Vec<u8>) {
+    let gates: Vec<_> = (0..count).map(Gate::new).collect();
+    let making = Making {
+        name: "test".to_owned(),
+        level,
+        layout: Layout::default_of(level),
+        chunk_bytes: CHUNK,
+        log_bytes: 512 << 10,
+        consistency: Consistency::Log,
+        now_seconds: 0,
+    };
+    let devices = gates.iter().map(|gate| Arc::clone(gate) as SharedDevice).collect();
+    let mut flusher = create(&making, devices).unwrap();
+    let model: Vec<u8> = (0..256u32 << 10).map(|at| 1 + (at >> 12) as u8).collect();
+    flusher.array().write(0, &model, Duration::ZERO).unwrap();
+    flusher.sync().unwrap();
+    (gates, flusher, model)
+}
+
+/// Stops a write of the blocks in `columns` of row 0's chunks on one member in the middle, reads
+/// all, and lets it go on when the read has ended or waits.
+fn judge(level: Level, count: usize, stops: usize, absent: Option<usize>) {
+    let what = format!("{level}, {stops} stops, {absent:?} is away");
+    let (gates, mut flusher, mut model) = made(level, count);
+    if let Some(slot) = absent {
+        flusher.array().fail(slot).unwrap();
+    }
+    let array = Arc::clone(flusher.array());
+    let data_at = array.superblock().areas.data_at;
+    let new = vec![0xcc; 3000];
+    array.write(4096 + 500, &new, Duration::ZERO).unwrap();
+    model[4096 + 500..4096 + 3500].copy_from_slice(&new);
+    gates[stops].set(State::Closed(data_at));
+    std::thread::scope(|scope| {
+        let flushing = scope.spawn(|| {
+            flusher.sync().unwrap();
+            // Whatever it did not write does not keep the others waiting.
+            gates[stops].set(State::Stopped);
+        });
+        gates[stops].wait_until(State::Stopped);
+        let (done, result) = channel();
+        let reading = Arc::clone(&array);
+        let len = model.len();
+        scope.spawn(move || {
+            let mut found = vec![0; len];
+            let read = reading.read(0, &mut found).map(|()| found);
+            done.send(read).unwrap();
+        });
+        let first = result.recv_timeout(Duration::from_millis(100));
+        gates[stops].set(State::Open);
+        let found = first.unwrap_or_else(|_| result.recv().unwrap());
+        let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let differs = found.iter().zip(&model).position(|(is, wanted)| is != wanted);
+        assert_eq!(differs, None, "{what}: the first byte that differs");
+        // The flusher may stop once more, after it was let go.
+        while !flushing.is_finished() {
+            gates[stops].set(State::Open);
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn a_block_that_is_just_being_written_is_not_damaged() {
+    for (level, count) in [(Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid1, 2)] {
+        (0..count).for_each(|stops| judge(level, count, stops, None));
+    }
+}
+
+#[test]
+fn nothing_is_rebuilt_from_a_row_in_flux() {
+    for absent in 0..3 {
+        for stops in (0..3).filter(|stops| *stops != absent) {
+            judge(Level::Raid5, 3, stops, Some(absent));
+            judge(Level::Raid6, 4, stops, Some(absent));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Reading, from the member that has a shard or by the parity of the others.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use super::{Array, lock};
+use crate::compute::old;
+use crate::crew::{Crew, Load};
+use crate::format::BLOCK_BYTES;
+use crate::geometry::{RowMap, Shape, Span};
+use crate::plan::{Class, Mark, Method, Planner, RowPlan};
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// Spans that one call of `run` examines.
+const RUN_SPANS: usize = 1024;
+
+impl Array {
+    /// Fills `buf` from `offset` on.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] where the bytes are lost.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len(), Kind::Usage)?;
+        let range = offset..offset + buf.len() as u64;
+        self.by_shape(&range, |shape| {
+            for span in shape.spans(range.clone()) {
+                let from = (span.user.start - offset) as usize;
+                self.read_span(shape, &span, &mut buf[from..from + span.column.len()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`read`](Self::read), with the parts of a long one read by a crew.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); the first one of them.
+    pub fn read_by(&self, crew: &dyn Crew, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len(), Kind::Usage)?;
+        let range = offset..offset + buf.len() as u64;
+        self.by_shape(&range, |shape| {
+            let mut rest = &mut *buf;
+            let mut parts = Vec::new();
+            for span in shape.spans(range.clone()) {
+                let (part, later) = rest.split_at_mut(span.column.len());
+                parts.push(Mutex::new((span, part, Ok(()))));
+                rest = later;
+            }
+            crew.each(Load::Read, parts.len(), &|number| {
+                let (span, part, done) = &mut *lock(&parts[number]);
+                *done = self.read_span(shape, span, part);
+            });
+            let done = |part: Mutex<(_, _, Result<()>)>| {
+                part.into_inner().unwrap_or_else(PoisonError::into_inner).2
+            };
+            parts.into_iter().try_for_each(done)
+        })
+    }
+
+    /// The number of bytes from the start of a range, which is not empty, that are all written or
+    /// all never written, and whether they are never written. The run may end early.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] beyond the end.
+    pub fn run(&self, range: Range<u64>) -> Result<(u64, bool)> {
+        self.check(range.start, (range.end - range.start) as usize, Kind::Usage)?;
+        self.by_shape(&range, |shape| {
+            let (mut bytes, mut kind) = (0, None);
+            for span in shape.spans(range.clone()).take(RUN_SPANS) {
+                let (alike, is_hole) = self.run_of(shape, &span);
+                if kind.is_some_and(|kind| kind != is_hole) {
+                    break;
+                }
+                kind = Some(is_hole);
+                bytes += u64::from(alike);
+                if alike < span.column.len() as u32 {
+                    break;
+                }
+            }
+            Ok((bytes, kind.unwrap_or(false)))
+        })
+    }
+
+    /// The same within a span. When in doubt, bytes count as written.
+    fn run_of(&self, shape: &Shape, span: &Span) -> (u32, bool) {
+        let len = span.column.len() as u32;
+        if !lock(&self.cache).snapshot(span).is_empty() {
+            return (len, false);
+        }
+        let map = shape.map(span.row);
+        let shards = if map.mirrors() { 0..map.shards() } else { span.data..span.data + 1 };
+        let there =
+            shards.filter_map(|shard| Some((map.place(shard).start, self.holder(&map, shard)?)));
+        let Some((start, member)) = there.into_iter().next() else { return (len, false) };
+        let (from, to) = (u64::from(span.column.start), u64::from(span.column.end));
+        let first = (start + from) / BLOCK_BYTES;
+        let Ok(sums) = member.sums(first..(start + to).div_ceil(BLOCK_BYTES)) else {
+            return (len, false);
+        };
+        let is_hole = !sums[0].is_written();
+        let alike = sums.iter().take_while(|sum| sum.is_written() != is_hole).count() as u64;
+        let end = (first + alike) * BLOCK_BYTES - start;
+        ((end.min(to) - from) as u32, is_hole)
+    }
+
+    fn read_span(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> Result<()> {
+        // The cache first: a row that leaves it between the two looks is on the members by then.
+        let mut newest = lock(&self.cache).snapshot(span);
+        if newest.slice(&span.column).is_none() && !self.read_as_it_lies(shape, span, buf) {
+            // A block that is being written looks like a bad one, and a row with some blocks
+            // written rebuilds nothing right: only a row that holds still can be trusted, or called
+            // damaged.
+            let _hold = self.hold(span.row);
+            newest = lock(&self.cache).snapshot(span);
+            self.read_row(shape, span, buf)?;
+        }
+        newest.read(span.column.start, buf);
+        Ok(())
+    }
+
+    /// The shard to read a span from.
+    fn source(&self, map: &RowMap, span: &Span) -> usize {
+        if !map.mirrors() {
+            return span.data;
+        }
+        // Copies take turns by row, and the turn shifts after as many rows as there are members,
+        // since the rows then lie on the same members again. Where copies may differ, the first one
+        // is read: it is the one that a resync makes the others equal to.
+        let turn = (span.row + span.row / self.geometry().members() as u64) as usize;
+        let first = if self.is_unsure(map) { 0 } else { turn };
+        let copies = (0..map.shards()).map(|n| (first + n) % map.shards());
+        copies.into_iter().find(|copy| self.holder(map, *copy).is_some()).unwrap_or(0)
+    }
+
+    /// Reads from the member that has a span; false if there is none, or a block fails its
+    /// checksum.
+    fn read_as_it_lies(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> bool {
+        let map = shape.map(span.row);
+        let shard = self.source(&map, span);
+        let Some(member) = self.holder(&map, shard) else { return false };
+        let start = map.place(shard).start;
+        let column = blocks_of(&span.column);
+        let offset = start + u64::from(column.start);
+        if column == span.column {
+            return member.read_believed(offset, buf).is_ok_and(|bad| bad.is_empty());
+        }
+        let mut bytes = vec![0; column.len()];
+        let is_good = member.read_believed(offset, &mut bytes).is_ok_and(|bad| bad.is_empty());
+        let from = (span.column.start - column.start) as usize;
+        buf.copy_from_slice(&bytes[from..from + buf.len()]);
+        is_good
+    }
+
+    /// Reads a span from the sound shards of its row.
+    fn read_row(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> Result<()> {
+        let column = blocks_of(&span.column);
+        let map = shape.map(span.row);
+        let shard = self.source(&map, span);
+        let bytes = self.settled(&map, shard, &column)?;
+        let from = (span.column.start - column.start) as usize;
+        buf.copy_from_slice(&bytes[from..from + buf.len()]);
+        Ok(())
+    }
+
+    /// Refuses to rebuild from parity that may be stale, unless the array was assembled by force.
+    fn check_sure(&self, map: &RowMap, plan: &RowPlan) -> Result<()> {
+        let is_rebuilt = plan.pieces.iter().any(|piece| piece.method == Method::Rebuild);
+        if !is_rebuilt || map.mirrors() || !self.is_unsure(map) || lock(&self.live).believes_stale {
+            return Ok(());
+        }
+        let what = format!("row {} cannot be rebuilt: its parity may be stale", map.index());
+        Err(Error::new(Kind::TooManyLosses, what).advice("wait until parity is made true"))
+    }
+
+    /// A data shard's bytes on the members, without the cache.
+    fn settled(&self, map: &RowMap, shard: usize, column: &Range<u32>) -> Result<Vec<u8>> {
+        let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
+        self.mark_unwritten(map, column, &mut Vec::new(), &mut marks);
+        let mut plan = RowPlan::default();
+        // Each round marks at least one more block as bad, so this ends.
+        loop {
+            Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;
+            self.check_sure(map, &plan)?;
+            let (reads, bad) = self.fetch_all(&plan);
+            if !bad.is_empty() {
+                marks.extend(bad);
+                continue;
+            }
+            let mut out = vec![0; column.len()];
+            for piece in &plan.pieces {
+                let old = old(map, &plan, &reads, piece)?;
+                let bytes = old[shard].as_ref().expect("the plan had what is wanted");
+                let at = (piece.column.start - column.start) as usize;
+                out[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            return Ok(out);
+        }
+    }
+}
+
+/// The whole blocks that cover a column.
+fn blocks_of(column: &Range<u32>) -> Range<u32> {
+    let block = BLOCK_BYTES as u32;
+    column.start / block * block..column.end.next_multiple_of(block)
+}

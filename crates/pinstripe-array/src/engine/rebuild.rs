@@ -1,0 +1,296 @@
+//! Filling a member from the others while batches go on.
+//!
+//! A member that is being filled is used below a point that the superblocks record, and counts as
+//! absent above it. Batches write to it below the point; above it they note which of the chunks
+//! that are filled already have to be filled again.
+//!
+//! Invariant: the point moves only when everything below it is durable on the member, checksums
+//! included, and no chunk below it waits to be filled again. So interrupted work resumes there.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+
+use super::chunk::{Cannot, Chunk, Filled};
+use super::flush::Flusher;
+use super::status::WorkKind;
+use super::work::{PASSED_MAX, Step, WorkReport};
+use super::{Array, lock};
+use crate::crew::{Load, each_of};
+use crate::format::superblock::{Slot, Superblock, Work};
+use crate::geometry::{ArrayGeometry, RowMap};
+use crate::member::Member;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::MemberId;
+
+/// Bytes of a member between two moves of the recorded point.
+const DURABLE_BYTES: u64 = 64 << 20;
+/// The chunks that are filled side by side, at most, and their bytes.
+const GROUP_MAX: u64 = 256;
+const GROUP_BYTES: u64 = 16 << 20;
+
+/// A member that is being filled.
+#[derive(Debug)]
+pub(super) struct Fill {
+    pub kind: WorkKind,
+    pub slot: usize,
+    /// The member that is filled.
+    id: MemberId,
+    /// Bytes of the member's data that are filled.
+    pub done_bytes: u64,
+    /// The point up to which they are durable and used.
+    durable_bytes: u64,
+    /// Chunks between the two, by offset, that were written after they were filled.
+    again: BTreeSet<u64>,
+    report: WorkReport,
+}
+
+impl Fill {
+    fn new(kind: WorkKind, slot: usize, id: MemberId, done_bytes: u64) -> Self {
+        let report = WorkReport::new(kind, Some(slot));
+        let (durable_bytes, again) = (done_bytes, BTreeSet::new());
+        Fill { kind, slot, id, done_bytes, durable_bytes, again, report }
+    }
+
+    /// The fill that the superblock says was going on.
+    pub fn resumed(superblock: &Superblock) -> Option<Self> {
+        if let Work::Replace { slot, with, done_bytes } = superblock.work {
+            return Some(Fill::new(WorkKind::Replace, slot.into(), with, done_bytes));
+        }
+        let filled = superblock.slots.iter().enumerate().find_map(|(slot, it)| match it {
+            Slot::Rebuilding(id) => Some((slot, *id)),
+            _ => None,
+        });
+        let (filling, id) = filled?;
+        Some(match superblock.work {
+            Work::Rebuild { slot, done_bytes, only_behind } if usize::from(slot) == filling => {
+                Fill::new(kind_of(only_behind), filling, id, done_bytes)
+            }
+            _ => Fill::new(WorkKind::Rebuild, filling, id, 0),
+        })
+    }
+
+    /// Notes that a row was written.
+    pub fn note(&mut self, map: &RowMap) {
+        // A replacement receives every write to its member, so nothing has to be repeated for it.
+        if let Some(shard) = map.shard_on(self.slot)
+            && self.kind != WorkKind::Replace
+        {
+            let start = map.place(shard).start;
+            if (self.durable_bytes..self.done_bytes).contains(&start) {
+                self.again.insert(start);
+            }
+        }
+    }
+
+    fn work(&self) -> Work {
+        let (slot, done_bytes) = (self.slot as u16, self.done_bytes);
+        match self.kind {
+            WorkKind::Replace => Work::Replace { slot, with: self.id, done_bytes },
+            kind => Work::Rebuild { slot, done_bytes, only_behind: kind == WorkKind::Recover },
+        }
+    }
+
+    /// The member to fill, if it is still there. If the member that it was to replace has failed,
+    /// it is filled from the others instead, from the durable point on.
+    fn member(&mut self, array: &Array) -> Option<Arc<Member>> {
+        let member = array.member(self.slot)?;
+        if member.id() != self.id {
+            return member.twin().member().filter(|it| it.id() == self.id);
+        }
+        if self.kind == WorkKind::Replace {
+            self.kind = WorkKind::Rebuild;
+            self.done_bytes = self.durable_bytes;
+        }
+        Some(member)
+    }
+}
+
+impl Fill {
+    /// The next chunks, which can be filled in any order: those to be filled again, and without
+    /// any, new ones. About `most_bytes` of them.
+    fn take_group(&mut self, geometry: &ArrayGeometry, most_bytes: u64) -> Vec<Chunk> {
+        let chunk_bytes = u64::from(geometry.chunk_bytes());
+        let most = most_bytes.min(GROUP_BYTES).div_ceil(chunk_bytes).clamp(1, GROUP_MAX) as usize;
+        let mut group = Vec::with_capacity(most);
+        while group.len() < most
+            && let Some(start) = self.again.pop_first()
+        {
+            group.push(Chunk { start, is_again: true });
+        }
+        if group.is_empty() {
+            let starts = (self.done_bytes..geometry.member_bytes()).step_by(chunk_bytes as usize);
+            group.extend(starts.take(most).map(|start| Chunk { start, is_again: false }));
+        }
+        group
+    }
+}
+
+fn kind_of(only_behind: bool) -> WorkKind {
+    if only_behind { WorkKind::Recover } else { WorkKind::Rebuild }
+}
+
+impl Flusher {
+    /// Puts a member into an empty slot, to be filled.
+    pub(super) fn begin_fill(
+        &mut self,
+        slot: usize,
+        member: Arc<Member>,
+        only_behind: bool,
+    ) -> Result<()> {
+        // The new member has no log, so no record may be needed from it.
+        self.checkpoint()?;
+        let fill = Fill::new(kind_of(only_behind), slot, member.id(), 0);
+        member.set_filled(Some(0));
+        {
+            let mut live = lock(&self.array.live);
+            live.paths[slot] = Some(member.path().to_owned());
+            live.errors[slot] = Default::default();
+        }
+        let (id, work) = (member.id(), fill.work());
+        self.array.members.write().unwrap_or_else(PoisonError::into_inner)[slot] = Some(member);
+        self.array.agree(|superblock| {
+            superblock.slots[slot] = Slot::Rebuilding(id);
+            superblock.work = work;
+        })?;
+        self.array.note_changes(&self.array.superblock());
+        self.long.fill = Some(fill);
+        self.tell_work();
+        Ok(())
+    }
+
+    /// Begins to copy a member to another one, which receives every write to it and then replaces
+    /// it.
+    pub(super) fn begin_replace(
+        &mut self,
+        member: &Member,
+        slot: usize,
+        twin: Arc<Member>,
+    ) -> Result<()> {
+        self.checkpoint()?;
+        let fill = Fill::new(WorkKind::Replace, slot, twin.id(), 0);
+        twin.set_filled(Some(0));
+        member.twin().set(Some(twin));
+        let work = fill.work();
+        self.array.agree(|superblock| superblock.work = work)?;
+        self.array.note_changes(&self.array.superblock());
+        self.long.fill = Some(fill);
+        self.tell_work();
+        Ok(())
+    }
+
+    /// Fills a slice of a member.
+    pub(super) fn fill_some(&mut self, mut fill: Fill, most_bytes: u64) -> Result<Step> {
+        let array = Arc::clone(&self.array);
+        let end = array.geometry().member_bytes();
+        let Some(member) = fill.member(&array) else {
+            return Ok(Step::Done(fill.report));
+        };
+        let (mut bytes, mut passed) = (0, 0);
+        while bytes < most_bytes && passed < PASSED_MAX {
+            let group = fill.take_group(&array.geometry(), most_bytes - bytes);
+            if group.is_empty() {
+                break;
+            }
+            let filled = self.fill_group(&member, &fill, &group);
+            for (chunk, filled) in group.iter().zip(filled) {
+                let Ok(filled) = filled else {
+                    array.stop_filling(&fill)?;
+                    return Ok(Step::Done(fill.report));
+                };
+                passed += u64::from(filled.bytes == 0);
+                bytes += filled.bytes;
+                fill.report.lost_blocks += filled.lost_blocks;
+                if !chunk.is_again {
+                    let next = chunk.start + u64::from(array.geometry().chunk_bytes());
+                    fill.done_bytes = next.min(end);
+                }
+            }
+            if fill.kind == WorkKind::Replace {
+                member.set_filled(Some(fill.done_bytes));
+            }
+        }
+        fill.report.bytes += bytes;
+        let is_due = fill.done_bytes - fill.durable_bytes >= DURABLE_BYTES;
+        if fill.again.is_empty() && (is_due || fill.done_bytes >= end) {
+            return self.settle(fill, bytes);
+        }
+        self.long.fill = Some(fill);
+        Ok(Step::Moved { bytes })
+    }
+
+    /// Fills chunks, side by side where that pays.
+    fn fill_group(
+        &self,
+        member: &Member,
+        fill: &Fill,
+        group: &[Chunk],
+    ) -> Vec<Result<Filled, Cannot>> {
+        let fill_chunk = |number: usize| self.array.fill_chunk(member, fill, &group[number]);
+        each_of(&*self.crew, Load::Fill, group.len(), fill_chunk)
+    }
+
+    /// Makes the filled part durable, and lets the member be used up to there.
+    fn settle(&mut self, mut fill: Fill, bytes: u64) -> Result<Step> {
+        let array = Arc::clone(&self.array);
+        let kind = fill.kind;
+        let work = fill.work();
+        let is_finished = fill.done_bytes >= array.geometry().member_bytes();
+        // The checkpoint makes data and tables durable before the superblock below says so.
+        self.checkpoint()?;
+        let Some(member) = fill.member(&array) else {
+            return Ok(Step::Done(fill.report));
+        };
+        if fill.kind != kind {
+            // The member to be replaced failed in the checkpoint: its replacement is filled as a
+            // rebuild.
+            self.long.fill = Some(fill);
+            return Ok(Step::Moved { bytes });
+        }
+        if !is_finished {
+            array.agree(|superblock| superblock.work = work)?;
+            if kind != WorkKind::Replace {
+                member.set_filled(Some(fill.done_bytes));
+            }
+            fill.durable_bytes = fill.done_bytes;
+            self.long.fill = Some(fill);
+            return Ok(Step::Moved { bytes });
+        }
+        array.take_place(fill.slot, member)?;
+        Ok(Step::Done(WorkReport { is_finished, ..fill.report }))
+    }
+}
+
+impl Array {
+    /// Puts a completely filled member into a slot, in place of the one that it replaces.
+    fn take_place(&self, slot: usize, member: Arc<Member>) -> Result<()> {
+        let id = member.id();
+        {
+            let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+            if members[slot].as_ref().is_some_and(|it| it.id() != id) {
+                let mut live = lock(&self.live);
+                live.paths[slot] = Some(member.path().to_owned());
+                live.errors[slot] = Default::default();
+                // Before it can be seen in the slot, or readers would take it for absent.
+                member.set_filled(None);
+                members[slot] = Some(Arc::clone(&member));
+            }
+        }
+        self.agree(|superblock| {
+            superblock.work = Work::None;
+            superblock.slots[slot] = Slot::Present(id);
+        })?;
+        member.set_filled(None);
+        // Blocks that could not be healed without this member may be healed now.
+        lock(&self.wounds).given_up.clear();
+        self.note_changes(&self.superblock());
+        Ok(())
+    }
+
+    /// Gives up the member that is being filled.
+    fn stop_filling(&self, fill: &Fill) -> Result<()> {
+        match self.member(fill.slot).filter(|member| member.id() != fill.id) {
+            Some(member) => self.drop_twin(&member),
+            None => self.fail(fill.slot),
+        }
+    }
+}

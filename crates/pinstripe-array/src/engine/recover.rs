@@ -1,0 +1,88 @@
+//! The content of a shard, by the rest of its row.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::Array;
+use crate::compute::old;
+use crate::format::BLOCK_BYTES;
+use crate::geometry::RowMap;
+use crate::member::Member;
+use crate::plan::{Class, Mark, Planner, RowPlan};
+use pinstripe_base::error::Result;
+
+impl Array {
+    /// Whether any member of a row says so of the range of its shard.
+    pub(super) fn any_holder(
+        &self,
+        map: &RowMap,
+        says: impl Fn(&Member, &Range<u64>) -> bool,
+    ) -> bool {
+        (0..map.shards()).any(|shard| {
+            let start = map.place(shard).start;
+            let range = start..start + u64::from(map.len());
+            self.holder(map, shard).is_some_and(|member| says(&member, &range))
+        })
+    }
+
+    /// A column of a shard, from its member or the rest of its row, and the numbers of its lost
+    /// blocks.
+    pub(super) fn recover_column(
+        &self,
+        map: &RowMap,
+        shard: usize,
+        column: &Range<u32>,
+    ) -> (Vec<u8>, BTreeSet<usize>) {
+        // All at once first; block by block only where some of it is lost.
+        if let Ok(bytes) = self.recover(map, shard, column, &[]) {
+            return (bytes, BTreeSet::new());
+        }
+        let (mut bytes, mut lost) = (Vec::new(), BTreeSet::new());
+        for (number, start) in column.clone().step_by(BLOCK_BYTES as usize).enumerate() {
+            let column = start..(start + BLOCK_BYTES as u32).min(column.end);
+            match self.recover(map, shard, &column, &[]) {
+                Ok(block) => bytes.extend_from_slice(&block),
+                Err(_) => {
+                    lost.insert(number);
+                    bytes.resize(bytes.len() + column.len(), 0);
+                }
+            }
+        }
+        (bytes, lost)
+    }
+
+    /// A shard's bytes, from its member or the rest of its row. `known` holds what the caller found
+    /// out about the row already.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] where they are lost.
+    pub(super) fn recover(
+        &self,
+        map: &RowMap,
+        shard: usize,
+        column: &Range<u32>,
+        known: &[Mark],
+    ) -> Result<Vec<u8>> {
+        let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
+        marks.extend_from_slice(known);
+        self.mark_unwritten(map, column, &mut Vec::new(), &mut marks);
+        let mut plan = RowPlan::default();
+        // Each round marks at least one more block as bad, so this ends.
+        loop {
+            Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;
+            let (reads, bad) = self.fetch_all(&plan);
+            if !bad.is_empty() {
+                marks.extend(bad);
+                continue;
+            }
+            let mut out = vec![0; column.len()];
+            for piece in &plan.pieces {
+                let old = old(map, &plan, &reads, piece)?;
+                let bytes = old[shard].as_ref().expect("the plan had what is wanted");
+                let at = (piece.column.start - column.start) as usize;
+                out[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            return Ok(out);
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Recovery after a power cut: brings the tables up to date with the log, and makes the rows of its
+//! last two records consistent again.
+//!
+//! Of the blocks in the newest record any sector may be old or new. The same holds for the record
+//! before it if the newest was never begun, since a batch begins only when all before it is
+//! durable. Everything older is in place, so older records only bring checksums.
+//!
+//! Parity of a block's column is computed again from the data as it stands. Where an unchanged data
+//! shard is absent, the logged part of parity stands for it: that of the newest record that was
+//! begun. A shard that was being written and is absent now is worth what parity gives, if parity
+//! and the other shards are all of one state; if not, it is lost rather than made up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pinstripe_kernel::parity::update;
+
+use super::flush::Flusher;
+use super::log::read_payload;
+use crate::format::BLOCK_BYTES;
+use crate::format::log::Head;
+use crate::format::sums::Sum;
+use crate::geometry::RowMap;
+use crate::member::Member;
+use crate::set::ShardSet;
+use pinstripe_base::error::Result;
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// One record's statement about one column of blocks of a row.
+#[derive(Debug, Clone, Default)]
+struct Write {
+    /// Shards that were written, and the checksums of their new content.
+    written: Vec<(usize, Sum)>,
+    /// P and Q of the data that stayed; `None` where it was not logged or is lost.
+    unchanged: [Option<Vec<u8>>; 2],
+    /// Logged data of shards that were absent then.
+    away: Vec<(usize, Option<Vec<u8>>)>,
+    /// Every data shard was written.
+    is_full: bool,
+}
+
+impl Write {
+    fn sum(&self, shard: usize) -> Option<Sum> {
+        self.written.iter().find(|(written, _)| *written == shard).map(|(_, sum)| *sum)
+    }
+
+    /// Data shards that it changed, present or absent.
+    fn changed(&self, map: &RowMap) -> ShardSet {
+        let written: ShardSet = self.written.iter().map(|(shard, _)| *shard).collect();
+        written.or(self.away.iter().map(|(shard, _)| *shard).collect()).and(map.data_shards())
+    }
+}
+
+/// Writes by row and block of the column.
+type Writes = BTreeMap<(u64, u64), Write>;
+
+impl Flusher {
+    /// Brings the tables up to date with the log, and makes the rows of its last two records
+    /// consistent.
+    ///
+    /// Returns how many records there were.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub(super) fn replay(&mut self) -> Result<usize> {
+        let members = self.array.members().clone();
+        let mut last: [Option<Head>; 2] = [None, None];
+        let mut records = 0;
+        while let Some(head) = self.log.read_next(&members) {
+            records += 1;
+            // The last two records wait for `finish`: only of older ones is it certain that they
+            // are in place, so that their checksums can be installed without looking.
+            let [older, newest] = last;
+            if let Some(done) = older {
+                done.pieces.iter().try_for_each(|piece| self.array.believe(piece))?;
+            }
+            last = [newest, Some(head)];
+        }
+        // A record that is not whole on all members was never durable, so its writes were not
+        // begun.
+        if last[1].as_ref().is_some_and(|head| !self.log.is_whole(head, &members)) {
+            last[1] = None;
+        }
+        let [before, newest] = last.map(|head| head.map(|head| self.writes(&head, &members)));
+        let (before, newest) = (before.unwrap_or_default(), newest.unwrap_or_default());
+        let all: std::collections::BTreeSet<_> = before.keys().chain(newest.keys()).collect();
+        for key in all {
+            self.finish(*key, before.get(key), newest.get(key))?;
+            self.copy_to_twins(*key);
+        }
+        self.checkpoint()?;
+        Ok(records)
+    }
+
+    /// The statements of a record, by column of blocks.
+    fn writes(&self, head: &Head, members: &[Option<Arc<Member>>]) -> Writes {
+        let mut payloads = Payloads::read(head, members);
+        let mut writes = Writes::new();
+        for piece in &head.pieces {
+            let map = self.array.shape().map(piece.row);
+            let (len, blocks) = (piece.column.len(), piece.column.len() / BLOCK);
+            let written = ShardSet::from_bits(piece.written);
+            let away = ShardSet::from_bits(piece.has.data);
+            let mut unchanged = [None, None];
+            let mut data: BTreeMap<usize, Option<Vec<u8>>> =
+                away.iter().map(|shard| (shard, None)).collect();
+            for (n, has) in [piece.has.p, piece.has.q].into_iter().enumerate() {
+                let parity = map.data() + n;
+                if !written.has(parity) || !map.parity_shards().has(parity) {
+                    continue;
+                }
+                let slot = map.member(parity);
+                unchanged[n] = if has { payloads.take(slot, len) } else { None };
+                for kept in data.values_mut() {
+                    *kept = payloads.take(slot, len).or(kept.take());
+                }
+            }
+            for block in 0..blocks {
+                let part = |bytes: &Option<Vec<u8>>| {
+                    bytes.as_ref().map(|bytes| bytes[block * BLOCK..(block + 1) * BLOCK].to_vec())
+                };
+                let sums = written.iter().enumerate();
+                let write = Write {
+                    written: sums.map(|(n, it)| (it, piece.sums[n * blocks + block])).collect(),
+                    unchanged: [part(&unchanged[0]), part(&unchanged[1])],
+                    away: data.iter().map(|(shard, bytes)| (*shard, part(bytes))).collect(),
+                    is_full: !piece.has.p && !piece.has.q,
+                };
+                let column = u64::from(piece.column.start) / BLOCK_BYTES + block as u64;
+                writes.insert((piece.row, column), write);
+            }
+        }
+        writes
+    }
+
+    /// Makes one column of blocks consistent after the last two records.
+    fn finish(
+        &self,
+        (row, column): (u64, u64),
+        before: Option<&Write>,
+        newest: Option<&Write>,
+    ) -> Result<()> {
+        let map = self.array.shape().map(row);
+        let mut stands: Vec<Option<Vec<u8>>> =
+            (0..map.shards()).map(|shard| self.stands(&map, shard, column)).collect();
+        // First, since it may turn torn blocks into zeros, and all below is computed from `stands`.
+        self.clear_torn(&map, column, before, newest, &mut stands)?;
+        let is_begun = |newest: &Write| {
+            // The newest batch began only when the one before it was durable: a block that only the
+            // earlier record wrote and that is not in place proves that the newest was not begun.
+            before.is_none_or(|before| {
+                before.written.iter().all(|(shard, sum)| {
+                    let is_rewritten = newest.sum(*shard).is_some();
+                    is_rewritten || stands[*shard].as_ref().is_none_or(|it| sum.suits(it))
+                })
+            })
+        };
+        let Some(write) = newest.filter(|it| is_begun(it)).or(before).or(newest) else {
+            return Ok(());
+        };
+        let changed = write.changed(&map);
+        let written: ShardSet = [before, newest]
+            .into_iter()
+            .flatten()
+            .flat_map(|write| write.written.iter().map(|(shard, _)| *shard))
+            .collect();
+        // No parity to compute: whichever state the first copy is in, the others follow it.
+        if map.mirrors() {
+            return self.same_copies(&map, column, written, &stands);
+        }
+        // With a changed shard gone since, its new content is unknown, and so is the parity over
+        // it.
+        let is_away = |shard: usize| stands[shard].is_none();
+        if changed.iter().any(|shard| is_away(shard) && write.sum(shard).is_some()) {
+            return self.leave(&map, column, &[newest, before], written, &stands);
+        }
+        // A mix of old and new sectors is as good as either, since no sync has confirmed the write:
+        // the checksum follows the bytes. Data come before parity, because `parity` trusts a shard
+        // that this record did not change only if it matches the table, and the record before may
+        // have changed it.
+        for shard in written.and(map.data_shards()).iter() {
+            if let Some(bytes) = &stands[shard] {
+                self.set(&map, shard, column, Sum::of(bytes))?;
+            }
+        }
+        for shard in written.and(map.parity_shards()).iter() {
+            let n = shard - map.data();
+            let parity = self.parity(&map, column, n, write, changed, &stands);
+            let place = map.place(shard);
+            let Some(member) = self.array.holder(&map, shard) else { continue };
+            // Without a base for it, parity must not be used to rebuild anything.
+            let Some(parity) = parity else {
+                self.set(&map, shard, column, Sum::LOST)?;
+                continue;
+            };
+            if stands[shard].as_ref() != Some(&parity) {
+                member.write(place.start + column * BLOCK_BYTES, &parity)?;
+            }
+            self.set(&map, shard, column, Sum::of(&parity))?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes blocks that one of these records wrote for the first time and that do not match it:
+    /// they are torn over what stood on the device before the array did, which no reader may see. A
+    /// block that both records wrote is mixed from their bytes only, since the newest was begun
+    /// when the earlier write was durable.
+    fn clear_torn(
+        &self,
+        map: &RowMap,
+        column: u64,
+        before: Option<&Write>,
+        newest: Option<&Write>,
+        stands: &mut [Option<Vec<u8>>],
+    ) -> Result<()> {
+        for (shard, stands) in stands.iter_mut().enumerate() {
+            let told = [before, newest].map(|write| write.and_then(|write| write.sum(shard)));
+            let ([None, Some(sum)] | [Some(sum), None]) = told else { continue };
+            let Some(bytes) = stands else { continue };
+            let is_fresh = self.sum(map, shard, column).is_some_and(|it| !it.is_written());
+            if is_fresh && !sum.suits(bytes) {
+                bytes.fill(0);
+                if let Some(member) = self.array.holder(map, shard) {
+                    let at = map.place(shard).start + column * BLOCK_BYTES;
+                    member.write(at, bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Parity of a column: over all data if it is present and sound, else from what was logged.
+    fn parity(
+        &self,
+        map: &RowMap,
+        column: u64,
+        n: usize,
+        write: &Write,
+        changed: ShardSet,
+        stands: &[Option<Vec<u8>>],
+    ) -> Option<Vec<u8>> {
+        let stayed = map.data_shards().minus(changed);
+        let sound = |shard: usize| -> Option<Vec<u8>> {
+            let bytes = stands[shard].as_ref()?;
+            let sum = self.sum(map, shard, column)?;
+            match sum.is_written() {
+                true => sum.suits(bytes).then(|| bytes.clone()),
+                false => Some(vec![0; BLOCK]),
+            }
+        };
+        let from_data = || {
+            let mut sum = vec![0; BLOCK];
+            for shard in stayed.iter() {
+                update(&[(map.coefficient(shard), &sound(shard)?)], &mut [(n, &mut sum)]);
+            }
+            Some(sum)
+        };
+        let logged = || match write.is_full {
+            true => Some(vec![0; BLOCK]),
+            false => write.unchanged[n].clone(),
+        };
+        let mut parity = from_data().or_else(logged)?;
+        for shard in changed.iter() {
+            let logged = write.away.iter().find(|(away, _)| *away == shard);
+            let bytes = match &stands[shard] {
+                Some(bytes) => bytes,
+                None => logged?.1.as_ref()?,
+            };
+            update(&[(map.coefficient(shard), bytes)], &mut [(n, &mut parity)]);
+        }
+        Some(parity)
+    }
+
+    /// Leaves a column as it stands, because a shard that was being written is absent. Nothing is
+    /// lost if all that is present is of one state: after the newest record, after the one before,
+    /// or before both.
+    fn leave(
+        &self,
+        map: &RowMap,
+        column: u64,
+        records: &[Option<&Write>],
+        written: ShardSet,
+        stands: &[Option<Vec<u8>>],
+    ) -> Result<()> {
+        let there = |shard: &usize| stands[*shard].is_some();
+        let is_as_after = |records: &[Option<&Write>]| {
+            written.iter().filter(there).all(|shard| {
+                // Newest first; a shard that none of these records wrote is expected as the table
+                // has it.
+                let told = records.iter().flatten().find_map(|record| record.sum(shard));
+                let bytes = stands[shard].as_ref().expect("it is there");
+                told.or_else(|| self.sum(map, shard, column)).is_some_and(|sum| {
+                    match sum.is_written() {
+                        true => sum.suits(bytes),
+                        false => bytes.iter().all(|byte| *byte == 0),
+                    }
+                })
+            })
+        };
+        let is_consistent = (0..=records.len()).any(|newer| is_as_after(&records[newer..]));
+        for shard in written.iter().filter(there) {
+            // Each step leaves out one more record: `[newest, before]`, `[before]`, `[]`. One state
+            // has to fit every shard, or parity is of another state than the data.
+            let sum = Sum::of(stands[shard].as_ref().expect("it is there"));
+            let is_sound = is_consistent || !map.parity_shards().has(shard);
+            // Mixed parity would make up the absent shard. Data stay readable: they are what was
+            // written.
+            self.set(map, shard, column, if is_sound { sum } else { Sum::LOST })?;
+        }
+        Ok(())
+    }
+
+    /// Copies a column to the replacements of its members, as it stands on these.
+    fn copy_to_twins(&self, (row, column): (u64, u64)) {
+        let map = self.array.shape().map(row);
+        for shard in 0..map.shards() {
+            let offset = map.place(shard).start + column * BLOCK_BYTES;
+            let Some(member) = self.array.holder(&map, shard) else { continue };
+            member.twin().with(|twin| match self.stands(&map, shard, column) {
+                Some(bytes) if twin.is_filled(offset + BLOCK_BYTES) => twin.write(offset, &bytes),
+                _ => Ok(()),
+            });
+        }
+    }
+
+    /// Makes all copies equal to the first one.
+    fn same_copies(
+        &self,
+        map: &RowMap,
+        column: u64,
+        written: ShardSet,
+        stands: &[Option<Vec<u8>>],
+    ) -> Result<()> {
+        let Some(first) = written.iter().find_map(|shard| stands[shard].as_ref()) else {
+            return Ok(());
+        };
+        for shard in written.iter() {
+            let place = map.place(shard);
+            let Some(member) = self.array.holder(map, shard) else { continue };
+            if stands[shard].as_ref() != Some(first) {
+                member.write(place.start + column * BLOCK_BYTES, first)?;
+            }
+            self.set(map, shard, column, Sum::of(first))?;
+        }
+        Ok(())
+    }
+
+    /// A member's bytes of a block, whatever its checksum says; `None` if it is absent or
+    /// unreadable.
+    fn stands(&self, map: &RowMap, shard: usize, column: u64) -> Option<Vec<u8>> {
+        let place = map.place(shard);
+        let mut bytes = vec![0; BLOCK];
+        let member = self.array.holder(map, shard)?;
+        member.read(place.start + column * BLOCK_BYTES, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn sum(&self, map: &RowMap, shard: usize, column: u64) -> Option<Sum> {
+        let place = map.place(shard);
+        let block = place.start / BLOCK_BYTES + column;
+        let sums = self.array.holder(map, shard)?.sums(block..block + 1).ok()?;
+        sums.first().copied()
+    }
+
+    fn set(&self, map: &RowMap, shard: usize, column: u64, sum: Sum) -> Result<()> {
+        let block = map.place(shard).start / BLOCK_BYTES + column;
+        let set = |member: &Member| member.set_sums(block, &[sum]);
+        match self.array.holder(map, shard) {
+            Some(_) => self.array.with_sums(map.member(shard), &(block..block + 1), set),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What each member kept of a record, handed out piece by piece.
+struct Payloads {
+    bytes: Vec<Option<Vec<u8>>>,
+    used: Vec<usize>,
+}
+
+impl Payloads {
+    fn read(head: &Head, members: &[Option<Arc<Member>>]) -> Self {
+        let payload = |slot: usize| read_payload(head, slot, members.get(slot)?.as_ref()?);
+        let bytes: Vec<_> = (0..head.kept.len()).map(payload).collect();
+        Payloads { used: vec![0; bytes.len()], bytes }
+    }
+
+    fn take(&mut self, slot: usize, bytes: usize) -> Option<Vec<u8>> {
+        let range = self.used[slot]..self.used[slot] + bytes;
+        self.used[slot] = range.end;
+        self.bytes[slot].as_ref()?.get(range).map(<[u8]>::to_vec)
+    }
+}

@@ -1,0 +1,155 @@
+//! Making parity match the data where a power cut interrupted writes that no log recorded.
+//!
+//! Invariant: until that is done for a row, nothing is written to it, and nothing is rebuilt from
+//! its parity.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::flush::Flusher;
+use super::scrub::Liar;
+use super::status::WorkKind;
+use super::work::{PASSED_MAX, Step, WorkReport};
+use super::{Array, lock};
+use crate::format::log::Piece;
+use crate::format::superblock::Consistency;
+use crate::geometry::RowMap;
+use crate::set::ShardSet;
+use pinstripe_base::error::Result;
+
+/// Marked regions of one member, at most: they bound the resync after a power cut.
+const DIRTY_MAX: usize = 256;
+
+/// A resync in progress. It is not recorded: the marks are, and start it again.
+#[derive(Debug)]
+pub(super) struct Resync {
+    pub done_rows: u64,
+    /// Rows ahead of these that were resynced early because they were about to be written.
+    done_early: BTreeSet<u64>,
+    pub report: WorkReport,
+}
+
+impl Array {
+    /// Finds the regions that a power cut may have left inconsistent. Returns whether there are
+    /// any.
+    pub(super) fn doubt(&self, was_clean: bool) -> bool {
+        let all = match self.consistency() {
+            Consistency::Log => return false,
+            Consistency::Bitmap => false,
+            Consistency::None if was_clean => return false,
+            Consistency::None => true,
+        };
+        let unsure = self.members().iter().flatten().filter(|member| member.doubt(all)).count();
+        self.has_unsure.store(unsure > 0, Ordering::Release);
+        unsure > 0
+    }
+
+    /// The means that keeps parity true across a power cut.
+    pub(super) fn consistency(&self) -> Consistency {
+        lock(&self.superblock).consistency
+    }
+
+    /// Whether the parity of a row may not match its data.
+    pub(super) fn is_unsure(&self, map: &RowMap) -> bool {
+        self.has_unsure.load(Ordering::Acquire)
+            && self.any_holder(map, |member, range| member.is_unsure(range))
+    }
+
+    /// Makes the parity of a row match its data. The row is occupied or under way: no reader or
+    /// batch touches it meanwhile.
+    fn resync_row(&self, map: RowMap) -> Result<bool> {
+        let row = self.find(map);
+        let mut is_changed = false;
+        for block in 0..row.bad.len() {
+            // A bad data block leaves nothing to compute parity from, and bad parity is healed
+            // instead.
+            if row.bad[block].is_empty() && row.compare(block).is_some() {
+                self.put_right(&row, block, &Liar::Unknown)?;
+                is_changed = true;
+            }
+        }
+        Ok(is_changed)
+    }
+}
+
+impl Flusher {
+    /// Begins to make parity true.
+    pub(super) fn begin_resync(&mut self) {
+        let report = WorkReport::new(WorkKind::Resync, None);
+        self.long.resync = Some(Resync { done_rows: 0, done_early: BTreeSet::new(), report });
+        self.tell_work();
+    }
+
+    /// Makes the parity of a slice of rows true.
+    pub(super) fn resync_some(&mut self, mut resync: Resync, most_bytes: u64) -> Result<Step> {
+        let array = Arc::clone(&self.array);
+        let (mut bytes, mut passed) = (0, 0);
+        let shape = array.shape();
+        let mut rows = shape.rows_from(resync.done_rows).peekable();
+        while bytes < most_bytes
+            && passed < PASSED_MAX
+            && let Some(row) = rows.next()
+        {
+            let map = shape.map(row);
+            // The marks go only at the end, so a row that was done early still counts as unsure.
+            match array.is_unsure(&map) && !resync.done_early.remove(&row) {
+                true => {
+                    let _only = array.occupy(row);
+                    array.resync_row(map)?;
+                    bytes += u64::from(map.len());
+                }
+                false => passed += 1,
+            }
+            resync.done_rows = row + 1;
+        }
+        resync.report.bytes += bytes;
+        if rows.peek().is_some() {
+            self.long.resync = Some(resync);
+            return Ok(Step::Moved { bytes });
+        }
+        array.members().iter().flatten().for_each(|member| member.be_sure());
+        array.has_unsure.store(false, Ordering::Release);
+        self.checkpoint()?;
+        Ok(Step::Done(WorkReport { is_finished: true, ..resync.report }))
+    }
+
+    /// Makes the parity of a row true that is about to be written.
+    pub(super) fn resync_first(&mut self, row: u64) -> Result<()> {
+        let array = Arc::clone(&self.array);
+        let Some(resync) = &mut self.long.resync else { return Ok(()) };
+        let map = array.shape().map(row);
+        if row >= resync.done_rows && array.is_unsure(&map) && resync.done_early.insert(row) {
+            array.resync_row(map)?;
+        }
+        Ok(())
+    }
+
+    /// Marks the regions of a batch durably before it is written in place, under the bitmap policy.
+    pub(super) fn announce(&mut self, pieces: &[Piece]) -> Result<()> {
+        if self.array.consistency() != Consistency::Bitmap {
+            return Ok(());
+        }
+        let members = self.array.members().clone();
+        if members.iter().flatten().any(|member| member.dirty_regions() > DIRTY_MAX) {
+            self.checkpoint()?;
+        }
+        let mut ranges: Vec<Vec<Range<u64>>> = vec![Vec::new(); members.len()];
+        for piece in pieces {
+            let map = self.array.shape().map(piece.row);
+            for shard in ShardSet::from_bits(piece.written).iter() {
+                let place = map.place(shard);
+                let start = place.start + u64::from(piece.column.start);
+                ranges[place.member].push(start..start + piece.column.len() as u64);
+            }
+        }
+        for (slot, ranges) in ranges.iter().enumerate() {
+            let member = members[slot].as_ref().filter(|_| !ranges.is_empty());
+            if member.is_some_and(|member| member.mark_dirty(ranges).is_err()) {
+                self.array.fail(slot)?;
+            }
+        }
+        self.array.drop_failed_twin()
+    }
+}

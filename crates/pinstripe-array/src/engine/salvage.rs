@@ -1,0 +1,167 @@
+//! Writing to rows that lost more than their parity replaces: the array goes on for the other rows.
+//!
+//! Such a row is written block by block. Where a block's column can be planned, it is written as
+//! usual. Where it cannot, the new block goes to its member alone, and parity there is marked lost:
+//! it covers content that is lost already. A block whose rest is lost, or whose member is absent,
+//! is not stored; the next sync reports that, once.
+//!
+//! Invariant: no record of the log speaks of a block that is written alone. A power cut meanwhile
+//! may cost that block.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Array;
+use super::flush::Flusher;
+use crate::cache::Dirty;
+use crate::format::BLOCK_BYTES;
+use crate::format::sums::Sum;
+use crate::geometry::RowMap;
+use crate::plan::Rules;
+use pinstripe_base::error::{Error, Kind, Result};
+
+const BLOCK: u32 = BLOCK_BYTES as u32;
+
+/// A window of a row that could not be planned.
+pub(super) struct Hopeless {
+    pub row: u64,
+    pub dirty: Arc<Dirty>,
+    pub window: Range<u32>,
+}
+
+impl Flusher {
+    /// Keeps a window for later if it fails only because of what its own row has lost.
+    ///
+    /// # Errors
+    /// The one given, when the array itself has lost too much, or when it is of another kind.
+    pub(super) fn put_aside(&mut self, error: Error, hopeless: Hopeless) -> Result<()> {
+        let array = &self.array;
+        if error.kind() != Kind::TooManyLosses || !array.survives(array.absent()) {
+            return Err(error);
+        }
+        self.hopeless.push(hopeless);
+        Ok(())
+    }
+
+    /// Writes the windows that were put aside.
+    pub(super) fn salvage(&mut self) -> Result<()> {
+        // A window that is still too large is cut into blocks, and those that cannot be planned
+        // come back to this list: the loop ends because a single block is written alone.
+        while let Some(Hopeless { row, dirty, window }) = self.hopeless.pop() {
+            if window.len() as u32 <= BLOCK {
+                // Before, so that no record over this block can be replayed; after, because no
+                // record brings the checksum back.
+                self.checkpoint()?;
+                self.write_alone(row, &dirty, &window)?;
+                self.checkpoint()?;
+                continue;
+            }
+            // A granule would widen one block into the next, which may be lost.
+            let rules = self.rules;
+            self.rules = Rules { granule: None, ..rules };
+            let done = self.put_blocks(row, &dirty, window);
+            self.rules = rules;
+            done?;
+        }
+        Ok(())
+    }
+
+    fn put_blocks(&mut self, row: u64, dirty: &Arc<Dirty>, window: Range<u32>) -> Result<()> {
+        for start in window.step_by(BLOCK as usize) {
+            let window = start..start + BLOCK;
+            match self.job(row, dirty, window.clone()) {
+                Ok(Some(job)) => self.batch.push(job, self.array.geometry().members()),
+                Ok(None) => {}
+                Err(error) => {
+                    let hopeless = Hopeless { row, dirty: Arc::clone(dirty), window };
+                    self.put_aside(error, hopeless)?;
+                }
+            }
+            // One block always fits into a record, so `has_room` need not be asked.
+            self.carry_out()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the new content of one block of each data chunk.
+    fn write_alone(&mut self, row: u64, dirty: &Dirty, column: &Range<u32>) -> Result<()> {
+        let array = Arc::clone(&self.array);
+        let map = array.shape().map(row);
+        let mut news = Vec::new();
+        for data in 0..map.data() {
+            if dirty.shard(data).within(column).is_empty() {
+                continue;
+            }
+            match array.merged(&map, data, dirty, column) {
+                Some(bytes) => news.push((data, bytes)),
+                None => self.unstored += 1,
+            }
+        }
+        if news.is_empty() {
+            return Ok(());
+        }
+        // Parity first: with new data in place, it must not rebuild the lost shards any more.
+        for shard in map.parity_shards().iter() {
+            array.store(&map, shard, column, None)?;
+        }
+        for (data, bytes) in news {
+            let shards = if map.mirrors() { 0..map.shards() } else { data..data + 1 };
+            let mut stored = 0;
+            for shard in shards {
+                stored += u64::from(array.store(&map, shard, column, Some(&bytes))?);
+            }
+            self.unstored += u64::from(stored == 0);
+        }
+        Ok(())
+    }
+
+    /// Reports, once, that something was not stored.
+    pub(super) fn tell_unstored(&mut self) -> Result<()> {
+        match std::mem::take(&mut self.unstored) {
+            0 => Ok(()),
+            blocks => {
+                let what = format!("{blocks} blocks were written that could not be stored");
+                Err(Error::new(Kind::Corrupt, what).advice(
+                    "their rest is lost: write them whole, 4 KiB at a time, or restore them",
+                ))
+            }
+        }
+    }
+}
+
+impl Array {
+    /// A block of a data chunk with the new bytes over the old; `None` if the old ones are lost.
+    fn merged(
+        &self,
+        map: &RowMap,
+        data: usize,
+        dirty: &Dirty,
+        column: &Range<u32>,
+    ) -> Option<Vec<u8>> {
+        if let Some(bytes) = dirty.shard(data).slice(column) {
+            return Some(bytes.to_vec());
+        }
+        let mut bytes = self.recover(map, data, column, &[]).ok()?;
+        dirty.shard(data).read(column.start, &mut bytes);
+        Some(bytes)
+    }
+
+    /// Writes a block to the member of a shard, or marks it lost there. Returns whether a member
+    /// took it.
+    fn store(
+        &self,
+        map: &RowMap,
+        shard: usize,
+        column: &Range<u32>,
+        bytes: Option<&[u8]>,
+    ) -> Result<bool> {
+        let Some(member) = self.holder(map, shard) else { return Ok(false) };
+        let start = map.place(shard).start + u64::from(column.start);
+        let written = bytes.map_or(Ok(()), |bytes| member.write(start, bytes));
+        let sum = bytes.map_or(Sum::LOST, Sum::of);
+        if written.and_then(|()| member.set_sums(start / BLOCK_BYTES, &[sum])).is_err() {
+            return self.fail(map.member(shard)).map(|()| false);
+        }
+        Ok(true)
+    }
+}

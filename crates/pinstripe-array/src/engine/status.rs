@@ -1,0 +1,169 @@
+//! The status of an array: plain numbers and names at one moment.
+
+use std::path::PathBuf;
+
+use super::{Array, lock};
+use crate::format::superblock::{Consistency, Slot, Superblock};
+use crate::geometry::{Layout, Level};
+use pinstripe_base::id::{ArrayId, MemberId};
+
+/// An array at one moment.
+#[derive(Debug, Clone)]
+pub struct ArrayStatus {
+    /// For people.
+    pub name: String,
+    /// The array's id.
+    pub array: ArrayId,
+    /// The level.
+    pub level: Level,
+    /// How rows are laid out.
+    pub layout: Layout,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u32,
+    /// User bytes.
+    pub capacity_bytes: u64,
+    /// Bytes of data of each member that the array uses.
+    pub member_bytes: u64,
+    /// When it was made, in seconds since 1970.
+    pub made_seconds: i64,
+    /// The number of the newest superblock.
+    pub generation: u64,
+    /// The means that keeps parity true across a power cut.
+    pub consistency: Consistency,
+    /// Bytes of the granule; `None` where it follows the requests.
+    pub granule: Option<u32>,
+    /// By slot.
+    pub slots: Vec<SlotStatus>,
+    /// Paths of the spares.
+    pub spares: Vec<PathBuf>,
+    /// Long work in progress.
+    pub work: Option<WorkStatus>,
+    /// Blocks with mismatches in the last scrub; md's `mismatch_cnt`, in blocks.
+    pub mismatches: u64,
+    /// Bytes that are written and not on the members yet.
+    pub dirty_bytes: u64,
+}
+
+/// A slot at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotStatus {
+    /// Its state.
+    pub state: SlotState,
+    /// The member in it, or the last one that was.
+    pub member: Option<MemberId>,
+    /// The path of that member.
+    pub path: Option<PathBuf>,
+    /// Errors since the array was assembled.
+    pub errors: Errors,
+}
+
+/// The state of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SlotState {
+    /// Its member has what it should.
+    Present,
+    /// Its member is being filled.
+    Rebuilding,
+    /// Its member failed, or was not there when the array was assembled. It may come back.
+    Failed,
+    /// There is none.
+    Missing,
+}
+
+/// Errors of a member, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Errors {
+    /// Reads that failed.
+    pub reads: u64,
+    /// Blocks that failed their checksum.
+    pub checksums: u64,
+    /// Blocks that were rewritten from the other members.
+    pub healed: u64,
+    /// Blocks that could not be written, and are rebuilt from the other members when read.
+    pub bad_blocks: u64,
+}
+
+/// Long work at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkStatus {
+    /// The kind of work.
+    pub kind: WorkKind,
+    /// The slot it is for, if it is for one.
+    pub slot: Option<usize>,
+    /// Bytes of each member that are done.
+    pub done_bytes: u64,
+    /// Bytes of each member in all.
+    pub of_bytes: u64,
+}
+
+/// Kinds of long work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WorkKind {
+    /// A member is filled.
+    Rebuild,
+    /// A member that was away gets the blocks written meanwhile.
+    Recover,
+    /// A member is copied to another one, which replaces it.
+    Replace,
+    /// Parity is made true.
+    Resync,
+    /// Everything is read and compared.
+    Check,
+    /// Everything is read, compared and repaired.
+    Repair,
+    /// Everything is moved to where it lies with one member more.
+    Grow,
+}
+
+/// The part of the status that the superblock does not have.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub paths: Vec<Option<PathBuf>>,
+    pub errors: Vec<Errors>,
+    pub work: Option<WorkStatus>,
+    pub mismatches: u64,
+    /// The array was assembled by force: parity that may be stale is used.
+    pub believes_stale: bool,
+}
+
+impl Array {
+    /// The status now.
+    pub fn status(&self) -> ArrayStatus {
+        let superblock = self.superblock();
+        let spares = lock(&self.spares).iter().map(|spare| spare.path().to_owned()).collect();
+        let live = lock(&self.live);
+        let slot = |slot: usize| SlotStatus {
+            errors: live.errors[slot],
+            path: live.paths[slot].clone(),
+            ..slot_status(&superblock, slot)
+        };
+        ArrayStatus {
+            name: superblock.name.clone(),
+            array: superblock.array,
+            level: self.geometry().level(),
+            layout: self.geometry().layout(),
+            chunk_bytes: self.geometry().chunk_bytes(),
+            capacity_bytes: self.capacity(),
+            member_bytes: self.geometry().member_bytes(),
+            made_seconds: superblock.made_seconds,
+            generation: superblock.generation,
+            consistency: superblock.consistency,
+            granule: Some(superblock.granule).filter(|bytes| *bytes > 0),
+            slots: (0..superblock.slots.len()).map(slot).collect(),
+            spares,
+            work: live.work,
+            mismatches: live.mismatches,
+            dirty_bytes: self.dirty_bytes(),
+        }
+    }
+}
+
+fn slot_status(superblock: &Superblock, slot: usize) -> SlotStatus {
+    let (state, member) = match superblock.slots[slot] {
+        Slot::Missing => (SlotState::Missing, None),
+        Slot::Present(member) => (SlotState::Present, Some(member)),
+        Slot::Failed(member) => (SlotState::Failed, Some(member)),
+        Slot::Rebuilding(member) => (SlotState::Rebuilding, Some(member)),
+    };
+    SlotStatus { state, member, path: None, errors: Errors::default() }
+}

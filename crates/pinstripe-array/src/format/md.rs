@@ -1,0 +1,374 @@
+//! The superblock of a member of a Linux md array, metadata 1.2: what it says, and its 4 KiB again.
+//!
+//! From `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and
+//! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1, whose checks are made here too. The
+//! superblock lies [`SUPERBLOCK_OFFSET`] bytes from the start of a device. Numbers named `_sectors`
+//! are in units of 512 bytes, as md has them.
+//!
+//! Invariants: a decoded superblock encodes to the same bytes, as far as md counts them as the
+//! superblock's; an unknown feature is refused, since it may change where data lies.
+//!
+//! Never here: the decision which members belong together and whether they may be used: of several
+//! superblocks the one with the most events is the array's.
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::wire::{Reader, Writer};
+
+/// The offset of the superblock on a device, in bytes.
+pub const SUPERBLOCK_OFFSET: u64 = 4096;
+/// The longest superblock, in bytes.
+pub const SUPERBLOCK_BYTES: usize = 4096;
+/// The unit of md's numbers, in bytes.
+pub const SECTOR_BYTES: u64 = 512;
+/// The most devices that a superblock has room to name.
+pub const DEVICES_MAX: usize = (SUPERBLOCK_BYTES - HEAD_BYTES) / 2;
+/// The most bytes that a list of bad blocks can have.
+pub const BAD_BLOCKS_BYTES_MAX: usize = 4096;
+
+const MAGIC: u32 = 0xa92b_4efc;
+const HEAD_BYTES: usize = 256;
+const CHECKSUM_AT: usize = 216;
+
+/// A bitmap lies `bitmap_sectors` from the superblock.
+pub const FEATURE_BITMAP: u32 = 1;
+/// This device holds data up to `recovery_sectors` only.
+pub const FEATURE_RECOVERY: u32 = 1 << 1;
+/// The array is being reshaped.
+pub const FEATURE_RESHAPE: u32 = 1 << 2;
+/// The list of bad blocks has entries.
+pub const FEATURE_BAD_BLOCKS: u32 = 1 << 3;
+/// This device is to replace another one of the same role.
+pub const FEATURE_REPLACEMENT: u32 = 1 << 4;
+/// The reshape goes from the end to the beginning.
+pub const FEATURE_RESHAPE_BACKWARDS: u32 = 1 << 5;
+/// The reshape moves data by `new_offset_sectors`.
+pub const FEATURE_NEW_OFFSET: u32 = 1 << 6;
+/// The recovery goes by the bitmap.
+pub const FEATURE_RECOVERY_BITMAP: u32 = 1 << 7;
+/// Several machines have the array open.
+pub const FEATURE_CLUSTERED: u32 = 1 << 8;
+/// One device is a journal, which may hold what the others do not have yet.
+pub const FEATURE_JOURNAL: u32 = 1 << 9;
+/// Partial parity is logged.
+pub const FEATURE_PPL: u32 = 1 << 10;
+/// Partial parity is logged, in several places in turn.
+pub const FEATURE_MULTIPLE_PPLS: u32 = 1 << 11;
+/// The layout says how level 0 lies on members of unequal size.
+pub const FEATURE_RAID0_LAYOUT: u32 = 1 << 12;
+/// All that are known.
+pub const FEATURES_KNOWN: u32 = (1 << 13) - 1;
+
+/// One superblock: array, device and state, field by field in md's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superblock {
+    /// The fields that are fixed for the life of the array.
+    pub array: Array,
+    /// The fields of this device only.
+    pub device: Device,
+    /// The fields that change with every event.
+    pub state: State,
+    /// The role of every device, by device number; see [`Superblock::role_of`].
+    pub roles: Vec<u16>,
+}
+
+/// The fields that all superblocks of an array agree on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Array {
+    /// Which of the `FEATURE_` bits are set. Some are of one device, some of all.
+    pub features: u32,
+    /// The array's name.
+    pub set_uuid: [u8; 16],
+    /// The array's name for people, zeros behind it: often `host:name`.
+    pub set_name: [u8; 32],
+    /// When it was made: seconds since 1970 in the low 40 bits, microseconds above.
+    pub created: u64,
+    /// The level.
+    pub level: i32,
+    /// The layout, which means something else to each level.
+    pub layout: u32,
+    /// The used part of each device.
+    pub size_sectors: u64,
+    /// A chunk; 0 for level 1.
+    pub chunk_sectors: u32,
+    /// Members that are no spares.
+    pub members: u32,
+    /// Bitmap or partial parity, by the features: see [`Superblock::bitmap_sectors`] and
+    /// [`Superblock::ppl`].
+    pub log: [u8; 4],
+    /// The target of a reshape; means nothing without one.
+    pub reshape: Reshape,
+}
+
+/// The progress of a reshape, and its target.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reshape {
+    /// The level to become.
+    pub new_level: i32,
+    /// The next address of the array.
+    pub position_sectors: u64,
+    /// Members more, or fewer.
+    pub delta_members: i32,
+    /// The layout to become.
+    pub new_layout: u32,
+    /// The chunk to become.
+    pub new_chunk_sectors: u32,
+    /// By how much this device's data moves.
+    pub new_offset_sectors: i32,
+}
+
+/// The fields of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// The start of its data.
+    pub data_offset_sectors: u64,
+    /// The most that can be data.
+    pub data_sectors: u64,
+    /// The part recovered, counted from the start of the data; of a journal, its tail.
+    pub recovery_sectors: u64,
+    /// Its number in the array, not its role.
+    pub number: u32,
+    /// Read errors that were mended by writing again.
+    pub corrected_reads: u32,
+    /// The device's name.
+    pub uuid: [u8; 16],
+    /// 1: mostly to be written, 2: give it up at the first error.
+    pub flags: u8,
+    /// Entries of the bad block list count in `1 << shift` sectors.
+    pub bad_blocks_shift: u8,
+    /// Room for the list.
+    pub bad_blocks_sectors: u16,
+    /// The place of the list, from the superblock.
+    pub bad_blocks_offset_sectors: i32,
+}
+
+/// The fields that change with every event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// When it changed last, as `created`.
+    pub updated: u64,
+    /// The number of changes of the array's state: of two superblocks the one with more is true.
+    pub events: u64,
+    /// Up to where members agree; `u64::MAX` if they do all along.
+    pub resync_sectors: u64,
+}
+
+/// The role of a device in the array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The member of this number.
+    Member(u16),
+    /// The journal.
+    Journal,
+    /// Failed.
+    Faulty,
+    /// None yet.
+    Spare,
+}
+
+impl Role {
+    fn from_number(number: u16) -> Option<Self> {
+        match number {
+            0xffff => Some(Role::Spare),
+            0xfffe => Some(Role::Faulty),
+            0xfffd => Some(Role::Journal),
+            0xff00.. => None,
+            member => Some(Role::Member(member)),
+        }
+    }
+}
+
+/// The checksum of a superblock: its words added up, those of the checksum counting as 0, and what
+/// runs over 32 bits added again.
+fn checksum(bytes: &[u8]) -> u32 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let sum: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
+    let own = u32::from_le_bytes(words[CHECKSUM_AT / 4]);
+    // An odd number of roles leaves half a word.
+    let half = rest.first_chunk().map_or(0, |half| u16::from_le_bytes(*half));
+    let sum = sum - u64::from(own) + u64::from(half);
+    (sum as u32).wrapping_add((sum >> 32) as u32)
+}
+
+impl Superblock {
+    /// Reads a superblock from the [`SUPERBLOCK_BYTES`] at [`SUPERBLOCK_OFFSET`].
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] where there is none, [`Kind::Unsupported`] for another version, another
+    /// place (metadata 1.0 and 1.1) or features that are not known, [`Kind::Corrupt`] for a wrong
+    /// checksum and for fields that cannot be.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes, "md superblock");
+        if bytes.len() < SUPERBLOCK_BYTES {
+            return Err(reader.corrupt("it is cut off").expected(SUPERBLOCK_BYTES, bytes.len()));
+        }
+        let magic = reader.u32()?;
+        if magic != MAGIC {
+            return Err(Error::new(Kind::NotFound, "no md superblock of version 1.2")
+                .expected(format!("{MAGIC:08x}"), format!("{magic:08x}")));
+        }
+        let version = reader.u32()?;
+        if version != 1 {
+            return Err(unsupported("this version of md's metadata").expected(1, version));
+        }
+        let features = reader.u32()?;
+        let len = check_sum(bytes)?;
+        if features & !FEATURES_KNOWN != 0 {
+            let unknown = features & !FEATURES_KNOWN;
+            return Err(unsupported("an md array with features that are not known")
+                .expected("no others", format!("{unknown:#x}"))
+                .advice(
+                    "the array was made by a newer Linux: use a newer version of this program",
+                ));
+        }
+        if reader.u32()? != 0 {
+            return Err(unsupported("an md superblock whose padding is in use"));
+        }
+        let array = Array::read(features, &mut reader)?;
+        let (device, place) = Device::read(&mut reader)?;
+        if place != SUPERBLOCK_OFFSET / SECTOR_BYTES {
+            return Err(unsupported("an md superblock that belongs elsewhere")
+                .expected(SUPERBLOCK_OFFSET / SECTOR_BYTES, place)
+                .advice("only metadata 1.2 is served; 1.0 and 1.1 keep theirs at another place"));
+        }
+        let state = State::read(&mut reader)?;
+        let count = (len - HEAD_BYTES) / 2;
+        let roles = (0..count).map(|_| reader.u16()).collect::<Result<Vec<_>>>()?;
+        let superblock = Superblock { array, device, state, roles };
+        superblock.check(len).map(|()| superblock)
+    }
+
+    /// The fields that cannot be, as far as one superblock can tell.
+    fn check(&self, len: usize) -> Result<()> {
+        let features = self.array.features;
+        let has = |feature: u32| features & feature != 0;
+        let ppl = FEATURE_PPL | FEATURE_MULTIPLE_PPLS;
+        let data_min = SUPERBLOCK_OFFSET + len as u64;
+        let device = &self.device;
+        let (offset, sectors) = (device.data_offset_sectors, device.data_sectors);
+        let bytes = offset.checked_add(sectors).and_then(|end| end.checked_mul(SECTOR_BYTES));
+        let wrong = match () {
+            () if bytes.is_none() => "its data ends beyond what can be",
+            () if sectors < 10 => "it has no room for data",
+            () if offset * SECTOR_BYTES < data_min => "its data would lie on itself",
+            () if has(FEATURE_RAID0_LAYOUT) && self.array.level != 0 => {
+                "a layout of level 0 elsewhere"
+            }
+            () if has(ppl) && has(FEATURE_BITMAP | FEATURE_JOURNAL) => {
+                "partial parity beside another log"
+            }
+            () if features & ppl == ppl => "partial parity of two kinds",
+            () if has(FEATURE_BAD_BLOCKS) && device.bad_blocks_offset_sectors == 0 => {
+                "bad blocks without a place"
+            }
+            () if device.bad_blocks_shift >= 64 => "bad blocks of no size",
+            () if u64::from(device.bad_blocks_sectors) * SECTOR_BYTES
+                > BAD_BLOCKS_BYTES_MAX as u64 =>
+            {
+                "a list of bad blocks that is too long"
+            }
+            () if self.roles.iter().any(|&role| Role::from_number(role).is_none()) => {
+                "a device of no known role"
+            }
+            () => return Ok(()),
+        };
+        Err(Error::new(Kind::Corrupt, format!("md superblock: {wrong}")))
+    }
+
+    /// The superblock's bytes, zeros behind it.
+    ///
+    /// # Panics
+    /// With more than [`DEVICES_MAX`] roles.
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(self.roles.len() <= DEVICES_MAX, "a superblock has room for {DEVICES_MAX} roles");
+        let mut bytes = Vec::with_capacity(SUPERBLOCK_BYTES);
+        let mut writer = Writer::new(&mut bytes);
+        writer.u32(MAGIC).u32(1).u32(self.array.features).u32(0);
+        self.array.write(&mut writer);
+        self.device.write(&mut writer);
+        let State { updated, events, resync_sectors } = self.state;
+        writer.u64(updated).u64(events).u64(resync_sectors);
+        writer.u32(0).u32(self.roles.len() as u32).zeros(32);
+        for &role in &self.roles {
+            writer.u16(role);
+        }
+        let sum = checksum(&bytes);
+        bytes[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+        bytes.resize(SUPERBLOCK_BYTES, 0);
+        bytes
+    }
+
+    /// The role of this device when the superblock was written.
+    pub fn role(&self) -> Role {
+        self.role_of(self.device.number)
+    }
+
+    /// The role of the device with a number. One that is not named is a spare.
+    pub fn role_of(&self, number: u32) -> Role {
+        let role = self.roles.get(number as usize);
+        role.and_then(|&role| Role::from_number(role)).unwrap_or(Role::Spare)
+    }
+
+    /// Whether a feature's bit is set.
+    pub fn has(&self, feature: u32) -> bool {
+        self.array.features & feature != 0
+    }
+
+    /// Whether members agree all along: nothing was being written and nothing is to be synced.
+    pub fn is_clean(&self) -> bool {
+        self.state.resync_sectors == u64::MAX
+    }
+
+    /// The array's name for people, as far as it is UTF-8.
+    pub fn name(&self) -> String {
+        let name = self.array.set_name.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// The place of the bitmap, in sectors from the superblock.
+    pub fn bitmap_sectors(&self) -> Option<i32> {
+        self.has(FEATURE_BITMAP).then(|| i32::from_le_bytes(self.array.log))
+    }
+
+    /// The place of the log of partial parity, in sectors from the superblock, and its sectors.
+    pub fn ppl(&self) -> Option<(i16, u16)> {
+        let [a, b, c, d] = self.array.log;
+        let has = self.has(FEATURE_PPL | FEATURE_MULTIPLE_PPLS);
+        has.then(|| (i16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])))
+    }
+}
+
+/// Bad blocks as ranges of a **device** in sectors, from the bytes of their list: 54 bits of
+/// sector, 10 of length, ended by all ones.
+pub fn bad_blocks(list: &[u8], shift: u8) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
+    let entries = list.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    entries.take_while(|&entry| entry != u64::MAX).filter_map(move |entry| {
+        let scaled = |count: u64| count.checked_shl(shift.into()).filter(|it| it >> shift == count);
+        let start = scaled(entry >> 10)?;
+        Some(start..start.checked_add(scaled(entry & 0x3ff)?)?)
+    })
+}
+
+mod fields;
+#[cfg(test)]
+mod tests;
+
+fn unsupported(what: &str) -> Error {
+    Error::new(Kind::Unsupported, what)
+}
+
+/// Verifies the checksum and returns how many bytes are the superblock's.
+fn check_sum(bytes: &[u8]) -> Result<usize> {
+    let mut reader = Reader::new(&bytes[CHECKSUM_AT..], "md superblock");
+    let (stored, devices) = (reader.u32()?, reader.u32()?);
+    if devices as usize > DEVICES_MAX {
+        return Err(Error::new(Kind::Corrupt, "md superblock: too many devices")
+            .expected(format!("at most {DEVICES_MAX}"), devices));
+    }
+    let len = HEAD_BYTES + 2 * devices as usize;
+    let computed = checksum(&bytes[..len]);
+    if stored != computed {
+        return Err(Error::new(Kind::Corrupt, "md superblock: the checksum is wrong")
+            .expected(format!("{computed:08x}"), format!("{stored:08x}")));
+    }
+    Ok(len)
+}

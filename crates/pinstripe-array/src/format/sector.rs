@@ -1,0 +1,127 @@
+//! A sector: 508 bytes that a disk writes whole or not at all, and a checksum bound to the place.
+//!
+//! A power cut leaves each sector old or new. One that was written to another place, or never, does
+//! not match; nor does one of another version than is asked for.
+
+use super::crc32c_of;
+use super::regions::Version;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ArrayId, MemberId};
+
+/// Bytes of a sector.
+pub const SECTOR_BYTES: usize = 512;
+/// Bytes of its content.
+pub const CONTENT_BYTES: usize = SECTOR_BYTES - 4;
+
+/// A sector's content.
+pub type Content = [u8; CONTENT_BYTES];
+
+/// The content of an area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Area {
+    /// Checksums of blocks.
+    Sums = 1,
+    /// States of regions.
+    Regions = 2,
+}
+
+/// The place that a sector belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SectorPlace {
+    /// The array.
+    pub array: ArrayId,
+    /// The member.
+    pub member: MemberId,
+    /// Its slot.
+    pub slot: u16,
+    /// The area.
+    pub area: Area,
+    /// Number of the sector in its area.
+    pub number: u64,
+    /// Which writing of it it is; the first one, where that is not counted.
+    pub version: Version,
+}
+
+impl SectorPlace {
+    fn checksum(&self, content: &[u8]) -> u32 {
+        let mut place = [0; 45];
+        place[..16].copy_from_slice(&self.array.0);
+        place[16..32].copy_from_slice(&self.member.0);
+        place[32..34].copy_from_slice(&self.slot.to_le_bytes());
+        place[34] = self.area as u8;
+        place[35..43].copy_from_slice(&self.number.to_le_bytes());
+        place[43..].copy_from_slice(&self.version.to_bytes());
+        crc32c_of(&[&place], content)
+    }
+
+    /// The bytes of a sector.
+    pub fn encode(&self, content: &Content) -> [u8; SECTOR_BYTES] {
+        let mut out = [0; SECTOR_BYTES];
+        out[..CONTENT_BYTES].copy_from_slice(content);
+        out[CONTENT_BYTES..].copy_from_slice(&self.checksum(content).to_le_bytes());
+        out
+    }
+
+    /// Reads a sector back.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when it is not whole, or belongs elsewhere.
+    pub fn decode<'a>(&self, bytes: &'a [u8; SECTOR_BYTES]) -> Result<&'a Content> {
+        let (content, check) = bytes.split_first_chunk().expect("a sector is longer");
+        match *check == self.checksum(content).to_le_bytes() {
+            true => Ok(content),
+            false => {
+                let what = match self.area {
+                    Area::Sums => "table of checksums",
+                    Area::Regions => "map of regions",
+                };
+                let what = format!("sector {} of the {what} is damaged", self.number);
+                Err(Error::new(Kind::Corrupt, what))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: SectorPlace = SectorPlace {
+        array: ArrayId([7; 16]),
+        member: MemberId([8; 16]),
+        slot: 3,
+        area: Area::Sums,
+        number: 90,
+        version: Version::FIRST,
+    };
+
+    #[test]
+    fn a_sector_comes_back_and_only_where_it_belongs() {
+        let content = std::array::from_fn(|n| n as u8);
+        let bytes = PLACE.encode(&content);
+        assert_eq!(PLACE.decode(&bytes).unwrap(), &content);
+        let strangers = [
+            SectorPlace { number: 91, ..PLACE },
+            SectorPlace { slot: 2, ..PLACE },
+            SectorPlace { area: Area::Regions, ..PLACE },
+            SectorPlace { array: ArrayId([8; 16]), ..PLACE },
+            SectorPlace { member: MemberId([7; 16]), ..PLACE },
+            SectorPlace { version: PLACE.version.plus(1), ..PLACE },
+        ];
+        for stranger in strangers {
+            assert_eq!(stranger.decode(&bytes).unwrap_err().kind(), Kind::Corrupt);
+        }
+        for at in 0..SECTOR_BYTES {
+            let mut hurt = bytes;
+            hurt[at] ^= 0x10;
+            assert_eq!(PLACE.decode(&hurt).unwrap_err().kind(), Kind::Corrupt, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_disk_of_zeros_holds_no_sector() {
+        // Or all that was lost would seem never to have been written.
+        assert_eq!(PLACE.decode(&[0; SECTOR_BYTES]).unwrap_err().kind(), Kind::Corrupt);
+    }
+}

@@ -1,0 +1,497 @@
+//! The superblock of a member: its array, its slot, and the state of all other members.
+//!
+//! ```text
+//! magic 8 | version 2 | level 1 | policy 1 | layout 4 | array 16 | member 16 | generation 8 | features 8
+//! | made at 8, seconds | name length 1, name 63
+//! | slots 2 | slot 2 | chunk bytes 4 | data bytes 8
+//! | areas: regions at 8, bad blocks at 8, log at 8, log bytes 8, checksums at 8, data at 8
+//! | log: position 8, sequence 8
+//! | work 1, slot 2, flags 1, columns 4, done (bytes, rows or stretches) 8, member 16 or journal 4, zero 12
+//! | granule 4 | clean 1, zero 3
+//! | per slot: state 1, member 16
+//! | zeros | checksum of the map of regions 4 | CRC-32C 4, of all else, in the last bytes of 4 KiB
+//! ```
+//! The generation counts the states that members must agree on: a member without the newest one was
+//! away, and its data may be old. md calls this number events.
+//!
+//! Invariant: a superblock that decodes is consistent in itself: its areas follow one another, and
+//! its slot exists.
+
+use std::ops::Range;
+
+use super::{BLOCK_BYTES, crc32c};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ArrayId, MemberId};
+use pinstripe_base::wire::{Reader, Writer};
+
+/// The first bytes of a superblock.
+pub const MAGIC: &[u8; 8] = b"PSarray\n";
+const VERSION: u16 = 1;
+/// Bytes of a superblock.
+pub const SUPERBLOCK_BYTES: usize = BLOCK_BYTES as usize;
+/// The places of the two superblocks, written in turn: a generation's by its lowest bit.
+pub const PLACES: [u64; 2] = [0, 64 << 10];
+/// Data begins at a multiple of this.
+pub const DATA_ALIGN_BYTES: u64 = 1 << 20;
+/// The most slots.
+pub const SLOTS_MAX: usize = 64;
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 63;
+/// The slot of a member that waits to replace another one.
+pub const SPARE: u16 = u16::MAX;
+const REGIONS_CHECK: Range<usize> = SUPERBLOCK_BYTES - 8..SUPERBLOCK_BYTES - 4;
+const CHECK: Range<usize> = SUPERBLOCK_BYTES - 4..SUPERBLOCK_BYTES;
+
+/// The means by which parity survives a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Consistency {
+    /// Nothing: all of it is synced after one.
+    None = 0,
+    /// Which regions are being written; these are synced.
+    Bitmap = 1,
+    /// The writes about to be made; nothing needs to be synced.
+    Log = 2,
+}
+
+/// The state of one slot, as the members agree on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// No member ever stood there, or it was removed.
+    Missing,
+    /// It has what it should.
+    Present(MemberId),
+    /// It failed, or was found missing: what it has is old.
+    Failed(MemberId),
+    /// It is being filled.
+    Rebuilding(MemberId),
+}
+
+/// The places of a member's areas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Areas {
+    /// The states of regions, a byte each.
+    pub regions_at: u64,
+    /// The list of bad blocks.
+    pub bad_blocks_at: u64,
+    /// The log.
+    pub log_at: u64,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+    /// The table of checksums.
+    pub sums_at: u64,
+    /// Data.
+    pub data_at: u64,
+}
+
+/// Long work that goes on after an interruption.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing is being done.
+    None,
+    /// The member of a slot is filled; so many bytes of it are done.
+    Rebuild {
+        /// Which.
+        slot: u16,
+        /// Bytes of its data that are done.
+        done_bytes: u64,
+        /// It was away, and lacks only what was written meanwhile.
+        only_behind: bool,
+    },
+    /// The member of a slot is copied to another one that is to take its place.
+    Replace {
+        /// Which.
+        slot: u16,
+        /// The other one.
+        with: MemberId,
+        /// Bytes of its data that are done.
+        done_bytes: u64,
+    },
+    /// Everything is read and compared.
+    Scrub {
+        /// Mismatches are mended.
+        repair: bool,
+        /// Rows that are done.
+        done_rows: u64,
+    },
+    /// All is moved to where it lies with one member more: that of the last slot.
+    Grow {
+        /// Stretches that are done (see `array::geometry::Shape`).
+        stretches: u64,
+        /// Of the next one, which is moved over itself, these first bytes of each chunk are done.
+        columns: u32,
+        /// So many bytes of each chunk behind them stand in the journal, which counts.
+        journal: u32,
+    },
+}
+
+/// A superblock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superblock {
+    /// The array.
+    pub array: ArrayId,
+    /// This member.
+    pub member: MemberId,
+    /// Its slot, or [`SPARE`].
+    pub slot: u16,
+    /// The number of the state that the members agreed on; it counts up.
+    pub generation: u64,
+    /// The array's name, for people.
+    pub name: String,
+    /// When it was made, in seconds since 1970.
+    pub made_seconds: i64,
+    /// md's number of the level.
+    pub level: u8,
+    /// md's number of the layout.
+    pub layout: u32,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u32,
+    /// Bytes of data that each member has.
+    pub data_bytes: u64,
+    /// The policy that closes the write hole.
+    pub consistency: Consistency,
+    /// The places of this member's areas.
+    pub areas: Areas,
+    /// The place in the log of the first record that may be needed, and its sequence number.
+    pub log: (u64, u64),
+    /// The work in progress.
+    pub work: Work,
+    /// Bytes of the granule; 0 where it follows the requests.
+    pub granule: u32,
+    /// Whether it was stopped in order: nothing was under way.
+    pub is_clean: bool,
+    /// CRC-32C of the checksums of all sectors of this member's map of regions, as they were
+    /// written last. When the array was stopped in order, the map is that one.
+    pub regions_check: u32,
+    /// The state of each slot.
+    pub slots: Vec<Slot>,
+}
+
+impl Superblock {
+    /// The bytes.
+    ///
+    /// # Panics
+    /// In debug builds, with more slots or a longer name than there may be.
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        debug_assert!(self.slots.len() <= SLOTS_MAX && self.name.len() <= NAME_BYTES_MAX);
+        let mut out = Vec::with_capacity(SUPERBLOCK_BYTES);
+        let mut w = Writer::new(&mut out);
+        w.raw(MAGIC).u16(VERSION).u8(self.level).u8(self.consistency as u8).u32(self.layout);
+        w.raw(&self.array.0).raw(&self.member.0).u64(self.generation).u64(0);
+        w.i64(self.made_seconds).u8(self.name.len() as u8).raw(self.name.as_bytes());
+        w.zeros(NAME_BYTES_MAX - self.name.len());
+        w.u16(self.slots.len() as u16).u16(self.slot).u32(self.chunk_bytes).u64(self.data_bytes);
+        let it = &self.areas;
+        w.u64(it.regions_at).u64(it.bad_blocks_at).u64(it.log_at);
+        w.u64(it.log_bytes).u64(it.sums_at).u64(it.data_at).u64(self.log.0).u64(self.log.1);
+        let nobody = MemberId([0; 16]);
+        let (work, slot, flags, columns, done, with) = match self.work {
+            Work::None => (0, 0, false, 0, 0, nobody),
+            Work::Rebuild { slot, done_bytes, only_behind } => {
+                (1, slot, only_behind, 0, done_bytes, nobody)
+            }
+            Work::Replace { slot, with, done_bytes } => (2, slot, false, 0, done_bytes, with),
+            Work::Scrub { repair, done_rows } => (3, 0, repair, 0, done_rows, nobody),
+            Work::Grow { stretches, columns, journal } => {
+                let mut bytes = [0; 16];
+                bytes[..4].copy_from_slice(&journal.to_le_bytes());
+                (4, 0, false, columns, stretches, MemberId(bytes))
+            }
+        };
+        w.u8(work).u16(slot).u8(flags.into()).u32(columns).u64(done).raw(&with.0);
+        w.u32(self.granule).u8(self.is_clean.into()).zeros(3);
+        for slot in &self.slots {
+            let (state, member) = match slot {
+                Slot::Missing => (0, MemberId([0; 16])),
+                Slot::Present(member) => (1, *member),
+                Slot::Failed(member) => (2, *member),
+                Slot::Rebuilding(member) => (3, *member),
+            };
+            w.u8(state).raw(&member.0);
+        }
+        let mut block = [0; SUPERBLOCK_BYTES];
+        block[..out.len()].copy_from_slice(&out);
+        block[REGIONS_CHECK].copy_from_slice(&self.regions_check.to_le_bytes());
+        let check = crc32c(&block[..CHECK.start]);
+        block[CHECK].copy_from_slice(&check.to_le_bytes());
+        block
+    }
+
+    /// Reads the bytes back.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when they are no superblock, or a damaged one; [`Kind::Unsupported`] for
+    /// one of a newer version, or with features that are unknown here.
+    pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
+        // Magic, checksum, version: this order tells a foreign block from a damaged one, and blames
+        // a newer version only for a block that is undamaged.
+        let mut r = Reader::new(&bytes[..CHECK.start], "superblock");
+        if &r.array()? != MAGIC {
+            return Err(r.corrupt("this is no member of an array of pinstripe"));
+        }
+        let told = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
+        let found = crc32c(&bytes[..CHECK.start]);
+        if told != found {
+            return Err(r.corrupt("its checksum does not match").expected(told, found));
+        }
+        let version = r.u16()?;
+        let (level, consistency, layout) = (r.u8()?, r.u8()?, r.u32()?);
+        let (array, member, generation) = (ArrayId(r.array()?), MemberId(r.array()?), r.u64()?);
+        let features = r.u64()?;
+        // Before any other field is interpreted: a newer version may give them another meaning.
+        if version != VERSION || features != 0 {
+            let what = "the array was made by a newer version of pinstripe";
+            return Err(Error::new(Kind::Unsupported, what)
+                .expected(
+                    format!("version {VERSION}"),
+                    format!("{version}, features {features:#x}"),
+                )
+                .advice("assemble it with that version, or a newer one"));
+        }
+        let consistency = match consistency {
+            0 => Consistency::None,
+            1 => Consistency::Bitmap,
+            2 => Consistency::Log,
+            _ => return Err(r.corrupt("an unknown consistency policy")),
+        };
+        let made_seconds = r.i64()?;
+        let name = name(&mut r)?;
+        let (count, slot) = (usize::from(r.u16()?), r.u16()?);
+        if count > SLOTS_MAX || (slot != SPARE && usize::from(slot) >= count) {
+            return Err(r.corrupt("a slot that is none"));
+        }
+        let (chunk_bytes, data_bytes) = (r.u32()?, r.u64()?);
+        let areas = Areas::decode(&mut r)?;
+        let log = (r.u64()?, r.u64()?);
+        let work = work(&mut r, count)?;
+        let (granule, clean) = (r.u32()?, r.u8()?);
+        r.take(3)?;
+        if clean > 1 || (granule != 0 && !granule.is_power_of_two()) {
+            return Err(r.corrupt("unknown flags"));
+        }
+        let slots = (0..count).map(|_| slot_of(&mut r)).collect::<Result<Vec<_>>>()?;
+        let regions_check = bytes[REGIONS_CHECK].try_into().expect("four bytes");
+        Ok(Superblock {
+            array,
+            member,
+            slot,
+            generation,
+            name,
+            made_seconds,
+            level,
+            layout,
+            chunk_bytes,
+            data_bytes,
+            consistency,
+            areas,
+            log,
+            work,
+            granule,
+            is_clean: clean == 1,
+            regions_check: u32::from_le_bytes(regions_check),
+            slots,
+        })
+    }
+
+    /// The place that this one is to be written to.
+    pub fn place(&self) -> u64 {
+        PLACES[(self.generation % 2) as usize]
+    }
+}
+
+impl Areas {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let areas = Areas {
+            regions_at: r.u64()?,
+            bad_blocks_at: r.u64()?,
+            log_at: r.u64()?,
+            log_bytes: r.u64()?,
+            sums_at: r.u64()?,
+            data_at: r.u64()?,
+        };
+        areas.check(r)?;
+        Ok(areas)
+    }
+
+    /// Checks that the areas follow one another, each at a whole block.
+    fn check(&self, r: &Reader<'_>) -> Result<()> {
+        let behind_the_log = self.log_at.checked_add(self.log_bytes);
+        let places = [
+            PLACES[1] + BLOCK_BYTES,
+            self.regions_at,
+            self.bad_blocks_at,
+            self.log_at,
+            behind_the_log.unwrap_or(u64::MAX),
+            self.sums_at,
+            self.data_at,
+        ];
+        let is_sound = places.is_sorted()
+            && places.iter().all(|place| place.is_multiple_of(BLOCK_BYTES))
+            && self.data_at.is_multiple_of(DATA_ALIGN_BYTES);
+        match is_sound {
+            true => Ok(()),
+            false => Err(r.corrupt("impossible areas")),
+        }
+    }
+}
+
+fn name(r: &mut Reader<'_>) -> Result<String> {
+    let length = usize::from(r.u8()?);
+    let bytes = r.take(NAME_BYTES_MAX)?;
+    let name = bytes.get(..length).and_then(|name| std::str::from_utf8(name).ok());
+    name.map(str::to_owned).ok_or_else(|| r.corrupt("its name is no text"))
+}
+
+fn work(r: &mut Reader<'_>, slots: usize) -> Result<Work> {
+    let (work, slot, flags) = (r.u8()?, r.u16()?, r.u8()?);
+    let columns = r.u32()?;
+    let (done, with) = (r.u64()?, MemberId(r.array()?));
+    let is_slot = usize::from(slot) < slots;
+    match (work, flags) {
+        (0, 0) => Ok(Work::None),
+        (1, 0 | 1) if is_slot => {
+            Ok(Work::Rebuild { slot, done_bytes: done, only_behind: flags == 1 })
+        }
+        (2, 0) if is_slot => Ok(Work::Replace { slot, with, done_bytes: done }),
+        (3, 0 | 1) => Ok(Work::Scrub { repair: flags == 1, done_rows: done }),
+        (4, 0) if slots > 1 => {
+            let journal = u32::from_le_bytes(*with.0.first_chunk().expect("16 bytes"));
+            Ok(Work::Grow { stretches: done, columns, journal })
+        }
+        _ => Err(r.corrupt("unknown work")),
+    }
+}
+
+fn slot_of(r: &mut Reader<'_>) -> Result<Slot> {
+    let (state, member) = (r.u8()?, MemberId(r.array()?));
+    match state {
+        0 => Ok(Slot::Missing),
+        1 => Ok(Slot::Present(member)),
+        2 => Ok(Slot::Failed(member)),
+        3 => Ok(Slot::Rebuilding(member)),
+        _ => Err(r.corrupt("an unknown state of a slot")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn superblock() -> Superblock {
+        let member = |n: u8| MemberId([n; 16]);
+        Superblock {
+            array: ArrayId([1; 16]),
+            member: member(4),
+            slot: 2,
+            generation: 41,
+            name: "pool".to_owned(),
+            made_seconds: 1_700_000_000,
+            level: 5,
+            layout: 2,
+            chunk_bytes: 512 << 10,
+            data_bytes: 3 << 30,
+            consistency: Consistency::Log,
+            areas: Areas {
+                regions_at: 72 << 10,
+                bad_blocks_at: 76 << 10,
+                log_at: 80 << 10,
+                log_bytes: 16 << 20,
+                sums_at: 17 << 20,
+                data_at: 24 << 20,
+            },
+            log: (8192, 700),
+            work: Work::Rebuild { slot: 2, done_bytes: 1 << 30, only_behind: true },
+            granule: 16 << 10,
+            is_clean: false,
+            regions_check: 0x1234_5678,
+            slots: vec![
+                Slot::Present(member(2)),
+                Slot::Failed(member(3)),
+                Slot::Rebuilding(member(4)),
+                Slot::Missing,
+            ],
+        }
+    }
+
+    #[test]
+    fn a_superblock_comes_back() {
+        let full = Superblock {
+            name: "n".repeat(NAME_BYTES_MAX),
+            slots: vec![Slot::Present(MemberId([5; 16])); SLOTS_MAX],
+            work: Work::Scrub { repair: true, done_rows: 9 },
+            is_clean: true,
+            slot: SPARE,
+            ..superblock()
+        };
+        let works = [
+            Work::None,
+            Work::Rebuild { slot: 3, done_bytes: 1, only_behind: false },
+            Work::Replace { slot: 1, with: MemberId([9; 16]), done_bytes: 2 },
+            Work::Scrub { repair: false, done_rows: 3 },
+            Work::Scrub { repair: true, done_rows: 4 },
+            Work::Grow { stretches: 7, columns: 8192, journal: 4096 },
+        ];
+        let working = works.map(|work| Superblock { work, ..superblock() });
+        for superblock in [superblock(), full].into_iter().chain(working) {
+            assert_eq!(Superblock::decode(&superblock.encode()).unwrap(), superblock);
+        }
+    }
+
+    #[test]
+    fn two_generations_stand_at_two_places() {
+        let next = Superblock { generation: 42, ..superblock() };
+        assert_ne!(next.place(), superblock().place());
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found() {
+        let bytes = superblock().encode();
+        for at in 0..SUPERBLOCK_BYTES {
+            let mut hurt = bytes;
+            hurt[at] ^= 2;
+            assert_eq!(Superblock::decode(&hurt).unwrap_err().kind(), Kind::Corrupt, "{at}");
+        }
+        assert_eq!(Superblock::decode(&[0; 4096]).unwrap_err().kind(), Kind::Corrupt);
+    }
+
+    fn with(at: usize, value: &[u8]) -> Result<Superblock> {
+        let mut bytes = superblock().encode();
+        bytes[at..at + value.len()].copy_from_slice(value);
+        let check = crc32c(&bytes[..CHECK.start]);
+        bytes[CHECK].copy_from_slice(&check.to_le_bytes());
+        Superblock::decode(&bytes)
+    }
+
+    #[test]
+    fn what_a_newer_version_wrote_is_refused_by_name() {
+        for (at, value) in [(8, &[2, 0][..]), (56, &[1][..])] {
+            let error = with(at, value).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+            assert!(error.advice_text().is_some());
+        }
+    }
+
+    #[test]
+    fn a_sound_checksum_does_not_make_sense() {
+        let hostile: &[(usize, &[u8], &str)] = &[
+            (11, &[9], "consistency policy"),
+            (72, &[64], "name"),
+            (136, &[200, 0], "slot"),
+            (138, &[4, 0], "slot"),
+            (152, &[1], "areas"),
+            (168, &[0xff; 8], "areas"),
+            (192, &[1], "areas"),
+            (216, &[7], "work"),
+        ];
+        for (at, value, what) in hostile {
+            let error = with(*at, value).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{at}");
+            assert!(error.to_string().contains(what), "{at}: {error}");
+        }
+        for at in 8..SUPERBLOCK_BYTES - 4 {
+            for value in [0, 1, 0x80, 0xff] {
+                let _ = with(at, &[value]);
+            }
+        }
+    }
+}

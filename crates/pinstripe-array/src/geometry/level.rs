@@ -1,0 +1,99 @@
+//! The levels, with md's numbers and mdadm's words.
+
+use std::fmt;
+use std::str::FromStr;
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// The way an array spreads data over its members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// Striped, nothing redundant.
+    Raid0,
+    /// Every member has all of it.
+    Raid1,
+    /// Striped, P on one member.
+    Raid4,
+    /// Striped, P going round.
+    Raid5,
+    /// Striped, P and Q.
+    Raid6,
+    /// Striped copies.
+    Raid10,
+}
+
+/// Each with its number and the other words for it.
+const LEVELS: [(Level, i32, &[&str]); 6] = [
+    (Level::Raid0, 0, &["raid0", "stripe"]),
+    (Level::Raid1, 1, &["raid1", "mirror"]),
+    (Level::Raid4, 4, &["raid4"]),
+    (Level::Raid5, 5, &["raid5"]),
+    (Level::Raid6, 6, &["raid6"]),
+    (Level::Raid10, 10, &["raid10"]),
+];
+
+impl Level {
+    /// All of them.
+    pub const ALL: [Level; 6] =
+        [Level::Raid0, Level::Raid1, Level::Raid4, Level::Raid5, Level::Raid6, Level::Raid10];
+
+    /// md's number, which is also the usual one.
+    pub fn number(self) -> i32 {
+        LEVELS.iter().find(|(level, ..)| *level == self).map_or(0, |(_, number, _)| *number)
+    }
+
+    /// The level md means by a number.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for linear (-1), multipath (-4) and every other number.
+    pub fn from_number(number: i32) -> Result<Self> {
+        let found = LEVELS.iter().find(|(_, theirs, _)| *theirs == number);
+        found.map(|(level, ..)| *level).ok_or_else(|| {
+            Error::new(Kind::Unsupported, format!("level {number} is not served"))
+                .expected("0, 1, 4, 5, 6 or 10", number)
+        })
+    }
+
+    /// Parity shards in each row.
+    pub const fn parity(self) -> usize {
+        match self {
+            Level::Raid4 | Level::Raid5 => 1,
+            Level::Raid6 => 2,
+            Level::Raid0 | Level::Raid1 | Level::Raid10 => 0,
+        }
+    }
+
+    /// Whether a row is the copies of one chunk.
+    pub const fn mirrors(self) -> bool {
+        matches!(self, Level::Raid1 | Level::Raid10)
+    }
+
+    /// The fewest members: as few as md starts an array with.
+    pub const fn members_min(self) -> usize {
+        match self {
+            Level::Raid0 | Level::Raid1 => 1,
+            Level::Raid4 | Level::Raid5 | Level::Raid10 => 2,
+            Level::Raid6 => 4,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "raid{}", self.number())
+    }
+}
+
+impl FromStr for Level {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = LEVELS
+            .iter()
+            .find(|(_, number, words)| words.contains(&text) || number.to_string() == text);
+        found.map(|(level, ..)| *level).ok_or_else(|| {
+            Error::new(Kind::Usage, format!("'{text}' is no level"))
+                .expected("0, 1, 4, 5, 6, 10, stripe or mirror", text)
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! A RAID of levels 0, 1, 4, 5, 6 and 10 in user space.
+//!
+//! [`geometry`] says where every byte lies, [`plan`] what to read, compute and write for a row.
+//! Neither sees a byte of data: all is arithmetic on numbers and ranges, so that every case can be
+//! tested without a disk. [`compute`] carries plans out on bytes; [`cache`] and [`sums`] hold what
+//! members do not have yet; [`engine`] puts it there.
+//!
+//! Words: a *row* is planned and written as one: with parity, one chunk on each member at one
+//! member offset. A *shard* is one of its chunks, data in the order of user bytes, then P, then Q;
+//! of a mirror, the copies of one chunk. A *column* is a byte range within the chunks of a row. An
+//! *absent* member has failed or is missing; *erased* bytes are bytes of a present member that are
+//! bad.
+//!
+//! Invariants:
+//! - ranges are half-open, offsets are bytes;
+//! - the same input gives the same plan: no clock, no randomness, no state but buffers that are
+//!   used again;
+//! - nothing absent is ever read or written.
+//!
+//! Never here: threads, clocks, the bytes of superblocks (`format/`). Devices are seen by
+//! [`member`] alone.
+
+pub mod cache;
+pub mod compute;
+pub mod control;
+pub mod crew;
+pub mod engine;
+pub mod format;
+pub mod geometry;
+pub mod limits;
+pub mod md;
+pub mod member;
+pub mod ops;
+pub mod plan;
+pub mod probe;
+pub mod runs;
+pub mod set;
+pub mod signature;
+pub mod sums;
+pub mod traffic;
+pub mod twin;
+pub mod volume;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Ignores poisoning: a change that was made before a panic stays made.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

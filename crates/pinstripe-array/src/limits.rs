@@ -1,0 +1,30 @@
+//! The table of limits: what caches and queues of an array may hold, and how long clients may take.
+
+use pinstripe_base::units::MIB;
+
+/// Default for an array's dirty bytes, at which writers wait (`stripe_cache_size`).
+pub const CACHE_BYTES: u64 = 64 * MIB;
+/// Default for how long a row of an array may gather.
+pub const DEADLINE: std::time::Duration = std::time::Duration::from_millis(20);
+/// Default for the bytes of each member per second that pending work moves beside other input and
+/// output.
+pub const SPEED_MIN: u64 = 10 * MIB;
+/// Threads that move bytes to and from members of an array at once, where these are slow.
+pub const THREADS: usize = 16;
+/// Reads of an array from this length on are carried out by several threads, where members are
+/// slow.
+pub const LONG_READ: usize = 256 << 10;
+/// Bytes of each member that a slice of an array's pending work moves, beside users.
+pub const STEP_BYTES: u64 = 2 * MIB;
+/// The same while there are none.
+pub const LONG_STEP_BYTES: u64 = 16 * MIB;
+/// The number of reports of ended work that are kept.
+pub const REPORTS: usize = 16;
+/// Bytes of one write that an array takes in before it checks the limit again.
+pub const PIECE_BYTES: usize = 1 << 20;
+/// Clients of a control socket at a time; further ones are closed at once.
+pub const CONTROL_CONNECTIONS: usize = 16;
+/// The longest request or line of an answer, in bytes.
+pub const CONTROL_LINE_BYTES: usize = 1 << 20;
+/// The time a client may leave a line unfinished, or an answer untaken.
+pub const CONTROL_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -1,0 +1,328 @@
+//! Choosing the members of md's array among devices, and deciding whether they may be used.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use super::write::Writing;
+use super::{MdArray, Member};
+use crate::format::md::{
+    BAD_BLOCKS_BYTES_MAX, FEATURE_BAD_BLOCKS, FEATURE_CLUSTERED, FEATURE_JOURNAL,
+    FEATURE_MULTIPLE_PPLS, FEATURE_PPL, FEATURE_RECOVERY, FEATURE_REPLACEMENT, FEATURE_RESHAPE,
+    Role, SECTOR_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, bad_blocks,
+};
+use crate::geometry::{ArrayGeometry, Layout, Level};
+use crate::set::SET_MAX;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::KIB;
+use pinstripe_io::device::SharedDevice;
+
+/// The unit of reads from md's mirrors, which have no chunks.
+const MIRROR_CHUNK_BYTES: u64 = 64 * KIB;
+
+/// Options for opening.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Opens for writing as well, which only a complete and clean set allows. The time, in seconds
+    /// since 1970, dates the superblocks.
+    pub write: Option<u64>,
+    /// Read what md would not start: dirty and degraded, or with a journal that is not looked at.
+    pub force: bool,
+}
+
+/// A device that is no part of the array as it was assembled.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// Which.
+    pub place: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+/// An array, and the devices that were not used.
+pub struct Found {
+    /// The array.
+    pub array: MdArray,
+    /// Devices that were named and are no members of it now.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Whether a device holds a superblock of md's, metadata 1.2.
+///
+/// # Errors
+/// Those of the device; those of [`Superblock::decode`].
+fn read_superblock(device: &SharedDevice) -> Result<Superblock> {
+    let mut bytes = vec![0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    Superblock::decode(&bytes).map_err(|error| error.at(device.place()))
+}
+
+/// Finds an array of md's on devices in any order.
+///
+/// # Errors
+/// [`Kind::WrongMember`] for a device of another array and for two that are the same member;
+/// [`Kind::Unsupported`] for a set in the middle of a reshape, one that several machines share, and
+/// level 0 on members of unequal size; [`Kind::Refused`] for what could be wrong, unless it is
+/// forced, and for a set that is to be written and is not complete and clean;
+/// [`Kind::TooManyLosses`] when too few are there; those of [`Superblock::decode`] and of the
+/// devices.
+pub fn assemble(devices: Vec<SharedDevice>, options: Options) -> Result<Found> {
+    let mut found = Vec::with_capacity(devices.len());
+    for device in devices {
+        let superblock = read_superblock(&device)?;
+        found.push((device, superblock));
+    }
+    let newest = found.iter().map(|(_, it)| it).max_by_key(|it| it.state.events).cloned();
+    let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member is named"))?;
+    let place = found[0].0.place().to_path_buf();
+    check_features(&newest, options).map_err(|error| error.at(&place))?;
+    let mut set = Set::new(&newest)?;
+    for (device, superblock) in found {
+        set.take(device, superblock)?;
+    }
+    let Set { members, left_out, .. } = set;
+    let geometry = geometry(&newest, &members)?;
+    let mut array = MdArray {
+        geometry,
+        members,
+        parity_bytes: parity_bytes(&newest, options),
+        superblock: newest,
+        place,
+        writing: None,
+    };
+    array.check_members(options)?;
+    if let Some(now_seconds) = options.write {
+        array.check_writable()?;
+        array.writing = Some(Writing::new(now_seconds));
+    }
+    Ok(Found { array, left_out })
+}
+
+/// Refuses what means that data lies elsewhere than the geometry says.
+fn check_features(newest: &Superblock, options: Options) -> Result<()> {
+    let unsupported = |what: &str, advice: &str| {
+        Err(Error::new(Kind::Unsupported, what).advice(advice.to_owned()))
+    };
+    if newest.has(FEATURE_RESHAPE) {
+        return unsupported(
+            "the array is in the middle of a reshape",
+            "let md finish it: 'mdadm --assemble', and wait for it in /proc/mdstat",
+        );
+    }
+    if newest.has(FEATURE_CLUSTERED) {
+        return unsupported(
+            "several machines share the array",
+            "stop it on all of them and change its bitmap: 'mdadm --grow --bitmap=internal'",
+        );
+    }
+    if newest.has(FEATURE_JOURNAL) && !options.force {
+        return Err(Error::new(
+            Kind::Refused,
+            "the array has a journal, which may hold what its members do not have yet",
+        )
+        .advice("--force reads what the members have"));
+    }
+    Ok(())
+}
+
+/// Members by role, and the devices that are none.
+struct Set<'s> {
+    newest: &'s Superblock,
+    members: Vec<Option<Member>>,
+    left_out: Vec<LeftOut>,
+}
+
+impl<'s> Set<'s> {
+    fn new(newest: &'s Superblock) -> Result<Self> {
+        let count = newest.array.members as usize;
+        if count > SET_MAX {
+            return Err(Error::new(Kind::Unsupported, "an array of so many members is not served")
+                .expected(format!("at most {SET_MAX}"), count));
+        }
+        let members = (0..count).map(|_| None).collect();
+        Ok(Set { newest, members, left_out: Vec::new() })
+    }
+
+    fn take(&mut self, device: SharedDevice, superblock: Superblock) -> Result<()> {
+        let newest = self.newest;
+        let wrong = |what: String| Error::new(Kind::WrongMember, what).at(device.place());
+        if superblock.array.set_uuid != newest.array.set_uuid {
+            return Err(wrong(format!(
+                "this is a member of '{}', the newest is of '{}'",
+                superblock.name(),
+                newest.name()
+            )));
+        }
+        let mut leave = |why: String| {
+            let place = device.place().to_path_buf();
+            self.left_out.push(LeftOut { place, why });
+            Ok(())
+        };
+        let events = superblock.state.events;
+        // md itself may have stopped between one member's superblock and the next one's.
+        if events + 1 < newest.state.events {
+            let newest = newest.state.events;
+            return leave(format!("it is old: {events} events, the newest has {newest}"));
+        }
+        let role = match newest.role_of(superblock.device.number) {
+            Role::Member(role) => usize::from(role),
+            Role::Faulty => return leave("it failed".to_owned()),
+            Role::Journal => return leave("it is the journal".to_owned()),
+            Role::Spare => return leave("it is a spare".to_owned()),
+        };
+        let is_replacement = superblock.has(FEATURE_REPLACEMENT);
+        let Some(slot) = self.members.get_mut(role) else {
+            return Err(wrong(format!("role {role} is none")));
+        };
+        match slot {
+            Some(_) if is_replacement => leave(format!("it is to replace member {role}")),
+            Some(there) if there.superblock.has(FEATURE_REPLACEMENT) => {
+                let place = there.device.place().to_path_buf();
+                let why = format!("it is to replace member {role}");
+                self.left_out.push(LeftOut { place, why });
+                *slot = Some(Member::open(device, superblock)?);
+                Ok(())
+            }
+            Some(_) => Err(wrong(format!("member {role} is there twice"))),
+            None => {
+                *slot = Some(Member::open(device, superblock)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Member {
+    fn open(device: SharedDevice, superblock: Superblock) -> Result<Self> {
+        let own = &superblock.device;
+        let data_at = own.data_offset_sectors * SECTOR_BYTES;
+        let data_bytes = own.data_sectors * SECTOR_BYTES;
+        let (is, wanted) = (device.len()?, data_at + used_bytes(&superblock).min(data_bytes));
+        if is < wanted {
+            return Err(Error::new(
+                Kind::Corrupt,
+                "the device is shorter than its superblock says",
+            )
+            .at(device.place())
+            .expected(format!("{wanted} bytes"), is));
+        }
+        let mut unreadable = read_bad_blocks(&device, &superblock)?;
+        if superblock.has(FEATURE_RECOVERY) {
+            unreadable.push(own.recovery_sectors.saturating_mul(SECTOR_BYTES)..u64::MAX);
+        }
+        Ok(Member { device, superblock, data_at, unreadable })
+    }
+}
+
+/// Bytes of each member's data that the array uses.
+fn used_bytes(superblock: &Superblock) -> u64 {
+    let array = &superblock.array;
+    let sectors = match array.level {
+        0 => superblock.device.data_sectors,
+        _ => array.size_sectors,
+    };
+    sectors.saturating_mul(SECTOR_BYTES)
+}
+
+/// The bad blocks of a member, as ranges of its data.
+fn read_bad_blocks(device: &SharedDevice, superblock: &Superblock) -> Result<Vec<Range<u64>>> {
+    let own = &superblock.device;
+    if !superblock.has(FEATURE_BAD_BLOCKS) {
+        return Ok(Vec::new());
+    }
+    let sector = (SUPERBLOCK_OFFSET / SECTOR_BYTES)
+        .checked_add_signed(own.bad_blocks_offset_sectors.into())
+        .ok_or_else(|| Error::corrupt("an impossible list of bad blocks", device.place()))?;
+    let bytes =
+        (usize::from(own.bad_blocks_sectors) * SECTOR_BYTES as usize).min(BAD_BLOCKS_BYTES_MAX);
+    let mut list = vec![0; bytes];
+    device.read_at(sector * SECTOR_BYTES, &mut list)?;
+    let data = own.data_offset_sectors;
+    let within = |it: Range<u64>| {
+        let bytes = |sector: u64| sector.saturating_sub(data).saturating_mul(SECTOR_BYTES);
+        bytes(it.start)..bytes(it.end)
+    };
+    let mut bad: Vec<_> = bad_blocks(&list, own.bad_blocks_shift).map(within).collect();
+    bad.retain(|it| it.start < it.end);
+    bad.sort_by_key(|it| it.start);
+    Ok(bad)
+}
+
+fn geometry(newest: &Superblock, members: &[Option<Member>]) -> Result<ArrayGeometry> {
+    let level = Level::from_number(newest.array.level)?;
+    let layout = Layout::from_number(level, newest.array.layout)?;
+    let chunk_bytes = match level {
+        Level::Raid1 => MIRROR_CHUNK_BYTES,
+        _ => u64::from(newest.array.chunk_sectors) * SECTOR_BYTES,
+    };
+    let member_bytes = match level {
+        Level::Raid0 => equal_bytes(members, chunk_bytes)?,
+        _ => used_bytes(newest),
+    };
+    ArrayGeometry::new(level, members.len(), chunk_bytes, layout, member_bytes)
+}
+
+/// The bytes of each member of a level 0, in whole chunks.
+fn equal_bytes(members: &[Option<Member>], chunk_bytes: u64) -> Result<u64> {
+    let bytes = |member: &Member| {
+        used_bytes(&member.superblock).checked_div(chunk_bytes).unwrap_or(0) * chunk_bytes
+    };
+    let mut there = members.iter().flatten();
+    let first = there.next().map_or(0, bytes);
+    match there.find(|member| bytes(member) != first) {
+        None => Ok(first),
+        Some(other) => {
+            let what = "level 0 on members of unequal size is not served";
+            Err(Error::new(Kind::Unsupported, what)
+                .at(other.device.place())
+                .expected(format!("{first} bytes, as the others"), bytes(other)))
+        }
+    }
+}
+
+/// The point up to which parity is right.
+fn parity_bytes(newest: &Superblock, options: Options) -> u64 {
+    match newest.is_clean() || options.force {
+        true => u64::MAX,
+        false => newest.state.resync_sectors.saturating_mul(SECTOR_BYTES),
+    }
+}
+
+impl MdArray {
+    /// Checks that the members present suffice and may be trusted.
+    fn check_members(&self, options: Options) -> Result<()> {
+        let absent = self.absent();
+        if !self.geometry.survives(absent) {
+            let (all, there) = (self.members.len(), self.members.len() - absent.len());
+            return Err(Error::new(Kind::TooManyLosses, "too few members are there")
+                .at(&self.place)
+                .expected(format!("enough of {all}"), there));
+        }
+        let is_dirty = !self.superblock.is_clean();
+        if is_dirty && !absent.is_empty() && self.geometry.level().parity() > 0 && !options.force {
+            let what = "the array is dirty and degraded: what is missing may be computed wrongly";
+            return Err(Error::new(Kind::Refused, what)
+                .at(&self.place)
+                .advice("bring all members, or read it all the same with --force"));
+        }
+        Ok(())
+    }
+
+    /// Refuses to write a set after which md could not tell which content is right.
+    fn check_writable(&self) -> Result<()> {
+        let has = |feature: u32| self.superblock.has(feature);
+        let members = || self.members.iter().flatten();
+        let why = match () {
+            () if !self.absent().is_empty() => "it is not complete",
+            () if !self.superblock.is_clean() => "it is not clean",
+            () if members().any(|it| !it.unreadable.is_empty()) => {
+                "a member has bad blocks or is being recovered"
+            }
+            () if has(FEATURE_JOURNAL) => "it has a journal",
+            () if has(FEATURE_PPL | FEATURE_MULTIPLE_PPLS) => "it logs partial parity",
+            () => return Ok(()),
+        };
+        Err(Error::new(Kind::Refused, format!("the array cannot be written from here: {why}"))
+            .at(&self.place)
+            .advice("it can be read; to write it, assemble it with mdadm"))
+    }
+}

@@ -1,0 +1,260 @@
+//! An array that Linux md made, read by us: metadata 1.2, levels 0, 1, 4, 5, 6 and 10.
+//!
+//! ```text
+//! superblocks --> members, geometry --> read: from the member, else from the rest of the row
+//!                                   --> write, if asked for: in place, the set marked as dirty
+//! ```
+//! md keeps no checksums, so every read that succeeds is trusted. Where a member cannot be read,
+//! has a bad block, or was not recovered yet, the rest of the row gives the bytes.
+//!
+//! Invariants:
+//! - a set that is read is not changed in any byte;
+//! - before the first write all superblocks say, durably, that the set is dirty; they say that it
+//!   is clean again only after a sync of all members, and never when a write failed. After a power
+//!   cut, md resyncs the set.
+//!
+//! Source: `drivers/md/md.c` (`super_1_load`, `super_1_validate`, `super_1_sync`, `md_run`),
+//! `raid5.c` and `md-bitmap.h` of Linux 6.1.
+//!
+//! Never here: the meaning of level, layout and chunk (`geometry`), the bytes of a superblock
+//! (`format/md`).
+
+mod assemble;
+mod bitmap;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+pub use assemble::{Found, LeftOut, Options, assemble};
+
+use super::compute::old;
+use super::geometry::{ArrayGeometry, RowMap, Span};
+use super::plan::{Class, Mark, Planner, RowPlan, Transfer};
+use super::set::MemberSet;
+use crate::format::md::Superblock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Caps, Device, Run, SharedDevice, Space, Sparse};
+use write::Writing;
+
+/// A member that is there.
+struct Member {
+    device: SharedDevice,
+    superblock: Superblock,
+    /// The offset of its data, in bytes.
+    data_at: u64,
+    /// Parts of its data that cannot be read, ascending.
+    unreadable: Vec<Range<u64>>,
+}
+
+/// An array of md's, assembled: a device that is read, and written only if it was opened so.
+pub struct MdArray {
+    geometry: ArrayGeometry,
+    /// By role; `None` where a member is absent.
+    members: Vec<Option<Member>>,
+    /// Of the member with the most events.
+    superblock: Superblock,
+    /// Bytes of each member up to which parity can be trusted.
+    parity_bytes: u64,
+    place: PathBuf,
+    writing: Option<Writing>,
+}
+
+impl MdArray {
+    /// Its geometry.
+    pub fn geometry(&self) -> &ArrayGeometry {
+        &self.geometry
+    }
+
+    /// The newest superblock.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Roles whose members are absent.
+    pub fn absent(&self) -> MemberSet {
+        let roles = self.members.iter().enumerate();
+        roles.filter(|(_, member)| member.is_none()).map(|(role, _)| role).collect()
+    }
+
+    /// The path of a role's member.
+    pub fn member_place(&self, role: usize) -> Option<&Path> {
+        self.members[role].as_ref().map(|member| member.device.place())
+    }
+
+    fn read_span(&self, span: &Span, buf: &mut [u8]) -> Result<()> {
+        let map = self.geometry.map(span.row);
+        let place = map.place(span.data);
+        let start = place.start + u64::from(span.column.start);
+        if let Some(member) = &self.members[place.member]
+            && member.read(start, buf).is_ok()
+        {
+            return Ok(());
+        }
+        self.rebuilt(&map, span, buf)
+    }
+
+    /// Reads a span for which its own member cannot be asked.
+    fn rebuilt(&self, map: &RowMap, span: &Span, buf: &mut [u8]) -> Result<()> {
+        let wanted = Mark { shard: span.data, class: Class::Wanted, column: span.column.clone() };
+        let mut marks = vec![wanted];
+        self.doubts(map, &span.column, &mut marks);
+        let mut plan = RowPlan::default();
+        loop {
+            Planner::default().plan_read(map, self.absent(), &marks, &mut plan)?;
+            let rebuilds = plan.pieces.iter().any(|piece| !piece.rebuild.is_empty());
+            if rebuilds {
+                self.check_parity(map)?;
+            }
+            let (reads, bad) = self.fetch_all(&plan);
+            if !bad.is_empty() {
+                marks.extend(bad);
+                continue;
+            }
+            for piece in &plan.pieces {
+                let old = old(map, &plan, &reads, piece)?;
+                let bytes = old[span.data].as_ref().expect("the plan had what is wanted");
+                let at = (piece.column.start - span.column.start) as usize;
+                buf[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Refuses to compute from parity that the set does not vouch for.
+    fn check_parity(&self, map: &RowMap) -> Result<()> {
+        let end = (map.index() + 1).saturating_mul(self.geometry.chunk_bytes().into());
+        if map.mirrors() || end <= self.parity_bytes {
+            return Ok(());
+        }
+        let what = "part of the array can only be had from parity that was never synced";
+        Err(Error::new(Kind::TooManyLosses, what)
+            .at(&self.place)
+            .advice("let md resync it with all members, or read it with --force: it may be wrong"))
+    }
+
+    /// Marks the parts of a column that cannot be read, as far as that is known beforehand.
+    fn doubts(&self, map: &RowMap, column: &Range<u32>, marks: &mut Vec<Mark>) {
+        for shard in 0..map.shards() {
+            let place = map.place(shard);
+            let Some(member) = &self.members[place.member] else { continue };
+            let start = place.start + u64::from(column.start);
+            for bad in member.unreadable_in(start..place.start + u64::from(column.end)) {
+                let column = (bad.start - place.start) as u32..(bad.end - place.start) as u32;
+                marks.push(Mark { shard, class: Class::Erased, column });
+            }
+        }
+    }
+
+    /// Reads what a plan reads, and says what could not be read.
+    fn fetch_all(&self, plan: &RowPlan) -> (Vec<Vec<u8>>, Vec<Mark>) {
+        let mut bad = Vec::new();
+        let fetch = |it: &Transfer| {
+            let mut bytes = vec![0; it.column.len()];
+            let member = self.members[it.member].as_ref();
+            if member.is_none_or(|member| member.read(it.member_range.start, &mut bytes).is_err()) {
+                let column = it.column.clone();
+                bad.push(Mark { shard: it.shard, class: Class::Erased, column });
+            }
+            bytes
+        };
+        let reads = plan.reads.iter().map(fetch).collect();
+        (reads, bad)
+    }
+
+    fn check(&self, offset: u64, bytes: usize, kind: Kind) -> Result<()> {
+        let end = offset.checked_add(bytes as u64);
+        if end.is_some_and(|end| end <= self.geometry.capacity()) {
+            return Ok(());
+        }
+        let end = u128::from(offset) + bytes as u128;
+        Err(Error::new(kind, "beyond the end of the array")
+            .at(&self.place)
+            .expected(format!("within {}", self.geometry.capacity()), end))
+    }
+}
+
+impl Member {
+    /// Fills `buf` with its data from `offset` on; an error where it must not be read.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let range = offset..offset + buf.len() as u64;
+        match self.unreadable_in(range).next() {
+            None => self.device.read_at(self.data_at + offset, buf),
+            Some(_) => Err(Error::corrupt("not recovered, or a bad block", self.device.place())),
+        }
+    }
+
+    /// The parts of a range that cannot be read.
+    fn unreadable_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let Range { start, end } = range;
+        let within = move |bad: &Range<u64>| bad.start.max(start)..bad.end.min(end);
+        self.unreadable.iter().map(within).filter(|bad| bad.start < bad.end)
+    }
+}
+
+impl Sparse for MdArray {
+    /// md does not record blocks that were never written: all of it counts as data.
+    fn run(&self, range: Range<u64>) -> Result<Run> {
+        match range.end <= self.geometry.capacity() && !range.is_empty() {
+            true => Ok(Run { bytes: range.end - range.start, is_hole: false }),
+            false => Err(Error::corrupt("ends too early", &self.place)
+                .expected(format!("{} bytes or more", range.end), self.geometry.capacity())),
+        }
+    }
+
+    fn zero(&self, _: Range<u64>, _: Space) -> Result<()> {
+        let what = "cannot make zeros but by writing them";
+        Err(Error::new(Kind::Unsupported, what).at(&self.place))
+    }
+}
+
+impl Device for MdArray {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len(), Kind::Corrupt)?;
+        for span in self.geometry.spans(offset..offset + buf.len() as u64) {
+            let from = (span.user.start - offset) as usize;
+            self.read_span(&span, &mut buf[from..from + span.column.len()])?;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check(offset, bytes.len(), Kind::NoSpace)?;
+        match &self.writing {
+            Some(writing) => self.write(writing, offset, bytes),
+            None => Err(Error::new(Kind::Refused, "the array was opened for reading only")
+                .at(&self.place)
+                .advice("assemble it with --write; it must be complete and clean")),
+        }
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.geometry.capacity())
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        pinstripe_io::device::same_length(&self.place, bytes, self.geometry.capacity())
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.writing.is_none() {
+            return Ok(());
+        }
+        let mut members = self.members.iter().flatten();
+        members.try_for_each(|member| member.device.sync()).inspect_err(|_| self.give_up())
+    }
+
+    fn discard(&self, _: Range<u64>) -> Result<()> {
+        Err(Error::new(Kind::Unsupported, "an array of md's gives no space back").at(&self.place))
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { align_bytes: 4096, is_block_device: true, device: None }
+    }
+
+    fn place(&self) -> &Path {
+        &self.place
+    }
+}

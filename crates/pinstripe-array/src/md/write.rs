@@ -1,0 +1,165 @@
+//! Writing to an array of md's: rows in place, under superblocks that say it is dirty.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::{MdArray, bitmap};
+use crate::cache::{Cache, Dirty, Due};
+use crate::compute::{Made, Operation};
+use crate::format::md::{SECTOR_BYTES, SUPERBLOCK_OFFSET};
+use crate::geometry::Shape;
+use crate::lock;
+use crate::plan::{Planner, RowPlan, Rules};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::Device;
+
+/// Rows that can be written at the same time.
+const LOCKS: usize = 64;
+
+/// The state of an array that is open for writing.
+pub(super) struct Writing {
+    now_seconds: u64,
+    /// The locks of rows, by number modulo their count: two writes never update one parity at a
+    /// time.
+    rows: [Mutex<()>; LOCKS],
+    state: Mutex<State>,
+    /// A member could not be written or synced: the set must not be called clean any more.
+    has_failed: AtomicBool,
+}
+
+/// The state in the superblocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Clean: nothing was written yet.
+    Untouched,
+    /// That the set is dirty.
+    Dirty,
+    /// Clean again: nothing is written any more.
+    Finished,
+}
+
+impl Writing {
+    pub fn new(now_seconds: u64) -> Self {
+        Writing {
+            now_seconds,
+            rows: [const { Mutex::new(()) }; LOCKS],
+            state: Mutex::new(State::Untouched),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+}
+
+impl MdArray {
+    pub(super) fn write(&self, writing: &Writing, offset: u64, bytes: &[u8]) -> Result<()> {
+        if writing.has_failed.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Io, "a member failed; the array is not written any more")
+                .at(&self.place)
+                .advice("assemble it with mdadm, which resyncs it"));
+        }
+        self.mark_dirty(writing)?;
+        let mut cache = Cache::new(Shape::of(self.geometry));
+        for span in self.geometry.spans(offset..offset + bytes.len() as u64) {
+            let from = (span.user.start - offset) as usize;
+            cache.write(&span, &bytes[from..from + span.column.len()], Duration::ZERO);
+        }
+        for row in cache.due(Due::Since(Duration::MAX), usize::MAX) {
+            let _row = lock(&writing.rows[row as usize % LOCKS]);
+            self.write_row(row, &cache.begin(row))?;
+            cache.end(row);
+        }
+        Ok(())
+    }
+
+    fn write_row(&self, row: u64, dirty: &Dirty) -> Result<()> {
+        let map = self.geometry.map(row);
+        let mut plan = RowPlan::default();
+        let marks = dirty.marks(SECTOR_BYTES as u32);
+        // A set with absent members or known bad blocks is not opened for writing.
+        Planner::default().plan_write(&map, self.absent(), &marks, Rules::default(), &mut plan)?;
+        let (reads, bad) = self.fetch_all(&plan);
+        if let Some(bad) = bad.first() {
+            self.give_up();
+            return Err(Error::new(Kind::Io, "a member cannot be read in the middle of a write")
+                .at(self.member_place(map.member(bad.shard)).unwrap_or(&self.place))
+                .advice("assemble the array with mdadm, which can do without it"));
+        }
+        let (mut made, mut makes_at) = (Made::default(), Vec::new());
+        made.reserve(&map, &plan, dirty, &mut makes_at);
+        let starts = reads.iter().scan(0, |end, it| Some(std::mem::replace(end, *end + it.len())));
+        let (reads_at, read) = (starts.collect::<Vec<_>>(), reads.concat());
+        let operation = Operation {
+            row: &map,
+            plan: &plan,
+            dirty,
+            read: &read,
+            reads_at: &reads_at,
+            makes_at: &makes_at,
+        };
+        operation.run_plan(&mut made, &mut |_, _| ())?;
+        for (number, it) in plan.writes.iter().enumerate() {
+            let Some(member) = &self.members[it.member] else { continue };
+            let at = member.data_at + it.member_range.start;
+            let written = member.device.write_at(at, made.bytes(number, &operation));
+            written.inspect_err(|_| self.give_up())?;
+        }
+        Ok(())
+    }
+
+    /// Never calls the set clean again.
+    pub(super) fn give_up(&self) {
+        if let Some(writing) = &self.writing {
+            writing.has_failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has all superblocks say that the set is dirty, before anything is.
+    fn mark_dirty(&self, writing: &Writing) -> Result<()> {
+        let mut state = lock(&writing.state);
+        match *state {
+            State::Dirty => Ok(()),
+            State::Finished => {
+                Err(Error::new(Kind::Refused, "the array was closed").at(&self.place))
+            }
+            State::Untouched => {
+                self.write_superblocks(writing, 1, 0).inspect_err(|_| self.give_up())?;
+                *state = State::Dirty;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends writing, when no write is under way: all is durable, and the set is clean again.
+    /// Without this call, and after a write that failed, it stays dirty.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub fn finish(&self) -> Result<()> {
+        let Some(writing) = &self.writing else { return Ok(()) };
+        self.sync()?;
+        let mut state = lock(&writing.state);
+        let was_dirty = *state == State::Dirty;
+        *state = State::Finished;
+        if !was_dirty || writing.has_failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let before = self.superblock.state.events;
+        for member in self.members.iter().flatten() {
+            bitmap::date(&*member.device, &member.superblock, before, before + 2)?;
+        }
+        self.write_superblocks(writing, 2, u64::MAX)
+    }
+
+    /// Writes all superblocks, with so many more events, and up to where members agree; durable.
+    fn write_superblocks(&self, writing: &Writing, events: u64, resync_sectors: u64) -> Result<()> {
+        for member in self.members.iter().flatten() {
+            let mut superblock = member.superblock.clone();
+            superblock.state.events = self.superblock.state.events + events;
+            superblock.state.updated = writing.now_seconds;
+            superblock.state.resync_sectors = resync_sectors;
+            member.device.write_at(SUPERBLOCK_OFFSET, &superblock.encode())?;
+            member.device.sync()?;
+        }
+        Ok(())
+    }
+}

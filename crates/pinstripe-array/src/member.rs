@@ -1,0 +1,321 @@
+//! One member of an array: its data, the checksums of its blocks, its superblock and its part of
+//! the log.
+//!
+//! Invariants: the checksums in memory are those of the last writes; those on the member are as new
+//! as the last [`write_tables`](Member::write_tables), and the log holds the ones that came later.
+//!
+//! Never here: other members.
+
+mod forget;
+mod tables;
+mod unsure;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use self::tables::{Tables, check_of};
+use super::sums::SumCache;
+use super::traffic::{MemberTraffic, Part, Timer, Traffic};
+use super::twin::Twin;
+use crate::format::BLOCK_BYTES;
+use crate::format::regions::{self, Region, SECTOR_REGIONS, Version};
+use crate::format::sector::{Area, SECTOR_BYTES};
+use crate::format::sums::{PAGE_BLOCKS, Sum, pages};
+use crate::format::superblock::{Areas, Superblock};
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::id::{ArrayId, MemberId};
+use pinstripe_io::device::SharedDevice;
+
+/// Pages of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
+const PAGES_KEPT: usize = 512;
+/// The advice for a member whose map of regions cannot be trusted.
+const ANEW: &str = "add it anew: it is filled from the others";
+/// Blocks whose checksums are looked up at once.
+const SUMS_AT_ONCE: usize = 64;
+
+/// A member that is present.
+pub struct Member {
+    device: SharedDevice,
+    array: ArrayId,
+    id: MemberId,
+    slot: u16,
+    areas: Areas,
+    /// Data below this is right; the rest is still to be filled.
+    filled_bytes: AtomicU64,
+    /// A member is away: regions that change are noted.
+    notes_changes: AtomicBool,
+    twin: Twin,
+    tables: Mutex<Tables>,
+    traffic: Traffic,
+    timer: OnceLock<Timer>,
+}
+
+impl Member {
+    /// A member of an array that is being made: nothing was ever written to it.
+    pub fn fresh(device: SharedDevice, superblock: &Superblock) -> Self {
+        let regions = vec![Region::UNWRITTEN; pages(superblock.data_bytes / BLOCK_BYTES) as usize];
+        let sectors = regions.len().div_ceil(SECTOR_REGIONS);
+        let mut member = Self::with(device, superblock, regions, vec![0; sectors]);
+        let tables = member.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
+        (tables.changed, tables.is_urgent) = ((0..sectors as u64).collect(), true);
+        member
+    }
+
+    /// A member as its superblock describes it. If it was stopped in order, its map of regions has
+    /// to be the one that was written last, unless `force` skips that check.
+    ///
+    /// # Errors
+    /// Those of the device; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a map of regions
+    /// that is damaged or older.
+    pub fn open(device: SharedDevice, superblock: &Superblock, force: bool) -> Result<Self> {
+        let count = pages(superblock.data_bytes / BLOCK_BYTES) as usize;
+        let mut member = Self::with(device, superblock, Vec::new(), Vec::new());
+        let (mut regions, mut checks) = (Vec::with_capacity(count), Vec::new());
+        for number in 0..count.div_ceil(SECTOR_REGIONS) as u64 {
+            let mut sector = [0; SECTOR_BYTES];
+            let at = member.areas.regions_at + number * SECTOR_BYTES as u64;
+            member.device.read_at(at, &mut sector)?;
+            let content = member.place(Area::Regions, number, Version::FIRST).decode(&sector);
+            let content = content.map_err(|error| error.at(member.path()).advice(ANEW))?;
+            regions.extend(regions::decode(content));
+            checks.push(check_of(&sector));
+        }
+        regions.truncate(count);
+        let tables = member.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
+        (tables.regions, tables.checks) = (regions, checks);
+        let check = tables.regions_check();
+        if superblock.is_clean && !force && check != superblock.regions_check {
+            let what = "its map of regions is not what was written last: the device lost a write";
+            return Err(Error::corrupt(what, member.path())
+                .expected(superblock.regions_check, check)
+                .advice(format!("{ANEW}; --force uses it as it is, with blocks that may be old")));
+        }
+        Ok(member)
+    }
+
+    fn with(
+        device: SharedDevice,
+        superblock: &Superblock,
+        regions: Vec<Region>,
+        checks: Vec<u32>,
+    ) -> Self {
+        let (changed, is_urgent, unsure, unread) = Default::default();
+        let sums = SumCache::new(PAGES_KEPT);
+        let tables = Tables { sums, regions, changed, is_urgent, checks, unsure, unread };
+        Member {
+            device,
+            array: superblock.array,
+            id: superblock.member,
+            slot: superblock.slot,
+            areas: superblock.areas,
+            filled_bytes: AtomicU64::new(u64::MAX),
+            notes_changes: AtomicBool::new(false),
+            twin: Twin::default(),
+            tables: Mutex::new(tables),
+            traffic: Traffic::default(),
+            timer: OnceLock::new(),
+        }
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> &Path {
+        self.device.place()
+    }
+
+    /// Its device.
+    pub fn device(&self) -> &SharedDevice {
+        &self.device
+    }
+
+    /// Its id.
+    pub fn id(&self) -> MemberId {
+        self.id
+    }
+
+    /// Whether it holds what it should up to an offset of its data.
+    pub fn is_filled(&self, end: u64) -> bool {
+        end <= self.filled_bytes.load(Ordering::Acquire)
+    }
+
+    /// Sets the point up to which its data is right; `None` is all of it.
+    pub fn set_filled(&self, bytes: Option<u64>) {
+        self.filled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// The one that is to take its place, if there is one.
+    pub fn twin(&self) -> &Twin {
+        &self.twin
+    }
+
+    /// Sets whether regions that change are noted for a member that is away. Regions that changed
+    /// since the tables were last written are noted at once, since that member may miss them, too.
+    pub fn note_changes(&self, notes: bool) {
+        self.twin.with(|twin| {
+            twin.note_changes(notes);
+            Ok(())
+        });
+        let was = self.notes_changes.swap(notes, Ordering::AcqRel);
+        if was || !notes {
+            return;
+        }
+        let mut tables = self.lock();
+        for page in tables.sums.changed_pages() {
+            tables.note(page);
+        }
+    }
+
+    /// Whether a region of which any bytes are in a range of data is such.
+    pub fn any_region(&self, range: &Range<u64>, is_such: impl Fn(Region) -> bool) -> bool {
+        let page = |offset: u64| (offset / BLOCK_BYTES / PAGE_BLOCKS) as usize;
+        let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
+        self.lock().regions[pages].iter().any(|region| is_such(*region))
+    }
+
+    /// Drops the notes: no member misses anything.
+    pub fn forget_changes(&self) {
+        self.twin.with(|twin| {
+            twin.forget_changes();
+            Ok(())
+        });
+        self.notes_changes.store(false, Ordering::Release);
+        self.lock().each(|region| region.behind(false));
+    }
+
+    /// Bytes moved and times taken since it was opened.
+    pub fn traffic(&self) -> MemberTraffic {
+        self.traffic.told()
+    }
+
+    /// Has it note how long things take, from now on.
+    pub fn set_timer(&self, timer: Timer) {
+        // One that has a timer keeps it.
+        let _ = self.timer.set(timer);
+    }
+
+    /// Fills `buf` with its data from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Device::read_at`](pinstripe_io::device::Device::read_at); so for all that follow.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.traffic.read(Part::Data, buf.len());
+        let read = || self.device.read_at(self.areas.data_at + offset, buf);
+        self.traffic.reads.measure(self.timer.get(), read)
+    }
+
+    /// Writes data at `offset`.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset + bytes.len() as u64;
+        self.twin.with(|twin| if twin.is_filled(end) { twin.write(offset, bytes) } else { Ok(()) });
+        self.traffic.written(Part::Data, bytes.len());
+        let write = || self.device.write_at(self.areas.data_at + offset, bytes);
+        self.traffic.writes.measure(self.timer.get(), write)
+    }
+
+    /// Fills `buf` from a place of its log.
+    pub fn read_log(&self, position: u64, buf: &mut [u8]) -> Result<()> {
+        self.traffic.read(Part::Log, buf.len());
+        self.device.read_at(self.areas.log_at + position, buf)
+    }
+
+    /// Writes at a place of its log.
+    pub fn write_log(&self, position: u64, bytes: &[u8]) -> Result<()> {
+        self.twin.with(|twin| twin.write_log(position, bytes));
+        self.traffic.written(Part::Log, bytes.len());
+        self.device.write_at(self.areas.log_at + position, bytes)
+    }
+
+    /// Makes all that was written survive a power cut.
+    pub fn sync(&self) -> Result<()> {
+        self.twin.with(Member::sync);
+        self.traffic.syncs.measure(self.timer.get(), || self.device.sync())
+    }
+
+    /// Writes what the array says of itself, and of this member.
+    pub fn write_superblock(&self, common: &Superblock) -> Result<()> {
+        self.twin.with(|twin| twin.write_superblock(common));
+        let (slot, member, regions_check) = (self.slot, self.id, self.lock().regions_check());
+        let superblock = Superblock { slot, member, regions_check, ..common.clone() };
+        let bytes = superblock.encode();
+        self.traffic.written(Part::Tables, bytes.len());
+        self.device.write_at(superblock.place(), &bytes)
+    }
+
+    /// The checksums of blocks: [`Sum::LOST`] where the table is damaged.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn sums(&self, blocks: Range<u64>) -> Result<Vec<Sum>> {
+        let mut tables = self.bring(&blocks)?;
+        Ok(blocks.map(|block| tables.sums.get(block).expect("its page was brought")).collect())
+    }
+
+    /// Adds the checksums of blocks to `out`.
+    ///
+    /// # Errors
+    /// As [`sums`](Self::sums).
+    pub fn sums_into(&self, blocks: Range<u64>, out: &mut Vec<Sum>) -> Result<()> {
+        let mut tables = self.bring(&blocks)?;
+        out.extend(blocks.map(|block| tables.sums.get(block).expect("its page was brought")));
+        Ok(())
+    }
+
+    /// Fills `buf`, whole blocks, from an offset of its data, and returns the numbers of the blocks
+    /// that fail their checksum. Blocks that were never written are zeros.
+    ///
+    /// # Errors
+    /// Those of the device, and of [`sums`](Self::sums).
+    pub fn read_believed(&self, offset: u64, buf: &mut [u8]) -> Result<Vec<u32>> {
+        let mut bad = Vec::new();
+        let first = offset / BLOCK_BYTES;
+        let mut sums = [Sum::UNWRITTEN; SUMS_AT_ONCE];
+        let pieces = buf.chunks_mut(SUMS_AT_ONCE * BLOCK_BYTES as usize);
+        for (number, piece) in pieces.enumerate() {
+            let done = number * SUMS_AT_ONCE;
+            let start = first + done as u64;
+            let count = piece.len() / BLOCK_BYTES as usize;
+            let sums = &mut sums[..count];
+            self.bring(&(start..start + count as u64))?.fill(start, sums);
+            if !sums.iter().any(|sum| sum.is_written()) {
+                piece.fill(0);
+                continue;
+            }
+            self.read(start * BLOCK_BYTES, piece)?;
+            let blocks = piece.chunks_mut(BLOCK_BYTES as usize).zip(sums);
+            for (block, (bytes, sum)) in blocks.enumerate() {
+                if !sum.is_written() {
+                    bytes.fill(0);
+                } else if !sum.suits(bytes) {
+                    bad.push((done + block) as u32);
+                }
+            }
+        }
+        Ok(bad)
+    }
+
+    /// Sets the checksums of blocks from `first` on.
+    ///
+    /// # Errors
+    /// As [`sums`](Self::sums).
+    pub fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
+        let blocks = first..first + sums.len() as u64;
+        let end = blocks.end * BLOCK_BYTES;
+        self.twin
+            .with(|twin| if twin.is_filled(end) { twin.set_sums(first, sums) } else { Ok(()) });
+        let notes = self.notes_changes.load(Ordering::Acquire);
+        let mut tables = self.bring(&blocks)?;
+        for (block, sum) in blocks.zip(sums) {
+            tables.begin(block / PAGE_BLOCKS);
+            if notes {
+                tables.note(block / PAGE_BLOCKS);
+            }
+            tables.sums.set(block, *sum);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

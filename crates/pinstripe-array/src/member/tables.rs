@@ -1,0 +1,264 @@
+//! The tables of a member in memory, and their way from and to the member.
+//!
+//! Invariant: a page of checksums is durable before the map of regions has its version, and before
+//! the map calls the region written.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::MutexGuard;
+
+use super::Member;
+use crate::format::crc32c;
+use crate::format::regions::{self, Region, SECTOR_REGIONS, Version};
+use crate::format::sector::{Area, Content, SECTOR_BYTES, SectorPlace};
+use crate::format::sums::{LEAF_BLOCKS, PAGE_BYTES, PAGE_LEAVES, Sum, decode, encode};
+use crate::sums::{Changed, SumCache, Sums, all};
+use crate::traffic::Part;
+use pinstripe_base::error::Result;
+
+/// Pages that are written with one write, at most.
+const PAGES_AT_ONCE: usize = 64;
+
+/// Checksums and regions of a member.
+pub(super) struct Tables {
+    pub(super) sums: SumCache,
+    /// By page of the table of checksums.
+    pub(super) regions: Vec<Region>,
+    /// Sectors of the map of regions that differ on the member.
+    pub(super) changed: BTreeSet<u64>,
+    /// They differ in more than versions, which may be behind.
+    pub(super) is_urgent: bool,
+    /// By sector of the map, the checksum that it was written with last.
+    pub(super) checks: Vec<u32>,
+    /// Pages of regions whose parity may not match their data.
+    pub(super) unsure: BTreeSet<u64>,
+    /// Those of them whose checksums may be older than data.
+    pub(super) unread: BTreeSet<u64>,
+}
+
+/// A page as a member has it.
+struct Found {
+    sums: Box<Sums>,
+    /// The newest of its leaves.
+    version: Version,
+    is_damaged: bool,
+}
+
+/// Changes to be written, with the versions that their pages get.
+struct Changes {
+    pages: Vec<(Changed, Version)>,
+    sectors: Vec<(u64, Content)>,
+    is_urgent: bool,
+}
+
+impl Member {
+    /// Writes the changes of the tables. All is durable on return, except versions in the map: the
+    /// next sync makes them so.
+    pub fn write_tables(&self) -> Result<()> {
+        self.twin.with(Member::write_tables);
+        let changes = self.lock().changes();
+        for run in changes.pages.chunk_by(|(a, _), (b, _)| a.page + 1 == b.page) {
+            run.chunks(PAGES_AT_ONCE).try_for_each(|run| self.write_pages(run))?;
+        }
+        if !changes.pages.is_empty() {
+            self.sync()?;
+        }
+        for (number, content) in &changes.sectors {
+            let bytes = self.place(Area::Regions, *number, Version::FIRST).encode(content);
+            self.traffic.written(Part::Tables, bytes.len());
+            self.device.write_at(self.areas.regions_at + number * SECTOR_BYTES as u64, &bytes)?;
+            self.lock().checks[*number as usize] = check_of(&bytes);
+        }
+        if changes.is_urgent {
+            self.sync()?;
+        }
+        self.lock().written(&changes);
+        Ok(())
+    }
+
+    /// Writes pages that stand one behind the other.
+    fn write_pages(&self, run: &[(Changed, Version)]) -> Result<()> {
+        let mut bytes = Vec::with_capacity(run.len() * PAGE_BYTES);
+        for (it, version) in run {
+            let first = it.page * PAGE_LEAVES as u64;
+            for (number, leaf) in (first..).zip(it.sums.as_chunks::<LEAF_BLOCKS>().0) {
+                let place = self.place(Area::Sums, number, *version);
+                bytes.extend_from_slice(&place.encode(&encode(leaf)));
+            }
+        }
+        self.traffic.written(Part::Tables, bytes.len());
+        let first = run.first().map_or(0, |(it, _)| it.page);
+        self.device.write_at(self.areas.sums_at + first * PAGE_BYTES as u64, &bytes)
+    }
+
+    /// Brings the pages that speak of blocks into memory.
+    pub(super) fn bring(&self, blocks: &Range<u64>) -> Result<MutexGuard<'_, Tables>> {
+        self.bring_by(blocks, |page, region| self.read_page(page, region))
+    }
+
+    /// Marks lost all blocks of those leaves that cannot be read. They are written again with the
+    /// tables.
+    pub fn forgo(&self, blocks: &Range<u64>) -> Result<()> {
+        self.bring_by(blocks, |page, region| Ok(self.read_leaves(page, region))).map(drop)
+    }
+
+    fn bring_by(
+        &self,
+        blocks: &Range<u64>,
+        read: impl Fn(u64, Region) -> Result<Found>,
+    ) -> Result<MutexGuard<'_, Tables>> {
+        loop {
+            let tables = self.lock();
+            let missing = tables.sums.missing(blocks.clone()).next();
+            let Some(page) = missing else { return Ok(tables) };
+            let region = tables.regions[page as usize];
+            let is_unread = tables.unread.contains(&page);
+            drop(tables);
+            let mut found = match region.is_written() {
+                true => read(page, region)?,
+                false => Found {
+                    sums: all(Sum::UNWRITTEN),
+                    version: region.version(),
+                    is_damaged: false,
+                },
+            };
+            if is_unread {
+                self.as_it_stands(page, &mut found.sums);
+            }
+            let mut tables = self.lock();
+            tables.unread.remove(&page);
+            tables.sums.bring(page, found.sums, found.version);
+            if found.is_damaged || is_unread {
+                tables.sums.touch(page);
+            }
+        }
+    }
+
+    fn read_page(&self, page: u64, region: Region) -> Result<Found> {
+        let mut bytes = [0; PAGE_BYTES];
+        self.traffic.read(Part::Tables, bytes.len());
+        self.device.read_at(self.areas.sums_at + page * PAGE_BYTES as u64, &mut bytes)?;
+        Ok(self.found(page, region, &bytes))
+    }
+
+    /// The same, where what cannot be read is damaged.
+    fn read_leaves(&self, page: u64, region: Region) -> Found {
+        let mut bytes = [0; PAGE_BYTES];
+        let start = self.areas.sums_at + page * PAGE_BYTES as u64;
+        for (at, sector) in (start..).step_by(SECTOR_BYTES).zip(bytes.chunks_mut(SECTOR_BYTES)) {
+            if self.device.read_at(at, sector).is_err() {
+                sector.fill(0);
+            }
+        }
+        self.found(page, region, &bytes)
+    }
+
+    /// The content of a page. Blocks of damaged leaves are lost.
+    fn found(&self, page: u64, region: Region, bytes: &[u8; PAGE_BYTES]) -> Found {
+        let expected = region.version();
+        let mut found = Found { sums: all(Sum::LOST), version: expected, is_damaged: false };
+        let leaves = found.sums.as_chunks_mut::<LEAF_BLOCKS>().0.iter_mut();
+        let sectors = bytes.as_chunks::<SECTOR_BYTES>().0;
+        for (number, (leaf, sector)) in (page * PAGE_LEAVES as u64..).zip(leaves.zip(sectors)) {
+            let at = |version: Version| {
+                let place = self.place(Area::Sums, number, version);
+                place.decode(sector).ok().map(|content| (version, decode(content)))
+            };
+            match expected.or_ahead().find_map(at) {
+                Some((version, sums)) => {
+                    *leaf = sums;
+                    if version.since(expected) > found.version.since(expected) {
+                        found.version = version;
+                    }
+                }
+                None => found.is_damaged = true,
+            }
+        }
+        found
+    }
+
+    pub(super) fn place(&self, area: Area, number: u64, version: Version) -> SectorPlace {
+        let (array, member, slot) = (self.array, self.id, self.slot);
+        SectorPlace { array, member, slot, area, number, version }
+    }
+}
+
+/// The checksum that a sector has.
+pub(super) fn check_of(sector: &[u8; SECTOR_BYTES]) -> u32 {
+    u32::from_le_bytes(*sector.last_chunk().expect("a sector is longer"))
+}
+
+impl Tables {
+    /// Collects the changes to write. The map in memory gets the new versions of their pages.
+    fn changes(&mut self) -> Changes {
+        let mut pages = Vec::new();
+        for it in self.sums.changed() {
+            let region = self.regions[it.page as usize];
+            // Not so far ahead that leaves would be refused, however often the power goes before
+            // the map is written; the map on the member may itself be a version behind.
+            let ahead = it.version.since(region.version()).min(Version::AHEAD_MAX - 3);
+            let version = region.version().plus(ahead + 1);
+            self.set(it.page, region.at(version));
+            pages.push((it, version));
+        }
+        let sector = |number: &u64| (*number, self.region_sector(*number));
+        let sectors = self.changed.iter().map(sector).collect();
+        Changes { pages, sectors, is_urgent: std::mem::take(&mut self.is_urgent) }
+    }
+
+    fn written(&mut self, changes: &Changes) {
+        changes.pages.iter().for_each(|(it, version)| self.sums.written(it, *version));
+        for (number, content) in &changes.sectors {
+            if self.region_sector(*number) == *content {
+                self.changed.remove(number);
+            }
+        }
+    }
+
+    /// The checksum of the map of regions, for the superblock.
+    pub(super) fn regions_check(&self) -> u32 {
+        let checks: Vec<u8> = self.checks.iter().flat_map(|check| check.to_le_bytes()).collect();
+        crc32c(&checks)
+    }
+
+    /// Copies the checksums of blocks from `first` on, whose pages were brought.
+    pub(super) fn fill(&mut self, first: u64, sums: &mut [Sum]) {
+        for (block, sum) in (first..).zip(sums) {
+            *sum = self.sums.get(block).expect("its page was brought");
+        }
+    }
+
+    /// Marks a region as written. The first time, its page becomes one that has to be written.
+    pub(super) fn begin(&mut self, page: u64) {
+        let region = self.regions[page as usize];
+        if region.is_written() {
+            return;
+        }
+        self.set(page, region.written());
+        self.sums.bring(page, all(Sum::UNWRITTEN), region.version());
+        self.sums.touch(page);
+    }
+
+    /// Notes that a member which is away may lack a region.
+    pub(super) fn note(&mut self, page: u64) {
+        self.set(page, self.regions[page as usize].behind(true));
+    }
+
+    pub(super) fn set(&mut self, page: u64, region: Region) {
+        let was = std::mem::replace(&mut self.regions[page as usize], region);
+        if was != region {
+            self.changed.insert(page / SECTOR_REGIONS as u64);
+            self.is_urgent |= was.at(region.version()) != region;
+        }
+    }
+
+    pub(super) fn each(&mut self, to: impl Fn(Region) -> Region) {
+        for page in 0..self.regions.len() {
+            self.set(page as u64, to(self.regions[page]));
+        }
+    }
+
+    fn region_sector(&self, number: u64) -> Content {
+        regions::encode(&self.regions[number as usize * SECTOR_REGIONS..])
+    }
+}

@@ -1,0 +1,107 @@
+//! Regions that are being written without a log, and those that a power cut interrupted.
+//!
+//! Invariants: under the bitmap policy a region is marked durably before anything in it is written
+//! in place, and the mark goes when everything written there is durable, checksums included. In a
+//! region that is marked when the array is assembled, the table may be older than the data: the
+//! data counts as it stands.
+
+use std::ops::Range;
+
+use super::Member;
+use super::tables::Tables;
+use crate::format::BLOCK_BYTES;
+use crate::format::regions::Region;
+use crate::format::sums::{PAGE_BLOCKS, Sum};
+use crate::sums::Sums;
+use pinstripe_base::error::Result;
+
+impl Member {
+    /// Marks the regions of ranges of data as being written; durable when this returns.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn mark_dirty(&self, ranges: &[Range<u64>]) -> Result<()> {
+        self.twin().with(|twin| twin.mark_dirty(ranges));
+        let is_new = {
+            let mut tables = self.lock();
+            let pages = ranges.iter().flat_map(|range| {
+                range.start / BLOCK_BYTES / PAGE_BLOCKS
+                    ..=(range.end - 1) / BLOCK_BYTES / PAGE_BLOCKS
+            });
+            pages.filter(|page| tables.mark(*page)).count() > 0
+        };
+        if !is_new {
+            return Ok(());
+        }
+        // A page that the map refers to has to be on the member before the map.
+        self.device.sync()?;
+        self.write_tables()
+    }
+
+    /// The number of regions that are marked as being written.
+    pub fn dirty_regions(&self) -> usize {
+        self.lock().regions.iter().filter(|region| region.is_dirty()).count()
+    }
+
+    /// Takes the marks from regions that are durable. They go from the member with the tables.
+    pub fn unmark(&self) {
+        self.twin().with(|twin| {
+            twin.unmark();
+            Ok(())
+        });
+        let mut tables = self.lock();
+        for page in 0..tables.regions.len() as u64 {
+            if !tables.unsure.contains(&page) {
+                let clean = tables.regions[page as usize].clean();
+                tables.set(page, clean);
+            }
+        }
+    }
+
+    /// Declares checksums and parity unsure in all marked regions, or in all that were ever
+    /// written. Returns whether there are any.
+    pub fn doubt(&self, all: bool) -> bool {
+        let mut tables = self.lock();
+        let is_unsure = |region: &Region| region.is_dirty() || all && region.is_written();
+        let regions = tables.regions.iter().enumerate();
+        let unsure = regions.filter(|(_, region)| is_unsure(region)).map(|(page, _)| page as u64);
+        tables.unsure = unsure.collect();
+        tables.unread = tables.unsure.clone();
+        !tables.unsure.is_empty()
+    }
+
+    /// Declares that parity matches the data everywhere.
+    pub fn be_sure(&self) {
+        self.lock().unsure.clear();
+    }
+
+    /// Whether the parity of a range of data may not match it.
+    pub fn is_unsure(&self, range: &Range<u64>) -> bool {
+        let page = |offset: u64| offset / BLOCK_BYTES / PAGE_BLOCKS;
+        let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
+        self.lock().unsure.range(pages).next().is_some()
+    }
+
+    /// Gives the blocks of a page the checksums of their present content.
+    pub(super) fn as_it_stands(&self, page: u64, sums: &mut Sums) {
+        for (block, sum) in (page * PAGE_BLOCKS..).zip(sums) {
+            let mut bytes = [0; BLOCK_BYTES as usize];
+            if sum.is_written()
+                && *sum != Sum::LOST
+                && self.read(block * BLOCK_BYTES, &mut bytes).is_ok()
+            {
+                *sum = Sum::of(&bytes);
+            }
+        }
+    }
+}
+
+impl Tables {
+    /// Marks a region. Returns whether it was not marked.
+    fn mark(&mut self, page: u64) -> bool {
+        self.begin(page);
+        let region = self.regions[page as usize];
+        self.set(page, region.dirty());
+        !region.is_dirty()
+    }
+}

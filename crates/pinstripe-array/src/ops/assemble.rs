@@ -1,0 +1,119 @@
+//! Assembling an array from its devices.
+
+use std::path::PathBuf;
+
+use super::examine::{Found, examine};
+use super::register::Metadata;
+use super::{Entry, Register, devices, md};
+use crate::engine::{self, AssembleOptions, Flusher};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ArrayId;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::device::SharedDevice;
+use pinstripe_io::fault::Plan;
+
+/// Opens the devices that are there. A missing one is reported, and left out.
+///
+/// # Errors
+/// As [`devices::open`], except for devices that are missing.
+pub fn open_all(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Vec<SharedDevice>> {
+    let mut opened = Vec::with_capacity(paths.len());
+    for (number, path) in paths.iter().enumerate() {
+        match devices::open(path, number, faults) {
+            Ok(device) => opened.push(device),
+            Err(error) if error.kind() == Kind::NotFound => monitor.warning(path, error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(opened)
+}
+
+/// Registers an array of md's under a name, if the first device that is there is a member of one;
+/// nothing is written to it. Returns whether it did.
+///
+/// # Errors
+/// Those of [`md::look`].
+pub fn assemble_md(name: &str, paths: &[PathBuf], register: &Register) -> Result<bool> {
+    super::register::check_name(name)?;
+    let first = paths.iter().find(|path| path.exists());
+    let Some(Found::Md(superblock)) =
+        first.map(|path| examine(path)).transpose()?.map(|it| it.found)
+    else {
+        return Ok(false);
+    };
+    devices::refuse_twice(paths)?;
+    let mut entry = Entry::new(name, ArrayId(superblock.array.set_uuid), paths)?;
+    entry.metadata = Metadata::Md;
+    md::look(&entry)?;
+    register.write(&entry).map(|()| true)
+}
+
+/// Whether a device that is known of an array was not given to another one since; that is told.
+fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool {
+    let Some(own) = engine::probe(device).filter(|own| own.array.to_string() != entry.array) else {
+        return true;
+    };
+    let what = format!("is of another array by now: '{}'", own.name);
+    let error = Error::new(Kind::WrongMember, what).advice(format!(
+        "to forget it: 'pinstripe array manage {} --remove {}'",
+        entry.name,
+        device.place().display()
+    ));
+    monitor.warning(device.place(), error);
+    false
+}
+
+/// Assembles an array from these devices, replays its log, and registers it under a name. Without
+/// devices, those that are registered under the name are taken. With `force`, devices that cannot
+/// be used are left out, and parity is trusted that may be stale.
+///
+/// # Errors
+/// As [`engine::assemble`]; [`Kind::WrongMember`] for a device of another array than the name's or
+/// the other devices'; [`Kind::TooManyLosses`] when too few are there; [`Kind::Busy`] when one is
+/// in use.
+pub fn assemble(
+    name: &str,
+    paths: &[PathBuf],
+    force: bool,
+    register: &Register,
+    faults: &Plan,
+    monitor: &Monitor,
+) -> Result<Flusher> {
+    super::register::check_name(name)?;
+    let known = match register.read(name) {
+        Ok(entry) => Some(entry),
+        Err(error) if paths.is_empty() => return Err(error),
+        Err(_) => None,
+    };
+    let paths = match &known {
+        Some(entry) if paths.is_empty() => entry.devices.clone(),
+        _ => paths.to_vec(),
+    };
+    let present: Vec<_> = paths.iter().filter(|path| path.exists()).cloned().collect();
+    devices::refuse_twice(&present)?;
+    let mut opened = open_all(&paths, faults, monitor)?;
+    if let Some(entry) = known.as_ref().filter(|entry| entry.devices == paths) {
+        opened.retain(|device| is_still_of(device, entry, monitor));
+    }
+    if opened.is_empty() {
+        return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is there"))
+            .advice("attach them, or name them where they are now"));
+    }
+    let engine::Assembly { flusher, left_out, records, was_clean, .. } =
+        engine::assemble(opened, &AssembleOptions { force })?;
+    for it in left_out {
+        let error = Error::new(Kind::WrongMember, format!("is left out: {}", it.why));
+        monitor.warning(&it.path, error.advice("add it again with 'pinstripe array manage'"));
+    }
+    if !was_clean {
+        monitor
+            .note(&format!("array {name} was not closed in order; records of its log: {records}"));
+    }
+    let superblock = flusher.array().superblock();
+    let mut entry = Entry::new(name, superblock.array, &paths)?;
+    if let Some(known) = known.filter(|it| it.array == entry.array) {
+        entry.settings = known.settings;
+    }
+    register.write(&entry)?;
+    Ok(flusher)
+}

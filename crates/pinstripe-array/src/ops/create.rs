@@ -1,0 +1,146 @@
+//! Creating an array.
+
+use std::path::PathBuf;
+
+use super::detail::consistency;
+use super::register::check_name;
+use super::{Entry, Register, devices};
+use crate::engine::{self, Making};
+use crate::format::superblock::Consistency;
+use crate::geometry::{ArrayGeometry, Layout, Level};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::units::MIB;
+use pinstripe_io::fault::Plan;
+
+/// The parameters of a new array.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    /// Its name.
+    pub name: String,
+    /// The level.
+    pub level: Level,
+    /// The layout of rows.
+    pub layout: Layout,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Bytes of the log on each member; by default as many as suit its size.
+    pub log_bytes: Option<u64>,
+    /// The means that keeps parity true across a power cut.
+    pub consistency: Consistency,
+    /// Bytes of the granule; `None` follows the requests.
+    pub granule: Option<u32>,
+    /// The devices in the order of their slots; `None` leaves one missing.
+    pub members: Vec<Option<PathBuf>>,
+    /// Devices that wait for a member to fail.
+    pub spares: Vec<PathBuf>,
+    /// A length for files that are not there yet: they are made.
+    pub file_bytes: Option<u64>,
+    /// The devices may lose what they carry, and a name in use be taken over.
+    pub force: bool,
+}
+
+/// The created array.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Created {
+    /// The array's id.
+    pub array: String,
+    /// Its name.
+    pub name: String,
+    /// User bytes.
+    pub capacity_bytes: u64,
+    /// Bytes of data on each member.
+    pub member_bytes: u64,
+}
+
+/// Makes an array, and takes note of it under its name. All devices are opened and looked at before
+/// anything is written to any.
+///
+/// # Errors
+/// [`Kind::Exists`] when the name is taken; [`Kind::Refused`] for a device that carries something;
+/// [`Kind::Busy`] for one in use; [`Kind::Usage`] for what the level cannot be made of.
+pub fn create(
+    wish: &Wish,
+    register: &Register,
+    faults: &Plan,
+    monitor: &Monitor,
+) -> Result<Created> {
+    check_name(&wish.name)?;
+    if register.has(&wish.name) && !wish.force {
+        return Err(Error::new(
+            Kind::Exists,
+            format!("an array is called '{}' already", wish.name),
+        )
+        .advice(
+            "take another name; 'pinstripe array status' shows those that there are; --force \
+                 forgets what the old one is on",
+        ));
+    }
+    // Impossible parameters are refused before any device is created or opened. The size of members
+    // is not known yet, so a large one stands for it.
+    let (slots, plenty) = (wish.members.len(), u64::from(u32::MAX) * MIB / 64);
+    ArrayGeometry::new(wish.level, slots, wish.chunk_bytes, wish.layout, plenty)?;
+    let paths: Vec<PathBuf> = wish.members.iter().flatten().chain(&wish.spares).cloned().collect();
+    if let Some(bytes) = wish.file_bytes {
+        paths.iter().try_for_each(|path| devices::make_file(path, bytes))?;
+    }
+    devices::refuse_twice(&paths)?;
+    let open =
+        |number: usize, path: &PathBuf| devices::open_blank(path, number, faults, wish.force);
+    let members = wish.members.iter().enumerate();
+    let members = members
+        .map(|(slot, path)| path.as_ref().map(|path| open(slot, path)).transpose())
+        .collect::<Result<Vec<_>>>()?;
+    let spares = wish.spares.iter().enumerate();
+    let spares = spares
+        .map(|(number, path)| open(members.len() + number, path))
+        .collect::<Result<Vec<_>>>()?;
+    devices::warn_of_shared_disks(&paths, monitor);
+    let all = members.iter().flatten().chain(&spares);
+    let lengths = all.map(|it| it.len()).collect::<Result<Vec<_>>>()?;
+    let shortest = lengths.iter().copied().min().unwrap_or(0);
+    let making = Making {
+        name: wish.name.clone(),
+        level: wish.level,
+        layout: wish.layout,
+        chunk_bytes: wish.chunk_bytes,
+        log_bytes: wish.log_bytes.unwrap_or_else(|| log_bytes(shortest)),
+        consistency: wish.consistency,
+        now_seconds: clock::now().0,
+    };
+    let mut flusher = engine::create_with(&making, members, spares)?;
+    if wish.granule.is_some() {
+        flusher.set_granule(wish.granule)?;
+    }
+    let superblock = flusher.array().superblock();
+    let capacity_bytes = flusher.array().capacity();
+    flusher.stop()?;
+    register.write(&Entry::new(&wish.name, superblock.array, &paths)?)?;
+    Ok(Created {
+        array: superblock.array.to_string(),
+        name: wish.name.clone(),
+        capacity_bytes,
+        member_bytes: superblock.data_bytes,
+    })
+}
+
+/// A policy by its name.
+///
+/// # Errors
+/// [`Kind::Usage`] for what is none.
+pub fn consistency_of(name: &str) -> Result<Consistency> {
+    let all = [Consistency::Log, Consistency::Bitmap, Consistency::None];
+    all.into_iter().find(|it| consistency(*it) == name).ok_or_else(|| {
+        Error::new(Kind::Usage, format!("'{name}' keeps no parity true"))
+            .expected(all.map(consistency).join(", "), name)
+    })
+}
+
+/// A log that takes no more than a part of the member.
+fn log_bytes(member_bytes: u64) -> u64 {
+    (member_bytes / 64).clamp(MIB, 64 * MIB) / MIB * MIB
+}
+
+#[cfg(test)]
+mod tests;

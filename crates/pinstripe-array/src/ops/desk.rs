@@ -1,0 +1,334 @@
+//! Handles control requests for an array open in this process.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use super::Register;
+use super::counted::counted;
+use super::detail::{
+    Detail, ErrorCounts, MismatchDetail, ReportDetail, Served, SlotDetail, SlotState, WorkDetail,
+    consistency, granule_text,
+};
+use super::knobs::{Knob, speed_text};
+use super::register::is_same;
+use super::request::{Reply, Request};
+use crate::engine::{self, Mismatch, SlotStatus, WorkKind, WorkReport, WorkStatus};
+use crate::plan::{RmwLevel, Rules};
+use crate::set::MemberSet;
+use crate::volume::Volume;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::fault::Plan;
+
+/// Handles requests for an array that is open.
+pub trait Answers: Send + Sync {
+    /// Answers a request about the array as it is now. Events and the end are handled by the
+    /// server.
+    ///
+    /// # Errors
+    /// The reason why it cannot be done.
+    fn answer(&self, request: &Request) -> Result<Reply>;
+
+    /// The present state of the array.
+    fn detail(&self) -> Detail;
+
+    /// Records the addresses at which it is served.
+    fn served_as(&self, served: Served);
+
+    /// Writes everything, and closes the array in order.
+    ///
+    /// # Errors
+    /// Why not everything was written.
+    fn close(&self) -> Result<()>;
+}
+
+/// A running array, and the data kept beside it.
+pub struct Desk {
+    /// The array.
+    pub volume: Arc<Volume>,
+    name: String,
+    register: Register,
+    faults: Plan,
+    served: OnceLock<Served>,
+    pace: Mutex<Option<Pace>>,
+    /// Held while the register is changed.
+    turn: Mutex<()>,
+    /// A copy of the rules as last set, so that a look at them does not have to wait for the
+    /// flusher.
+    rules: Mutex<Rules>,
+}
+
+/// The speed of work, by two looks at it.
+#[derive(Clone)]
+struct Pace {
+    kind: String,
+    done_bytes: u64,
+    at: Instant,
+    bytes_per_second: u64,
+}
+
+/// Looks that are closer together than this say nothing about a rate.
+const LOOK_SECONDS: f64 = 0.2;
+
+impl Desk {
+    /// A handler for an array that was opened; applies the knobs that the register has for it.
+    ///
+    /// # Errors
+    /// Those of the register, and of a knob that it has.
+    pub fn new(
+        name: &str,
+        volume: Arc<Volume>,
+        register: &Register,
+        faults: &Plan,
+    ) -> Result<Self> {
+        let rules = Mutex::new(volume.with(|it| it.rules));
+        let desk = Desk {
+            volume,
+            name: name.to_owned(),
+            register: register.clone(),
+            faults: faults.clone(),
+            served: OnceLock::new(),
+            pace: Mutex::new(None),
+            turn: Mutex::new(()),
+            rules,
+        };
+        for (knob, value) in &register.read(name)?.settings {
+            desk.turn(Knob::parse(knob, value)?)?;
+        }
+        Ok(desk)
+    }
+
+    /// Faults that are planned for its members.
+    pub(super) fn faults(&self) -> &Plan {
+        &self.faults
+    }
+
+    /// Whether the register has a device of this array.
+    pub(super) fn knows(&self, device: &Path) -> Result<bool> {
+        let entry = self.register.read(&self.name)?;
+        Ok(entry.devices.iter().any(|known| is_same(known, device)))
+    }
+
+    /// Records that a device went, and that another one came.
+    pub(super) fn note(&self, gone: Option<&Path>, came: Option<&Path>) -> Result<()> {
+        let _turn = lock(&self.turn);
+        let mut entry = self.register.read(&self.name)?;
+        if let Some(gone) = gone {
+            entry.devices.retain(|known| !is_same(known, gone));
+        }
+        if let Some(came) = came.filter(|it| !entry.devices.iter().any(|known| is_same(known, it)))
+        {
+            entry.devices.push(came.to_path_buf());
+        }
+        self.register.write(&entry)
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let settings = self.volume.settings();
+        let Rules { granule, rmw } = *lock(&self.rules);
+        let rmw = match rmw {
+            RmwLevel::Never => 0,
+            RmwLevel::Fewer => 1,
+            RmwLevel::FewerOrEqual => 2,
+        };
+        [
+            ("stripe_size", granule_text(granule)),
+            ("stripe_cache_size", settings.cache_bytes.to_string()),
+            ("rmw_level", rmw.to_string()),
+            ("sync_speed_min", speed_text(settings.speed_limit_min)),
+            ("sync_speed_max", speed_text(settings.speed_limit_max)),
+            ("write_deadline", settings.deadline.as_millis().to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    fn work(&self, work: &WorkStatus) -> WorkDetail {
+        let kind = work_word(work.kind).to_owned();
+        let mut pace = lock(&self.pace);
+        let now = clock::monotonic();
+        let fresh =
+            Pace { kind: kind.clone(), done_bytes: work.done_bytes, at: now, bytes_per_second: 0 };
+        let current = match pace.take() {
+            Some(old) if old.kind == kind && old.done_bytes <= work.done_bytes => {
+                let past = (now - old.at).as_secs_f64();
+                if past < LOOK_SECONDS {
+                    old
+                } else {
+                    let rate = (work.done_bytes - old.done_bytes) as f64 / past;
+                    Pace { bytes_per_second: rate as u64, ..fresh }
+                }
+            }
+            _ => fresh,
+        };
+        let bytes_per_second = current.bytes_per_second;
+        *pace = Some(current);
+        WorkDetail { kind, done_bytes: work.done_bytes, all_bytes: work.of_bytes, bytes_per_second }
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<Reply> {
+        let knob = Knob::parse(name, value)?;
+        self.turn(knob)?;
+        if knob.is_kept() {
+            let _turn = lock(&self.turn);
+            let mut entry = self.register.read(&self.name)?;
+            entry.settings.insert(name.to_owned(), value.to_owned());
+            self.register.write(&entry)?;
+        }
+        Ok(done(format!("{name} is {value}")))
+    }
+
+    fn rule(&self, change: impl FnOnce(&mut Rules) + Send) -> Result<()> {
+        let rules = self.volume.with(|it| {
+            change(&mut it.rules);
+            it.rules
+        });
+        *lock(&self.rules) = rules;
+        Ok(())
+    }
+
+    fn turn(&self, knob: Knob) -> Result<()> {
+        let volume = &self.volume;
+        match knob {
+            Knob::Granule(granule) => {
+                volume.with(|it| it.set_granule(granule))?;
+                self.rule(|rules| rules.granule = granule)
+            }
+            Knob::Rmw(level) => self.rule(|rules| rules.rmw = level),
+            Knob::CacheBytes(bytes) => volume.set(|it| it.cache_bytes = bytes),
+            Knob::SpeedMin(bytes) => volume.set(|it| {
+                it.speed_limit_min = bytes;
+                it.speed_limit_max = it.speed_limit_max.max(bytes);
+            }),
+            Knob::SpeedMax(bytes) => volume.set(|it| {
+                it.speed_limit_max = bytes;
+                it.speed_limit_min = it.speed_limit_min.min(bytes);
+            }),
+            Knob::Deadline(deadline) => volume.set(|it| it.deadline = deadline),
+            Knob::Scrub(repair) => volume.with(|it| it.scrub(repair)),
+            Knob::Idle => volume.with(|it| it.cancel_work()).map(drop),
+        }
+    }
+}
+
+impl Answers for Desk {
+    fn answer(&self, request: &Request) -> Result<Reply> {
+        match request {
+            Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
+            Request::Set { name, value } => self.set(name, value),
+            Request::Manage { act } => self.manage(act).map(done),
+            Request::Scrub { repair } => {
+                self.turn(Knob::Scrub(*repair))?;
+                Ok(done(format!("{} begins", if *repair { "repair" } else { "check" })))
+            }
+            Request::Grow { raid_devices, add, force } => {
+                self.grow(*raid_devices, add.as_deref(), *force).map(done)
+            }
+            Request::Cancel => {
+                self.turn(Knob::Idle)?;
+                Ok(done("what went on is ended".to_owned()))
+            }
+            Request::Events | Request::Stop => {
+                Err(Error::new(Kind::Unsupported, "nobody serves this array"))
+            }
+        }
+    }
+
+    fn detail(&self) -> Detail {
+        let status = self.volume.array().status();
+        let absent: MemberSet = status
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.state != engine::SlotState::Present)
+            .map(|(slot, _)| slot)
+            .collect();
+        Detail {
+            name: self.name.clone(),
+            array: status.array.to_string(),
+            level: status.level.to_string(),
+            layout: status.layout.to_string(),
+            chunk_bytes: status.chunk_bytes.into(),
+            capacity_bytes: status.capacity_bytes,
+            member_bytes: status.member_bytes,
+            made_seconds: status.made_seconds,
+            generation: status.generation,
+            consistency: consistency(status.consistency).to_owned(),
+            is_clean: status.dirty_bytes == 0,
+            is_usable: self.volume.array().survives(absent) && self.volume.error().is_none(),
+            served: self.served.get().cloned(),
+            slots: status.slots.iter().enumerate().map(slot_detail).collect(),
+            spares: status.spares.clone(),
+            work: status.work.as_ref().map(|work| self.work(work)),
+            reports: self.volume.reports().into_iter().map(report).collect(),
+            mismatches: status.mismatches,
+            dirty_bytes: status.dirty_bytes,
+            settings: self.settings(),
+            counters: counted(&self.volume.counters()),
+        }
+    }
+
+    fn served_as(&self, served: Served) {
+        let _ = self.served.set(served);
+    }
+
+    fn close(&self) -> Result<()> {
+        self.volume.stop()
+    }
+}
+
+fn report((number, it): (u64, WorkReport)) -> ReportDetail {
+    let mismatch = |it: Mismatch| MismatchDetail {
+        slot: it.slot,
+        device: it.path,
+        member_offset: it.member_offset,
+        is_mended: it.is_mended,
+    };
+    ReportDetail {
+        number,
+        kind: work_word(it.kind).to_owned(),
+        slot: it.slot,
+        is_finished: it.is_finished,
+        bytes: it.bytes,
+        lost_blocks: it.lost_blocks,
+        mismatches: it.mismatches.into_iter().map(mismatch).collect(),
+    }
+}
+
+/// md's word for what goes on.
+fn work_word(kind: WorkKind) -> &'static str {
+    match kind {
+        WorkKind::Rebuild | WorkKind::Recover | WorkKind::Replace => "recover",
+        WorkKind::Resync => "resync",
+        WorkKind::Check => "check",
+        WorkKind::Repair => "repair",
+        WorkKind::Grow => "reshape",
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn done(said: String) -> Reply {
+    Reply::Done { said }
+}
+
+fn slot_detail((number, slot): (usize, &SlotStatus)) -> SlotDetail {
+    let state = match slot.state {
+        engine::SlotState::Present => SlotState::InSync,
+        engine::SlotState::Rebuilding => SlotState::Rebuilding,
+        engine::SlotState::Failed => SlotState::Failed,
+        engine::SlotState::Missing => SlotState::Missing,
+    };
+    let engine::Errors { reads, checksums, healed, bad_blocks } = slot.errors;
+    SlotDetail {
+        slot: number,
+        state,
+        member: slot.member.map(|it| it.to_string()),
+        device: slot.path.clone(),
+        errors: ErrorCounts { reads, checksums, healed, bad_blocks },
+    }
+}

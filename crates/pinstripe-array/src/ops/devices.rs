@@ -1,0 +1,145 @@
+//! Checks of devices before an array uses them: whether one is in use, carries something, is named
+//! twice, or shares a disk with another. Opens them for this process alone.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::signature::signature;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice, refuse_held};
+use pinstripe_io::disk::disk_of;
+use pinstripe_io::fault::{FaultyDevice, Plan};
+
+/// Which file or disk a path leads to: equal where two paths lead to the same.
+pub fn identity(path: &Path) -> Result<(u64, u64)> {
+    let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
+    Ok(match found.file_type().is_block_device() {
+        true => (u64::MAX, found.rdev()),
+        false => (found.dev(), found.ino()),
+    })
+}
+
+/// Refuses a device that is named twice.
+///
+/// # Errors
+/// [`Kind::Usage`].
+pub fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
+    let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
+    for path in paths {
+        let own = identity(path)?;
+        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == own) {
+            return Err(Error::new(
+                Kind::Usage,
+                format!("is the same device as {}", other.display()),
+            )
+            .at(path)
+            .advice("name each device once"));
+        }
+        seen.push((own, path));
+    }
+    Ok(())
+}
+
+/// Opens a device for this process alone, with the faults that are planned for the `number`th.
+///
+/// # Errors
+/// [`Kind::Busy`] when it is in use, with what has it; those of [`FileDevice::open`].
+pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
+    refuse_held(path)?;
+    let device = FileDevice::open(path, Access::Write, Policy::Buffered)?;
+    device.lock()?;
+    let plan = faults.for_member(number as u32);
+    Ok(match plan.faults.is_empty() {
+        true => Arc::new(device),
+        false => Arc::new(FaultyDevice::new(device, plan)),
+    })
+}
+
+/// Opens a device whose content is about to be lost.
+///
+/// # Errors
+/// As [`open`]; [`Kind::Refused`] when it carries something well known and `force` is not set.
+pub fn open_blank(path: &Path, number: usize, faults: &Plan, force: bool) -> Result<SharedDevice> {
+    let device = open(path, number, faults)?;
+    refuse_carrying(&device, force)?;
+    Ok(device)
+}
+
+/// Refuses a device that carries something well known, unless that may be lost.
+///
+/// # Errors
+/// [`Kind::Refused`]; those of the device.
+pub fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
+    match signature(device)? {
+        Some(found) if !force => {
+            let error = Error::new(Kind::Refused, format!("the device carries {found}"));
+            let error = error.at(device.place());
+            Err(error.advice("name another device, or give it up with --force"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes a file of a length where a path leads to nothing.
+///
+/// # Errors
+/// Those of [`FileDevice`].
+pub fn make_file(path: &Path, bytes: u64) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let file = FileDevice::open(path, Access::CreateNew, Policy::Buffered)?;
+    file.set_len(bytes)?;
+    file.sync()
+}
+
+/// Warns of devices that share a disk: they fail together, and wait for one arm.
+pub fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
+    for (number, path) in paths.iter().enumerate() {
+        let Some(disk) = disk_of(path) else { continue };
+        let other = paths[..number].iter().find(|it| disk_of(it).as_ref() == Some(&disk));
+        if let Some(other) = other {
+            let what = format!("lies on the same disk ({disk}) as {}", other.display());
+            let error = Error::new(Kind::Refused, what)
+                .advice("when that disk fails, both are gone: use a disk for each member");
+            monitor.warning(path, error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_device_under_two_names_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b, link] = ["a", "b", "link"].map(|name| dir.path().join(name));
+        make_file(&a, 4096).unwrap();
+        make_file(&b, 4096).unwrap();
+        std::os::unix::fs::symlink(&a, &link).unwrap();
+        refuse_twice(&[a.clone(), b.clone()]).unwrap();
+        let error = refuse_twice(&[a.clone(), b, link]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.what().contains(a.to_str().unwrap()), "{error}");
+    }
+
+    #[test]
+    fn what_a_device_carries_is_given_up_by_force_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        make_file(&path, 1 << 20).unwrap();
+        fs::write(&path, [b"XFSB".to_vec(), vec![0; 1 << 20]].concat()).unwrap();
+        let none = Plan::default();
+        let error = open_blank(&path, 0, &none, false).err().unwrap();
+        assert_eq!(error.kind(), Kind::Refused);
+        assert!(error.what().contains("XFS"), "{error}");
+        let held = open_blank(&path, 0, &none, true).unwrap();
+        assert_eq!(open(&path, 0, &none).err().unwrap().kind(), Kind::Busy);
+        drop(held);
+        open(&path, 0, &none).unwrap();
+    }
+}

@@ -1,0 +1,148 @@
+//! Changes of an array between two looks at it, in the words of `mdadm --monitor`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::detail::{Detail, SlotDetail, SlotState};
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ArrayEvent {
+    /// `Fail`, `SpareActive`, `RebuildStarted`, `RebuildFinished`, `Rebuild20` and further steps of
+    /// 20, `DegradedArray`, `NewSpare`, `MismatchFound`, `BlocksHealed`, `FailedArray`.
+    pub what: String,
+    /// The device concerned.
+    pub device: Option<PathBuf>,
+    /// Its slot.
+    pub slot: Option<usize>,
+    /// The number in it: blocks, percent.
+    pub count: Option<u64>,
+}
+
+impl ArrayEvent {
+    fn new(what: impl Into<String>) -> Self {
+        ArrayEvent { what: what.into(), device: None, slot: None, count: None }
+    }
+
+    fn of(what: &str, slot: &SlotDetail) -> Self {
+        let device = slot.device.clone();
+        ArrayEvent { device, slot: Some(slot.slot), ..Self::new(what) }
+    }
+
+    fn counting(what: impl Into<String>, count: u64) -> Self {
+        ArrayEvent { count: Some(count), ..Self::new(what) }
+    }
+}
+
+/// The changes between two looks, the gravest last.
+pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
+    let mut events = Vec::new();
+    for (old, new) in before.slots.iter().zip(&now.slots) {
+        // A failed member's device may be forgotten at once: name it as it was.
+        let named = if new.device.is_some() { new } else { old };
+        let what = match (old.state, new.state) {
+            (SlotState::InSync, SlotState::Failed | SlotState::Missing) => "Fail",
+            (SlotState::Rebuilding, SlotState::Failed | SlotState::Missing) => "FailSpare",
+            (_, SlotState::InSync) if old.state != SlotState::InSync => "SpareActive",
+            _ => continue,
+        };
+        events.push(ArrayEvent { slot: Some(new.slot), ..ArrayEvent::of(what, named) });
+    }
+    for spare in now.spares.iter().filter(|spare| !before.spares.contains(spare)) {
+        events.push(ArrayEvent { device: Some(spare.clone()), ..ArrayEvent::new("NewSpare") });
+    }
+    events.extend(of_work(before, now));
+    if now.mismatches > before.mismatches {
+        events.push(ArrayEvent::counting("MismatchFound", now.mismatches - before.mismatches));
+    }
+    let healed = |it: &Detail| it.slots.iter().map(|slot| slot.errors.healed).sum::<u64>();
+    if healed(now) > healed(before) {
+        events.push(ArrayEvent::counting("BlocksHealed", healed(now) - healed(before)));
+    }
+    if now.degraded() > before.degraded() {
+        events.push(ArrayEvent::counting("DegradedArray", now.degraded() as u64));
+    }
+    if before.is_usable && !now.is_usable {
+        events.push(ArrayEvent::new("FailedArray"));
+    }
+    events
+}
+
+/// Work that began, ended, or came a fifth further.
+fn of_work(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
+    let fifths = |detail: &Detail| {
+        let work = detail.work.as_ref()?;
+        Some((work.kind.clone(), work.done_bytes * 5 / work.all_bytes.max(1)))
+    };
+    let percent =
+        |fifths: u64| ArrayEvent::counting(format!("Rebuild{}", 20 * fifths), 20 * fifths);
+    match (fifths(before), fifths(now)) {
+        (None, Some((_, done))) => {
+            let mut events = vec![ArrayEvent::new("RebuildStarted")];
+            events.extend((1..=done.min(4)).map(percent));
+            events
+        }
+        (Some(_), None) => vec![ArrayEvent::new("RebuildFinished")],
+        (Some((old, _)), Some((new, _))) if old != new => {
+            vec![ArrayEvent::new("RebuildFinished"), ArrayEvent::new("RebuildStarted")]
+        }
+        (Some((_, old)), Some((_, new))) => (old + 1..=new.min(4)).map(percent).collect(),
+        (None, None) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::detail::{WorkDetail, testing::detail};
+
+    fn told(before: &Detail, now: &Detail) -> Vec<String> {
+        between(before, now).into_iter().map(|event| event.what).collect()
+    }
+
+    fn with_work(done: u64) -> Detail {
+        let work = WorkDetail {
+            kind: "recover".into(),
+            done_bytes: done,
+            all_bytes: 100,
+            bytes_per_second: 0,
+        };
+        Detail { work: Some(work), ..detail() }
+    }
+
+    #[test]
+    fn nothing_happens_while_nothing_changes() {
+        assert_eq!(told(&detail(), &detail()), Vec::<String>::new());
+        assert_eq!(told(&with_work(21), &with_work(39)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_member_that_fails_and_one_that_comes() {
+        let (whole, mut failed) = (detail(), detail());
+        failed.slots[1].state = SlotState::Failed;
+        failed.slots[1].device = None;
+        assert_eq!(told(&whole, &failed), ["Fail", "DegradedArray"]);
+        let event = &between(&whole, &failed)[0];
+        assert_eq!((event.slot, event.device.clone()), (Some(1), whole.slots[1].device.clone()));
+        assert_eq!(told(&failed, &whole), ["SpareActive"]);
+        failed.slots[2].state = SlotState::Failed;
+        failed.is_usable = false;
+        assert_eq!(told(&whole, &failed), ["Fail", "Fail", "DegradedArray", "FailedArray"]);
+    }
+
+    #[test]
+    fn work_is_told_in_fifths() {
+        assert_eq!(told(&detail(), &with_work(0)), ["RebuildStarted"]);
+        assert_eq!(told(&with_work(0), &with_work(45)), ["Rebuild20", "Rebuild40"]);
+        assert_eq!(told(&with_work(79), &with_work(100)), ["Rebuild80"]);
+        assert_eq!(told(&with_work(90), &detail()), ["RebuildFinished"]);
+    }
+
+    #[test]
+    fn what_a_scrub_finds_is_counted() {
+        let found = Detail { mismatches: 3, ..detail() };
+        let events = between(&detail(), &found);
+        assert_eq!((&*events[0].what, events[0].count), ("MismatchFound", Some(3)));
+    }
+}

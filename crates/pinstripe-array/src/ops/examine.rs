@@ -1,0 +1,89 @@
+//! The array that one device is a member of, by its superblock.
+
+use std::path::{Path, PathBuf};
+
+use crate::format::md;
+use crate::format::superblock::{MAGIC, PLACES, SUPERBLOCK_BYTES, Superblock};
+use crate::signature::signature;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Access, Device, FileDevice, Policy};
+
+/// The findings about a device.
+#[derive(Debug, Clone)]
+pub struct Examined {
+    /// The device.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// Its content.
+    pub found: Found,
+}
+
+/// The content of a device.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// A superblock of ours: the newer one of the two that can be read, and how many can.
+    Ours(Box<Superblock>, usize),
+    /// A superblock of md.
+    Md(Box<md::Superblock>),
+}
+
+/// Reads the superblock of a device, which may be in use.
+///
+/// # Errors
+/// [`Kind::NotFound`] where there is none, with what is there instead; [`Kind::Corrupt`] and
+/// [`Kind::Unsupported`] for one that cannot be read; those of the device.
+pub fn examine(path: &Path) -> Result<Examined> {
+    let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
+    let bytes = device.len()?;
+    let found = find(&device)?;
+    Ok(Examined { path: path.to_path_buf(), bytes, found })
+}
+
+/// The superblock that a device carries.
+///
+/// # Errors
+/// As [`examine`].
+pub fn find(device: &dyn Device) -> Result<Found> {
+    let ours = superblocks(device)?;
+    let readable = ours.iter().flatten().count();
+    let newest = ours.iter().flatten().max_by_key(|it| it.generation).cloned();
+    if let Some(newest) = newest {
+        return Ok(Found::Ours(Box::new(newest), readable));
+    }
+    if let Some(error) = ours.into_iter().find_map(Result::err) {
+        return Err(error.at(device.place()));
+    }
+    match md_superblock(device)? {
+        Ok(superblock) => Ok(Found::Md(Box::new(superblock))),
+        Err(error) if error.kind() != Kind::NotFound => Err(error.at(device.place())),
+        Err(_) => {
+            let carries = signature(device)?.map(|it| format!(": it carries {it}"));
+            let what = format!("is no member of an array{}", carries.unwrap_or_default());
+            Err(Error::new(Kind::NotFound, what).at(device.place()))
+        }
+    }
+}
+
+/// The superblocks at both places, where there is the beginning of one.
+fn superblocks(device: &dyn Device) -> Result<Vec<Result<Superblock>>> {
+    let len = device.len()?;
+    let mut found = Vec::new();
+    for place in PLACES.into_iter().filter(|place| place + SUPERBLOCK_BYTES as u64 <= len) {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        device.read_at(place, &mut bytes)?;
+        if bytes.starts_with(MAGIC) {
+            found.push(Superblock::decode(&bytes));
+        }
+    }
+    Ok(found)
+}
+
+fn md_superblock(device: &dyn Device) -> Result<Result<md::Superblock>> {
+    let mut bytes = vec![0; md::SUPERBLOCK_BYTES];
+    if device.len()? < md::SUPERBLOCK_OFFSET + bytes.len() as u64 {
+        return Ok(Err(Error::new(Kind::NotFound, "too short")));
+    }
+    device.read_at(md::SUPERBLOCK_OFFSET, &mut bytes)?;
+    Ok(md::Superblock::decode(&bytes))
+}

@@ -1,0 +1,148 @@
+//! Adding, removing and replacing members by the paths of their devices.
+
+use std::path::{Path, PathBuf};
+
+use super::desk::Desk;
+use super::request::Act;
+use super::{devices, register};
+use crate::engine::{self, Added};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::SharedDevice;
+
+/// Which part of an array a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Slot(usize),
+    Spare,
+    /// Known to the register, and not used: its data is old.
+    LeftOut,
+}
+
+impl Desk {
+    /// Does it, and registers the devices. Returns a text about it for people.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] for a device that is none of the array's; as the engine says.
+    pub(super) fn manage(&self, act: &Act) -> Result<String> {
+        match act {
+            Act::Fail { device } => {
+                let slot = self.slot(device)?;
+                self.volume.with(|it| it.fail(slot))?;
+                Ok(format!("{} is given up", device.display()))
+            }
+            Act::Remove { device } => {
+                match self.part(device)? {
+                    Part::Slot(slot) => self.volume.with(|it| it.remove(slot))?,
+                    Part::Spare => self.volume.with(|it| it.remove_spare(device))?,
+                    Part::LeftOut => {}
+                }
+                self.note(Some(device), None)?;
+                Ok(format!("{} is removed", device.display()))
+            }
+            Act::Add { device, force, only_again } => self.add(device, *force, *only_again),
+            Act::Replace { device, with, force } => {
+                let slot = self.slot(device)?;
+                let opened = self.open(with, *force)?;
+                self.volume.with(|it| it.replace(slot, opened))?;
+                self.note(None, Some(with))?;
+                Ok(format!("{} is copied to {}", device.display(), with.display()))
+            }
+        }
+    }
+
+    fn add(&self, device: &Path, force: bool, only_again: bool) -> Result<String> {
+        let opened = self.open(device, force)?;
+        if only_again && !self.was_member(&opened)? {
+            return Err(Error::new(Kind::Refused, "is no member of this array that was away")
+                .at(device)
+                .advice("add it as a new one with --add"));
+        }
+        let added = self.volume.with(|it| it.add(opened))?;
+        self.note(None, Some(device))?;
+        let place = device.display();
+        Ok(match added {
+            Added::Recovering { slot } => {
+                format!("{place} is back in slot {slot}, and gets what was written meanwhile")
+            }
+            Added::Rebuilding { slot } => format!("{place} is being filled for slot {slot}"),
+            Added::Spare => format!("{place} is a spare"),
+        })
+    }
+
+    /// Begins to grow the array by one member. Returns a text about it for people.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for any number of members but one more; as the engine says.
+    pub(super) fn grow(
+        &self,
+        raid_devices: Option<usize>,
+        add: Option<&Path>,
+        force: bool,
+    ) -> Result<String> {
+        let members = self.volume.array().geometry().members();
+        if let Some(wanted) = raid_devices.filter(|wanted| *wanted != members + 1) {
+            return Err(Error::new(Kind::Usage, "an array grows by one member at a time")
+                .expected(format!("--raid-devices {}", members + 1), wanted));
+        }
+        match add {
+            None => self.volume.with(|it| it.grow())?,
+            Some(device) => {
+                let opened = self.open(device, force)?;
+                self.volume.with(|it| it.grow_by(opened))?;
+                self.note(None, Some(device))?;
+            }
+        }
+        Ok(format!("the array grows from {members} to {} members", members + 1))
+    }
+
+    /// Opens a device that is to join: blank, or of this array.
+    fn open(&self, device: &Path, force: bool) -> Result<SharedDevice> {
+        let opened =
+            devices::open(device, self.volume.array().geometry().members(), self.faults())?;
+        if !self.is_ours(&opened)? {
+            devices::refuse_carrying(&opened, force)?;
+        }
+        Ok(opened)
+    }
+
+    fn is_ours(&self, device: &SharedDevice) -> Result<bool> {
+        let own = engine::probe(device);
+        Ok(own.is_some_and(|own| own.array == self.volume.array().superblock().array))
+    }
+
+    fn was_member(&self, device: &SharedDevice) -> Result<bool> {
+        let Some(own) = engine::probe(device) else { return Ok(false) };
+        let status = self.volume.array().status();
+        Ok(own.array == status.array
+            && status.slots.iter().any(|slot| {
+                slot.state == engine::SlotState::Failed && slot.member == Some(own.member)
+            }))
+    }
+
+    fn slot(&self, device: &Path) -> Result<usize> {
+        match self.part(device)? {
+            Part::Slot(slot) => Ok(slot),
+            Part::Spare => Err(Error::new(Kind::Usage, "is a spare, and in no slot").at(device)),
+            Part::LeftOut => Err(Error::new(Kind::Usage, "is not used any more").at(device)),
+        }
+    }
+
+    /// The part of the array behind a path. A device that is gone is found by its former path.
+    fn part(&self, device: &Path) -> Result<Part> {
+        let status = self.volume.array().status();
+        let is_it = |known: &PathBuf| register::is_same(known, device);
+        let slot = status.slots.iter().position(|slot| slot.path.as_ref().is_some_and(is_it));
+        if let Some(slot) = slot {
+            return Ok(Part::Slot(slot));
+        }
+        if status.spares.iter().any(is_it) {
+            return Ok(Part::Spare);
+        }
+        if self.knows(device)? {
+            return Ok(Part::LeftOut);
+        }
+        Err(Error::new(Kind::NotFound, "is no device of this array")
+            .at(device)
+            .advice("see 'pinstripe array detail' for its devices"))
+    }
+}

@@ -1,0 +1,128 @@
+//! Arrays that Linux md made, examined and served in place: read only, unless writing is asked for.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use super::Entry;
+use super::desk::Answers;
+use super::detail::{Counted, Detail, ErrorCounts, Served, SlotDetail, SlotState};
+use super::request::{Reply, Request};
+use crate::md::{Found, MdArray, Options, assemble};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::hex;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
+use pinstripe_io::fault::Plan;
+
+/// An array of md's that is open.
+pub struct MdDesk {
+    /// The array.
+    pub array: Arc<MdArray>,
+    name: String,
+    served: OnceLock<Served>,
+}
+
+/// Opens an array of md's for this process alone; `write` allows to write to it, `force` to read
+/// what md would not start.
+///
+/// # Errors
+/// Those of [`open_all`](super::assemble::open_all) and of [`assemble`].
+pub fn open(
+    entry: &Entry,
+    write: bool,
+    force: bool,
+    faults: &Plan,
+    monitor: &Monitor,
+) -> Result<MdDesk> {
+    let opened = super::assemble::open_all(&entry.devices, faults, monitor)?;
+    let write = write.then(|| clock::now().0 as u64);
+    let Found { array, left_out } = assemble(opened, Options { write, force })?;
+    for it in left_out {
+        monitor
+            .warning(&it.place, Error::new(Kind::WrongMember, format!("is left out: {}", it.why)));
+    }
+    Ok(MdDesk { array: Arc::new(array), name: entry.name.clone(), served: OnceLock::new() })
+}
+
+/// The description of an md array by its devices, which are only read and may be in use.
+///
+/// # Errors
+/// Those of [`assemble`]; [`Kind::TooManyLosses`] when no device is there.
+pub fn look(entry: &Entry) -> Result<Detail> {
+    let there = entry.devices.iter().filter(|path| path.exists());
+    let opened = there
+        .map(|path| {
+            let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
+            Ok(Arc::new(device) as SharedDevice)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    if opened.is_empty() {
+        return Err(Error::new(
+            Kind::TooManyLosses,
+            format!("no device of '{}' is there", entry.name),
+        ));
+    }
+    let found = assemble(opened, Options { write: None, force: true })?;
+    Ok(detail(&entry.name, &found.array, None))
+}
+
+fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
+    let (geometry, superblock) = (array.geometry(), array.superblock());
+    let absent = array.absent();
+    let slot = |slot: usize| SlotDetail {
+        slot,
+        state: if absent.has(slot) { SlotState::Missing } else { SlotState::InSync },
+        member: None,
+        device: array.member_place(slot).map(PathBuf::from),
+        errors: ErrorCounts::default(),
+    };
+    // Seconds are the low 40 bits.
+    let made_seconds = (superblock.array.created & ((1 << 40) - 1)) as i64;
+    Detail {
+        name: name.to_owned(),
+        array: hex(&superblock.array.set_uuid),
+        level: geometry.level().to_string(),
+        layout: geometry.layout().to_string(),
+        chunk_bytes: geometry.chunk_bytes().into(),
+        capacity_bytes: geometry.capacity(),
+        member_bytes: geometry.member_bytes(),
+        made_seconds,
+        generation: superblock.state.events,
+        consistency: "md".to_owned(),
+        is_clean: superblock.is_clean(),
+        is_usable: geometry.survives(absent),
+        served,
+        slots: (0..geometry.members()).map(slot).collect(),
+        spares: Vec::new(),
+        work: None,
+        reports: Vec::new(),
+        mismatches: 0,
+        dirty_bytes: 0,
+        settings: BTreeMap::new(),
+        counters: Counted::default(),
+    }
+}
+
+impl Answers for MdDesk {
+    fn answer(&self, request: &Request) -> Result<Reply> {
+        match request {
+            Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
+            _ => Err(Error::new(Kind::Unsupported, "arrays of md are only read and written here")
+                .advice("look after their members with mdadm")),
+        }
+    }
+
+    fn detail(&self) -> Detail {
+        detail(&self.name, &self.array, self.served.get().cloned())
+    }
+
+    fn served_as(&self, served: Served) {
+        let _ = self.served.set(served);
+    }
+
+    fn close(&self) -> Result<()> {
+        self.array.finish()
+    }
+}

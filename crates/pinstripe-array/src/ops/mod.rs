@@ -1,0 +1,26 @@
+//! Arrays for people: by name, on devices that are checked before use, in this process or in the
+//! one that serves them.
+//!
+//! [`create`](create::create) and [`assemble`](assemble::assemble) enter an array into the
+//! [`Register`]; all other verbs find it there by its name. An array that is served belongs to that
+//! process: requests go through its control socket. One that is not is opened, worked on, and
+//! closed.
+
+pub mod assemble;
+mod counted;
+pub mod create;
+pub mod desk;
+pub mod detail;
+pub mod devices;
+pub mod events;
+pub mod examine;
+pub mod knobs;
+mod manage;
+pub mod md;
+pub mod open;
+pub mod probe;
+pub mod register;
+pub mod request;
+pub mod zero;
+
+pub use register::{Entry, Register};

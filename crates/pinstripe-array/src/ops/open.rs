@@ -1,0 +1,141 @@
+//! Opening an array in this process and closing it in order, or reaching the process that has it
+//! open.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::assemble::assemble;
+use super::desk::{Answers, Desk};
+use super::detail::{self, Detail};
+use super::register::Metadata;
+use super::request::{Reply, Request};
+use super::{Register, md};
+use crate::control::Client;
+use crate::volume::{Volume, VolumeSettings};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::fault::Plan;
+
+/// The place where an array is open.
+pub enum Reached {
+    /// In the process that serves it.
+    There(Client),
+    /// In this one, until it is closed.
+    Here(Box<dyn Answers>),
+}
+
+impl Reached {
+    /// Asks, wherever it is.
+    ///
+    /// # Errors
+    /// Why it cannot be done; when the process that serves it does not answer.
+    pub fn ask(&mut self, request: &Request) -> Result<Reply> {
+        match self {
+            Reached::Here(desk) => desk.answer(request),
+            Reached::There(client) => {
+                send(client, request)?;
+                next(client)
+            }
+        }
+    }
+
+    /// The present state of the array.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn detail(&mut self) -> Result<Detail> {
+        match self.ask(&Request::Detail)? {
+            Reply::Detail(detail) => Ok(*detail),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Whether it is at work in another process, and goes on there.
+    pub fn is_served(&self) -> bool {
+        matches!(self, Reached::There(_))
+    }
+
+    /// Closes an array that was opened here.
+    ///
+    /// # Errors
+    /// Why not everything was written.
+    pub fn close(self) -> Result<()> {
+        match self {
+            Reached::There(_) => Ok(()),
+            Reached::Here(desk) => desk.close(),
+        }
+    }
+}
+
+/// Sends a request.
+///
+/// # Errors
+/// Those of the connection.
+pub fn send(client: &mut Client, request: &Request) -> Result<()> {
+    client.ask(&serde_json::to_string(request).expect("a request is plain text"))
+}
+
+/// The next reply.
+///
+/// # Errors
+/// The other process's failure; those of the connection.
+pub fn next(client: &mut Client) -> Result<Reply> {
+    match serde_json::from_str(&client.line()?) {
+        Ok(Reply::Failed(failure)) => Err(failure.into_error()),
+        Ok(reply) => Ok(reply),
+        Err(_) => Err(unexpected()),
+    }
+}
+
+fn unexpected() -> Error {
+    Error::new(Kind::Unsupported, "the process that serves answers something unknown")
+        .advice("it is of another version of pinstripe: stop it, and serve the array with this one")
+}
+
+/// The process that serves an array, if one does.
+///
+/// # Errors
+/// [`Kind::NotFound`] for a name that nothing has.
+pub fn server(name: &str, register: &Register) -> Result<Option<Client>> {
+    register.read(name)?;
+    Client::connect(&register.socket(name)?)
+}
+
+/// Reaches an array: where it is served, or opens it here.
+///
+/// # Errors
+/// Those of [`assemble`].
+pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) -> Result<Reached> {
+    if let Some(client) = server(name, register)? {
+        return Ok(Reached::There(client));
+    }
+    let desk: Box<dyn Answers> = match register.read(name)? {
+        entry if entry.metadata == Metadata::Md => {
+            Box::new(md::open(&entry, false, false, faults, monitor)?)
+        }
+        _ => Box::new(start(name, register, faults, monitor)?),
+    };
+    Ok(Reached::Here(desk))
+}
+
+/// Assembles an array of ours from its registered devices, and starts it.
+///
+/// # Errors
+/// Those of [`assemble`] and [`Volume::start`].
+pub fn start(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) -> Result<Desk> {
+    let none: [PathBuf; 0] = [];
+    let flusher = assemble(name, &none, false, register, faults, monitor)?;
+    let volume = Arc::new(Volume::start(flusher, VolumeSettings::default())?);
+    Desk::new(name, volume, register, faults)
+}
+
+/// The description of an array: from the process that serves it, or from its superblocks.
+///
+/// # Errors
+/// Those of both.
+pub fn look(name: &str, register: &Register) -> Result<Detail> {
+    match server(name, register)? {
+        Some(client) => Reached::There(client).detail(),
+        None => detail::of_devices(name, register),
+    }
+}

@@ -1,0 +1,288 @@
+//! The register: the devices of each array by its name, one small file for each in the user's state
+//! directory.
+//!
+//! It is a convenience. The array itself is described by its members; a lost register is written
+//! again by `assemble`.
+//!
+//! Invariants: a file is whole or unchanged; a name is one component of a path and nothing else.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::format::superblock::NAME_BYTES_MAX;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ArrayId;
+
+const VERSION: u32 = 1;
+const SUFFIX: &str = ".json";
+
+/// The directories of registered arrays and of the sockets of their servers.
+#[derive(Debug, Clone)]
+pub struct Register {
+    /// The directory of entries.
+    state: PathBuf,
+    /// The directory of control sockets.
+    runtime: PathBuf,
+}
+
+/// The entry of one array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    version: u32,
+    /// Its name.
+    pub name: String,
+    /// Its id, as hex digits.
+    pub array: String,
+    /// The kind of superblock on its devices.
+    #[serde(default)]
+    pub metadata: Metadata,
+    /// Its devices, spares included, in no order that means anything.
+    pub devices: Vec<PathBuf>,
+    /// Knobs that its members do not keep, by md's names.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
+}
+
+/// The kinds of superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metadata {
+    /// Ours.
+    #[default]
+    Pinstripe,
+    /// Linux md's, 1.2.
+    Md,
+}
+
+impl Entry {
+    /// An array on some devices. Their paths are made absolute.
+    ///
+    /// # Errors
+    /// When the current directory is gone.
+    pub fn new(name: &str, array: ArrayId, devices: &[PathBuf]) -> Result<Self> {
+        let absolute = devices.iter().map(|it| absolute(it)).collect::<Result<_>>()?;
+        Ok(Entry {
+            version: VERSION,
+            name: name.to_owned(),
+            array: array.to_string(),
+            metadata: Metadata::Pinstripe,
+            devices: absolute,
+            settings: BTreeMap::new(),
+        })
+    }
+}
+
+/// A path that means the same in every directory. Links stay: those by id are there to be kept.
+///
+/// # Errors
+/// When the current directory is gone.
+pub fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| Error::io("cannot be made absolute", path, error))
+}
+
+/// Whether two paths lead to the same device, or did before it went.
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path| super::devices::identity(path).ok();
+    one == other
+        || matches!((identity(one), identity(other)), (Some(one), Some(other)) if one == other)
+}
+
+/// Accepts a name that can be part of a path, a superblock and an export.
+///
+/// # Errors
+/// [`Kind::Usage`].
+pub fn check_name(name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let is_sound = !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name.starts_with(['.', '-'])
+        && name.chars().all(is_plain);
+    if is_sound {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Usage, format!("'{name}' is no name for an array")).advice(format!(
+        "take letters, digits, '.', '_' and '-', at most {NAME_BYTES_MAX}, a letter or digit first"
+    )))
+}
+
+impl Register {
+    /// Keeps entries below one directory and sockets below the other; both are made when needed.
+    pub fn new(state: impl Into<PathBuf>, runtime: impl Into<PathBuf>) -> Self {
+        Register { state: state.into(), runtime: runtime.into() }
+    }
+
+    /// Names of all arrays, in order.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.state) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|error| Error::io("cannot read", &self.state, error))?,
+        };
+        let name = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            let name = name.strip_suffix(SUFFIX)?.to_owned();
+            check_name(&name).is_ok().then_some(name)
+        };
+        let mut names: Vec<_> = entries.flatten().filter_map(name).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The entry of an array.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] for an unknown name; [`Kind::Corrupt`] for a damaged entry,
+    /// [`Kind::Unsupported`] for one of a newer version.
+    pub fn read(&self, name: &str) -> Result<Entry> {
+        check_name(name)?;
+        let path = self.file(name);
+        let text = fs::read(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::new(Kind::NotFound, format!("no array is called '{name}'")).advice(
+                    "see 'pinstripe array status' for names; to give one: 'pinstripe array \
+                     assemble NAME DEVICE...'",
+                )
+            }
+            _ => Error::io("cannot read", &path, error),
+        })?;
+        let damaged = |error: serde_json::Error| {
+            Error::corrupt(format!("what is known of the array cannot be read: {error}"), &path)
+                .advice("write it anew with 'pinstripe array assemble NAME DEVICE...'")
+        };
+        let entry: Entry = serde_json::from_slice(&text).map_err(damaged)?;
+        if entry.version != VERSION {
+            return Err(Error::new(Kind::Unsupported, "written by a newer version of pinstripe")
+                .at(&path)
+                .expected(VERSION, entry.version)
+                .advice("use that version, or assemble the array again"));
+        }
+        Ok(entry)
+    }
+
+    /// Whether a name is taken.
+    pub fn has(&self, name: &str) -> bool {
+        self.file(name).exists()
+    }
+
+    /// Registers an array, in place of an earlier entry.
+    ///
+    /// # Errors
+    /// As the system says; [`Kind::Usage`] for a path that is not UTF-8.
+    pub fn write(&self, entry: &Entry) -> Result<()> {
+        let odd = entry.devices.iter().find(|it| it.to_str().is_none());
+        if let Some(odd) = odd {
+            return Err(Error::new(Kind::Usage, "the path of a device must be UTF-8")
+                .at(odd)
+                .advice("name it by a link that has such a path"));
+        }
+        let text = serde_json::to_vec_pretty(entry).expect("an entry is plain text");
+        make_directory(&self.state)?;
+        let path = self.file(&entry.name);
+        let fresh = path.with_extension(format!("{}.new", std::process::id()));
+        let put = || -> std::io::Result<()> {
+            let mut file = File::create(&fresh)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&fresh, &path)?;
+            File::open(&self.state)?.sync_all()
+        };
+        put().map_err(|error| {
+            let _ = fs::remove_file(&fresh);
+            Error::io("cannot write", &path, error)
+        })
+    }
+
+    /// Forgets an array; its members are not touched.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("cannot remove", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The path of the control socket of an array's server.
+    ///
+    /// # Errors
+    /// When the directory cannot be made; [`Kind::Usage`] for a bad name.
+    pub fn socket(&self, name: &str) -> Result<PathBuf> {
+        check_name(name)?;
+        make_directory(&self.runtime)?;
+        Ok(self.runtime.join(format!("{name}.sock")))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.state.join(format!("{name}{SUFFIX}"))
+    }
+}
+
+/// Makes a directory for the user alone: write access to a control socket is control of the array.
+fn make_directory(path: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| Error::io("cannot make the directory", path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn register(dir: &Path) -> Register {
+        Register::new(dir.join("state/arrays"), dir.join("run"))
+    }
+
+    #[test]
+    fn an_entry_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let register = register(dir.path());
+        assert_eq!(register.names().unwrap(), Vec::<String>::new());
+        assert_eq!(register.read("pool").unwrap_err().kind(), Kind::NotFound);
+        let devices = ["/dev/a", "b"].map(PathBuf::from);
+        let mut entry = Entry::new("pool", ArrayId([7; 16]), &devices).unwrap();
+        assert!(entry.devices[1].is_absolute());
+        register.write(&entry).unwrap();
+        entry.settings.insert("rmw_level".into(), "2".into());
+        register.write(&entry).unwrap();
+        assert_eq!(register.read("pool").unwrap(), entry);
+        register.write(&Entry { name: "a".into(), ..entry.clone() }).unwrap();
+        assert_eq!(register.names().unwrap(), ["a", "pool"]);
+        register.remove("pool").unwrap();
+        register.remove("pool").unwrap();
+        assert_eq!(register.names().unwrap(), ["a"]);
+        assert_eq!(fs::read_dir(dir.path().join("state/arrays")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn names_cannot_lead_elsewhere() {
+        for name in ["", ".", "..", "a/b", "../a", "-x", ".x", "a b", "ä", &"n".repeat(64)] {
+            assert_eq!(check_name(name).unwrap_err().kind(), Kind::Usage, "{name}");
+        }
+        for name in ["a", "md0", "pool.1_x-y", &"n".repeat(63)] {
+            check_name(name).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let register = register(dir.path());
+        let entry = Entry::new("pool", ArrayId([7; 16]), &[]).unwrap();
+        register.write(&Entry { version: 9, ..entry }).unwrap();
+        assert_eq!(register.read("pool").unwrap_err().kind(), Kind::Unsupported);
+        fs::write(register.file("pool"), "{").unwrap();
+        let error = register.read("pool").unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.advice_text().is_some());
+    }
+}

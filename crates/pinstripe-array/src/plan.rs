@@ -1,0 +1,344 @@
+//! What to read, compute and write so that a row holds what it should: a pure function.
+//!
+//! The caller says by [`Mark`]s what it knows of a row's bytes: dirty, cached, never written, or
+//! bad. The [`Planner`] cuts the row where that changes and finds for each piece the way that moves
+//! the fewest bytes:
+//! - **full**: every data shard is dirty; nothing is read;
+//! - **read-modify-write**: the old bytes of dirty shards and parity are read; parity changes by
+//!   the difference;
+//! - **reconstruct-write**: the data shards that stay are read; parity is computed anew. Where one
+//!   of them is lost, the whole row is read and it is rebuilt on the way;
+//! - **mirror copy** and **plain**: there is no parity to care for.
+//!
+//! Bytes that were never written are zeros, on parity as on data: known, and never read.
+//!
+//! A block that is dirty in part is marked [`Class::Partial`], all of it: the caller has some of
+//! its new bytes, and the plan brings its old ones (`Piece::fill`). Read-modify-write needs them
+//! anyway.
+//!
+//! Bytes count in whole shards here: columns have no smallest unit but the marks'. Ties, and what
+//! no rule decides, go by the number of the shard: the same input gives the same plan.
+//!
+//! Never here: bytes, buffers, devices. Which parity is stale, the caller knows: there it plans
+//! with [`RmwLevel::Never`] and believes nothing that parity would rebuild.
+
+mod read;
+mod sweep;
+mod view;
+mod write;
+
+use std::ops::Range;
+
+#[cfg(test)]
+use super::geometry::Place;
+use super::geometry::RowMap;
+use super::set::{MemberSet, ShardSet};
+use pinstripe_base::error::{Error, Kind, Result};
+use sweep::{Segment, Sweep};
+use view::{Sources, View};
+
+/// The state of some bytes of a shard.
+///
+/// Of a mirror, shard 0 speaks for the content in `Dirty`, `Partial` and `Cached`; in the others
+/// every copy speaks for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// To be written: the caller has all of the new bytes.
+    Dirty = 0,
+    /// To be written: the caller has some of the new bytes, the rest stays as it was.
+    Partial = 1,
+    /// The caller has the bytes as they are. Means nothing where they are dirty as well.
+    Cached = 2,
+    /// Never written: zeros, wherever the member may be.
+    Unwritten = 3,
+    /// On a present member, and bad when it was read. May be written.
+    Erased = 4,
+    /// To be read, parity included: only for [`Planner::plan_read`].
+    Wanted = 5,
+}
+
+/// The number of classes.
+const CLASSES: usize = 6;
+
+/// The state of a range of a shard. Marks of one class on one shard do not overlap, and their order
+/// does not matter. Bytes without a mark are clean, unknown, and on their member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// The shard.
+    pub shard: usize,
+    /// Their state.
+    pub class: Class,
+    /// The bytes of the chunk.
+    pub column: Range<u32>,
+}
+
+/// When parity is changed by the difference instead of computed anew; md's numbers (`rmw_level`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RmwLevel {
+    /// 0: never, as parity that may be stale needs.
+    Never,
+    /// 1: where it reads fewer bytes.
+    #[default]
+    Fewer,
+    /// 2: where it reads no more bytes.
+    FewerOrEqual,
+}
+
+impl RmwLevel {
+    /// The level of md's number.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for any but 0, 1 and 2.
+    pub fn from_number(number: u64) -> Result<Self> {
+        match number {
+            0 => Ok(RmwLevel::Never),
+            1 => Ok(RmwLevel::Fewer),
+            2 => Ok(RmwLevel::FewerOrEqual),
+            _ => Err(Error::new(Kind::Usage, "this is no rmw_level").expected("0, 1 or 2", number)),
+        }
+    }
+}
+
+/// Rules of choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// Bytes, a power of two: a shard that is written anywhere in an aligned run of so many is
+    /// written in all of it, and one method is chosen for the run. `None` widens nothing and
+    /// chooses by piece.
+    pub granule: Option<u32>,
+    /// When parity is updated by the difference.
+    pub rmw: RmwLevel,
+}
+
+/// The way a piece is written or read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// Parity from the new bytes of all data shards; nothing is read.
+    Full,
+    /// Parity by the difference of what is written.
+    ReadModifyWrite,
+    /// Parity from all data shards, old and new.
+    Reconstruct,
+    /// The same bytes to every copy.
+    MirrorCopy,
+    /// Bytes to their member, with no parity or none that is present.
+    Plain,
+    /// Read only: all that is wanted is there.
+    Read,
+    /// Read only: some of what is wanted is computed.
+    Rebuild,
+}
+
+/// The data that a written piece must log so that a crash in the middle can be repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Payload {
+    /// The sum of the data shards that stay as they are, on the member of P.
+    pub p: bool,
+    /// Their syndrome, on the member of Q.
+    pub q: bool,
+    /// The new bytes of these data shards, whose members are absent, wherever parity is.
+    pub data: ShardSet,
+}
+
+/// A range of columns done in one way.
+///
+/// Every shard whose old bytes the method needs is in exactly one of `reads`, `zeros`, `cached` and
+/// `rebuild`. With `rebuild`, the parity shards in `reads` and `zeros` are those to solve it with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The bytes of each chunk.
+    pub column: Range<u32>,
+    /// The method.
+    pub method: Method,
+    /// Data shards of which the caller has all new bytes.
+    pub dirty: ShardSet,
+    /// Data shards whose new bytes are the old ones where the caller has none.
+    pub fill: ShardSet,
+    /// Shards that the caller wants to read.
+    pub wanted: ShardSet,
+    /// Shards whose bytes must be read.
+    pub reads: ShardSet,
+    /// Shards that are needed and known to be zeros.
+    pub zeros: ShardSet,
+    /// Shards that are needed and that the caller has.
+    pub cached: ShardSet,
+    /// Lost shards that are needed, to be computed from the others.
+    pub rebuild: ShardSet,
+    /// Shards to write.
+    pub writes: ShardSet,
+    /// The data to log beforehand.
+    pub log: Payload,
+}
+
+/// One read or write of one member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transfer {
+    /// The shard.
+    pub shard: usize,
+    /// Its member.
+    pub member: usize,
+    /// The bytes of the member's data.
+    pub member_range: Range<u64>,
+    /// The bytes of the chunk.
+    pub column: Range<u32>,
+}
+
+/// The plan of one row.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RowPlan {
+    /// Piece by piece, by column. Columns with nothing to do are in none.
+    pub pieces: Vec<Piece>,
+    /// All that the pieces read, joined to as few transfers as it can be, by shard and column.
+    pub reads: Vec<Transfer>,
+    /// All that the pieces write, likewise.
+    pub writes: Vec<Transfer>,
+}
+
+/// Plans rows one after the other; keeps nothing of one for the next but memory.
+#[derive(Debug, Default)]
+pub struct Planner {
+    sweep: Sweep,
+}
+
+impl Planner {
+    /// Plans how the dirty bytes of a row get to its members. The former content of `plan` is
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] where the members that are left cannot hold what is dirty, or cannot
+    /// give the old bytes it takes. Then `plan` means nothing.
+    pub fn plan_write(
+        &mut self,
+        row: &RowMap,
+        absent: MemberSet,
+        marks: &[Mark],
+        rules: Rules,
+        plan: &mut RowPlan,
+    ) -> Result<()> {
+        plan.clear();
+        let granule = rules.granule.filter(|&granule| granule > 1);
+        self.sweep.cut(row, marks, granule);
+        write::plan(&View::new(row, absent), &self.sweep.segments, rules.rmw, plan)?;
+        plan.transfer(row);
+        Ok(())
+    }
+
+    /// Plans how wanted bytes of a row are read, from parity or another copy where necessary. It is
+    /// about the bytes on the members, so dirty ones do not matter. The former content of `plan` is
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] where the members that are left cannot give them. Then `plan` means
+    /// nothing.
+    pub fn plan_read(
+        &mut self,
+        row: &RowMap,
+        absent: MemberSet,
+        marks: &[Mark],
+        plan: &mut RowPlan,
+    ) -> Result<()> {
+        plan.clear();
+        self.sweep.cut(row, marks, None);
+        read::plan(&View::new(row, absent), &self.sweep.segments, plan)?;
+        plan.transfer(row);
+        Ok(())
+    }
+}
+
+impl Piece {
+    /// A piece of which only the column and the method are said.
+    fn new(segment: &Segment, method: Method) -> Self {
+        Piece {
+            column: segment.column.clone(),
+            method,
+            dirty: ShardSet::EMPTY,
+            fill: ShardSet::EMPTY,
+            wanted: ShardSet::EMPTY,
+            reads: ShardSet::EMPTY,
+            zeros: ShardSet::EMPTY,
+            cached: ShardSet::EMPTY,
+            rebuild: ShardSet::EMPTY,
+            writes: ShardSet::EMPTY,
+            log: Payload::default(),
+        }
+    }
+
+    /// Sets the sources of the old bytes of the `needed` shards; lost ones are to be rebuilt.
+    fn need(mut self, needed: ShardSet, sources: &Sources) -> Self {
+        self.reads = needed.and(sources.readable);
+        self.zeros = needed.and(sources.zeros);
+        self.cached = needed.and(sources.cached);
+        self.rebuild = needed.and(sources.lost);
+        self
+    }
+}
+
+impl RowPlan {
+    /// Bytes that all reads and writes move.
+    pub fn moved_bytes(&self) -> u64 {
+        let transfers = self.reads.iter().chain(&self.writes);
+        transfers.map(|it| it.member_range.end - it.member_range.start).sum()
+    }
+
+    fn clear(&mut self) {
+        self.pieces.clear();
+        self.reads.clear();
+        self.writes.clear();
+    }
+
+    /// Appends a piece, or lengthens the last one by it where both are alike.
+    fn push(&mut self, mut piece: Piece) {
+        if let Some(last) = self.pieces.last_mut()
+            && last.column.end == piece.column.start
+        {
+            let end = piece.column.end;
+            piece.column = last.column.clone();
+            if *last == piece {
+                last.column.end = end;
+                return;
+            }
+            piece.column = last.column.end..end;
+        }
+        self.pieces.push(piece);
+    }
+
+    fn transfer(&mut self, row: &RowMap) {
+        join(row, &self.pieces, |piece| piece.reads, &mut self.reads);
+        join(row, &self.pieces, |piece| piece.writes, &mut self.writes);
+    }
+}
+
+/// Makes transfers of what the pieces have in a set, shard by shard, joined where columns touch.
+fn join(
+    row: &RowMap,
+    pieces: &[Piece],
+    set: impl Fn(&Piece) -> ShardSet,
+    transfers: &mut Vec<Transfer>,
+) {
+    let all = pieces.iter().fold(ShardSet::EMPTY, |all, piece| all.or(set(piece)));
+    for shard in all.iter() {
+        let place = row.place(shard);
+        let first = transfers.len();
+        for piece in pieces.iter().filter(|piece| set(piece).has(shard)) {
+            let end = place.start + u64::from(piece.column.end);
+            match transfers[first..].last_mut() {
+                Some(last) if last.column.end == piece.column.start => {
+                    last.column.end = piece.column.end;
+                    last.member_range.end = end;
+                }
+                _ => transfers.push(Transfer {
+                    shard,
+                    member: place.member,
+                    member_range: place.start + u64::from(piece.column.start)..end,
+                    column: piece.column.clone(),
+                }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

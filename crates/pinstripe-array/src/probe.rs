@@ -1,0 +1,144 @@
+//! Finding out whether two devices share the same hardware: an arm, a controller, a disk behind a
+//! wall.
+//!
+//! Small reads at random places wait for the arm of a disk. If one device alone does `a` of them
+//! per second, and the other `b`, then both at once do `a` and `b` if they are separate, and half
+//! of each if one arm serves both. Rounds take turns (first, second, both), so that other load on
+//! the disks strikes all three alike.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{AlignedBuf, Device};
+
+/// The amount of measuring.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Rounds.
+    pub rounds: usize,
+    /// The duration of each of the three parts of a round.
+    pub part: Duration,
+    /// Bytes of a read.
+    pub read_bytes: usize,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort { rounds: 7, part: Duration::from_millis(300), read_bytes: 4096 }
+    }
+}
+
+/// One round: reads a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Round {
+    /// Each device alone.
+    pub alone: [f64; 2],
+    /// Each of them while the other one is read as well.
+    pub both: [f64; 2],
+}
+
+impl Round {
+    /// The part of a device's rate that is left beside the other one, on average: 1 if they are
+    /// separate, a half if they share one arm.
+    pub fn kept(&self) -> f64 {
+        let share = |number: usize| self.both[number] / self.alone[number].max(1e-9);
+        (share(0) + share(1)) / 2.0
+    }
+}
+
+/// Measures two devices, which are only read. `stop` ends it early, with the rounds that are done.
+///
+/// # Errors
+/// Those of the devices; [`Kind::Usage`] for one that is too short to seek in.
+pub fn measure(devices: [&dyn Device; 2], effort: Effort, stop: &AtomicBool) -> Result<Vec<Round>> {
+    let mut spans = [0; 2];
+    for (span, device) in spans.iter_mut().zip(devices) {
+        *span = device.len()? / effort.read_bytes as u64;
+        if *span < 2 {
+            return Err(Error::new(Kind::Usage, "is too short to measure").at(device.place()));
+        }
+    }
+    let mut rounds = Vec::with_capacity(effort.rounds);
+    for number in 0..effort.rounds as u64 {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let reader = |which: usize, part: u64| Reader {
+            device: devices[which],
+            blocks: spans[which],
+            effort,
+            // Other places each time, since what one part read may be in a cache.
+            state: (number * 8 + part * 2 + which as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+        };
+        let alone = [reader(0, 0).rate()?, reader(1, 1).rate()?];
+        let both = std::thread::scope(|scope| {
+            let other = scope.spawn(|| reader(1, 2).rate());
+            let own = reader(0, 2).rate();
+            let other = other.join().expect("a reader does not panic");
+            Ok::<_, Error>([own?, other?])
+        })?;
+        rounds.push(Round { alone, both });
+    }
+    Ok(rounds)
+}
+
+struct Reader<'a> {
+    device: &'a dyn Device,
+    blocks: u64,
+    effort: Effort,
+    state: u64,
+}
+
+impl Reader<'_> {
+    /// Reads at random places for as long as a part takes; returns reads a second.
+    fn rate(mut self) -> Result<f64> {
+        let mut buf = AlignedBuf::new(self.effort.read_bytes);
+        buf.resize(self.effort.read_bytes);
+        let (began, mut reads): (Instant, u64) = (clock::monotonic(), 0);
+        loop {
+            let offset = self.next() % self.blocks * self.effort.read_bytes as u64;
+            self.device.read_at(offset, &mut buf)?;
+            reads += 1;
+            let past = began.elapsed();
+            if past >= self.effort.part {
+                return Ok(reads as f64 / past.as_secs_f64());
+            }
+        }
+    }
+
+    /// Xorshift: places need be no better than scattered.
+    fn next(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state >> 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pinstripe_io::device::MemoryDevice;
+
+    #[test]
+    fn as_many_rounds_are_measured_as_were_asked_for() {
+        let device = MemoryDevice::new("memory");
+        device.set_len(1 << 20).unwrap();
+        let effort = Effort { rounds: 3, part: Duration::from_millis(1), ..Effort::default() };
+        let (go, stop) = (AtomicBool::new(false), AtomicBool::new(true));
+        let rounds = measure([&device, &device], effort, &go).unwrap();
+        assert_eq!(rounds.len(), 3);
+        assert!(rounds.iter().all(|round| round.kept() > 0.0));
+        assert_eq!(measure([&device, &device], effort, &stop).unwrap(), []);
+        let short = MemoryDevice::new("short");
+        assert_eq!(measure([&device, &short], effort, &go).unwrap_err().kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn what_is_kept_is_a_half_where_two_share_one_arm() {
+        assert_eq!(Round { alone: [100.0, 50.0], both: [50.0, 25.0] }.kept(), 0.5);
+        assert_eq!(Round { alone: [100.0, 50.0], both: [100.0, 50.0] }.kept(), 1.0);
+    }
+}

@@ -1,0 +1,46 @@
+//! The replacement of a member, which receives every write to that member while it is being filled.
+//!
+//! Invariant: after its first failure it receives nothing more, and reports that it failed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::member::Member;
+use pinstripe_base::error::Result;
+
+/// The place of a twin.
+#[derive(Default)]
+pub struct Twin {
+    member: RwLock<Option<Arc<Member>>>,
+    has_failed: AtomicBool,
+}
+
+impl Twin {
+    /// The replacement, if there is one.
+    pub fn member(&self) -> Option<Arc<Member>> {
+        self.member.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets or removes the replacement. Returns the former one if it did not fail.
+    pub fn set(&self, twin: Option<Arc<Member>>) -> Option<Arc<Member>> {
+        let mut member = self.member.write().unwrap_or_else(PoisonError::into_inner);
+        let has_failed = self.has_failed.swap(false, Ordering::AcqRel);
+        std::mem::replace(&mut *member, twin).filter(|_| !has_failed)
+    }
+
+    /// Whether it did not take something.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Applies an operation on the member to its replacement as well.
+    pub(super) fn with(&self, act: impl FnOnce(&Member) -> Result<()>) {
+        let member = self.member.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(member) = &*member
+            && !self.has_failed()
+            && act(member).is_err()
+        {
+            self.has_failed.store(true, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Counters of a running array.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Volume;
+use crate::traffic::{MemberTraffic, Pieces, Tally};
+
+/// The counts since the array was started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counters {
+    /// Reads by users, and their bytes.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Writes by users.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Syncs by users.
+    pub syncs: u64,
+    /// Bytes that are written and not on the members yet.
+    pub dirty_bytes: u64,
+    /// Pieces of rows that were written, by how parity was had.
+    pub pieces: Pieces,
+    /// By slot, since the member was opened; `None` for those that are absent.
+    pub members: Vec<Option<MemberTraffic>>,
+}
+
+/// Counts of users' requests.
+pub(super) struct Counts {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    syncs: AtomicU64,
+    tally: Arc<Tally>,
+}
+
+impl Counts {
+    pub fn new(tally: Arc<Tally>) -> Self {
+        let (reads, read_bytes, writes, written_bytes, syncs) = Default::default();
+        Counts { reads, read_bytes, writes, written_bytes, syncs, tally }
+    }
+
+    pub fn read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn wrote(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn synced(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Bytes that users read and wrote.
+    pub fn user_bytes(&self) -> u64 {
+        let bytes = [&self.read_bytes, &self.written_bytes];
+        bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+}
+
+impl Volume {
+    /// The counts so far.
+    pub fn counters(&self) -> Counters {
+        let (shared, get) = (&self.shared, |counter: &AtomicU64| counter.load(Ordering::Relaxed));
+        Counters {
+            reads: get(&shared.counts.reads),
+            read_bytes: get(&shared.counts.read_bytes),
+            writes: get(&shared.counts.writes),
+            written_bytes: get(&shared.counts.written_bytes),
+            syncs: get(&shared.counts.syncs),
+            dirty_bytes: shared.array.dirty_bytes(),
+            pieces: shared.counts.tally.told(),
+            members: shared.array.traffic(),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The thread that puts rows on the members.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::VolumeSettings;
+use super::counters::Counts;
+use super::state::{LOOK, Situation, State, Task};
+use super::team::Team;
+use crate::crew::Crew;
+use crate::engine::{Array, BATCH_ROWS, Flusher, Step, WorkReport};
+use crate::limits::{LONG_STEP_BYTES, REPORTS, STEP_BYTES};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// The part that the thread and all callers share.
+pub(super) struct Shared {
+    pub place: PathBuf,
+    pub array: Arc<Array>,
+    pub state: State,
+    pub team: Arc<Team>,
+    pub counts: Counts,
+    flusher: Mutex<Flusher>,
+    /// The last outcomes of pending work, each with its number.
+    reports: Mutex<VecDeque<(u64, WorkReport)>>,
+    /// The origin of all times.
+    began: Instant,
+}
+
+impl Shared {
+    pub fn new(place: PathBuf, mut flusher: Flusher, settings: VolumeSettings) -> Self {
+        let array = Arc::clone(flusher.array());
+        array.set_timer(clock::since_first_asked);
+        let team = Arc::new(Team::default());
+        flusher.set_crew(Arc::clone(&team) as Arc<dyn Crew>);
+        let counts = Counts::new(Arc::clone(flusher.tally()));
+        let (state, flusher) = (State::new(settings), Mutex::new(flusher));
+        let (reports, began) = (Mutex::default(), clock::monotonic());
+        Shared { place, array, state, team, counts, flusher, reports, began }
+    }
+
+    pub fn now(&self) -> Duration {
+        clock::monotonic() - self.began
+    }
+
+    /// Runs a closure with the flusher, between two batches.
+    pub fn with<T>(&self, act: impl FnOnce(&mut Flusher) -> T) -> T {
+        let _guest = Guest::enter(&self.state);
+        act(&mut self.flusher())
+    }
+
+    /// Closes the array in order; the thread has ended.
+    pub fn close(&self) -> Result<()> {
+        self.state.error().map_or(Ok(()), Err)?;
+        self.flusher().close()
+    }
+
+    /// The body of the thread, which ends with a stop.
+    pub fn run(&self) {
+        let _alarm = Alarm(&self.state);
+        let mut pace = Pace::default();
+        let mut absent = self.array.absent();
+        loop {
+            let task = self.state.next(|| Situation {
+                gathered: self.array.gathered(),
+                now: self.now(),
+                work_at: pace.next,
+                wanted_at: self.array.wants_work().then_some(pace.again),
+            });
+            let mut has_work = false;
+            let done = match task {
+                Task::End => return,
+                Task::Sync(up_to) => {
+                    // Taken before the lock: all that was written until now is covered.
+                    let now = self.now();
+                    let synced = self.flusher().sync_since(now);
+                    self.once(up_to, synced)
+                }
+                Task::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
+                Task::Work => self.work(&mut pace).map(|more| has_work = more),
+            };
+            // A spare may take the slot of a member that failed in this task.
+            has_work |= std::mem::replace(&mut absent, self.array.absent()) != absent;
+            self.state.did(task, done, has_work);
+        }
+    }
+
+    /// Returns blocks that could not be stored as an error of the waiting syncs only: the array
+    /// goes on.
+    fn once(&self, up_to: u64, synced: Result<()>) -> Result<()> {
+        match synced {
+            Err(error) if error.kind() == Kind::Corrupt => {
+                self.state.fail_syncs(up_to, &error);
+                Ok(())
+            }
+            synced => synced,
+        }
+    }
+
+    /// Does a slice of pending work. Returns whether there may be more.
+    fn work(&self, pace: &mut Pace) -> Result<bool> {
+        let before = self.now();
+        if before > pace.next + RECENT {
+            pace.users = self.counts.user_bytes();
+        }
+        // A short slice while users are active: they wait for no more than that.
+        let most_bytes = match self.counts.user_bytes() == pace.users {
+            true => LONG_STEP_BYTES,
+            false => STEP_BYTES,
+        };
+        let step = self.flusher().step(most_bytes)?;
+        // A caller or a spare may have added a member.
+        self.array.set_timer(clock::since_first_asked);
+        let bytes = match step {
+            Step::Idle => {
+                pace.again = before + LOOK;
+                return Ok(false);
+            }
+            Step::Done(report) => {
+                self.keep(report);
+                return Ok(true);
+            }
+            Step::Moved { bytes } => bytes,
+        };
+        let settings = self.state.settings();
+        let users = self.counts.user_bytes();
+        let limit = match users == pace.users {
+            true => settings.speed_limit_max,
+            false => settings.speed_limit_min,
+        };
+        pace.users = users;
+        pace.next = before + Duration::from_secs_f64(bytes as f64 / limit as f64);
+        Ok(true)
+    }
+
+    fn keep(&self, report: WorkReport) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = reports.back().map_or(0, |(number, _)| number + 1);
+        if reports.len() == REPORTS {
+            reports.pop_front();
+        }
+        reports.push_back((number, report));
+    }
+
+    /// The last outcomes of pending work.
+    pub fn reports(&self) -> Vec<(u64, WorkReport)> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.iter().cloned().collect()
+    }
+
+    fn flusher(&self) -> MutexGuard<'_, Flusher> {
+        self.flusher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The times at which pending work goes on.
+#[derive(Default)]
+struct Pace {
+    next: Duration,
+    /// When to ask again for work, after there was none to do.
+    again: Duration,
+    /// Bytes moved by users at the end of the last slice, if that is recent: more mean that users
+    /// are active.
+    users: u64,
+}
+
+/// Older activity is ignored.
+const RECENT: Duration = Duration::from_millis(100);
+
+/// Exclusive use of the flusher by another thread; released even on panic.
+struct Guest<'a>(&'a State);
+
+impl<'a> Guest<'a> {
+    fn enter(state: &'a State) -> Self {
+        state.enter();
+        Guest(state)
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// Wakes all waiting threads with an error if the flusher's thread panics.
+struct Alarm<'a>(&'a State);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = "the thread that writes the array's rows panicked";
+            self.0.did(Task::End, Err(Error::new(Kind::Io, what)), false);
+        }
+    }
+}

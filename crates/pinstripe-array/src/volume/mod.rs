@@ -1,0 +1,136 @@
+//! A running array: any number of threads write into its cache, one thread puts rows on the
+//! members.
+//!
+//! ```text
+//! write --> cache of the array --+--> flusher thread: rows that are full or old, syncs,
+//!    ^                           |                    then a slice of pending work
+//!    +---- waits at the limit ---+
+//! read  --> in the caller's thread
+//! ```
+//! A row is written when it is full, when its first byte is as old as the deadline, when half of
+//! the limit is dirty, and at a sync. Syncs that come while one is running share the next one.
+//!
+//! Invariants: writes that returned before a sync was called are durable when it returns; dirty
+//! bytes exceed the limit by at most one piece of a write per thread; when the array fails, all
+//! waiting callers return its error, and every later call fails until one changes something through
+//! [`Volume::with`].
+//!
+//! Never here: the way of a row to the members (`array/engine`).
+
+mod counters;
+mod device;
+mod flusher;
+mod settings;
+mod state;
+mod team;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+pub use counters::Counters;
+pub use settings::VolumeSettings;
+
+use crate::engine::{Array, Flusher, WorkReport};
+use flusher::Shared;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// An array with the thread that puts its rows on the members.
+///
+/// Dropped without [`stop`](Volume::stop) it still writes everything, but an error of that is lost.
+pub struct Volume {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Volume {
+    /// Starts the flusher's thread.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for impossible settings; [`Kind::Io`] when there can be no more threads.
+    pub fn start(flusher: Flusher, settings: VolumeSettings) -> Result<Self> {
+        settings.check()?;
+        let name = flusher.array().superblock().name;
+        let place = PathBuf::from(format!("array {name}"));
+        let shared = Arc::new(Shared::new(place, flusher, settings));
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("array".to_owned()).spawn(move || own.run());
+        let thread = thread.map_err(|error| Error::io("cannot start", &shared.place, error))?;
+        Ok(Volume { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// The array.
+    pub fn array(&self) -> &Arc<Array> {
+        &self.shared.array
+    }
+
+    /// Runs a closure with the flusher, between two batches. A failed array is tried again
+    /// afterwards.
+    pub fn with<T: Send>(&self, act: impl FnOnce(&mut Flusher) -> T + Send) -> T {
+        self.shared.with(act)
+    }
+
+    /// The present settings.
+    pub fn settings(&self) -> VolumeSettings {
+        self.shared.state.settings()
+    }
+
+    /// Changes settings while the array runs.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for impossible ones, and nothing is changed.
+    pub fn set(&self, change: impl FnOnce(&mut VolumeSettings)) -> Result<()> {
+        let mut settings = self.settings();
+        change(&mut settings);
+        settings.check()?;
+        self.shared.state.change(settings);
+        Ok(())
+    }
+
+    /// The reason why nothing is written any more, if there is one.
+    pub fn error(&self) -> Option<Error> {
+        self.shared.state.error()
+    }
+
+    /// The outcomes of pending work since the array was started, each with its number; only the
+    /// last ones.
+    pub fn reports(&self) -> Vec<(u64, WorkReport)> {
+        self.shared.reports()
+    }
+
+    /// Waits until nothing is dirty and no work is pending.
+    ///
+    /// # Errors
+    /// The reason why the array failed, or that it was stopped.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.shared.state.wait_idle()
+    }
+
+    /// Writes everything and closes the array in order. After this, every call except a read fails.
+    ///
+    /// # Errors
+    /// The reason why not everything was written; then the array is not closed in order, and the
+    /// log has all that was synced. [`Kind::Usage`] the second time.
+    pub fn stop(&self) -> Result<()> {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else {
+            return Err(Error::new(Kind::Usage, "the array was stopped").at(&self.shared.place));
+        };
+        self.shared.state.stop();
+        if thread.join().is_err() {
+            let what = "the thread that writes the array's rows panicked";
+            return Err(Error::new(Kind::Io, what).at(&self.shared.place));
+        }
+        self.shared.close()
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // A drop cannot return an error: a caller that wants to know calls `stop` itself.
+        let _ = self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! The settings that can be changed while an array runs.
+
+use std::time::Duration;
+
+use crate::limits;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::{KIB, format_size};
+
+/// The smallest limit of dirty bytes.
+const CACHE_BYTES_MIN: u64 = 64 * KIB;
+
+/// Settings of a running array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeSettings {
+    /// Dirty bytes at which writers wait; from half of it on rows are written whatever their age.
+    pub cache_bytes: u64,
+    /// How long a row may gather.
+    pub deadline: Duration,
+    /// Bytes of each member per second that pending work may move while there is other input and
+    /// output.
+    pub speed_limit_min: u64,
+    /// The same while there is none.
+    pub speed_limit_max: u64,
+}
+
+impl Default for VolumeSettings {
+    fn default() -> Self {
+        VolumeSettings {
+            cache_bytes: limits::CACHE_BYTES,
+            deadline: limits::DEADLINE,
+            speed_limit_min: limits::SPEED_MIN,
+            speed_limit_max: u64::MAX,
+        }
+    }
+}
+
+impl VolumeSettings {
+    pub(super) fn check(&self) -> Result<()> {
+        if self.cache_bytes < CACHE_BYTES_MIN {
+            return Err(Error::new(Kind::Usage, "too little memory for an array's cache")
+                .expected(
+                    format!("{} or more", format_size(CACHE_BYTES_MIN)),
+                    format_size(self.cache_bytes),
+                ));
+        }
+        if self.speed_limit_min == 0 || self.speed_limit_max < self.speed_limit_min {
+            return Err(Error::new(Kind::Usage, "impossible speed limits").expected(
+                "0 < speed_limit_min <= speed_limit_max",
+                format!("{} and {}", self.speed_limit_min, self.speed_limit_max),
+            ));
+        }
+        Ok(())
+    }
+}

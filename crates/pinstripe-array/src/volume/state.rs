@@ -1,0 +1,339 @@
+//! The state that the flusher's thread shares with all callers: settings, pending syncs, errors,
+//! and the two condvars on which they wait for each other.
+//!
+//! Invariants: no thread waits for an event that cannot come, since an error or a stop wakes all of
+//! them; a sync has ended when a flusher's sync that began after the call has ended.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::VolumeSettings;
+use crate::engine::Gathered;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// The interval at which the flusher's thread looks for work that comes without a notification:
+/// blocks that readers found damaged.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+pub(super) struct State {
+    inner: Mutex<Inner>,
+    /// Wakes the flusher's thread: there is something to do.
+    work: Condvar,
+    /// Wakes all other threads: something was done.
+    done: Condvar,
+    /// Whether the flusher's thread waits: a writer takes the lock only then.
+    rests: AtomicBool,
+    /// Copies for writers, read without the lock: whether there is an error or a stop, and the
+    /// limit of dirty bytes.
+    is_over: AtomicBool,
+    cache_bytes: AtomicU64,
+}
+
+struct Inner {
+    settings: VolumeSettings,
+    /// The number of syncs asked for, and of those that have ended.
+    syncs_wanted: u64,
+    syncs_done: u64,
+    /// Syncs whose callers wait, by number, with the error of the one that covered each where the
+    /// array goes on after it. Each caller removes its own.
+    syncs_waiting: BTreeMap<u64, Option<Error>>,
+    /// Threads that use the flusher, or wait for it.
+    guests: usize,
+    /// Whether the flusher may have pending work, and whether it is doing some.
+    has_work: bool,
+    is_working: bool,
+    /// Nothing was dirty when the flusher last looked.
+    is_clean: bool,
+    error: Option<Error>,
+    is_stopping: bool,
+}
+
+/// The next task of the flusher's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    /// A sync, which covers all that were asked for up to this number.
+    Sync(u64),
+    /// A batch of rows that are full or as old as this.
+    Flush(Duration),
+    /// A slice of pending work.
+    Work,
+    /// Nothing any more.
+    End,
+}
+
+/// The inputs of the decision what to do next.
+pub(super) struct Situation {
+    pub gathered: Gathered,
+    pub now: Duration,
+    /// When pending work may go on, if there is any.
+    pub work_at: Duration,
+    /// When to begin work that the array itself has found.
+    pub wanted_at: Option<Duration>,
+}
+
+impl State {
+    pub fn new(settings: VolumeSettings) -> Self {
+        let inner = Inner {
+            settings,
+            syncs_wanted: 0,
+            syncs_done: 0,
+            syncs_waiting: BTreeMap::new(),
+            guests: 0,
+            has_work: true,
+            is_working: false,
+            is_clean: false,
+            error: None,
+            is_stopping: false,
+        };
+        let (work, done, rests, is_over) = Default::default();
+        let cache_bytes = AtomicU64::new(settings.cache_bytes);
+        State { inner: Mutex::new(inner), work, done, rests, is_over, cache_bytes }
+    }
+
+    pub fn settings(&self) -> VolumeSettings {
+        self.lock().settings
+    }
+
+    pub fn change(&self, settings: VolumeSettings) {
+        self.lock().settings = settings;
+        self.cache_bytes.store(settings.cache_bytes, Ordering::Relaxed);
+        self.work.notify_one();
+        self.done.notify_all();
+    }
+
+    pub fn error(&self) -> Option<Error> {
+        self.lock().error.as_ref().map(Error::duplicate)
+    }
+
+    /// Fails once nothing may be written any more.
+    pub fn check(&self) -> Result<()> {
+        match self.is_over.load(Ordering::Relaxed) {
+            true => self.lock().check(),
+            false => Ok(()),
+        }
+    }
+
+    /// Wakes the flusher after a write, if it has reason to act. Waits while too much is dirty;
+    /// `dirty` returns how much.
+    pub fn wrote(&self, gathered: &Gathered, dirty: impl Fn() -> u64) -> Result<()> {
+        // The flusher sets `rests` before its last look at the cache, and the write is in the cache
+        // before this looks at `rests`: so at least one of the two threads sees the other's write.
+        if self.rests.load(Ordering::SeqCst) {
+            let inner = self.lock();
+            let is_much = gathered.bytes > inner.settings.cache_bytes / 2;
+            if inner.is_clean || gathered.has_full || is_much {
+                self.work.notify_one();
+            }
+        }
+        if gathered.bytes < self.cache_bytes.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut inner = self.lock();
+        while dirty() >= inner.settings.cache_bytes {
+            inner.check()?;
+            self.work.notify_one();
+            inner = self.wait(inner);
+        }
+        Ok(())
+    }
+
+    pub fn sync(&self) -> Result<()> {
+        let mut inner = self.lock();
+        inner.check()?;
+        inner.syncs_wanted += 1;
+        let own = inner.syncs_wanted;
+        inner.syncs_waiting.insert(own, None);
+        self.work.notify_one();
+        let mut ended = Ok(());
+        while inner.syncs_done < own && ended.is_ok() {
+            inner = self.wait(inner);
+            if inner.syncs_done < own {
+                ended = inner.check();
+            }
+        }
+        let failure = inner.syncs_waiting.remove(&own).flatten();
+        ended.and(failure.map_or(Ok(()), Err))
+    }
+
+    /// Stores the reason why all syncs up to this one fail that have not ended yet.
+    pub fn fail_syncs(&self, up_to: u64, error: &Error) {
+        let mut inner = self.lock();
+        let not_done = inner.syncs_done + 1..=up_to;
+        for (_, failure) in inner.syncs_waiting.range_mut(not_done) {
+            *failure = Some(error.duplicate());
+        }
+    }
+
+    pub fn wait_idle(&self) -> Result<()> {
+        let mut inner = self.lock();
+        // The flusher has to look once more: it may not have seen what was written before this
+        // call.
+        inner.is_clean = false;
+        inner.has_work = true;
+        self.work.notify_one();
+        while !inner.is_clean || inner.has_work || inner.is_working {
+            inner.check()?;
+            inner = self.wait(inner);
+        }
+        Ok(())
+    }
+
+    /// Announces a caller that wants the flusher: the thread leaves it alone after the present
+    /// batch.
+    pub fn enter(&self) {
+        self.lock().guests += 1;
+    }
+
+    /// Ends that use. The caller may have changed anything, so a failed array is tried again.
+    pub fn leave(&self) {
+        let mut inner = self.lock();
+        inner.guests -= 1;
+        inner.has_work = true;
+        inner.error = None;
+        self.is_over.store(inner.is_stopping, Ordering::Relaxed);
+        self.work.notify_one();
+    }
+
+    pub fn stop(&self) {
+        self.lock().is_stopping = true;
+        self.is_over.store(true, Ordering::Relaxed);
+        self.work.notify_one();
+        self.done.notify_all();
+    }
+
+    /// Waits for the next task.
+    pub fn next(&self, look: impl Fn() -> Situation) -> Task {
+        let mut inner = self.lock();
+        loop {
+            self.rests.store(true, Ordering::SeqCst);
+            let situation = look();
+            let wait = match inner.decide(&situation) {
+                Ok(task) => {
+                    // Work added meanwhile sets `has_work` again, so it is not lost.
+                    inner.is_working = task == Task::Work;
+                    inner.has_work &= task != Task::Work;
+                    self.rests.store(false, Ordering::SeqCst);
+                    return task;
+                }
+                Err(wait) => wait,
+            };
+            inner.is_clean = situation.gathered.bytes == 0;
+            self.done.notify_all();
+            inner = match wait {
+                None => self.work.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                Some(wait) => {
+                    let waited = self.work.wait_timeout(inner, wait);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Records the outcome of a task, and whether there may be work now.
+    pub fn did(&self, task: Task, result: Result<()>, has_work: bool) {
+        let mut inner = self.lock();
+        inner.is_working = false;
+        inner.has_work |= has_work;
+        match (task, result) {
+            (Task::Sync(up_to), Ok(())) => inner.syncs_done = up_to,
+            (_, Ok(())) => {}
+            (_, Err(error)) => {
+                inner.error = Some(error);
+                self.is_over.store(true, Ordering::Relaxed);
+            }
+        }
+        self.done.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        self.done.wait(inner).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn check(&self) -> Result<()> {
+        if let Some(error) = &self.error {
+            return Err(error.duplicate());
+        }
+        match self.is_stopping {
+            true => Err(Error::new(Kind::Usage, "the array was stopped")),
+            false => Ok(()),
+        }
+    }
+
+    /// The next task, or the time to wait for one.
+    fn decide(&self, situation: &Situation) -> Result<Task, Option<Duration>> {
+        let Situation { gathered, now, work_at, wanted_at } = situation;
+        if self.is_stopping {
+            return Ok(Task::End);
+        }
+        // A caller that uses the flusher holds it anyway; after an error only a caller can help.
+        if self.guests > 0 || self.error.is_some() {
+            return Err(None);
+        }
+        if self.syncs_wanted > self.syncs_done {
+            return Ok(Task::Sync(self.syncs_wanted));
+        }
+        if gathered.bytes > self.settings.cache_bytes / 2 {
+            return Ok(Task::Flush(Duration::MAX));
+        }
+        let due_at = gathered.oldest.map(|oldest| oldest.saturating_add(self.settings.deadline));
+        if gathered.has_full || due_at.is_some_and(|at| at <= *now) {
+            return Ok(Task::Flush(now.saturating_sub(self.settings.deadline)));
+        }
+        let work_at = if self.has_work { Some(*work_at) } else { *wanted_at };
+        if work_at.is_some_and(|at| at <= *now) {
+            return Ok(Task::Work);
+        }
+        let next = [due_at, work_at].into_iter().flatten().min();
+        let wait = next.map_or(LOOK, |at| at.saturating_sub(*now));
+        Err(Some(wait.min(LOOK)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn idle() -> Situation {
+        let gathered = Gathered { bytes: 0, has_full: false, oldest: None };
+        Situation { gathered, now: Duration::ZERO, work_at: Duration::ZERO, wanted_at: None }
+    }
+
+    /// Of two syncs that overlap and fail, the error of the first was lost when the second failed
+    /// before its caller woke.
+    #[test]
+    fn every_sync_that_failed_is_told_to_its_caller() {
+        const ROUNDS: usize = 10_000;
+        let state = State::new(VolumeSettings::default());
+        let told = thread::scope(|scope| {
+            scope.spawn(|| {
+                loop {
+                    let task = state.next(idle);
+                    match task {
+                        Task::End => return,
+                        Task::Sync(up_to) => {
+                            state.fail_syncs(up_to, &Error::new(Kind::Corrupt, "lost"));
+                        }
+                        Task::Flush(_) | Task::Work => {}
+                    }
+                    state.did(task, Ok(()), false);
+                }
+            });
+            let failures = || (0..ROUNDS).filter(|_| state.sync().is_err()).count();
+            let callers = [(); 2].map(|()| scope.spawn(failures));
+            let told = callers.map(|caller| caller.join().unwrap());
+            state.stop();
+            told
+        });
+        assert_eq!(told, [ROUNDS; 2]);
+    }
+}

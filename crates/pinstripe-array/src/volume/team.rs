@@ -1,0 +1,105 @@
+//! A thread team for tasks on several members: slow ones are carried out by several threads at
+//! once.
+//!
+//! Starting threads costs less than waiting for a disk, and more than copying from memory. So each
+//! kind of task is measured: as long as its tasks are quick, the calling thread carries them out
+//! alone.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::crew::{Crew, Load};
+use crate::limits::THREADS;
+use pinstripe_base::clock;
+
+/// A task that takes no longer is not worth a thread.
+const QUICK: Duration = Duration::from_micros(500);
+/// Kinds of tasks.
+const LOADS: usize = 6;
+
+/// Carries out tasks by as many threads as they are worth.
+#[derive(Default)]
+pub(super) struct Team {
+    /// By kind, whether the last ones were slow.
+    are_slow: [AtomicBool; LOADS],
+}
+
+impl Crew for Team {
+    fn each(&self, load: Load, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        let is_slow = &self.are_slow[load as usize];
+        let mut next = 0;
+        let mut before = clock::monotonic();
+        while next < count && !is_slow.load(Ordering::Relaxed) {
+            task(next);
+            next += 1;
+            let after = clock::monotonic();
+            is_slow.store(after - before > QUICK, Ordering::Relaxed);
+            before = after;
+        }
+        if next < count {
+            let threads = side_by_side(next, count, task);
+            // The time of one task, if the threads did not hold each other up.
+            let each = (clock::monotonic() - before) * threads as u32 / (count - next) as u32;
+            is_slow.store(each > QUICK, Ordering::Relaxed);
+        }
+    }
+
+    fn is_slow(&self, load: Load) -> bool {
+        self.are_slow[load as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Calls `task` with the numbers from `first` up to `count`. Returns by how many threads.
+fn side_by_side(first: usize, count: usize, task: &(dyn Fn(usize) + Sync)) -> usize {
+    let next = AtomicUsize::new(first);
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                break;
+            }
+            task(number);
+        }
+    };
+    let threads = (count - first).min(THREADS);
+    std::thread::scope(|scope| {
+        // If the system gives no more threads, those that run do all the tasks.
+        let start = || std::thread::Builder::new().spawn_scoped(scope, work);
+        let _started = (1..threads).map_while(|_| start().ok()).count();
+        work();
+    });
+    threads
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Barrier, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn every_task_is_carried_out_once_quick_or_slow() {
+        let team = Team::default();
+        for (round, count) in [0, 1, 5, 40, 3].into_iter().enumerate() {
+            let done = Mutex::new(Vec::new());
+            team.each(Load::Read, count, &|number| {
+                if round == 2 && number == 2 {
+                    std::thread::sleep(2 * QUICK);
+                }
+                done.lock().unwrap().push(number);
+            });
+            let mut done = done.into_inner().unwrap();
+            done.sort_unstable();
+            assert!(done.into_iter().eq(0..count));
+        }
+    }
+
+    /// Each of them waits for the others: one after the other they would never end.
+    #[test]
+    fn slow_tasks_go_side_by_side() {
+        let team = Team::default();
+        team.are_slow[Load::Log as usize].store(true, Ordering::Relaxed);
+        let all = Barrier::new(4);
+        team.each(Load::Log, 4, &|_| _ = all.wait());
+    }
+}

@@ -1,0 +1,565 @@
+//! An array on simulated disks, what is done to it, and what it must hold afterwards.
+//!
+//! A seed gives a shape and then phases in turn:
+//! - **lies**: disks, no more than the array can do without, lose writes of data and of their tables, put them
+//!   elsewhere, tear them, flip bits, grow sectors that cannot be read, refuse writes. Every read is right, and
+//!   none fails.
+//! - **a power cut**: any step may be the last one; what was synced is there, every sector of the rest is old or
+//!   new, and nothing is made up. Where members are away as well, a block that was being written may be lost;
+//!   that is said.
+//!
+//! Meanwhile members fail, come back, are replaced, and the array grows by one.
+//!
+//! Disks do not lie and lose power at once: two faults of that kind are more than an array promises
+//! to bear.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinstripe_array::engine::{AssembleOptions, Flusher, Making, Step, assemble, create, probe};
+use pinstripe_array::format::superblock::{Areas, Consistency, Slot};
+use pinstripe_array::geometry::{Layout, Level};
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_io::device::SharedDevice;
+
+use crate::dice::Dice;
+use crate::disk::{Disk, Mood, Power};
+use crate::model::{Model, SPACE};
+
+const DISK_BYTES: u64 = 4 << 20;
+const BLOCK: usize = 4096;
+/// More members than that an array does not get.
+const MEMBERS_MAX: usize = 6;
+const DEADLINE: Duration = Duration::from_millis(20);
+
+/// Level, layout, members, and how many the array can do without.
+const SHAPES: [(Level, &str, usize, usize); 11] = [
+    (Level::Raid0, "", 3, 0),
+    (Level::Raid1, "", 2, 1),
+    (Level::Raid1, "", 3, 2),
+    (Level::Raid4, "", 3, 1),
+    (Level::Raid5, "ls", 4, 1),
+    (Level::Raid5, "ra", 3, 1),
+    (Level::Raid5, "parity-first", 5, 1),
+    (Level::Raid6, "ls", 4, 2),
+    (Level::Raid6, "ddf-N-continue", 5, 2),
+    (Level::Raid10, "n2", 4, 1),
+    (Level::Raid10, "f2", 3, 1),
+];
+
+pub struct World {
+    /// All that was done, to find the cause of a fault.
+    story: Vec<String>,
+    dice: Dice,
+    power: Arc<Power>,
+    /// All there ever were, by number.
+    disks: Vec<Arc<Disk>>,
+    /// Which of them are at hand when the array is assembled; some may be old.
+    at_hand: BTreeSet<usize>,
+    members: usize,
+    redundancy: usize,
+    /// Without it, no member may be away when the power goes.
+    has_log: bool,
+    areas: Areas,
+    model: Model,
+    now: Duration,
+    /// No member comes or goes: who failed by its lies stays away.
+    is_settled: bool,
+    /// Since the array was assembled last.
+    has_granule: bool,
+}
+
+/// Says what was done when a simulation fails.
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("what was done:\n  {}", self.story.join("\n  "));
+        }
+    }
+}
+
+impl World {
+    /// Plays a seed's story.
+    pub fn play(seed: u64) {
+        let mut world = World::new(seed);
+        for _ in 0..3 {
+            match world.dice.below(2) {
+                0 if world.redundancy > 0 => world.lies(),
+                _ => {
+                    let steps = world.dice.below(400);
+                    world.power_cut(steps);
+                }
+            }
+        }
+    }
+
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let shape = SHAPES[dice.below(SHAPES.len() as u64) as usize];
+        Self::of(shape, dice, &format!("seed {seed}"))
+    }
+
+    fn of(
+        (level, layout, members, redundancy): (Level, &str, usize, usize),
+        mut dice: Dice,
+        what: &str,
+    ) -> Self {
+        let chunk_bytes = 4096 << dice.below(4);
+        let policies = [Consistency::Log, Consistency::Log, Consistency::Bitmap, Consistency::None];
+        let consistency = policies[dice.below(4) as usize];
+        let power = Power::new();
+        let disks: Vec<_> = (0..members).map(|n| Disk::new(n, DISK_BYTES, &power)).collect();
+        let making = Making {
+            name: "sim".to_owned(),
+            level,
+            layout: match layout {
+                "" => Layout::default_of(level),
+                text => Layout::parse(level, text).unwrap(),
+            },
+            chunk_bytes,
+            log_bytes: 1 << 20,
+            consistency,
+            now_seconds: 0,
+        };
+        let story = vec![format!(
+            "{what}: {level} {layout} of {members}, chunks of {chunk_bytes}, {consistency:?}"
+        )];
+        let flusher = create(&making, shared(&disks)).unwrap();
+        let areas = flusher.array().superblock().areas;
+        flusher.stop().unwrap();
+        World {
+            story,
+            dice,
+            power,
+            at_hand: (0..members).collect(),
+            members,
+            disks,
+            redundancy,
+            has_log: consistency == Consistency::Log,
+            areas,
+            model: Model::new(),
+            now: Duration::ZERO,
+            is_settled: false,
+            has_granule: false,
+        }
+    }
+
+    fn tell(&mut self, what: impl Into<String>) {
+        self.story.push(what.into());
+    }
+
+    fn assemble(&mut self, without: Option<usize>) -> Flusher {
+        let there = self.at_hand.iter().filter(|disk| Some(**disk) != without);
+        let devices = there.map(|disk| Arc::clone(&self.disks[*disk]) as SharedDevice);
+        // One that was being added when the power went may not know of it.
+        let devices = devices.filter(|device| probe(device).is_some()).collect();
+        let assembly = assemble(devices, &AssembleOptions::default()).unwrap();
+        let absent: Vec<_> = assembly.absent.iter().collect();
+        self.has_granule = false;
+        self.members = assembly.flusher.array().geometry().members();
+        self.tell(format!("assembled, {} records, absent {absent:?}", assembly.records));
+        self.story.extend(assembly.left_out.iter().map(|it| format!("left out: {it:?}")));
+        assembly.flusher
+    }
+
+    fn seed(&mut self) -> u64 {
+        self.dice.next()
+    }
+
+    /// Writes something somewhere.
+    fn write(&mut self, flusher: &Flusher) {
+        let len = match self.dice.below(4) {
+            0 => 1 + self.dice.below(6000),
+            1 | 2 => 4096,
+            _ => self.dice.below(80_000),
+        } as usize;
+        let mut at = self.dice.below(SPACE as u64) as usize;
+        if self.dice.below(3) > 0 {
+            at = at / BLOCK * BLOCK;
+        }
+        let len = len.min(SPACE - at);
+        let first = self.dice.next() as u8;
+        let zeros = self.dice.below(8) == 0;
+        let byte = |n: usize| if zeros { 0 } else { first.wrapping_add((n >> 7) as u8) };
+        let bytes: Vec<u8> = (0..len).map(byte).collect();
+        self.tell(format!("write {len} at {at}"));
+        flusher.array().write(at as u64, &bytes, self.now).unwrap();
+        self.model.write(at, &bytes);
+    }
+
+    /// Compares all, byte by byte.
+    fn check(&mut self, flusher: &Flusher) {
+        let mut found = vec![0; SPACE];
+        flusher
+            .array()
+            .read(0, &mut found)
+            .unwrap_or_else(|error| panic!("a read failed: {error}"));
+        assert_eq!(self.model.differs(&found), None, "the first byte that differs");
+    }
+
+    /// Does one thing; false when the power is off.
+    fn act(&mut self, flusher: &mut Flusher) -> bool {
+        self.now += Duration::from_millis(self.dice.below(12));
+        let due = self.now.saturating_sub(DEADLINE);
+        let done = match self.dice.below(25) {
+            0..10 => {
+                self.write(flusher);
+                Ok(())
+            }
+            10..15 => {
+                self.tell("flush what is due");
+                flusher.flush(due, 1 + self.dice.below(9) as usize).map(drop)
+            }
+            15..17 => {
+                self.tell("flush");
+                flusher.flush(self.now, 5).map(drop)
+            }
+            17 => {
+                self.tell("sync");
+                flusher.sync().map(|()| self.model.sync())
+            }
+            18 => {
+                self.tell("checkpoint");
+                flusher.checkpoint()
+            }
+            19 => {
+                let granule = [None, Some(4096), Some(16 << 10), Some(1 << 20)];
+                flusher.rules.granule = granule[self.dice.below(4) as usize];
+                self.tell(format!("granule {:?}", flusher.rules.granule));
+                self.has_granule |= flusher.rules.granule.is_some();
+                Ok(())
+            }
+            20..22 => {
+                self.tell("step");
+                flusher.step(64 << 10).map(drop)
+            }
+            22 => {
+                self.look(flusher);
+                Ok(())
+            }
+            23 => {
+                let repair = self.dice.below(2) == 0;
+                self.scrub(flusher, repair)
+            }
+            _ => self.change_member(flusher),
+        };
+        match done {
+            Ok(()) => true,
+            Err(_) if self.power.is_off() => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Reads a part.
+    fn look(&mut self, flusher: &Flusher) {
+        let at = self.dice.below(SPACE as u64 - 1) as usize;
+        let len = (1 + self.dice.below(20_000) as usize).min(SPACE - at);
+        let mut found = vec![0; len];
+        if let Err(error) = flusher.array().read(at as u64, &mut found) {
+            assert!(self.power.is_off(), "a read of {len} at {at} failed: {error}");
+            return;
+        }
+        let is_same = self.model.is(at, &found);
+        assert!(is_same, "a read of {len} at {at} is wrong");
+    }
+
+    /// The number of further members that the array can do without.
+    fn spare(&self, flusher: &Flusher) -> usize {
+        let slots = flusher.array().superblock().slots;
+        let whole = slots.iter().filter(|slot| matches!(slot, Slot::Present(_))).count();
+        self.redundancy.saturating_sub(slots.len() - whole)
+    }
+
+    /// Unless they are settled: fails a member, or gives a slot a fresh one, or the one back that
+    /// it had.
+    fn change_member(&mut self, flusher: &mut Flusher) -> Result<()> {
+        if self.is_settled {
+            return Ok(());
+        }
+        let slots = flusher.array().superblock().slots;
+        let failed = slots.iter().find_map(|slot| match slot {
+            Slot::Failed(member) => Some(*member),
+            _ => None,
+        });
+        let is_filling = slots.iter().any(|slot| matches!(slot, Slot::Rebuilding(_)));
+        match failed {
+            // A spare takes its slot with the next step.
+            Some(_) if is_filling || !flusher.array().status().spares.is_empty() => Ok(()),
+            Some(member) => {
+                let is_it = |disk: &Arc<Disk>| {
+                    let device = Arc::clone(disk) as SharedDevice;
+                    probe(&device).is_some_and(|it| it.member == member)
+                };
+                let old = self.disks.iter().position(is_it);
+                match old.filter(|_| self.dice.below(2) == 0) {
+                    Some(old) => self.add_old(flusher, old),
+                    None => self.add_fresh(flusher),
+                }
+            }
+            None if is_filling => Ok(()),
+            None if self.dice.below(3) == 0 => self.replace(flusher),
+            None if self.members < MEMBERS_MAX && self.dice.below(4) == 0 => self.grow(flusher),
+            None if self.spare(flusher) > 0 => {
+                let slot = self.dice.below(slots.len() as u64) as usize;
+                self.tell(format!("slot {slot} fails"));
+                flusher.fail(slot)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Has a fresh disk take the place of a member.
+    fn replace(&mut self, flusher: &mut Flusher) -> Result<()> {
+        let (slot, number) = (self.dice.below(self.members as u64) as usize, self.disks.len());
+        self.tell(format!("disk{number} is to replace slot {slot}"));
+        self.disks.push(Disk::new(number, DISK_BYTES, &self.power));
+        self.at_hand.insert(number);
+        match flusher.replace(slot, Arc::clone(&self.disks[number]) as SharedDevice) {
+            Err(error) if error.kind() == Kind::Busy => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Gives the array one member more.
+    fn grow(&mut self, flusher: &mut Flusher) -> Result<()> {
+        let number = self.disks.len();
+        self.tell(format!("the array grows by disk{number}"));
+        self.disks.push(Disk::new(number, DISK_BYTES, &self.power));
+        self.at_hand.insert(number);
+        flusher.add_spare(Arc::clone(&self.disks[number]) as SharedDevice)?;
+        match flusher.grow() {
+            Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unsupported) => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.members += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn scrub(&mut self, flusher: &mut Flusher, repair: bool) -> Result<()> {
+        self.tell(format!("scrub, repair: {repair}"));
+        match flusher.scrub(repair) {
+            Err(error) if error.kind() == Kind::Busy => Ok(()),
+            done => done,
+        }
+    }
+
+    fn add_old(&mut self, flusher: &mut Flusher, disk: usize) -> Result<()> {
+        self.tell(format!("disk{disk} comes back"));
+        self.at_hand.insert(disk);
+        match flusher.add(Arc::clone(&self.disks[disk]) as SharedDevice) {
+            // Its slot's last filling ends with the next step.
+            Err(error) if error.kind() == Kind::Busy => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    fn add_fresh(&mut self, flusher: &mut Flusher) -> Result<()> {
+        let number = self.disks.len();
+        self.tell(format!("disk{number} is added"));
+        self.disks.push(Disk::new(number, DISK_BYTES, &self.power));
+        self.at_hand.insert(number);
+        flusher.add(Arc::clone(&self.disks[number]) as SharedDevice).map(drop)
+    }
+
+    /// The disk that stands in a slot.
+    fn disk_of(&self, flusher: &Flusher, slot: usize) -> Option<usize> {
+        let path = flusher.array().status().slots[slot].path.clone()?;
+        path.to_str()?.strip_prefix("disk")?.parse().ok()
+    }
+
+    /// Goes on with what there is to be done until there is nothing.
+    fn finish_work(&mut self, flusher: &mut Flusher) {
+        loop {
+            match flusher.step(256 << 10).unwrap() {
+                Step::Idle => return,
+                Step::Moved { .. } => {}
+                Step::Done(report) => self.tell(format!("{report:?}")),
+            }
+        }
+    }
+
+    /// Makes the array whole again: what is away gets a fresh disk.
+    fn make_whole(&mut self, flusher: &mut Flusher) {
+        self.finish_work(flusher);
+        for slot in 0..self.members {
+            let state = flusher.array().superblock().slots[slot];
+            if matches!(state, Slot::Failed(_) | Slot::Missing) {
+                self.add_fresh(flusher).unwrap();
+                self.finish_work(flusher);
+            }
+        }
+        let slots = flusher.array().superblock().slots;
+        assert!(slots.iter().all(|slot| matches!(slot, Slot::Present(_))), "{slots:?}");
+    }
+
+    /// Disks lie unnoticed.
+    fn lies(&mut self) {
+        let mut flusher = self.assemble(None);
+        let first = self.dice.below(self.members as u64) as usize;
+        let count = 1 + self.dice.below(self.redundancy as u64) as usize;
+        let liars: Vec<_> = (0..count).map(|n| (first + n) % self.members).collect();
+        let disks: Vec<_> =
+            liars.iter().map(|slot| self.disk_of(&flusher, *slot).unwrap()).collect();
+        let mut last_seed = 0;
+        for disk in &disks {
+            let mut chance = || if self.dice.below(2) == 0 { self.dice.below(30) } else { 0 };
+            let mood = Mood {
+                lost: chance(),
+                misdirected: chance(),
+                torn: chance(),
+                flipped: chance(),
+                latent: chance(),
+                refused: chance() / 20,
+            };
+            let seed = self.seed();
+            let areas = self.lied_about(seed);
+            self.tell(format!("disk{disk} lies in {areas:?}: {mood:?}"));
+            self.disks[*disk].lie(mood, areas, seed);
+            last_seed = seed;
+        }
+        self.is_settled = true;
+        for _ in 0..40 + self.dice.below(60) {
+            assert!(self.act(&mut flusher));
+        }
+        self.check(&flusher);
+        flusher.sync().unwrap();
+        self.model.sync();
+        // Tables may be lied about to the last.
+        let is_calm = last_seed.is_multiple_of(2);
+        let calm = |world: &World| disks.iter().for_each(|disk| world.disks[*disk].calm());
+        if is_calm {
+            calm(self);
+        }
+        self.is_settled = false;
+        self.check(&flusher);
+        flusher.stop().unwrap();
+        calm(self);
+        let mut flusher = self.assemble(None);
+        self.check(&flusher);
+        if self.dice.below(2) == 0 {
+            self.mend(&mut flusher);
+        } else {
+            let stands =
+                |slot: usize| matches!(flusher.array().superblock().slots[slot], Slot::Present(_));
+            let there: Vec<_> = liars.into_iter().filter(|slot| stands(*slot)).collect();
+            there.into_iter().for_each(|slot| flusher.fail(slot).unwrap());
+        }
+        self.make_whole(&mut flusher);
+        self.check(&flusher);
+        flusher.stop().unwrap();
+    }
+
+    /// Areas in which a disk lies.
+    fn lied_about(&self, seed: u64) -> Vec<Range<u64>> {
+        let it = &self.areas;
+        let data = it.data_at..DISK_BYTES;
+        let (sums, regions) = (it.sums_at..it.data_at, it.regions_at..it.bad_blocks_at);
+        match Dice::new(seed).below(4) {
+            0 => vec![data],
+            1 => vec![sums],
+            2 => vec![sums, regions],
+            _ => vec![data, sums, regions],
+        }
+    }
+
+    /// Mends all that lies have left, and does without others than those that lied.
+    fn mend(&mut self, flusher: &mut Flusher) {
+        self.make_whole(flusher);
+        flusher.cancel_work().unwrap();
+        self.scrub(flusher, true).unwrap();
+        self.finish_work(flusher);
+        self.check(flusher);
+        self.do_without(flusher);
+    }
+
+    /// Fails as many members as may be.
+    fn do_without(&mut self, flusher: &mut Flusher) {
+        let first = self.dice.below(self.members as u64) as usize;
+        for n in 0..self.redundancy {
+            let slot = (first + n) % self.members;
+            self.tell(format!("slot {slot} fails"));
+            flusher.fail(slot).unwrap();
+            self.check(flusher);
+        }
+    }
+
+    /// The power goes after so many steps.
+    pub fn power_cut(&mut self, steps: u64) {
+        let mut flusher = self.assemble(None);
+        self.tell(format!("the power goes after {steps} steps"));
+        self.power.set(steps);
+        self.is_settled = !self.has_log;
+        for _ in 0..80 {
+            if !self.act(&mut flusher) {
+                self.tell("the power went");
+                break;
+            }
+        }
+        self.is_settled = false;
+        let superblock = flusher.array().superblock();
+        let away = superblock.slots.iter().any(|slot| !matches!(slot, Slot::Present(_)));
+        let spare = self.spare(&flusher);
+        let slot = self.dice.below(self.members as u64) as usize;
+        let may_go = spare > 0 && self.has_log;
+        let lost = self.disk_of(&flusher, slot).filter(|_| may_go && self.dice.below(3) == 0);
+        self.model.widens(flusher.array().geometry().row_bytes(), self.has_granule);
+        drop(flusher);
+        self.power.set(u64::MAX);
+        for disk in 0..self.disks.len() {
+            let seed = self.seed();
+            self.disks[disk].cut(seed);
+        }
+        self.tell(format!("the power is back, without {lost:?}"));
+        let mut flusher = self.assemble(lost);
+        let found = self.judge(&flusher, away || lost.is_some());
+        self.model.adopt(&found);
+        // What is lost is lost until it is written again.
+        flusher.array().write(0, &found, self.now).unwrap();
+        flusher.sync().unwrap();
+        self.check(&flusher);
+        self.make_whole(&mut flusher);
+        self.check(&flusher);
+        if self.dice.below(2) == 0 {
+            self.do_without(&mut flusher);
+            self.make_whole(&mut flusher);
+        }
+        flusher.stop().unwrap();
+    }
+
+    /// The content of the array after a power cut; nothing of it is made up.
+    fn judge(&self, flusher: &Flusher, may_lose: bool) -> Vec<u8> {
+        let mut found = vec![0; SPACE];
+        for (number, block) in found.chunks_mut(BLOCK).enumerate() {
+            if let Err(error) = flusher.array().read((number * BLOCK) as u64, block) {
+                let may_be = may_lose && self.model.is_in_flux(number);
+                assert!(may_be, "block {number} is lost: {error}");
+                block.copy_from_slice(self.model.synced_block(number));
+            }
+        }
+        assert_eq!(self.model.made_up(&found), None, "a sector that is neither old nor new");
+        found
+    }
+}
+
+fn shared(disks: &[Arc<Disk>]) -> Vec<SharedDevice> {
+    disks.iter().map(|disk| Arc::clone(disk) as SharedDevice).collect()
+}
+
+/// Cuts the power of one story at each of its steps, or at every so many of them.
+pub fn cut_everywhere(shape: usize, stride: u64) {
+    for steps in (shape as u64 % stride..).step_by(stride as usize) {
+        let what = format!("shape {shape}, cut at step {steps}");
+        let mut world = World::of(SHAPES[shape], Dice::new(shape as u64), &what);
+        let before = world.story.len();
+        world.power_cut(steps);
+        if !world.story[before..].iter().any(|it| it == "the power went") {
+            return;
+        }
+    }
+}
+
+pub const SHAPE_COUNT: usize = SHAPES.len();

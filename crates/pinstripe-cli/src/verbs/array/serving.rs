@@ -1,0 +1,194 @@
+//! Serving an array: by NBD, as a file by FUSE, and under control of its socket.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pinstripe_array::control::{Answer, Control, Lines};
+use pinstripe_array::ops::desk::Answers;
+use pinstripe_array::ops::detail::Served;
+use pinstripe_array::ops::events::between;
+use pinstripe_array::ops::open::start;
+use pinstripe_array::ops::register::Metadata;
+use pinstripe_array::ops::request::{Failure, Reply, Request};
+use pinstripe_array::ops::{Register, md};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::device::Sparse;
+use pinstripe_io::fault::Plan;
+use pinstripe_nbd::{self as nbd, Address, Server, fuse};
+
+use crate::together::{Job, together};
+
+/// The interval at which an array is examined for events.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The way an array is served.
+#[derive(Debug, Clone)]
+pub struct Serving {
+    /// Its name.
+    pub name: String,
+    /// The addresses for NBD clients.
+    pub nbd: Vec<Address>,
+    /// The directory in which it is a file.
+    pub fuse: Option<PathBuf>,
+    /// Whether clients may only read.
+    pub is_read_only: bool,
+    /// Whether an array of md's may be written.
+    pub writes_md: bool,
+    /// Settings for NBD clients.
+    pub settings: nbd::Settings,
+    /// Threads that answer the kernel's file system calls.
+    pub threads: usize,
+}
+
+/// The resources that serving uses.
+pub struct Means<'a> {
+    /// The register of arrays.
+    pub register: &'a Register,
+    /// Faults that are planned for members.
+    pub faults: &'a Plan,
+    /// Receives problems.
+    pub monitor: &'a Monitor,
+    /// Set by any thread to end it.
+    pub stop: &'a AtomicBool,
+}
+
+/// Serves an array until `stop` is set or a client asks for the end, and then closes it in order.
+/// `ready` is called with its length and the ways to reach it once all of them work.
+///
+/// # Errors
+/// [`Kind::Busy`] when it is served already; those of the devices, addresses and mountpoint; the
+/// reason why it could not be closed in order.
+pub fn serve(
+    serving: &Serving,
+    means: &Means<'_>,
+    ready: &mut dyn FnMut(&Served, u64),
+) -> Result<()> {
+    let entry = means.register.read(&serving.name)?;
+    let control = Control::bind(&means.register.socket(&serving.name)?)?;
+    let (device, desk): (Arc<dyn Sparse>, Box<dyn Answers>) = match entry.metadata {
+        Metadata::Pinstripe => {
+            let desk = start(&serving.name, means.register, means.faults, means.monitor)?;
+            (Arc::clone(&desk.volume) as _, Box::new(desk))
+        }
+        Metadata::Md => {
+            let desk = md::open(&entry, serving.writes_md, false, means.faults, means.monitor)?;
+            (Arc::clone(&desk.array) as _, Box::new(desk))
+        }
+    };
+    let is_read_only = serving.is_read_only || entry.metadata == Metadata::Md && !serving.writes_md;
+    let exports = Exports::open(serving, device, is_read_only);
+    let done = exports.and_then(|exports| {
+        let served = exports.reached();
+        desk.served_as(served.clone());
+        ready(&served, exports.bytes);
+        exports.serve(serving, means, &*desk, &control)
+    });
+    let closed = desk.close();
+    drop(desk);
+    let ended = done.and(closed);
+    control.conclude(&line(&match &ended {
+        Ok(()) => Reply::Done { said: format!("array {} is stopped", serving.name) },
+        Err(error) => Reply::Failed(Failure::from(error)),
+    }));
+    ended
+}
+
+/// The ways to reach an array.
+struct Exports {
+    bytes: u64,
+    nbd: Option<Server>,
+    devices: [nbd::Export; 2],
+    file: Option<fuse::Export>,
+}
+
+impl Exports {
+    fn open(serving: &Serving, device: Arc<dyn Sparse>, is_read_only: bool) -> Result<Self> {
+        let nbd = match serving.nbd.is_empty() {
+            true => None,
+            false => Some(Server::bind(&serving.nbd)?),
+        };
+        let devices = ["", &serving.name].map(|name| {
+            let export = nbd::Export::sparse(name, Arc::clone(&device));
+            if is_read_only { export.read_only() } else { export }
+        });
+        let bytes = device.len()?;
+        let options = fuse::Options {
+            name: serving.name.clone(),
+            threads: serving.threads,
+            is_read_only,
+            may_change: true,
+        };
+        let mount = |at: &PathBuf| fuse::Export::mount(device, at, &options);
+        let file = serving.fuse.as_ref().map(mount).transpose()?;
+        Ok(Exports { bytes, nbd, devices, file })
+    }
+
+    fn reached(&self) -> Served {
+        let addresses = self.nbd.iter().flat_map(|it| it.addresses()).map(ToString::to_string);
+        let files = self.file.iter().map(|file| file.file().display().to_string());
+        Served { process: std::process::id(), exports: addresses.chain(files).collect() }
+    }
+
+    fn serve(
+        self,
+        serving: &Serving,
+        means: &Means<'_>,
+        desk: &dyn Answers,
+        control: &Control,
+    ) -> Result<()> {
+        let Exports { nbd, devices, file, .. } = self;
+        let (stop, devices) = (means.stop, &devices);
+        let answer = |text: &str, lines: &Lines<'_>| attend(desk, text, lines, stop);
+        let mut jobs: Vec<Job<'_>> = vec![Box::new(|| control.serve(stop, &answer))];
+        if let Some(server) = &nbd {
+            let settings = &serving.settings;
+            jobs.push(Box::new(move || server.serve(devices, settings, means.monitor, stop)));
+        }
+        if let Some(file) = file {
+            jobs.push(Box::new(move || file.serve(stop)));
+        }
+        together(stop, jobs)
+    }
+}
+
+/// Answers one line.
+fn attend(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &AtomicBool) -> Answer {
+    let reply = match serde_json::from_str(text) {
+        Ok(Request::Stop) => {
+            stop.store(true, Ordering::Relaxed);
+            return Answer::AtTheEnd;
+        }
+        Ok(Request::Events) => {
+            // A client that follows events ends by disconnecting, which is no error.
+            let _ = tell_events(desk, lines);
+            return Answer::Given;
+        }
+        Ok(request) => desk.answer(&request),
+        Err(error) => Err(Error::new(Kind::Unsupported, format!("no request: {error}"))),
+    };
+    let reply = reply.unwrap_or_else(|error| Reply::Failed(Failure::from(&error)));
+    let _ = lines.send(&line(&reply));
+    Answer::Given
+}
+
+fn tell_events(desk: &dyn Answers, lines: &Lines<'_>) -> Result<()> {
+    let mut before = desk.detail();
+    // The first line promises that every later change is reported.
+    lines.send(&line(&Reply::Detail(Box::new(before.clone()))))?;
+    while !lines.is_over() {
+        std::thread::sleep(LOOK);
+        let now = desk.detail();
+        for event in between(&before, &now) {
+            lines.send(&line(&Reply::Event(event)))?;
+        }
+        before = now;
+    }
+    Ok(())
+}
+
+fn line(reply: &Reply) -> String {
+    serde_json::to_string(reply).expect("a reply is plain text")
+}

@@ -1,0 +1,137 @@
+//! File descriptors of this process: their number, and the way out when none is left.
+//!
+//! The limit belongs to the process, not to a store: code that keeps files open for later registers
+//! here, and closes them when another open finds none left. Files in use by running work are closed
+//! soon, so an open that still finds none waits.
+//!
+//! Invariants: no file in use is ever closed; a wait ends. A thread that waits must hold nothing
+//! that the others wait for: what is planned together opens no more than its [`share`].
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use pinstripe_base::clock;
+
+/// Keeps files open for later.
+pub trait Keeper: Send + Sync {
+    /// Closes all that is not in use.
+    fn give_up(&self);
+}
+
+static KEEPERS: Mutex<Vec<Weak<dyn Keeper>>> = Mutex::new(Vec::new());
+/// The last wait was in vain: until one succeeds, no open waits.
+static IS_HOPELESS: AtomicBool = AtomicBool::new(false);
+
+/// The time an open waits for other threads to close files.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+const PAUSE_MOST: Duration = Duration::from_millis(50);
+/// Files that any run has open: its streams, members, a database.
+const SET_ASIDE: u64 = 24;
+
+/// Registers a keeper, for as long as it lives.
+pub fn register(keeper: &Arc<impl Keeper + 'static>) {
+    let keeper: Weak<dyn Keeper> = Arc::downgrade(keeper) as Weak<dyn Keeper>;
+    let mut keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
+    keepers.retain(|keeper| keeper.strong_count() > 0);
+    keepers.push(keeper);
+}
+
+/// Opens something; when no descriptor is left, has those closed that are kept for later, and waits
+/// for those in use.
+///
+/// # Errors
+/// Those of `open`; the lack of descriptors when it lasts.
+pub fn patiently<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    match open() {
+        Err(Errno::MFILE | Errno::NFILE) => wait(&mut open),
+        opened => opened,
+    }
+}
+
+#[cold]
+fn wait<T>(open: &mut dyn FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let (began, mut pause) = (clock::monotonic(), PAUSE_FIRST);
+    loop {
+        give_up();
+        match open() {
+            Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
+                if IS_HOPELESS.load(Ordering::Relaxed) || began.elapsed() >= PATIENCE {
+                    IS_HOPELESS.store(true, Ordering::Relaxed);
+                    return Err(errno);
+                }
+            }
+            opened => {
+                IS_HOPELESS.store(false, Ordering::Relaxed);
+                return opened;
+            }
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(PAUSE_MOST);
+    }
+}
+
+fn give_up() {
+    let keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    keepers.iter().filter_map(Weak::upgrade).for_each(|keeper| keeper.give_up());
+}
+
+/// The number of files that one part of a run may have open at once: `wanted` if the limit allows
+/// it, else one in `parts` of the limit, and a few at least. The limit is read once.
+pub fn share(wanted: usize, parts: u64) -> usize {
+    static LIMIT: OnceLock<u64> = OnceLock::new();
+    let allowed = *LIMIT.get_or_init(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
+    share_of(allowed, wanted, parts)
+}
+
+fn share_of(allowed: u64, wanted: usize, parts: u64) -> usize {
+    const LEAST: u64 = 4;
+    let share = (allowed.saturating_sub(SET_ASIDE) / parts).max(LEAST);
+    usize::try_from(share).unwrap_or(usize::MAX).min(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_what_is_allowed() {
+        for (allowed, wanted, parts, share) in [
+            (1024, 256, 4, 250),
+            (1 << 20, 256, 4, 256),
+            (64, 256, 4, 10),
+            (20, 256, 4, 4),
+            (20, 2, 4, 2),
+        ] {
+            assert_eq!(share_of(allowed, wanted, parts), share, "{allowed}");
+        }
+    }
+
+    struct Kept(Mutex<Vec<u8>>);
+
+    impl Keeper for Kept {
+        fn give_up(&self) {
+            self.0.lock().unwrap().clear();
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_given_up_and_what_is_in_use_is_waited_for() {
+        let kept = Arc::new(Kept(Mutex::new(vec![1, 2])));
+        register(&kept);
+        let mut tries = 0;
+        let opened = patiently(|| {
+            tries += 1;
+            match (kept.0.lock().unwrap().is_empty(), tries) {
+                (true, 5) => Ok(tries),
+                _ => Err(Errno::MFILE),
+            }
+        });
+        assert_eq!(opened, Ok(5));
+        assert_eq!(patiently(|| Err::<(), _>(Errno::NOENT)), Err(Errno::NOENT));
+    }
+}

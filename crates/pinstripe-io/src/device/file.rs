@@ -1,0 +1,354 @@
+//! A device that is a file or a block device of this machine.
+//!
+//! Under a direct policy there are two descriptors of the one file: whole pages go past the page
+//! cache, the rest at either end of a range goes through it, on the other descriptor. A page is
+//! thus never written in both ways at once, unless writes overlap; the kernel keeps the two in step
+//! when one follows the other (`kiocb_invalidate_pages` in mm/filemap.c writes out and drops the
+//! cached part of a range before it is written directly).
+//!
+//! Invariants: a policy that the kernel or the file system refuses, at once or at the first write,
+//! is replaced by its fallback, which makes the same promise and can be queried; a disk that is
+//! mounted or otherwise in use is not written to.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rustix::fs::{Advice, AtFlags, FallocateFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
+
+use super::buffer::{BUFFER_ALIGN, BufferPool};
+use super::policy::{Fallback, Policy};
+use super::{Caps, Device, end_within, no_room, same_length, too_short};
+use pinstripe_base::error::{Error, Kind, Result};
+
+mod transfer;
+
+use transfer::Direct;
+
+/// The access a device is opened with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// For reading only.
+    Read,
+    /// For reading and writing; it must be there.
+    Write,
+    /// For reading and writing; made if it is missing.
+    Create,
+    /// For reading and writing; it must not be there.
+    CreateNew,
+}
+
+/// A file or block device; or `/dev/null`, `/dev/zero`, `/dev/full`, which are as long as no file.
+pub struct FileDevice {
+    path: PathBuf,
+    /// The descriptor through the page cache.
+    pub(super) file: File,
+    /// The descriptor past it, under a direct policy.
+    direct: Option<Direct>,
+    policy: Policy,
+    caps: Caps,
+    /// It drops writes, and has neither a length nor anything to make durable.
+    is_sink: bool,
+    fallback: OnceLock<Fallback>,
+    failed_sync: Mutex<Option<Error>>,
+    /// Memory for direct writes from where the disk cannot take them.
+    bounce: BufferPool,
+}
+
+/// Buffers for copying at most, and their size: so many unaligned writes go on at once.
+const BOUNCES: usize = 8;
+const BOUNCE_BYTES: usize = 1 << 20;
+
+impl FileDevice {
+    /// Opens a file or block device. The name of a file that is made is durable on return.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`], [`Kind::Exists`] as `access` wants it; [`Kind::Usage`] when it is
+    /// something else, such as a directory; [`Kind::Busy`] for a disk in use; otherwise as the
+    /// system says.
+    pub fn open(path: impl AsRef<Path>, access: Access, policy: Policy) -> Result<Self> {
+        let path = path.as_ref();
+        let before = look(path)?;
+        let file = open_plain(path, access, policy, before.as_ref())?;
+        let found = file.metadata().map_err(|error| Error::io("cannot examine", path, error))?;
+        refuse_strangers(path, &found)?;
+        if before.is_none() {
+            sync_directory_of(path)?;
+        }
+        let is_block_device = found.file_type().is_block_device();
+        let limits = AlignLimits::of(&file, is_block_device);
+        let device = if is_block_device { found.rdev() } else { found.dev() };
+        let mut opened = FileDevice {
+            path: path.to_path_buf(),
+            file,
+            direct: None,
+            policy,
+            caps: Caps {
+                align_bytes: limits.block_bytes as u32,
+                is_block_device,
+                device: Some(device),
+            },
+            is_sink: is_sink(&found),
+            fallback: OnceLock::new(),
+            failed_sync: Mutex::default(),
+            bounce: BufferPool::new(BOUNCES, BOUNCE_BYTES.next_multiple_of(limits.block_bytes)),
+        };
+        if policy.is_direct() {
+            opened.open_direct(access, &found, limits)?;
+        }
+        Ok(opened)
+    }
+
+    /// The policy in use: the one asked for, or its fallback.
+    pub fn policy(&self) -> Policy {
+        self.fallback.get().map_or(self.policy, |fallback| fallback.used)
+    }
+
+    /// The fallback in use, if the policy asked for was refused so far.
+    pub fn fallback(&self) -> Option<&Fallback> {
+        self.fallback.get()
+    }
+
+    /// Announces that these bytes will be read soon: the kernel may begin to read them
+    /// (POSIX_FADV_WILLNEED, posix_fadvise(2)).
+    pub fn will_read(&self, range: Range<u64>) {
+        if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
+            let _ = rustix::fs::fadvise(&self.file, range.start, Some(len), Advice::WillNeed);
+        }
+    }
+
+    /// Sets whether the kernel reads ahead of sequential reads (POSIX_FADV_NORMAL) or never does
+    /// (POSIX_FADV_RANDOM); for reads through the page cache.
+    pub fn read_ahead(&self, is_wanted: bool) {
+        let advice = if is_wanted { Advice::Normal } else { Advice::Random };
+        let _ = rustix::fs::fadvise(&self.file, 0, None, advice);
+    }
+
+    /// Opens the second descriptor, or falls back where that is refused.
+    fn open_direct(&mut self, access: Access, found: &Metadata, limits: AlignLimits) -> Result<()> {
+        if limits.refuses_direct {
+            self.fall_back(Errno::OPNOTSUPP);
+            return Ok(());
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(access != Access::Read);
+        options.custom_flags(libc::O_DIRECT | libc::O_NOCTTY | self.policy.open_flags());
+        let file = match options.open(&self.path) {
+            Err(error) if is_refusal(error.raw_os_error()) => {
+                self.fall_back(error);
+                return Ok(());
+            }
+            other => other.map_err(|error| Error::io("cannot open", &self.path, error))?,
+        };
+        let again = file.metadata();
+        let again = again.map_err(|error| Error::io("cannot examine", &self.path, error))?;
+        if (again.dev(), again.ino()) != (found.dev(), found.ino()) {
+            return Err(Error::new(Kind::Changed, "was replaced while it was opened")
+                .at(&self.path)
+                .advice("see who else writes there, then begin again"));
+        }
+        // Only heads and tails are read here: pages read ahead around them are dropped by the next
+        // write.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
+        let (block_bytes, memory_align) = (limits.block_bytes, limits.memory_align);
+        self.direct = Some(Direct { file, block_bytes, memory_align });
+        Ok(())
+    }
+
+    pub(super) fn fall_back(&self, why: impl Into<io::Error>) {
+        // Of several threads that meet the refusal, the first says why.
+        let _ = self.fallback.set(Fallback::new(self.policy, why));
+    }
+
+    pub(super) fn cannot(&self, what: &str, error: impl Into<io::Error>) -> Error {
+        Error::io(what, &self.path, error)
+    }
+}
+
+impl Device for FileDevice {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        if end_within(offset, buf.len(), i64::MAX as u64).is_none() {
+            return Err(too_short(&self.path, offset, buf.len(), self.len()?));
+        }
+        self.read_split(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if end_within(offset, bytes.len(), i64::MAX as u64).is_none() {
+            return Err(no_room(&self.path, offset, bytes.len(), i64::MAX as u64));
+        }
+        self.write_split(offset, bytes)
+    }
+
+    fn len(&self) -> Result<u64> {
+        if self.caps.is_block_device {
+            // Nothing uses the descriptor's own position.
+            return rustix::fs::seek(&self.file, SeekFrom::End(0))
+                .map_err(|errno| self.cannot("cannot tell the length", errno));
+        }
+        let found = self.file.metadata();
+        Ok(found.map_err(|error| self.cannot("cannot tell the length", error))?.len())
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        if self.caps.is_block_device || self.is_sink {
+            return same_length(&self.path, bytes, self.len()?);
+        }
+        self.file.set_len(bytes).map_err(|error| self.cannot("cannot set the length", error))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = &*failed {
+            return Err(error.duplicate());
+        }
+        if self.is_sink {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|error| {
+            // The kernel says it once, then forgets the bytes (fsync(2)).
+            let error = self.cannot("cannot make the written bytes durable", error);
+            failed.insert(error).duplicate()
+        })
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        let mut range = range.start..range.end.min(self.len()?);
+        if self.caps.is_block_device && !range.is_empty() {
+            let block = u64::from(self.caps.align_bytes);
+            range = range.start.next_multiple_of(block)..range.end / block * block;
+        }
+        if range.is_empty() {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                Err(Error::new(Kind::Unsupported, "cannot give space back").at(&self.path))
+            }
+            Err(errno) => Err(self.cannot("cannot give space back", errno)),
+        }
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    fn place(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The alignment of offsets, lengths and memory that direct I/O needs; powers of two.
+#[derive(Clone, Copy)]
+struct AlignLimits {
+    /// Never less than a page: see the head of this file.
+    block_bytes: usize,
+    memory_align: usize,
+    /// The file system said that this file has no direct I/O.
+    refuses_direct: bool,
+}
+
+impl AlignLimits {
+    /// Asks statx(2) (STATX_DIOALIGN, Linux 6.1), then the disk, then assumes a page.
+    fn of(file: &File, is_block_device: bool) -> Self {
+        let flags = StatxFlags::DIOALIGN;
+        let said = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, flags).ok();
+        let said = said.filter(|it| it.stx_mask & flags.bits() != 0);
+        let said = said.map(|it| (it.stx_dio_offset_align as usize, it.stx_dio_mem_align as usize));
+        let asked = || {
+            let sector = is_block_device.then(|| rustix::fs::ioctl_blksszget(file).ok()).flatten();
+            sector.map(|bytes| (bytes as usize, bytes as usize))
+        };
+        let (offset, memory) = said.or_else(asked).unwrap_or((BUFFER_ALIGN, BUFFER_ALIGN));
+        let page = rustix::param::page_size();
+        AlignLimits {
+            block_bytes: offset.next_power_of_two().max(page),
+            memory_align: memory.next_power_of_two(),
+            refuses_direct: offset == 0 || memory == 0,
+        }
+    }
+}
+
+/// Whether a system call reports that it does not support this way of doing the transfer.
+fn is_refusal(number: Option<i32>) -> bool {
+    matches!(number, Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS))
+}
+
+/// The present file of that name.
+fn look(path: &Path) -> Result<Option<Metadata>> {
+    match path.metadata() {
+        // Checked before opening: opening a FIFO would block until its other end is opened.
+        Ok(found) => refuse_strangers(path, &found).map(|()| Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("cannot examine", path, error)),
+    }
+}
+
+/// Whether it is `/dev/null`, `/dev/zero` or `/dev/full`: of the memory devices (major 1,
+/// Documentation/admin-guide/devices.txt of the kernel) those that are no memory.
+fn is_sink(found: &Metadata) -> bool {
+    let (major, minor) = (libc::major(found.rdev()), libc::minor(found.rdev()));
+    found.file_type().is_char_device() && major == 1 && matches!(minor, 3 | 5 | 7)
+}
+
+fn refuse_strangers(path: &Path, found: &Metadata) -> Result<()> {
+    if found.is_file() || found.file_type().is_block_device() || is_sink(found) {
+        return Ok(());
+    }
+    let what = if found.is_dir() { "is a directory" } else { "is no file" };
+    Err(Error::new(Kind::Usage, what).at(path).advice("name a file or a block device"))
+}
+
+fn open_plain(
+    path: &Path,
+    access: Access,
+    policy: Policy,
+    before: Option<&Metadata>,
+) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(access != Access::Read);
+    options.create(access == Access::Create).create_new(access == Access::CreateNew);
+    let mut flags = libc::O_NOCTTY | policy.open_flags();
+    let is_disk = before.is_some_and(|found| found.file_type().is_block_device());
+    if is_disk && access != Access::Read {
+        if access == Access::CreateNew {
+            return Err(Error::new(Kind::Exists, "exists already").at(path));
+        }
+        // On a block device O_EXCL without O_CREAT asks for it alone (open(2)).
+        options.create(false);
+        flags |= libc::O_EXCL;
+    }
+    options.custom_flags(flags).open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) if is_disk => Error::new(Kind::Busy, "the disk is in use")
+            .at(path)
+            .advice("unmount it, and end whatever else uses it"),
+        _ => Error::io("cannot open", path, error),
+    })
+}
+
+/// Makes a new name durable.
+fn sync_directory_of(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    match File::open(parent).and_then(|directory| directory.sync_all()) {
+        // Some network file systems do not know this of directories.
+        Err(error) if is_refusal(error.raw_os_error()) => Ok(()),
+        other => other.map_err(|error| Error::io("cannot make new names durable", parent, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! Moving bytes between memory and a file: whole pages directly, the rest through the cache.
+
+use std::fs::File;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::ops::Range;
+
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
+
+use super::super::policy::Policy;
+use super::super::{end_within, too_short};
+use super::{FileDevice, is_refusal};
+use crate::device::Device;
+use pinstripe_base::error::Result;
+
+/// The descriptor past the page cache, with its alignment.
+pub(super) struct Direct {
+    pub file: File,
+    pub block_bytes: usize,
+    pub memory_align: usize,
+}
+
+impl Direct {
+    /// The part of `len` bytes at `offset` that are whole blocks.
+    pub(super) fn blocks(&self, offset: u64, len: usize) -> Range<usize> {
+        let block = self.block_bytes as u64;
+        let start = (offset.next_multiple_of(block) - offset).min(len as u64);
+        let end = ((offset + len as u64) / block * block).saturating_sub(offset);
+        start as usize..end.max(start) as usize
+    }
+
+    fn takes(&self, memory: &[u8]) -> bool {
+        (memory.as_ptr() as usize).is_multiple_of(self.memory_align)
+    }
+}
+
+/// The part of a transfer that the kernel may do by itself.
+pub(in crate::device) struct Way<'a> {
+    pub file: &'a File,
+    /// For each call.
+    pub flags: i32,
+    /// The multiple at which a short call must end, so that another can follow.
+    pub block_bytes: usize,
+    /// The number of bytes; the rest is for [`Device::read_at`] and [`Device::write_at`].
+    pub len: usize,
+    /// Whether not from the memory where they are.
+    pub needs_copy: bool,
+}
+
+impl FileDevice {
+    /// The part of a transfer between `memory` and `offset` that the kernel may do by itself.
+    pub(in crate::device) fn way(&self, offset: u64, memory: &[u8]) -> Way<'_> {
+        let is_within = end_within(offset, memory.len(), i64::MAX as u64).is_some();
+        let Some(direct) = self.direct() else {
+            let flags = self.flags().bits() as i32;
+            let len = if is_within { memory.len() } else { 0 };
+            return Way { file: &self.file, flags, block_bytes: 1, len, needs_copy: false };
+        };
+        let blocks = if is_within { direct.blocks(offset, memory.len()) } else { 0..0 };
+        Way {
+            file: &direct.file,
+            flags: 0,
+            block_bytes: direct.block_bytes,
+            // From the middle of a block the kernel could only begin.
+            len: if blocks.start == 0 { blocks.end } else { 0 },
+            needs_copy: !direct.takes(memory),
+        }
+    }
+
+    /// The descriptor past the page cache, unless direct I/O was refused.
+    fn direct(&self) -> Option<&Direct> {
+        self.direct.as_ref().filter(|_| self.fallback.get().is_none())
+    }
+
+    pub(super) fn write_split(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let Some(direct) = self.direct() else { return self.write_plain(offset, bytes) };
+        let blocks = direct.blocks(offset, bytes.len());
+        self.write_plain(offset, &bytes[..blocks.start])?;
+        self.write_blocks(direct, offset + blocks.start as u64, &bytes[blocks.clone()])?;
+        self.write_plain(offset + blocks.end as u64, &bytes[blocks.end..])
+    }
+
+    pub(super) fn read_split(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let Some(direct) = self.direct() else { return self.read_plain(offset, buf) };
+        let blocks = direct.blocks(offset, buf.len());
+        self.read_plain(offset, &mut buf[..blocks.start])?;
+        self.read_blocks(direct, offset + blocks.start as u64, &mut buf[blocks.clone()])?;
+        self.read_plain(offset + blocks.end as u64, &mut buf[blocks.end..])
+    }
+
+    /// Writes whole blocks, from a copy where the disk cannot take the memory as it is.
+    fn write_blocks(&self, direct: &Direct, offset: u64, bytes: &[u8]) -> Result<()> {
+        if direct.takes(bytes) {
+            return self.write_direct(direct, offset, bytes);
+        }
+        let mut copy = self.bounce.take();
+        let mut at = offset;
+        for piece in bytes.chunks(copy.capacity()) {
+            copy.clear();
+            copy.extend_from_slice(piece);
+            self.write_direct(direct, at, &copy)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn read_blocks(&self, direct: &Direct, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if direct.takes(buf) {
+            return self.read_direct(direct, offset, buf);
+        }
+        let mut copy = self.bounce.take();
+        let mut at = offset;
+        for piece in buf.chunks_mut(copy.capacity()) {
+            copy.set_len(piece.len());
+            self.read_direct(direct, at, &mut copy)?;
+            piece.copy_from_slice(&copy);
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_direct(&self, direct: &Direct, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            match pwrite(&direct.file, &bytes[done..], at) {
+                Ok(moved) if moved > 0 && moved.is_multiple_of(direct.block_bytes) => done += moved,
+                // Ended within a block: only the cache can go on from there.
+                Ok(moved) => return self.write_plain(at + moved as u64, &bytes[done + moved..]),
+                Err(Errno::INTR) => {}
+                Err(errno) if is_refusal(Some(errno.raw_os_error())) => {
+                    self.write_plain(at, &bytes[done..])?;
+                    // It was the way, not the bytes.
+                    self.fall_back(errno);
+                    return Ok(());
+                }
+                Err(errno) => return Err(self.cannot("cannot write", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_direct(&self, direct: &Direct, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            match pread(&direct.file, &mut buf[done..], at) {
+                Ok(moved) if moved > 0 && moved.is_multiple_of(direct.block_bytes) => done += moved,
+                // The end of the file, as the cache will tell.
+                Ok(moved) => return self.read_plain(at + moved as u64, &mut buf[done + moved..]),
+                Err(Errno::INTR) => {}
+                Err(errno) if is_refusal(Some(errno.raw_os_error())) => {
+                    self.read_plain(at, &mut buf[done..])?;
+                    self.fall_back(errno);
+                    return Ok(());
+                }
+                Err(errno) => return Err(self.cannot("cannot read", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes through the page cache.
+    pub(super) fn write_plain(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let flags = self.flags();
+            let moved = if flags.is_empty() {
+                pwrite(&self.file, &bytes[done..], at)
+            } else {
+                pwritev2(&self.file, &[IoSlice::new(&bytes[done..])], at, flags)
+            };
+            match moved {
+                Ok(0) => return Err(self.cannot("cannot write", ErrorKind::WriteZero)),
+                Ok(moved) => done += moved,
+                Err(Errno::INTR) => {}
+                Err(errno) if self.is_flag_refused(flags, errno) => {}
+                Err(errno) => return Err(self.cannot("cannot write", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads through the page cache.
+    fn read_plain(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let flags = self.flags();
+            let moved = if flags.is_empty() {
+                pread(&self.file, &mut buf[done..], at)
+            } else {
+                preadv2(&self.file, &mut [IoSliceMut::new(&mut buf[done..])], at, flags)
+            };
+            match moved {
+                Ok(0) => return Err(too_short(&self.path, offset, buf.len(), self.len()?)),
+                Ok(moved) => done += moved,
+                Err(Errno::INTR) => {}
+                Err(errno) if self.is_flag_refused(flags, errno) => {}
+                Err(errno) => return Err(self.cannot("cannot read", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The flags of each call through the cache.
+    fn flags(&self) -> ReadWriteFlags {
+        if self.policy() == Policy::Uncached {
+            return ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32);
+        }
+        ReadWriteFlags::empty()
+    }
+
+    /// Whether a call failed for its flags; from then on there are none.
+    fn is_flag_refused(&self, flags: ReadWriteFlags, errno: Errno) -> bool {
+        let refused = !flags.is_empty() && matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS);
+        if refused {
+            self.fall_back(errno);
+        }
+        refused
+    }
+}

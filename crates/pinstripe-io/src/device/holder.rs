@@ -1,0 +1,374 @@
+//! Finding out what has a block device, or a file, in use.
+//!
+//! The answer is in the kernel's tables: `/proc/self/mountinfo`, `/proc/swaps` and `/sys`. A disk
+//! is in use when one of its partitions is. Uses that the tables do not show (another namespace, a
+//! program that has it open) are found when the device is opened exclusively, or locked: see
+//! [`FileDevice`](super::FileDevice).
+
+use std::fmt;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::FileDevice;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// The depth of stacked devices that is examined.
+const MAX_STACK: usize = 8;
+
+/// The user of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// It is mounted there.
+    Mounted(PathBuf),
+    /// It is swap.
+    Swap,
+    /// A device stands on it, as the kernel names it and as people do.
+    Device(String),
+    /// One of its partitions is in use.
+    Partition(String, Box<Holder>),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Holder::Mounted(place) => write!(f, "mounted at {}", place.display()),
+            Holder::Swap => f.write_str("used as swap"),
+            Holder::Device(name) => write!(f, "held by {name}"),
+            Holder::Partition(name, holder) => write!(f, "in use: {name} is {holder}"),
+        }
+    }
+}
+
+impl Holder {
+    /// The way to end that use.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Holder::Mounted(_) => "unmount it with 'umount', or name another device",
+            Holder::Swap => "end that with 'swapoff', or name another device",
+            Holder::Device(_) => "take apart what stands on it, or name another device",
+            Holder::Partition(_, holder) => holder.advice(),
+        }
+    }
+}
+
+/// The user of a device, as far as the kernel's tables show one.
+///
+/// # Errors
+/// When the device cannot be examined. Tables that cannot be read show nothing.
+pub fn holder(path: &Path) -> Result<Option<Holder>> {
+    Ok(Tables::of_system().holder(Whose::of(path)?))
+}
+
+/// The user of the device below a loop device, other than the loop device itself.
+///
+/// # Errors
+/// Those of [`holder`].
+pub fn holder_besides(path: &Path, loop_device: &str) -> Result<Option<Holder>> {
+    let tables = Tables { besides: Some(loop_device.to_owned()), ..Tables::of_system() };
+    Ok(tables.holder(Whose::of(path)?))
+}
+
+/// Refuses a device that is in use.
+///
+/// # Errors
+/// [`Kind::Busy`] with what has it; otherwise as [`holder`].
+pub fn refuse_held(path: &Path) -> Result<()> {
+    match holder(path)? {
+        None => Ok(()),
+        Some(holder) => {
+            let error = Error::new(Kind::Busy, format!("the device is {holder}")).at(path);
+            Err(error.advice(holder.advice()))
+        }
+    }
+}
+
+impl FileDevice {
+    /// Takes it for this process alone. Effective against processes that lock first, as all of this
+    /// program do. Lasts until it is closed, however the process ends.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when another one has it; otherwise as the system says.
+    pub fn lock(&self) -> Result<()> {
+        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(()),
+            Err(Errno::WOULDBLOCK) => {
+                let error = Error::new(Kind::Busy, "another process of pinstripe has it open");
+                Err(self.placed(error).advice(
+                    "see 'pinstripe array status': is the array served, or just being worked on?",
+                ))
+            }
+            Err(errno) => Err(self.cannot("cannot be locked", errno)),
+        }
+    }
+
+    fn placed(&self, error: Error) -> Error {
+        error.at(super::Device::place(self))
+    }
+}
+
+/// The device or file to look for in the tables.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// A block device by its number.
+    Device(u64),
+    /// A file by the numbers of its file system and its own.
+    File(u64, u64),
+}
+
+impl Whose {
+    fn of(path: &Path) -> Result<Whose> {
+        let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
+        Ok(match found.file_type().is_block_device() {
+            true => Whose::Device(found.rdev()),
+            false => Whose::File(found.dev(), found.ino()),
+        })
+    }
+
+    /// Whether a path that a table names is it.
+    fn is_at(self, path: &Path) -> bool {
+        let Ok(found) = fs::metadata(path) else { return false };
+        match self {
+            Whose::Device(number) => found.file_type().is_block_device() && found.rdev() == number,
+            Whose::File(device, inode) => (found.dev(), found.ino()) == (device, inode),
+        }
+    }
+}
+
+struct Tables {
+    mounts: String,
+    swaps: String,
+    sys: PathBuf,
+    /// A loop device that does not count.
+    besides: Option<String>,
+}
+
+impl Tables {
+    fn of_system() -> Self {
+        let text = |path: &str| {
+            fs::read(path).map(|it| String::from_utf8_lossy(&it).into_owned()).unwrap_or_default()
+        };
+        Tables {
+            mounts: text("/proc/self/mountinfo"),
+            swaps: text("/proc/swaps"),
+            sys: PathBuf::from("/sys"),
+            besides: None,
+        }
+    }
+
+    fn holder(&self, whose: Whose) -> Option<Holder> {
+        if let Some(holder) = self.mounted(whose).or_else(|| self.swap(whose)) {
+            return Some(holder);
+        }
+        match whose {
+            Whose::Device(number) => {
+                let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+                let directory = self.sys.join("dev/block").join(format!("{major}:{minor}"));
+                let stacked = fs::canonicalize(directory).ok();
+                let stacked = stacked.and_then(|directory| self.stacked(&directory, MAX_STACK));
+                stacked.or_else(|| self.looped(whose))
+            }
+            Whose::File(..) => self.looped(whose),
+        }
+    }
+
+    /// Fields of mountinfo, by proc(5): the third is the number of the device, the fifth the place;
+    /// behind a lone dash come the kind and the source, which is all that says it of btrfs.
+    fn mounted(&self, whose: Whose) -> Option<Holder> {
+        let Whose::Device(number) = whose else { return None };
+        let wanted = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+        let found = self.mounts.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let dash = fields.iter().position(|field| *field == "-")?;
+            let source = unescaped(fields.get(dash + 2)?);
+            let is_it =
+                fields.get(2) == Some(&&*wanted) || source.is_absolute() && whose.is_at(&source);
+            is_it.then(|| unescaped(fields[4]))
+        });
+        found.map(Holder::Mounted)
+    }
+
+    fn swap(&self, whose: Whose) -> Option<Holder> {
+        let mut names =
+            self.swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+        names.any(|name| whose.is_at(&unescaped(name))).then_some(Holder::Swap)
+    }
+
+    /// The device stacked on the device of a sysfs directory, or on one of its partitions.
+    fn stacked(&self, directory: &Path, depth: usize) -> Option<Holder> {
+        let above = fs::read_dir(directory.join("holders")).ok().and_then(|mut it| it.next());
+        if let Some(Ok(above)) = above {
+            return Some(Holder::Device(self.described(&above.path())));
+        }
+        let parts = fs::read_dir(directory).ok()?.flatten();
+        let parts = parts.filter(|part| part.path().join("partition").exists());
+        parts.filter(|_| depth > 0).find_map(|part| {
+            let number = fs::read_to_string(part.path().join("dev")).ok()?;
+            let (major, minor) = number.trim().split_once(':')?;
+            let number = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+            let whose = Whose::Device(number);
+            let holder = self.mounted(whose).or_else(|| self.swap(whose));
+            let holder = holder.or_else(|| self.stacked(&part.path(), depth - 1));
+            let holder = holder.or_else(|| self.looped(whose))?;
+            let name = part.file_name().to_string_lossy().into_owned();
+            Some(Holder::Partition(name, Box::new(holder)))
+        })
+    }
+
+    /// The common name of the device of a sysfs directory.
+    fn described(&self, directory: &Path) -> String {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
+        if directory.join("md").exists() {
+            return format!("the md array {name}");
+        }
+        let (called, uuid) = (text("dm/name"), text("dm/uuid"));
+        let called = called.trim();
+        match uuid.split('-').next() {
+            Some("LVM") => format!("the LVM volume {called} ({name})"),
+            Some("CRYPT") => format!("the encrypted device {called} ({name})"),
+            _ if !called.is_empty() => format!("the mapped device {called} ({name})"),
+            _ => name,
+        }
+    }
+
+    /// The loop device behind which a file or device is: the kernel lists it as no holder.
+    fn looped(&self, whose: Whose) -> Option<Holder> {
+        let devices = fs::read_dir(self.sys.join("block")).ok()?.flatten();
+        devices.into_iter().find_map(|device| {
+            let name = device.file_name().to_string_lossy().into_owned();
+            let is_asked = name.starts_with("loop") && self.besides.as_ref() != Some(&name);
+            let file = is_asked.then(|| device.path().join("loop/backing_file"))?;
+            let backing = fs::read(file).ok()?;
+            let backing = backing.strip_suffix(b"\n").unwrap_or(&backing).to_vec();
+            let backing = PathBuf::from(std::ffi::OsString::from_vec(backing));
+            whose.is_at(&backing).then_some(Holder::Device(name))
+        })
+    }
+}
+
+/// A path of these tables: a space is `\040`, and so on.
+fn unescaped(text: &str) -> PathBuf {
+    let (bytes, mut out) = (text.as_bytes(), Vec::with_capacity(text.len()));
+    let mut at = 0;
+    while at < bytes.len() {
+        let digits = bytes.get(at + 1..at + 4).and_then(|it| std::str::from_utf8(it).ok());
+        let code = digits.and_then(|it| u8::from_str_radix(it, 8).ok());
+        match code.filter(|_| bytes[at] == b'\\') {
+            Some(code) => {
+                out.push(code);
+                at += 4;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Access, Policy};
+    use std::os::unix::fs::symlink;
+
+    /// A system with sda (sda1 mounted, sda2 below an LVM volume), sdb below md0, sdc that is free.
+    fn tables(root: &Path) -> Tables {
+        let make = |path: &str, number: &str| {
+            let dir = root.join("devices").join(path);
+            fs::create_dir_all(dir.join("holders")).unwrap();
+            fs::write(dir.join("dev"), format!("{number}\n")).unwrap();
+            let numbers = root.join("dev/block");
+            fs::create_dir_all(&numbers).unwrap();
+            symlink(&dir, numbers.join(number)).unwrap();
+            dir
+        };
+        make("sda", "8:0");
+        let parts = [make("sda/sda1", "8:1"), make("sda/sda2", "8:2")];
+        parts.iter().for_each(|part| fs::write(part.join("partition"), "1\n").unwrap());
+        let sdb = make("sdb", "8:16");
+        make("sdc", "8:32");
+        let volume = make("dm-0", "254:0");
+        fs::create_dir(volume.join("dm")).unwrap();
+        fs::write(volume.join("dm/name"), "vg-home\n").unwrap();
+        fs::write(volume.join("dm/uuid"), "LVM-abc\n").unwrap();
+        symlink(&volume, parts[1].join("holders/dm-0")).unwrap();
+        let array = make("md0", "9:0");
+        fs::create_dir(array.join("md")).unwrap();
+        symlink(&array, sdb.join("holders/md0")).unwrap();
+        Tables {
+            mounts: "22 1 8:1 / /the\\040root rw - ext4 /dev/sda1 rw\n".to_owned(),
+            swaps: "Filename Type Size Used Priority\n".to_owned(),
+            sys: root.to_owned(),
+            besides: None,
+        }
+    }
+
+    #[test]
+    fn whoever_has_a_disk_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let tables = tables(root.path());
+        let told = |major, minor| {
+            let holder = tables.holder(Whose::Device(rustix::fs::makedev(major, minor)));
+            holder.map(|holder| holder.to_string())
+        };
+        assert_eq!(told(8, 1).unwrap(), "mounted at /the root");
+        assert_eq!(told(8, 2).unwrap(), "held by the LVM volume vg-home (dm-0)");
+        assert_eq!(told(8, 16).unwrap(), "held by the md array md0");
+        assert_eq!(told(8, 32), None);
+        assert_eq!(told(77, 1), None);
+        // Which of its partitions is met first is the directory's business.
+        assert!(told(8, 0).unwrap().starts_with("in use: sda"), "{:?}", told(8, 0));
+    }
+
+    #[test]
+    fn a_file_that_is_swap_or_behind_a_loop_device_is_in_use() {
+        let root = tempfile::tempdir().unwrap();
+        let (swap, image) = (root.path().join("swap file"), root.path().join("image"));
+        fs::write(&swap, "").unwrap();
+        fs::write(&image, "").unwrap();
+        let mut tables = tables(root.path());
+        let name = swap.to_str().unwrap().replace(' ', "\\040");
+        tables.swaps += &format!("{name} file 1024 0 -2\n");
+        let dir = root.path().join("block/loop3/loop");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("backing_file"), format!("{}\n", image.display())).unwrap();
+        let told = |path: &Path| {
+            let found = fs::metadata(path).unwrap();
+            tables.holder(Whose::File(found.dev(), found.ino()))
+        };
+        assert_eq!(told(&swap), Some(Holder::Swap));
+        assert_eq!(told(&image), Some(Holder::Device("loop3".to_owned())));
+        assert_eq!(told(root.path()), None);
+        // The loop device itself does not count as a user when it is the one that asks.
+        tables.besides = Some("loop3".to_owned());
+        let found = fs::metadata(&image).unwrap();
+        assert_eq!(tables.holder(Whose::File(found.dev(), found.ino())), None);
+    }
+
+    #[test]
+    fn a_device_is_locked_until_it_is_closed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || FileDevice::open(file.path(), Access::Write, Policy::Buffered).unwrap();
+        let (first, second) = (open(), open());
+        first.lock().unwrap();
+        first.lock().unwrap();
+        assert_eq!(second.lock().unwrap_err().kind(), Kind::Busy);
+        drop(first);
+        second.lock().unwrap();
+    }
+
+    #[test]
+    fn a_plain_file_is_free_on_this_system() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(holder(file.path()).unwrap(), None);
+        refuse_held(file.path()).unwrap();
+        assert_eq!(holder(Path::new("/nowhere/at/all")).unwrap_err().kind(), Kind::NotFound);
+    }
+}

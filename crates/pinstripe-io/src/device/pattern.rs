@@ -1,0 +1,137 @@
+//! A device of any length whose content follows from a seed: nothing is stored, all is verified.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, same_length, too_short};
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// Reads as the pattern of its seed; takes only writes that say the same.
+pub struct PatternDevice {
+    place: PathBuf,
+    seed: u64,
+    len: u64,
+}
+
+impl PatternDevice {
+    /// A device of `len` bytes; `place` is for messages only.
+    pub fn new(place: impl Into<PathBuf>, seed: u64, len: u64) -> Self {
+        PatternDevice { place: place.into(), seed, len }
+    }
+
+    /// The pattern of `seed` from `offset` on: bytes that no codec makes smaller, the same on
+    /// every machine.
+    pub fn fill(seed: u64, offset: u64, buf: &mut [u8]) {
+        let mut at = offset;
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let word = word(seed, at / 8).to_le_bytes();
+            let from = (at % 8) as usize;
+            let (now, later) = rest.split_at_mut(rest.len().min(8 - from));
+            now.copy_from_slice(&word[from..from + now.len()]);
+            at = at.wrapping_add(now.len() as u64);
+            rest = later;
+        }
+    }
+}
+
+/// One word of the pattern (the mixer of splitmix64 over the word's number).
+fn word(seed: u64, number: u64) -> u64 {
+    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Bytes compared at a time.
+const PIECE_BYTES: usize = 4096;
+
+impl Device for PatternDevice {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if !buf.is_empty() && end_within(offset, buf.len(), self.len).is_none() {
+            return Err(too_short(&self.place, offset, buf.len(), self.len));
+        }
+        Self::fill(self.seed, offset, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if !bytes.is_empty() && end_within(offset, bytes.len(), self.len).is_none() {
+            return Err(no_room(&self.place, offset, bytes.len(), self.len));
+        }
+        let mut at = offset;
+        for piece in bytes.chunks(PIECE_BYTES) {
+            let mut wanted = [0; PIECE_BYTES];
+            let wanted = &mut wanted[..piece.len()];
+            Self::fill(self.seed, at, wanted);
+            if let Some(differs) = wanted.iter().zip(piece).position(|(a, b)| a != b) {
+                let what = format!("byte {} is not that of the pattern", at + differs as u64);
+                let (wanted, found) = (wanted[differs], piece[differs]);
+                return Err(Error::corrupt(what, &self.place).expected(wanted, found));
+            }
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.len)
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        same_length(&self.place, bytes, self.len)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _: Range<u64>) -> Result<()> {
+        Err(Error::new(Kind::Unsupported, "a pattern takes no space").at(&self.place))
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { align_bytes: ALIGN_BYTES, is_block_device: true, device: None }
+    }
+
+    fn place(&self) -> &Path {
+        &self.place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_rules_of_the_seam_but_no_bytes() {
+        let fresh = || Box::new(PatternDevice::new("pattern", 7, 1 << 20)) as Box<dyn Device>;
+        crate::device::conformance::run_bounds(&fresh);
+    }
+
+    #[test]
+    fn content_follows_from_seed_and_offset_alone() {
+        let mut whole = vec![0; 20_000];
+        PatternDevice::fill(1, 5, &mut whole);
+        for (from, len) in [(0, 1), (3, 8), (7, 9000), (19_999, 1), (4, 0)] {
+            let mut part = vec![0; len];
+            PatternDevice::fill(1, 5 + from as u64, &mut part);
+            assert_eq!(part, whole[from..from + len]);
+        }
+        let mut other = vec![0; 20_000];
+        PatternDevice::fill(2, 5, &mut other);
+        assert_ne!(other, whole);
+    }
+
+    #[test]
+    fn a_write_that_differs_is_refused_and_says_where() {
+        let device = PatternDevice::new("pattern", 1, 1 << 40);
+        let mut bytes = vec![0; 10_000];
+        PatternDevice::fill(1, 1 << 30, &mut bytes);
+        device.write_at(1 << 30, &bytes).unwrap();
+        bytes[9_000] ^= 1;
+        let error = device.write_at(1 << 30, &bytes).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.to_string().contains(&format!("byte {}", (1 << 30) + 9_000)), "{error}");
+    }
+}

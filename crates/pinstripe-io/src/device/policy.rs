@@ -1,0 +1,134 @@
+//! The way of bytes to a disk: through the page cache or past it, and whether a write waits for the
+//! disk.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// The way a file or block device is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Policy {
+    /// Through the page cache; the kernel writes when it likes, at the latest in a sync.
+    #[default]
+    Buffered,
+    /// Each write returns when its bytes are durable (O_DSYNC, open(2)).
+    Dsync,
+    /// The same, and all metadata as well, times included (O_SYNC).
+    Sync,
+    /// Past the page cache (O_DIRECT); durable after a sync only, since disks have caches too.
+    Direct,
+    /// Past the page cache, and each write returns when its bytes are durable.
+    DirectDsync,
+    /// Through the page cache, which drops the bytes as soon as they are written (RWF_DONTCACHE,
+    /// Linux 6.14).
+    Uncached,
+}
+
+impl Policy {
+    /// Every policy with its name.
+    pub const ALL: [(Policy, &'static str); 6] = [
+        (Policy::Buffered, "buffered"),
+        (Policy::Dsync, "dsync"),
+        (Policy::Sync, "sync"),
+        (Policy::Direct, "direct"),
+        (Policy::DirectDsync, "direct+dsync"),
+        (Policy::Uncached, "uncached"),
+    ];
+
+    /// Whether it goes past the page cache.
+    pub const fn is_direct(self) -> bool {
+        matches!(self, Policy::Direct | Policy::DirectDsync)
+    }
+
+    /// The policy to use where this one is refused: the same promise, through the page cache.
+    pub const fn fallback(self) -> Policy {
+        match self {
+            Policy::Direct | Policy::Uncached => Policy::Buffered,
+            Policy::DirectDsync => Policy::Dsync,
+            other => other,
+        }
+    }
+
+    /// The flags for open(2) that hold for the descriptor through the page cache.
+    pub(super) const fn open_flags(self) -> i32 {
+        match self {
+            Policy::Dsync | Policy::DirectDsync => libc::O_DSYNC,
+            Policy::Sync => libc::O_SYNC,
+            Policy::Buffered | Policy::Direct | Policy::Uncached => 0,
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(Self::ALL[*self as usize].1)
+    }
+}
+
+impl FromStr for Policy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        by_name("way of writing", text, &Self::ALL)
+    }
+}
+
+/// Finds a value by its name, or says which names there are.
+pub(super) fn by_name<T: Copy>(what: &str, text: &str, known: &[(T, &str)]) -> Result<T> {
+    let found = known.iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
+    found.map(|(it, _)| *it).ok_or_else(|| {
+        let names: Vec<_> = known.iter().map(|(_, name)| *name).collect();
+        let error = Error::new(Kind::Usage, format!("'{text}' is no {what}"));
+        error.advice(format!("one of {}", names.join(", ")))
+    })
+}
+
+/// A policy that the kernel or the file system refused, and its replacement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallback {
+    /// The policy asked for.
+    pub asked: Policy,
+    /// The policy in use.
+    pub used: Policy,
+    /// The reason, for people.
+    pub why: String,
+}
+
+impl Fallback {
+    pub(super) fn new(asked: Policy, why: impl Into<io::Error>) -> Self {
+        Fallback { asked, used: asked.fallback(), why: why.into().to_string() }
+    }
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is refused here ({}): '{}' is used", self.asked, self.why, self.used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for (policy, name) in Policy::ALL {
+            assert_eq!(policy.to_string(), name);
+            assert_eq!(name.to_uppercase().parse::<Policy>().unwrap(), policy);
+        }
+        let error = "fast".parse::<Policy>().unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.advice_text().unwrap().contains("direct+dsync"));
+    }
+
+    #[test]
+    fn a_fallback_promises_the_same() {
+        for (policy, _) in Policy::ALL {
+            let used = policy.fallback();
+            assert!(!used.is_direct() && used != Policy::Uncached);
+            assert_eq!(used.open_flags(), policy.open_flags());
+        }
+    }
+}

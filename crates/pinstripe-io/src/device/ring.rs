@@ -1,0 +1,363 @@
+//! Reads and writes left to the kernel, several at a time (io_uring(7), Linux 5.6).
+//!
+//! Invariants: a buffer that was handed in belongs to the ring until its completion in any case; a
+//! ring that is dropped waits for what is in flight, and leaks buffers rather than free them where
+//! it cannot wait; each buffer comes back once, moved whole or with an error.
+//!
+//! A transfer that the kernel cannot do by itself, such as the end of a file under a direct policy
+//! or a write that it refuses, is done at once by the calling thread, as [`Device::write_at`] does
+//! it.
+//!
+//! Never here: threads. A ring belongs to one thread at a time.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+
+use super::{AlignedBuf, Device, FileDevice, WriteBuf};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// Bytes moved by one call of the kernel's; it takes less than 2 GiB (read(2)).
+const MOST_BYTES: usize = 1 << 30;
+/// The polling interval, where the kernel cannot wait with a timeout.
+const GLANCE: Duration = Duration::from_micros(50);
+
+/// One io_uring and the buffers that are in it.
+pub struct Ring {
+    uring: IoUring,
+    /// By slot, the number that the kernel knows them by.
+    flights: Vec<Option<Flight>>,
+    free: Vec<usize>,
+    /// Done but not reaped.
+    landed: VecDeque<Completion>,
+    /// Aligned memory of earlier copies, for the next ones.
+    copies: Vec<AlignedBuf>,
+}
+
+/// The outcome of a read or write.
+#[derive(Debug)]
+pub struct Completion {
+    /// The token that it was submitted with.
+    pub token: u64,
+    /// Its buffer.
+    pub buf: WriteBuf,
+    /// Whether all of the buffer was moved.
+    pub result: Result<()>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Read,
+    Write,
+}
+
+struct Flight {
+    /// Keeps the descriptor open.
+    device: Arc<FileDevice>,
+    direction: Direction,
+    offset: u64,
+    token: u64,
+    buf: WriteBuf,
+    /// Stands in for `buf` where the disk does not take its memory.
+    copy: Option<AlignedBuf>,
+    /// Bytes moved, and how many the kernel is to move.
+    moved: usize,
+    goal: usize,
+}
+
+impl Ring {
+    /// A ring that has up to `depth` reads and writes in flight.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] where the kernel has no io_uring or does not let us use it.
+    pub fn new(depth: usize) -> Result<Self> {
+        let depth = depth.clamp(1, 1024);
+        let uring = IoUring::new(depth as u32).map_err(unusable)?;
+        let mut probe = Probe::new();
+        uring.submitter().register_probe(&mut probe).map_err(unusable)?;
+        if !probe.is_supported(opcode::Write::CODE) || !probe.is_supported(opcode::Read::CODE) {
+            return Err(unusable(io::Error::from_raw_os_error(libc::ENOSYS)));
+        }
+        let flights = (0..depth).map(|_| None).collect();
+        let free = (0..depth).rev().collect();
+        Ok(Ring { uring, flights, free, landed: VecDeque::new(), copies: Vec::new() })
+    }
+
+    /// The number of reads and writes that were submitted and not reaped.
+    pub fn in_flight(&self) -> usize {
+        self.flying() + self.landed.len()
+    }
+
+    /// Begins to write all of `buf` at `offset`. With `depth` in flight it waits for one of them
+    /// first. Errors come with the completion.
+    pub fn submit_write(
+        &mut self,
+        device: &Arc<FileDevice>,
+        offset: u64,
+        buf: impl Into<WriteBuf>,
+        token: u64,
+    ) {
+        self.submit(Direction::Write, device, offset, buf.into(), token);
+    }
+
+    /// Begins to fill `buf`, as long as it is, from `offset`; otherwise as
+    /// [`submit_write`](Self::submit_write).
+    pub fn submit_read(
+        &mut self,
+        device: &Arc<FileDevice>,
+        offset: u64,
+        buf: impl Into<WriteBuf>,
+        token: u64,
+    ) {
+        self.submit(Direction::Read, device, offset, buf.into(), token);
+    }
+
+    /// Waits for a read or write to end. They end in any order.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when nothing is in flight; [`Kind::Io`] when the kernel's side of the ring
+    /// is broken: it is to be dropped then.
+    pub fn reap(&mut self) -> Result<Completion> {
+        loop {
+            if let Some(landed) = self.landed.pop_front() {
+                return Ok(landed);
+            }
+            if self.flying() == 0 {
+                return Err(Error::new(Kind::Usage, "nothing is in flight"));
+            }
+            self.wait()?;
+        }
+    }
+
+    /// The same, but no longer than until `moment`: `None` if nothing has ended by then, or nothing
+    /// is in flight.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] as [`reap`](Self::reap).
+    pub fn reap_until(&mut self, moment: Instant) -> Result<Option<Completion>> {
+        loop {
+            self.collect();
+            let landed = self.landed.pop_front();
+            let left = moment.saturating_duration_since(clock::monotonic());
+            if landed.is_some() || left.is_zero() || self.flying() == 0 {
+                return Ok(landed);
+            }
+            self.wait_for(left)?;
+        }
+    }
+
+    fn flying(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+
+    fn submit(
+        &mut self,
+        direction: Direction,
+        device: &Arc<FileDevice>,
+        offset: u64,
+        buf: WriteBuf,
+        token: u64,
+    ) {
+        let way = device.way(offset, &buf);
+        let (goal, needs_copy) = (way.len, way.needs_copy);
+        let device = Arc::clone(device);
+        let mut flight =
+            Flight { device, direction, offset, token, buf, copy: None, moved: 0, goal };
+        if goal > 0 && needs_copy {
+            let mut copy = self.copy_of(goal);
+            copy.set_len(goal);
+            if direction == Direction::Write {
+                copy.copy_from_slice(&flight.buf[..goal]);
+            }
+            flight.copy = Some(copy);
+        }
+        while goal > 0 && self.free.is_empty() {
+            if let Err(error) = self.wait() {
+                let Flight { token, buf, .. } = flight;
+                self.landed.push_back(Completion { token, buf, result: Err(error) });
+                return;
+            }
+        }
+        if goal == 0 {
+            return self.land(flight, Ok(()));
+        }
+        let slot = self.free.pop().expect("waited until one was free");
+        self.fly(slot, flight);
+        // Entries that the kernel does not take now are offered again by the next wait.
+        let _ = self.uring.submit();
+    }
+
+    /// Memory for an aligned copy; of any length.
+    fn copy_of(&mut self, len: usize) -> AlignedBuf {
+        let used = self.copies.pop().filter(|copy| copy.capacity() >= len);
+        used.unwrap_or_else(|| AlignedBuf::new(len))
+    }
+
+    /// Puts the rest of a flight into the submission queue.
+    fn fly(&mut self, slot: usize, mut flight: Flight) {
+        let entry = flight.entry().user_data(slot as u64);
+        self.flights[slot] = Some(flight);
+        // SAFETY: the descriptor and the memory that the entry names belong to the flight, which
+        // stays in its slot, and its memory in place, until the kernel has said that it is done.
+        let pushed = unsafe { self.uring.submission().push(&entry) };
+        pushed.expect("there is an entry for each slot");
+    }
+
+    /// Offers the kernel the entries that it has not taken yet, waits for one to end, and takes it
+    /// in.
+    fn wait(&mut self) -> Result<()> {
+        self.uring.submit_and_wait(1).map(drop).or_else(passing)?;
+        self.collect();
+        Ok(())
+    }
+
+    /// The same, but no longer than `left`.
+    fn wait_for(&mut self, left: Duration) -> Result<()> {
+        if !self.uring.params().is_feature_ext_arg() {
+            // Before Linux 5.11 a wait has no timeout: poll instead.
+            self.uring.submit().map(drop).or_else(passing)?;
+            std::thread::sleep(left.min(GLANCE));
+            return Ok(());
+        }
+        let left = types::Timespec::from(left);
+        let arguments = types::SubmitArgs::new().timespec(&left);
+        self.uring.submitter().submit_with_args(1, &arguments).map(drop).or_else(passing)
+    }
+
+    /// Takes in what has ended.
+    fn collect(&mut self) {
+        loop {
+            let next = self.uring.completion().next();
+            let Some(entry) = next else { return };
+            self.take_in(entry.user_data() as usize, entry.result());
+        }
+    }
+
+    /// Continues a flight after the kernel's answer.
+    fn take_in(&mut self, slot: usize, result: i32) {
+        let Some(mut flight) = self.flights.get_mut(slot).and_then(Option::take) else { return };
+        match flight.progress(result) {
+            Progress::Again => self.fly(slot, flight),
+            Progress::Over(result) => {
+                self.free.push(slot);
+                self.land(flight, result);
+            }
+        }
+    }
+
+    /// Ends a flight: moves what the kernel has left.
+    fn land(&mut self, mut flight: Flight, result: Result<()>) {
+        if let Some(copy) = flight.copy.take() {
+            if flight.direction == Direction::Read {
+                flight.buf[..flight.moved].copy_from_slice(&copy[..flight.moved]);
+            }
+            self.copies.push(copy);
+        }
+        let result = result.and_then(|()| flight.move_rest());
+        let Flight { token, buf, .. } = flight;
+        self.landed.push_back(Completion { token, buf, result });
+    }
+}
+
+/// The next step of a flight after the kernel's answer.
+enum Progress {
+    Again,
+    Over(Result<()>),
+}
+
+impl Flight {
+    fn entry(&mut self) -> squeue::Entry {
+        let way = self.device.way(self.offset, &self.buf);
+        let (fd, flags) = (types::Fd(way.file.as_raw_fd()), way.flags);
+        let memory: &mut [u8] = self.copy.as_deref_mut().unwrap_or(&mut self.buf);
+        let rest = &mut memory[self.moved..self.goal];
+        let len = rest.len().min(MOST_BYTES) as u32;
+        let at = self.offset + self.moved as u64;
+        match self.direction {
+            Direction::Read => {
+                opcode::Read::new(fd, rest.as_mut_ptr(), len).offset(at).rw_flags(flags).build()
+            }
+            Direction::Write => {
+                opcode::Write::new(fd, rest.as_ptr(), len).offset(at).rw_flags(flags).build()
+            }
+        }
+    }
+
+    fn progress(&mut self, result: i32) -> Progress {
+        if let Ok(moved @ 1..) = usize::try_from(result) {
+            self.moved += moved;
+            let way = self.device.way(self.offset, &self.buf);
+            let is_whole = self.moved >= self.goal;
+            // Ended within a block: only the cache can go on from there.
+            let is_stuck = !self.moved.is_multiple_of(way.block_bytes);
+            return if is_whole || is_stuck { Progress::Over(Ok(())) } else { Progress::Again };
+        }
+        match -result {
+            libc::EINTR | libc::EAGAIN => Progress::Again,
+            // The end of a file; or a way that is refused, and the device knows another one.
+            0 | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS => Progress::Over(Ok(())),
+            number => {
+                let error = io::Error::from_raw_os_error(number);
+                let what = match self.direction {
+                    Direction::Read => "cannot read",
+                    Direction::Write => "cannot write",
+                };
+                Progress::Over(Err(Error::io(what, self.device.place(), error)))
+            }
+        }
+    }
+
+    /// Moves the rest in this thread.
+    fn move_rest(&mut self) -> Result<()> {
+        let at = self.offset.wrapping_add(self.moved as u64);
+        match self.direction {
+            Direction::Read => self.device.read_at(at, &mut self.buf[self.moved..]),
+            Direction::Write => self.device.write_at(at, &self.buf[self.moved..]),
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        while self.flying() > 0 {
+            if self.wait().is_err() {
+                // The kernel may still use this memory, so it must never be freed.
+                std::mem::forget(std::mem::take(&mut self.flights));
+                break;
+            }
+        }
+    }
+}
+
+/// Accepts errors that are no fault of the ring: interrupted, timed out, or short of memory or room
+/// for now, in which case finished entries are taken in first.
+fn passing(error: io::Error) -> Result<()> {
+    match error.raw_os_error() {
+        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),
+        _ => Err(Error::new(Kind::Io, format!("io_uring is broken: {error}"))
+            .advice("use the engine 'threads'")),
+    }
+}
+
+/// The error of a system that has no io_uring for us.
+fn unusable(error: io::Error) -> Error {
+    let number = error.raw_os_error();
+    let kind = match number {
+        // Not built in or too old; forbidden by seccomp or kernel.io_uring_disabled; short of
+        // locked memory, which kernels before 5.12 counted rings as.
+        Some(libc::ENOSYS | libc::EINVAL | libc::EPERM | libc::EACCES | libc::ENOMEM) => {
+            Kind::Unsupported
+        }
+        _ => Kind::Io,
+    };
+    Error::new(kind, format!("io_uring cannot be used here: {error}"))
+        .advice("use the engine 'threads'")
+}
+
+#[cfg(test)]
+mod tests;

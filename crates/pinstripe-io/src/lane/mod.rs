@@ -1,0 +1,334 @@
+//! Several writes in flight on one device, by threads or by the kernel, behind one face.
+//!
+//! ```text
+//! any thread -> write -> bounded queue -> workers -> device
+//!                 ^                          |
+//!                 +------ the buffer --------+
+//! ```
+//! Invariants: every buffer that was taken in is given back once, written or not; writes are begun
+//! in the order given and end in any order; a barrier covers all that was taken in before it; after
+//! the first error, which is kept, nothing more is begun, and everything fails with that error; a
+//! failed sync is such an error and is never tried again. Only an io_uring that breaks keeps the
+//! buffers that are in it.
+
+use std::sync::Arc;
+use std::thread::Scope;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::device::{Device, Engine, FileDevice, Ring, SharedDevice, WriteBuf};
+use pinstripe_base::error::{Error, Kind, Result};
+
+mod queue;
+
+use queue::{Job, Patience, Queue, Write};
+
+/// Writes in flight on one device, and as many more that wait (decision 0019).
+pub const LANE_DEPTH: usize = 4;
+
+/// The device that a lane writes to.
+#[derive(Clone)]
+pub enum LaneDevice {
+    /// A file or block device, which either engine can write.
+    File(Arc<FileDevice>),
+    /// Anything else: threads only.
+    Other(SharedDevice),
+}
+
+impl LaneDevice {
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        match self {
+            LaneDevice::File(device) => &**device,
+            LaneDevice::Other(device) => &**device,
+        }
+    }
+}
+
+impl From<Arc<FileDevice>> for LaneDevice {
+    fn from(device: Arc<FileDevice>) -> Self {
+        LaneDevice::File(device)
+    }
+}
+
+impl From<SharedDevice> for LaneDevice {
+    fn from(device: SharedDevice) -> Self {
+        LaneDevice::Other(device)
+    }
+}
+
+/// The settings of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneSettings {
+    /// The engine of the writes.
+    pub engine: Engine,
+    /// Writes in flight at most.
+    pub depth: usize,
+    /// Writes that may wait in the queue, beside those in flight.
+    pub queued: usize,
+}
+
+impl Default for LaneSettings {
+    fn default() -> Self {
+        LaneSettings { engine: Engine::Auto, depth: LANE_DEPTH, queued: LANE_DEPTH }
+    }
+}
+
+/// A buffer that a lane is done with.
+#[derive(Debug)]
+pub struct Returned {
+    /// The offset it was to be written at.
+    pub offset: u64,
+    /// The buffer, as it was taken in.
+    pub buf: WriteBuf,
+    /// Whether all of it was written; if not, the lane's error says why.
+    pub is_written: bool,
+}
+
+/// The counts of a lane so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Bytes written so far.
+    pub written_bytes: u64,
+    /// Time in which at least one write or sync was being carried out.
+    pub busy: Duration,
+    /// Jobs that wait.
+    pub queued: usize,
+    /// Writes in flight.
+    pub writing: usize,
+}
+
+/// One device being written to. Its workers end when it was dropped and all is written.
+pub struct Lane<'a> {
+    shared: Arc<Shared<'a>>,
+    engine: Engine,
+    refusal: Option<Error>,
+}
+
+struct Shared<'a> {
+    queue: Queue,
+    returned: Box<dyn Fn(Returned) + Send + Sync + 'a>,
+}
+
+/// A point in what a lane was told to write.
+pub struct Barrier<'a> {
+    answer: Receiver<Result<()>>,
+    shared: Arc<Shared<'a>>,
+}
+
+impl<'a> Lane<'a> {
+    /// Starts the workers. `returned` is called for every buffer, by any thread; it must not wait
+    /// for the lane.
+    pub fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        device: impl Into<LaneDevice>,
+        settings: LaneSettings,
+        returned: impl Fn(Returned) + Send + Sync + 'a,
+    ) -> Self
+    where
+        'a: 'scope,
+    {
+        let queue = Queue::new(settings.queued);
+        let shared = Arc::new(Shared { queue, returned: Box::new(returned) });
+        let depth = settings.depth.max(1);
+        let (device, refusal): (SharedDevice, _) = match device.into() {
+            LaneDevice::File(device) if is_for_the_kernel(settings.engine, &device) => {
+                match Ring::new(depth) {
+                    Ok(ring) => {
+                        let worker = Arc::clone(&shared);
+                        scope.spawn(move || worker.work_by_ring(&device, ring, depth));
+                        return Lane { shared, engine: Engine::Uring, refusal: None };
+                    }
+                    Err(error) => (device, Some(error)),
+                }
+            }
+            LaneDevice::File(device) => (device, None),
+            LaneDevice::Other(device) if settings.engine == Engine::Uring => {
+                let error = Error::new(Kind::Unsupported, "only files and disks have this engine");
+                let error = error.at(device.place());
+                (device, Some(error))
+            }
+            LaneDevice::Other(device) => (device, None),
+        };
+        for _ in 0..depth {
+            let (shared, device) = (Arc::clone(&shared), Arc::clone(&device));
+            scope.spawn(move || shared.work(&device));
+        }
+        Lane { shared, engine: Engine::Threads, refusal }
+    }
+
+    /// The engine in use: threads or io_uring.
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// The reason why it is not the engine that was asked for or preferred, if so.
+    pub fn refusal(&self) -> Option<&Error> {
+        self.refusal.as_ref()
+    }
+
+    /// Takes a buffer to be written; waits while the queue is full. Ranges of writes between two
+    /// barriers must not overlap: which of them wins is not said.
+    ///
+    /// # Errors
+    /// The lane's first error, if there was one: the buffer is given back as every other.
+    pub fn write(&self, offset: u64, buf: impl Into<WriteBuf>) -> Result<()> {
+        self.shared.queue.push(Write { offset, buf: buf.into() }).map_err(|(write, error)| {
+            self.shared.give_back(write, false);
+            error
+        })
+    }
+
+    /// Marks this point and has everything before it made durable, without waiting for it.
+    pub fn begin_barrier(&self) -> Barrier<'a> {
+        Barrier { answer: self.shared.queue.push_sync(), shared: Arc::clone(&self.shared) }
+    }
+
+    /// Waits until everything taken in so far is durable.
+    ///
+    /// # Errors
+    /// The lane's first error: of a write or of a sync.
+    pub fn barrier(&self) -> Result<()> {
+        self.begin_barrier().wait()
+    }
+
+    /// Waits until everything is durable and ends the lane.
+    ///
+    /// # Errors
+    /// As [`barrier`](Self::barrier).
+    pub fn finish(self) -> Result<Traffic> {
+        self.barrier().map(|()| self.traffic())
+    }
+
+    /// The counts so far.
+    pub fn traffic(&self) -> Traffic {
+        self.shared.queue.traffic()
+    }
+
+    /// Its first error, if there was one.
+    pub fn error(&self) -> Option<Error> {
+        self.shared.queue.error()
+    }
+}
+
+/// Which engine is meant for a file or disk. Writes through the page cache are made by threads:
+/// many file systems make io_uring carry them out one after the other (decision 0019).
+fn is_for_the_kernel(engine: Engine, device: &FileDevice) -> bool {
+    match engine {
+        Engine::Auto => device.policy().is_direct(),
+        Engine::Threads => false,
+        Engine::Uring => true,
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+    }
+}
+
+impl Barrier<'_> {
+    /// Waits until everything before this point is durable.
+    ///
+    /// # Errors
+    /// The lane's first error: of a write or of a sync.
+    pub fn wait(self) -> Result<()> {
+        self.answer.recv().unwrap_or_else(|_| {
+            let over = || Error::new(Kind::Io, "a writer ended before its work was done");
+            Err(self.shared.queue.error().unwrap_or_else(over))
+        })
+    }
+}
+
+impl Shared<'_> {
+    /// One of the threads that write.
+    fn work(&self, device: &dyn Device) {
+        let _guard = self.on_panic();
+        while let Some(job) = self.queue.next(Patience::Wait) {
+            match job {
+                Job::Write(write) => {
+                    let result = device.write_at(write.offset, &write.buf);
+                    self.written(write, result);
+                }
+                Job::Sync(answer) => self.synced(&answer, device.sync()),
+            }
+        }
+    }
+
+    /// The one thread that leaves the writes to the kernel.
+    fn work_by_ring(&self, device: &Arc<FileDevice>, mut ring: Ring, depth: usize) {
+        let _guard = self.on_panic();
+        loop {
+            while ring.in_flight() < depth {
+                let is_idle = ring.in_flight() == 0;
+                match self.queue.next(if is_idle { Patience::Wait } else { Patience::Look }) {
+                    // The token is the offset, which is all that is to be known again.
+                    Some(Job::Write(Write { offset, buf })) => {
+                        ring.submit_write(device, offset, buf, offset);
+                    }
+                    Some(Job::Sync(answer)) => self.synced(&answer, device.sync()),
+                    None if is_idle => return,
+                    None => break,
+                }
+            }
+            match ring.reap() {
+                Ok(done) => {
+                    self.written(Write { offset: done.token, buf: done.buf }, done.result);
+                }
+                // Writes in flight are lost with the ring; the lane's error says so.
+                Err(error) => return self.fail(error.at(device.place())),
+            }
+        }
+    }
+
+    fn written(&self, write: Write, result: Result<()>) {
+        let is_written = result.is_ok();
+        if let Err(error) = result {
+            self.fail(error);
+        }
+        let bytes = if is_written { write.buf.len() as u64 } else { 0 };
+        // Given back before it is counted: a caller that has passed a barrier has its buffers.
+        self.give_back(write, is_written);
+        self.queue.wrote(bytes);
+    }
+
+    fn synced(&self, answer: &crossbeam_channel::Sender<Result<()>>, result: Result<()>) {
+        if let Err(error) = &result {
+            self.fail(error.duplicate());
+        }
+        self.queue.synced();
+        // A dropped barrier has no receiver.
+        let _ = answer.send(result);
+    }
+
+    fn fail(&self, error: Error) {
+        for job in self.queue.fail(error) {
+            match job {
+                Job::Write(write) => self.give_back(write, false),
+                Job::Sync(answer) => drop(answer), // The waiting caller then asks for the error.
+            }
+        }
+    }
+
+    fn give_back(&self, write: Write, is_written: bool) {
+        let Write { offset, buf } = write;
+        (self.returned)(Returned { offset, buf, is_written });
+    }
+
+    /// A guard that ends the lane when its thread panics, so that no caller waits for its work.
+    fn on_panic(&self) -> impl Drop + '_ {
+        struct Guard<'g, 'a>(&'g Shared<'a>);
+        impl Drop for Guard<'_, '_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.fail(Error::new(Kind::Io, "a writer thread panicked"));
+                }
+            }
+        }
+        Guard(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! The jobs of a lane: waiting, in progress, and failed.
+//!
+//! Invariants: jobs are taken in the order given; a sync is taken only when no write from before
+//! it is being carried out; after the first error nothing is taken in or out any more.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::Traffic;
+use crate::device::WriteBuf;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Result};
+
+/// One write.
+pub(super) struct Write {
+    pub offset: u64,
+    pub buf: WriteBuf,
+}
+
+/// The next step of a worker.
+pub(super) enum Job {
+    Write(Write),
+    /// Makes all before it durable and says so.
+    Sync(Sender<Result<()>>),
+}
+
+/// Whether a worker that finds nothing to do waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    Wait,
+    Look,
+}
+
+pub(super) struct Queue {
+    most: usize,
+    state: Mutex<State>,
+    /// Told to writers: there is room, or it is over.
+    room: Condvar,
+    /// Told to workers: there is a job, or it is over.
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    writing: usize,
+    syncing: usize,
+    closed: bool,
+    error: Option<Error>,
+    written_bytes: u64,
+    busy: Duration,
+    busy_since: Option<Instant>,
+}
+
+impl Queue {
+    /// A queue in which at most `most` writes wait.
+    pub fn new(most: usize) -> Self {
+        Queue {
+            most: most.max(1),
+            state: Mutex::default(),
+            room: Condvar::new(),
+            work: Condvar::new(),
+        }
+    }
+
+    /// Adds a write; waits for room. Gives it back with the lane's error after one.
+    pub fn push(&self, write: Write) -> Result<(), (Write, Error)> {
+        let mut state = self.state();
+        while state.jobs.len() >= self.most && state.error.is_none() {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(error) = &state.error {
+            return Err((write, error.duplicate()));
+        }
+        state.jobs.push_back(Job::Write(write));
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Adds a sync behind all writes so far. The answer never comes after an error.
+    pub fn push_sync(&self) -> Receiver<Result<()>> {
+        let (answer, receiver) = bounded(1);
+        let mut state = self.state();
+        if state.error.is_none() {
+            state.jobs.push_back(Job::Sync(answer));
+            self.work.notify_one();
+        }
+        receiver
+    }
+
+    /// The next job; `None` when there is none and never will be, or none now and the caller
+    /// does not wait.
+    pub fn next(&self, patience: Patience) -> Option<Job> {
+        let mut state = self.state();
+        loop {
+            match state.jobs.front() {
+                Some(Job::Sync(_)) if state.writing > 0 => {}
+                Some(_) => {
+                    let job = state.jobs.pop_front();
+                    state.begin(matches!(job, Some(Job::Sync(_))));
+                    self.room.notify_one();
+                    return job;
+                }
+                None if state.closed => return None,
+                None => {}
+            }
+            if patience == Patience::Look {
+                return None;
+            }
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Notes that a write is done.
+    pub fn wrote(&self, bytes: u64) {
+        let mut state = self.state();
+        state.written_bytes += bytes;
+        state.writing -= 1;
+        state.rest();
+        if state.writing == 0 {
+            // A sync may have waited for this, and writes behind it for the sync.
+            self.work.notify_all();
+        }
+    }
+
+    /// Notes that a sync is done.
+    pub fn synced(&self) {
+        let mut state = self.state();
+        state.syncing -= 1;
+        state.rest();
+    }
+
+    /// Ends the lane with `error`, unless an earlier one has; returns what will not be done.
+    pub fn fail(&self, error: Error) -> VecDeque<Job> {
+        let mut state = self.state();
+        state.error.get_or_insert(error);
+        self.room.notify_all();
+        self.work.notify_all();
+        std::mem::take(&mut state.jobs)
+    }
+
+    /// Lets the workers end once nothing is left to do.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.work.notify_all();
+    }
+
+    /// The first error, if there was one.
+    pub fn error(&self) -> Option<Error> {
+        self.state().error.as_ref().map(Error::duplicate)
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        let state = self.state();
+        let now = state.busy_since.map_or(Duration::ZERO, |since| clock::monotonic() - since);
+        Traffic {
+            written_bytes: state.written_bytes,
+            busy: state.busy + now,
+            queued: state.jobs.len(),
+            writing: state.writing,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn begin(&mut self, is_sync: bool) {
+        if self.writing + self.syncing == 0 {
+            self.busy_since = Some(clock::monotonic());
+        }
+        *(if is_sync { &mut self.syncing } else { &mut self.writing }) += 1;
+    }
+
+    fn rest(&mut self) {
+        if self.writing + self.syncing == 0
+            && let Some(since) = self.busy_since.take()
+        {
+            self.busy += clock::monotonic() - since;
+        }
+    }
+}

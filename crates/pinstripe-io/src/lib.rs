@@ -1,0 +1,15 @@
+//! Bytes at places: devices, several writes in flight on one, their faults, and paths.
+//!
+//! [`device`] is the block seam: files, block devices, memory. [`lane`] keeps several writes in
+//! flight on one device. [`fault`] wraps devices so that they fail as real disks do. [`beneath`]
+//! opens paths that cannot leave a directory; [`descriptors`] shares out the open files that the
+//! system allows; [`disk`] names the disk that a path is on.
+//!
+//! Never here: the meaning of the bytes.
+
+pub mod beneath;
+pub mod descriptors;
+pub mod device;
+pub mod disk;
+pub mod fault;
+pub mod lane;

@@ -1,0 +1,229 @@
+//! A device as it is served, and the counts of its clients' requests.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::protocol::{Command, NAME_BYTES_MAX, Offer, Request};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Device, Run, SharedDevice, Space, Sparse};
+
+/// The preferred multiple of requests, where a device names none.
+const PREFERRED_BYTES: u32 = 4096;
+
+/// A device as it is served.
+pub struct Export {
+    device: Target,
+    name: String,
+    description: String,
+    is_read_only: bool,
+    is_rotational: bool,
+    counters: Counters,
+}
+
+enum Target {
+    Plain(SharedDevice),
+    Sparse(Arc<dyn Sparse>),
+}
+
+/// The counts of an export so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Connections that have chosen this export.
+    pub connections: u64,
+    /// Those of them that have ended.
+    pub disconnections: u64,
+    /// Reads that were carried out.
+    pub reads: u64,
+    /// Bytes that were read, holes included.
+    pub read_bytes: u64,
+    /// Writes that were carried out.
+    pub writes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+    /// Flushes that were carried out.
+    pub flushes: u64,
+    /// Trims that were carried out.
+    pub trims: u64,
+    /// Ranges that were made zeros.
+    pub zeroes: u64,
+    /// Questions for block status that were answered.
+    pub statuses: u64,
+    /// Requests that the device failed.
+    pub errors: u64,
+    /// Requests that made no sense or were not allowed.
+    pub refusals: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    connections: AtomicU64,
+    disconnections: AtomicU64,
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    flushes: AtomicU64,
+    trims: AtomicU64,
+    zeroes: AtomicU64,
+    statuses: AtomicU64,
+    errors: AtomicU64,
+    refusals: AtomicU64,
+}
+
+/// A change in the state of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    Connected,
+    Disconnected,
+    Failed,
+    Refused,
+}
+
+impl Export {
+    /// Serves a device under a name; the empty one is what clients get that name none. Holes are
+    /// not told, and zeros are written.
+    pub fn new(name: impl Into<String>, device: SharedDevice) -> Self {
+        Export::of(name.into(), Target::Plain(device))
+    }
+
+    /// The same for a device that knows of holes.
+    pub fn sparse(name: impl Into<String>, device: Arc<dyn Sparse>) -> Self {
+        Export::of(name.into(), Target::Sparse(device))
+    }
+
+    fn of(name: String, device: Target) -> Self {
+        Export {
+            device,
+            name,
+            description: String::new(),
+            is_read_only: false,
+            is_rotational: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Nothing may be changed through it.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Export { is_read_only: true, ..self }
+    }
+
+    /// Tells clients that its disks rotate.
+    #[must_use]
+    pub fn rotational(self) -> Self {
+        Export { is_rotational: true, ..self }
+    }
+
+    /// Sets the description for people.
+    #[must_use]
+    pub fn described(self, description: impl Into<String>) -> Self {
+        Export { description: description.into(), ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The counts so far.
+    pub fn traffic(&self) -> Traffic {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        Traffic {
+            connections: get(&counters.connections),
+            disconnections: get(&counters.disconnections),
+            reads: get(&counters.reads),
+            read_bytes: get(&counters.read_bytes),
+            writes: get(&counters.writes),
+            written_bytes: get(&counters.written_bytes),
+            flushes: get(&counters.flushes),
+            trims: get(&counters.trims),
+            zeroes: get(&counters.zeroes),
+            statuses: get(&counters.statuses),
+            errors: get(&counters.errors),
+            refusals: get(&counters.refusals),
+        }
+    }
+
+    pub(super) fn device(&self) -> &dyn Device {
+        match &self.device {
+            Target::Plain(device) => device,
+            Target::Sparse(device) => device,
+        }
+    }
+
+    /// The offer to clients, with the present length.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a name that is too long; those of the device.
+    pub(super) fn offer(&self) -> Result<Offer> {
+        if self.name.len().max(self.description.len()) > NAME_BYTES_MAX {
+            let error = Error::new(Kind::Usage, "the name or description of an export is too long");
+            return Err(error.expected(NAME_BYTES_MAX, self.name.len().max(self.description.len())));
+        }
+        Ok(Offer {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            bytes: self.device().len()?,
+            is_read_only: self.is_read_only,
+            is_rotational: self.is_rotational,
+            preferred_bytes: self.device().caps().align_bytes.max(PREFERRED_BYTES),
+        })
+    }
+
+    /// The run at the beginning of a range: data, where nothing is known of holes.
+    pub(super) fn run(&self, range: Range<u64>) -> Result<Run> {
+        match &self.device {
+            Target::Plain(_) => Ok(Run { bytes: range.end - range.start, is_hole: false }),
+            Target::Sparse(device) => device.run(range),
+        }
+    }
+
+    /// Whether it knows of holes.
+    pub(super) fn knows_holes(&self) -> bool {
+        matches!(self.device, Target::Sparse(_))
+    }
+
+    /// Makes zeros faster than by writing them.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] when there is no such way; those of the device.
+    pub(super) fn zero(&self, range: Range<u64>, space: Space) -> Result<()> {
+        match &self.device {
+            Target::Plain(device) => {
+                let what = "cannot make zeros but by writing them";
+                Err(Error::new(Kind::Unsupported, what).at(device.place()))
+            }
+            Target::Sparse(device) => device.zero(range, space),
+        }
+    }
+
+    /// Counts a request that was carried out.
+    pub(super) fn count(&self, request: &Request) {
+        let counters = &self.counters;
+        let (calls, bytes) = match request.command {
+            Command::Read => (&counters.reads, Some(&counters.read_bytes)),
+            Command::Write => (&counters.writes, Some(&counters.written_bytes)),
+            Command::Flush => (&counters.flushes, None),
+            Command::Trim => (&counters.trims, None),
+            Command::WriteZeroes => (&counters.zeroes, None),
+            Command::BlockStatus => (&counters.statuses, None),
+            Command::Disconnect | Command::Cache | Command::Unknown(_) => return,
+        };
+        calls.fetch_add(1, Ordering::Relaxed);
+        if let Some(bytes) = bytes {
+            bytes.fetch_add(request.len.into(), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn note(&self, event: Event) {
+        let counter = match event {
+            Event::Connected => &self.counters.connections,
+            Event::Disconnected => &self.counters.disconnections,
+            Event::Failed => &self.counters.errors,
+            Event::Refused => &self.counters.refusals,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,309 @@
+//! The file system that the kernel sees: a directory with one file in it, and the file's bytes.
+//!
+//! A device that may be written is never cached by the kernel, since other clients may write to it
+//! too: a read returns every answered write, and an answered `fsync` is durable.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+
+use super::Options;
+use super::shown::Shown;
+use pinstripe_base::error::{Error, Kind, Result};
+
+const FILE: INodeNo = INodeNo(2);
+/// Names and attributes never change, so the kernel need not ask again.
+const ALWAYS: Duration = Duration::from_secs(1 << 30);
+/// A device may grow.
+const A_MOMENT: Duration = Duration::from_secs(1);
+const BLOCK_BYTES: u32 = 4096;
+/// The kernel's own blocks in st_blocks (man 2 stat).
+const STAT_BLOCK_BYTES: u64 = 512;
+
+thread_local! {
+    /// The buffer for answers of a thread, as long as the longest.
+    static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The file system.
+pub struct Files {
+    shown: Shown,
+    /// Whether others may change the device meanwhile.
+    may_change: bool,
+    /// Its length when it was shown first.
+    bytes: u64,
+    name: String,
+    opened: FopenFlags,
+    owner: (u32, u32),
+    failure: Arc<Mutex<Option<Error>>>,
+}
+
+impl Files {
+    /// A file system that shows one thing. The first error of it goes to `failure`.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn new(
+        shown: Shown,
+        options: &Options,
+        failure: Arc<Mutex<Option<Error>>>,
+    ) -> Result<Self> {
+        let bytes = shown.device.len()?;
+        let opened = match options.may_change {
+            true => FopenFlags::FOPEN_DIRECT_IO,
+            false => FopenFlags::FOPEN_KEEP_CACHE,
+        };
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        let owner = (user.as_raw(), group.as_raw());
+        Ok(Files {
+            shown,
+            bytes,
+            name: options.name.clone(),
+            may_change: options.may_change,
+            opened,
+            owner,
+            failure,
+        })
+    }
+
+    /// The length now: a device may grow.
+    fn bytes(&self) -> u64 {
+        match self.may_change {
+            true => self.shown.device.len().unwrap_or(self.bytes),
+            false => self.bytes,
+        }
+    }
+
+    /// The time the kernel may cache attributes.
+    fn lasts(&self) -> Duration {
+        if self.may_change { A_MOMENT } else { ALWAYS }
+    }
+
+    fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
+        let (kind, perm, nlink, size) = match inode {
+            INodeNo::ROOT => (FileType::Directory, 0o555, 2, 0),
+            FILE if !self.shown.is_read_only => (FileType::RegularFile, 0o600, 1, self.bytes()),
+            FILE => (FileType::RegularFile, 0o444, 1, self.bytes()),
+            _ => return None,
+        };
+        Some(FileAttr {
+            ino: inode,
+            size,
+            blocks: size.div_ceil(STAT_BLOCK_BYTES),
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind,
+            perm,
+            nlink,
+            uid: self.owner.0,
+            gid: self.owner.1,
+            rdev: 0,
+            blksize: BLOCK_BYTES,
+            flags: 0,
+        })
+    }
+
+    fn answer(&self, offset: u64, size: u32, reply: ReplyData) {
+        let bytes = self.bytes().saturating_sub(offset).min(size.into()) as usize;
+        ANSWER.with_borrow_mut(|answer| {
+            if answer.len() < bytes {
+                answer.resize(bytes, 0);
+            }
+            let answered = &mut answer[..bytes];
+            match self.shown.device.read_at(offset, answered).map(|()| bytes) {
+                Ok(read) => reply.data(&answer[..read]),
+                Err(error) => reply.error(self.failed(error)),
+            }
+        });
+    }
+
+    /// Keeps the first error, and says it the kernel's way.
+    fn failed(&self, error: Error) -> Errno {
+        let number = match error.kind() {
+            Kind::NoSpace => Errno::ENOSPC,
+            Kind::Unsupported => return Errno::EOPNOTSUPP,
+            Kind::Refused => return Errno::EROFS,
+            _ => Errno::EIO,
+        };
+        let mut failure = self.failure.lock().expect("no thread panics while it has a failure");
+        failure.get_or_insert(error);
+        number
+    }
+
+    fn done(&self, inode: INodeNo, result: impl FnOnce() -> Result<()>, reply: ReplyEmpty) {
+        if inode != FILE {
+            return reply.error(Errno::EISDIR);
+        }
+        match result() {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(self.failed(error)),
+        }
+    }
+}
+
+impl Filesystem for Files {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // The kernel's own maximum, which it returns when asked for more.
+        if let Err(most) = config.set_max_readahead(u32::MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let is_file = parent == INodeNo::ROOT && name == self.name.as_str();
+        match self.attributes(FILE).filter(|_| is_file) {
+            Some(attributes) => reply.entry(&self.lasts(), &attributes, Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes(inode) {
+            Some(attributes) => reply.attr(&self.lasts(), &attributes),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match inode {
+            FILE => reply.opened(FileHandle(0), self.opened),
+            _ => reply.error(Errno::EISDIR),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match inode {
+            FILE => self.answer(offset, size, reply),
+            _ => reply.error(Errno::EISDIR),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        if inode != FILE {
+            return reply.error(Errno::EISDIR);
+        }
+        // As on a disk: what begins before the end is written as far as the end.
+        let bytes = self.bytes().saturating_sub(offset).min(data.len() as u64) as usize;
+        if bytes == 0 && !data.is_empty() {
+            return reply.error(Errno::ENOSPC);
+        }
+        match self.shown.write_at(offset, &data[..bytes]) {
+            Ok(()) => reply.written(bytes as u32),
+            Err(error) => reply.error(self.failed(error)),
+        }
+    }
+
+    /// Times are not kept, and neither owner nor length can change.
+    fn setattr(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let is_new_size = size.is_some_and(|size| inode != FILE || size != self.bytes());
+        if mode.is_some() || uid.is_some() || gid.is_some() || is_new_size {
+            return reply.error(Errno::EPERM);
+        }
+        match self.attributes(inode) {
+            Some(attributes) => reply.attr(&self.lasts(), &attributes),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    /// Closing makes nothing durable.
+    fn flush(&self, _: &Request, inode: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.done(inode, || Ok(()), reply);
+    }
+
+    fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.done(inode, || self.shown.sync(), reply);
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let end = offset.saturating_add(length).min(self.bytes());
+        self.done(inode, || self.shown.allocate(offset.min(end)..end, mode), reply);
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        if inode != INodeNo::ROOT {
+            return reply.error(Errno::ENOTDIR);
+        }
+        let entries = [
+            (INodeNo::ROOT, FileType::Directory, "."),
+            (INodeNo::ROOT, FileType::Directory, ".."),
+            (FILE, FileType::RegularFile, self.name.as_str()),
+        ];
+        let after = usize::try_from(offset).unwrap_or(entries.len());
+        for (number, (inode, kind, name)) in entries.into_iter().enumerate().skip(after) {
+            if reply.add(inode, number as u64 + 1, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let blocks = self.bytes().div_ceil(BLOCK_BYTES.into());
+        reply.statfs(blocks, 0, 0, 1, 0, BLOCK_BYTES, 255, BLOCK_BYTES);
+    }
+}

@@ -1,0 +1,56 @@
+//! The content of the file: a device, which may be written as well.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Space, Sparse};
+
+/// The content of the file.
+pub struct Shown {
+    /// The device.
+    pub device: Arc<dyn Sparse>,
+    /// Whether nothing may be written.
+    pub is_read_only: bool,
+}
+
+impl Shown {
+    /// Writes within the length.
+    ///
+    /// # Errors
+    /// Those of the device; [`Kind::Refused`] where nothing may be written.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.writable()?.write_at(offset, bytes)
+    }
+
+    /// Makes all writes durable.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn sync(&self) -> Result<()> {
+        if self.is_read_only { Ok(()) } else { self.device.sync() }
+    }
+
+    /// Implements fallocate(2) within the length, by its mode: a hole is zeros, and so is a range
+    /// of zeros; reserving space is a no-op.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for other modes; those of the device.
+    pub fn allocate(&self, range: Range<u64>, mode: i32) -> Result<()> {
+        let device = self.writable()?;
+        let space = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => return Ok(()),
+            libc::FALLOC_FL_PUNCH_HOLE => Space::Free,
+            libc::FALLOC_FL_ZERO_RANGE => Space::Keep,
+            _ => return Err(Error::new(Kind::Unsupported, "no such change of a file")),
+        };
+        device.zero(range, space)
+    }
+
+    fn writable(&self) -> Result<&Arc<dyn Sparse>> {
+        match self.is_read_only {
+            false => Ok(&self.device),
+            true => Err(Error::new(Kind::Refused, "nothing may be written")),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Received bytes of a client, taken from its socket in large pieces.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, recv};
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// Bytes taken from a socket at a time: many requests, or many small writes.
+const INBOX_BYTES: usize = 128 << 10;
+
+/// Bytes that came and were not used yet.
+pub(super) struct Inbox<'a> {
+    socket: &'a OwnedFd,
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// When the present message has to be complete.
+    deadline: Option<Instant>,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Inbox<'a> {
+    /// An inbox of a socket, usable until `stop` is set.
+    pub fn new(socket: &'a OwnedFd, stop: &'a AtomicBool) -> Self {
+        let bytes = vec![0; INBOX_BYTES].into_boxed_slice();
+        Inbox { socket, bytes, start: 0, end: 0, deadline: None, stop }
+    }
+
+    /// From now on all must have come when `time` is over.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn expect_within(&mut self, time: Duration) -> Result<()> {
+        self.deadline = Some(clock::monotonic() + time);
+        self.set_timeout(time)
+    }
+
+    /// From now on the client may be silent between messages, but not in the middle of one for
+    /// `time`.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn be_patient(&mut self, time: Duration) -> Result<()> {
+        self.deadline = None;
+        self.set_timeout(time)
+    }
+
+    fn set_timeout(&self, time: Duration) -> Result<()> {
+        set_socket_timeout(self.socket, Timeout::Recv, Some(time))
+            .map_err(|errno| Error::io("cannot set a limit", "a socket", errno))
+    }
+
+    /// Whether so many bytes are there.
+    pub fn holds(&self, bytes: usize) -> bool {
+        self.end - self.start >= bytes
+    }
+
+    /// Takes `N` bytes, or nothing when the client has closed, or is to be served no more, before
+    /// the first of them.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`] when that came after the first; [`Kind::Io`] when the client lost its
+    /// tongue, and as the system says.
+    pub fn take<const N: usize>(&mut self) -> Result<Option<[u8; N]>> {
+        while !self.holds(N) {
+            let is_begun = self.end > self.start;
+            if self.start > 0 {
+                self.bytes.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+            }
+            let end = self.end;
+            let came = self.receive(is_begun, |it| &mut it.bytes[end..])?;
+            match came {
+                0 if is_begun => return Err(cut_off()),
+                0 => return Ok(None),
+                came => self.end += came,
+            }
+        }
+        let taken = self.bytes[self.start..self.start + N].try_into().expect("of this length");
+        self.start += N;
+        Ok(Some(taken))
+    }
+
+    /// Fills `into`, past the inbox where it has no more.
+    ///
+    /// # Errors
+    /// As of [`take`](Self::take).
+    pub fn fill(&mut self, into: &mut [u8]) -> Result<()> {
+        let ready = into.len().min(self.end - self.start);
+        into[..ready].copy_from_slice(&self.bytes[self.start..self.start + ready]);
+        self.start += ready;
+        let mut into = &mut into[ready..];
+        while !into.is_empty() {
+            match self.receive(true, |_| &mut *into)? {
+                0 => return Err(cut_off()),
+                came => into = &mut into[came..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Throws so many bytes away.
+    ///
+    /// # Errors
+    /// As of [`take`](Self::take).
+    pub fn skip(&mut self, mut bytes: u64) -> Result<()> {
+        loop {
+            let ready = bytes.min((self.end - self.start) as u64);
+            self.start += ready as usize;
+            bytes -= ready;
+            if bytes == 0 {
+                return Ok(());
+            }
+            (self.start, self.end) = (0, 0);
+            match self.receive(true, |it| &mut it.bytes[..])? {
+                0 => return Err(cut_off()),
+                came => self.end = came,
+            }
+        }
+    }
+
+    /// Waits for bytes; 0 at the end of what the client says.
+    fn receive<'b>(
+        &'b mut self,
+        is_begun: bool,
+        into: impl FnOnce(&'b mut Self) -> &'b mut [u8],
+    ) -> Result<usize> {
+        let (socket, stop, deadline) = (self.socket, self.stop, self.deadline);
+        let into = into(self);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(0);
+            }
+            match recv(socket, &mut *into, RecvFlags::empty()) {
+                Ok((came, _)) if deadline.is_none_or(|it| clock::monotonic() < it) => {
+                    return Ok(came);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if deadline.is_none() && !is_begun => {}
+                Ok(_) | Err(Errno::AGAIN) => {
+                    return Err(Error::new(Kind::Io, "a client stopped in the middle"));
+                }
+                // Between messages, a reset is as good as an orderly end.
+                Err(Errno::CONNRESET) if !is_begun => return Ok(0),
+                Err(errno) => return Err(Error::io("cannot receive", "a client", errno)),
+            }
+        }
+    }
+}
+
+fn cut_off() -> Error {
+    Error::new(Kind::Interrupted, "a client was cut off in the middle")
+}

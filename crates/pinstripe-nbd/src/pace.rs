@@ -1,0 +1,93 @@
+//! Deciding whether a connection's requests are worth a hand-over to a worker.
+//!
+//! Waking a worker costs more than copying a page, and a device may take a microsecond or a tenth
+//! of a second. So it is measured: after so many quick requests in a row the reader of the
+//! connection carries out the next ones itself, until one is slow. A slow one may thus hold up
+//! others of its connection, but no more than one in [`CONFIDENCE`].
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::protocol::{Command, Request, flag};
+use pinstripe_base::clock;
+
+/// The limit for a quick request: a few times the cost of a hand-over, and less than any disk
+/// takes.
+const QUICK: Duration = Duration::from_micros(50);
+/// Quick ones in a row after which the next one is expected to be quick.
+const CONFIDENCE: u32 = 64;
+/// Longer requests are always handed over: copying them takes as long as that.
+const SHORT_BYTES: u32 = 64 << 10;
+
+/// Measured times of a connection's requests: reads and writes, each by itself.
+#[derive(Default)]
+pub(super) struct Pace {
+    quick_reads: AtomicU32,
+    quick_writes: AtomicU32,
+}
+
+impl Pace {
+    /// Whether a request is expected to be over at once.
+    pub fn is_quick(&self, request: &Request) -> bool {
+        self.of(request).is_some_and(|quick| quick.load(Ordering::Relaxed) >= CONFIDENCE)
+    }
+
+    /// Does what carries out a request, and learns from it.
+    pub fn measure<T>(&self, request: &Request, carry: impl FnOnce() -> T) -> T {
+        let Some(quick) = self.of(request) else { return carry() };
+        let before = clock::monotonic();
+        let result = carry();
+        self.learn(quick, before, clock::monotonic());
+        result
+    }
+
+    fn learn(&self, quick: &AtomicU32, before: Instant, after: Instant) {
+        let so_far = quick.load(Ordering::Relaxed);
+        if after - before > QUICK {
+            quick.store(0, Ordering::Relaxed);
+        } else if so_far < CONFIDENCE {
+            // Of several workers that count at once, one may be forgotten.
+            quick.store(so_far + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The count for requests of this kind; none for those that are always handed over.
+    fn of(&self, request: &Request) -> Option<&AtomicU32> {
+        let is_short = request.len <= SHORT_BYTES && !request.has(flag::FUA);
+        match request.command {
+            Command::Read if is_short => Some(&self.quick_reads),
+            Command::Write if is_short => Some(&self.quick_writes),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quick_ones_make_confident_and_a_slow_one_careful() {
+        let request = |command, flags, len| Request { command, flags, cookie: 0, offset: 0, len };
+        let read = request(Command::Read, 0, 4096);
+        let pace = Pace::default();
+        let quick = pace.of(&read).unwrap();
+        let now = clock::monotonic();
+        for _ in 0..CONFIDENCE {
+            assert!(!pace.is_quick(&read));
+            pace.learn(quick, now, now + QUICK);
+        }
+        assert!(pace.is_quick(&read));
+        for other in [
+            request(Command::Write, 0, 4096),
+            request(Command::Read, 0, SHORT_BYTES + 1),
+            request(Command::Read, flag::FUA, 1),
+            request(Command::Flush, 0, 0),
+        ] {
+            assert!(!pace.is_quick(&other), "{other:?}");
+        }
+        pace.learn(quick, now, now + QUICK + Duration::from_nanos(1));
+        assert!(!pace.is_quick(&read));
+        assert_eq!(pace.measure(&read, || 5), 5);
+    }
+}

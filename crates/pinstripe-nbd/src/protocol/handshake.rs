@@ -1,0 +1,253 @@
+//! The handshake: from the greeting to an export and the terms on which it is used.
+//!
+//! Invariant: every option but the choice of an export in the old way is answered, in the words of
+//! the protocol; a choice of block status holds only for the export for which it was made.
+
+use super::option::{self, ClientOption, OptionHead};
+use super::reply::ALLOCATION_ID;
+use super::{OPTION_BYTES_MAX, REQUEST_BYTES_MAX, Terms, can};
+use pinstripe_base::error::{Error, Kind, Result};
+
+const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943; // "NBDMAGIC"
+const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+const FIXED_NEWSTYLE: u32 = 1;
+const NO_ZEROES: u32 = 2;
+/// Zeros that old clients expect behind the answer to a choice in the old way.
+const OLD_ZEROES: usize = 124;
+/// The one kind of block status, and its namespace.
+const ALLOCATION: &str = "base:allocation";
+const NAMESPACE: &str = "base:";
+
+mod answer {
+    pub const ACK: u32 = 1;
+    pub const SERVER: u32 = 2;
+    pub const INFO: u32 = 3;
+    pub const META_CONTEXT: u32 = 4;
+    pub const UNSUP: u32 = (1 << 31) + 1;
+    pub const INVALID: u32 = (1 << 31) + 3;
+    pub const UNKNOWN: u32 = (1 << 31) + 6;
+    pub const TOO_BIG: u32 = (1 << 31) + 9;
+}
+
+mod info {
+    pub const EXPORT: u16 = 0;
+    pub const NAME: u16 = 1;
+    pub const DESCRIPTION: u16 = 2;
+    pub const BLOCK_SIZE: u16 = 3;
+}
+
+/// An export as clients are told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Its name; an empty one is what a client gets that names none.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Nothing may be changed.
+    pub is_read_only: bool,
+    /// Its disks turn.
+    pub is_rotational: bool,
+    /// Bytes that requests should be multiples of, a power of two.
+    pub preferred_bytes: u32,
+}
+
+/// The bytes that follow an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The next option.
+    More,
+    /// Requests to the export of this place in the list, on these terms.
+    Begin(usize, Terms),
+    /// Nothing: the connection is to be closed.
+    End,
+}
+
+/// A handshake under way, behind the client's flags.
+#[derive(Debug)]
+pub struct Handshake<'a> {
+    offers: &'a [Offer],
+    wants_zeroes: bool,
+    is_structured: bool,
+    /// The export whose block status was chosen.
+    status_of: Option<usize>,
+}
+
+/// The server's greeting.
+pub fn greeting() -> [u8; 18] {
+    let mut bytes = [0; 18];
+    bytes[..8].copy_from_slice(&NBD_MAGIC.to_be_bytes());
+    bytes[8..16].copy_from_slice(&option::MAGIC.to_be_bytes());
+    bytes[16..].copy_from_slice(&((FIXED_NEWSTYLE | NO_ZEROES) as u16).to_be_bytes());
+    bytes
+}
+
+impl<'a> Handshake<'a> {
+    /// A handshake with a client that answered the greeting with `flags`.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for a flag that was not offered: the connection is to be closed.
+    pub fn new(offers: &'a [Offer], flags: [u8; 4]) -> Result<Self> {
+        let flags = u32::from_be_bytes(flags);
+        if flags & !(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
+            return Err(Error::new(Kind::Unsupported, "a client with flags that nobody knows")
+                .expected(format!("{:#x}", FIXED_NEWSTYLE | NO_ZEROES), format!("{flags:#x}")));
+        }
+        let wants_zeroes = flags & NO_ZEROES == 0;
+        Ok(Handshake { offers, wants_zeroes, is_structured: false, status_of: None })
+    }
+
+    /// Answers one option whose data are at hand; `None` for data that are too long to be taken.
+    pub fn answer(&mut self, head: OptionHead, data: Option<&[u8]>, out: &mut Vec<u8>) -> Step {
+        let mut say = |kind: u32, data: &[u8]| say(out, head.number, kind, data);
+        let Some(data) = data else {
+            let text = format!("more than {OPTION_BYTES_MAX} bytes");
+            say(answer::TOO_BIG, text.as_bytes());
+            return Step::More;
+        };
+        let option = match ClientOption::decode(head.number, data) {
+            Ok(option) => option,
+            // In the old way nothing can be refused.
+            Err(_) if head.number == 1 => return Step::End,
+            Err(error) => {
+                say(answer::INVALID, error.to_string().as_bytes());
+                return Step::More;
+            }
+        };
+        match option {
+            ClientOption::ExportName(name) => return self.begin_in_the_old_way(name, out),
+            ClientOption::Abort => {
+                say(answer::ACK, &[]);
+                return Step::End;
+            }
+            ClientOption::List => {
+                for offer in self.offers {
+                    let len = (offer.name.len() as u32).to_be_bytes();
+                    say(answer::SERVER, &[&len, offer.name.as_bytes()].concat());
+                }
+                say(answer::ACK, &[]);
+            }
+            ClientOption::StructuredReply => {
+                self.is_structured = true;
+                say(answer::ACK, &[]);
+            }
+            ClientOption::StartTls => say(answer::UNSUP, b"no encryption here"),
+            ClientOption::Unknown => say(answer::UNSUP, b"not known here"),
+            ClientOption::MetaContext { name, is_set, queries } => {
+                self.choose_status(name, is_set, &queries, say);
+            }
+            ClientOption::Info { name, is_go, wanted } => {
+                return self.describe(name, is_go, &wanted, say);
+            }
+        }
+        Step::More
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.offers.iter().position(|offer| offer.name == name)
+    }
+
+    fn begin_in_the_old_way(&self, name: &str, out: &mut Vec<u8>) -> Step {
+        let Some(at) = self.find(name) else { return Step::End };
+        let offer = &self.offers[at];
+        out.extend_from_slice(&offer.bytes.to_be_bytes());
+        out.extend_from_slice(&self.transmission_flags(offer).to_be_bytes());
+        if self.wants_zeroes {
+            out.resize(out.len() + OLD_ZEROES, 0);
+        }
+        Step::Begin(at, self.terms(at))
+    }
+
+    fn describe(
+        &self,
+        name: &str,
+        is_go: bool,
+        wanted: &[u16],
+        mut say: impl FnMut(u32, &[u8]),
+    ) -> Step {
+        let Some(at) = self.find(name) else {
+            say(answer::UNKNOWN, b"no export has this name");
+            return Step::More;
+        };
+        let offer = &self.offers[at];
+        let mut tell = |kind: u16, data: &[u8]| {
+            say(answer::INFO, &[&kind.to_be_bytes(), data].concat());
+        };
+        let flags = self.transmission_flags(offer).to_be_bytes();
+        tell(info::EXPORT, &[&offer.bytes.to_be_bytes()[..], &flags].concat());
+        if wanted.contains(&info::NAME) {
+            tell(info::NAME, offer.name.as_bytes());
+        }
+        if wanted.contains(&info::DESCRIPTION) && !offer.description.is_empty() {
+            tell(info::DESCRIPTION, offer.description.as_bytes());
+        }
+        // Told unasked as well: a client that does not look at it is answered all the same.
+        let sizes = [1, offer.preferred_bytes, REQUEST_BYTES_MAX].map(u32::to_be_bytes);
+        tell(info::BLOCK_SIZE, sizes.as_flattened());
+        say(answer::ACK, &[]);
+        if is_go { Step::Begin(at, self.terms(at)) } else { Step::More }
+    }
+
+    fn choose_status(
+        &mut self,
+        name: &str,
+        is_set: bool,
+        queries: &[&str],
+        mut say: impl FnMut(u32, &[u8]),
+    ) {
+        let found = self.find(name);
+        if is_set {
+            self.status_of = None;
+        }
+        if !self.is_structured {
+            return say(answer::INVALID, b"structured replies come first");
+        }
+        if found.is_none() {
+            return say(answer::UNKNOWN, b"no export has this name");
+        }
+        let asks_for_all = !is_set && (queries.is_empty() || queries.contains(&NAMESPACE));
+        if asks_for_all || queries.contains(&ALLOCATION) {
+            // In a list, the number is reserved.
+            let id = if is_set { ALLOCATION_ID } else { 0 };
+            say(answer::META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION.as_bytes()].concat());
+            if is_set {
+                self.status_of = found;
+            }
+        }
+        say(answer::ACK, &[]);
+    }
+
+    fn terms(&self, at: usize) -> Terms {
+        let offer = &self.offers[at];
+        Terms {
+            bytes: offer.bytes,
+            is_read_only: offer.is_read_only,
+            is_structured: self.is_structured,
+            has_status: self.status_of == Some(at),
+        }
+    }
+
+    fn transmission_flags(&self, offer: &Offer) -> u16 {
+        let mut flags = can::HAS_FLAGS | can::FLUSH | can::FUA | can::MULTI_CONN;
+        flags |= match offer.is_read_only {
+            true => can::READ_ONLY,
+            false => can::TRIM | can::WRITE_ZEROES | can::FAST_ZERO,
+        };
+        if offer.is_rotational {
+            flags |= can::ROTATIONAL;
+        }
+        if self.is_structured {
+            flags |= can::DF;
+        }
+        flags
+    }
+}
+
+fn say(out: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
+    out.extend_from_slice(&REPLY_MAGIC.to_be_bytes());
+    out.extend_from_slice(&option.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
+    out.extend_from_slice(&(data.len() as u32).to_be_bytes());
+    out.extend_from_slice(data);
+}

@@ -1,0 +1,34 @@
+//! What the tests of several crates share: tests that are skipped, seeds, mounts. Never part of
+//! what is shipped.
+
+mod mounts;
+
+use std::io::Write;
+use std::ops::Range;
+
+pub use mounts::{in_own_mounts, mount, unmount};
+
+/// Reports that a test could not run: on standard error, and in the summary of the test command.
+pub fn skipped(test: &str, reason: &str) {
+    eprintln!("skipped: {test}: {reason}");
+    let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
+    let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+    log.write_all(format!("{test}: {reason}\n").as_bytes()).unwrap();
+}
+
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The seeds that an environment variable names as `FROM..TO`; without it those of the test
+/// command.
+pub fn chosen_seeds(variable: &str, of_the_test_command: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var(variable) else { return of_the_test_command };
+    let parse = || {
+        let (from, to) = text.split_once("..")?;
+        let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+        (from < to).then_some(from..to)
+    };
+    parse().unwrap_or_else(|| panic!("{variable}: expected FROM..TO, found '{text}'"))
+}
