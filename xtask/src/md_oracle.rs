@@ -12,6 +12,14 @@ const PACKAGES: &[&str] = &["kmod", "mdadm"];
 pub fn run() -> Result<bool> {
     packages::install(PACKAGES);
     let mut test = cargo();
-    test.args(["test", "--package", "pinstripe", "--features", "md-oracle", "--test", "md_oracle"]);
+    test.args([
+        "test",
+        "--package",
+        "pinstripe-array",
+        "--features",
+        "md-oracle",
+        "--test",
+        "md_oracle",
+    ]);
     succeeds(test.args(["--", "--nocapture"]).current_dir(root_folder()?))
 }

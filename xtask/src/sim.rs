@@ -13,7 +13,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         "test",
         "--release",
         "--package",
-        "pinstripe",
+        "pinstripe-array",
         "--test",
         "sim",
         "--",

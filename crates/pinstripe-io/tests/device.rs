@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pinstripe_base::error::Kind;
 use pinstripe_io::device::{
     Access, AlignedBuf, Device, Engine, FileDevice, MemoryDevice, PatternDevice, Policy, Ring,
-    Space, Sparse, conformance,
+    conformance,
 };
 use pinstripe_io::fault::{CutDevice, FaultyDevice, Plan, Power};
 use pinstripe_io::lane::{Lane, LaneSettings, Returned};
 
-use pinstripe_testing::{in_own_mounts, mount, unmount};
+use pinstripe_testing::{in_own_mounts, is_root, mount, skipped, unmount};
 
 const MIB: usize = 1 << 20;
 
