@@ -3,104 +3,106 @@
 /// Our crates, and which of ours each may depend on. A crate that is not listed is refused.
 pub const CRATES: &[(&str, &[&str])] = &[
     ("pinstripe-kernel", &[]),
-    ("pinstripe", &["pinstripe-kernel"]),
-    ("pinstripe-lab", &["pinstripe"]),
-    ("pinstripe-bench", &["pinstripe-kernel", "pinstripe", "pinstripe-lab"]),
-    ("pinstripe-serve", &["pinstripe"]),
-    ("pinstripe-cli", &["pinstripe", "pinstripe-lab", "pinstripe-serve"]),
+    ("pinstripe-base", &[]),
+    ("pinstripe-testing", &[]),
+    ("pinstripe-io", &["pinstripe-base", "pinstripe-testing"]),
+    // The array and the servers know nothing of the store, and nothing of each other.
+    (
+        "pinstripe-array",
+        &["pinstripe-kernel", "pinstripe-base", "pinstripe-io", "pinstripe-testing"],
+    ),
+    ("pinstripe-nbd", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
+    ("pinstripe", &["pinstripe-kernel", "pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
+    (
+        "pinstripe-lab",
+        &["pinstripe-base", "pinstripe-io", "pinstripe-array", "pinstripe", "pinstripe-testing"],
+    ),
+    (
+        "pinstripe-bench",
+        &[
+            "pinstripe-kernel",
+            "pinstripe-base",
+            "pinstripe-io",
+            "pinstripe-array",
+            "pinstripe-nbd",
+            "pinstripe",
+            "pinstripe-lab",
+        ],
+    ),
+    (
+        "pinstripe-cli",
+        &[
+            "pinstripe-base",
+            "pinstripe-io",
+            "pinstripe-array",
+            "pinstripe-nbd",
+            "pinstripe",
+            "pinstripe-lab",
+            "pinstripe-testing",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
 /// The crates below which no asynchronous runtime may be.
-pub const SYNCHRONOUS: &[&str] = &["pinstripe-kernel", "pinstripe", "pinstripe-lab"];
+pub const SYNCHRONOUS: &[&str] = &[
+    "pinstripe-kernel",
+    "pinstripe-base",
+    "pinstripe-io",
+    "pinstripe-array",
+    "pinstripe-nbd",
+    "pinstripe",
+    "pinstripe-lab",
+];
 
 /// The asynchronous runtimes, by crate name.
 pub const ASYNC_CRATES: &[&str] =
     &["async-executor", "async-std", "futures-executor", "glommio", "monoio", "smol", "tokio"];
 
-/// The directory of the rooms.
-pub const LIBRARY: &str = "crates/pinstripe/src";
-
-/// The rooms of the library, highest floor first: a room imports from lower floors only.
-pub const FLOORS: &[&[&str]] = &[
-    &["ops"],
-    &["pipeline", "export"],
-    &["catalog"],
-    &["split", "store"],
-    &["array", "chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
-    &["member", "device", "fault", "process", "source", "sink"],
-    &["format"],
-    &["units", "error", "monitor", "id", "secret", "beneath", "clock", "descriptors"],
-];
-
-/// The lowest floor: small shared files that may know each other.
-pub const GROUND: usize = 7;
-
-/// Imports between rooms of one floor that are wanted all the same.
-pub const NEIGHBOURS: &[(&str, &str)] = &[("fault", "member"), ("fault", "device")];
-
-/// Rooms that may import less than their floor allows.
-pub const NARROW: &[(&str, &[&str])] = &[("format", &["id", "units", "error", "secret"])];
-
-/// A call that product code must not make.
-pub struct BannedCall {
-    /// Its spelling, from the start of a word.
-    pub call: &'static str,
-    /// The alternative to use.
-    pub instead: &'static str,
-    /// Paths that may do it, by prefix or, with a leading `*`, by suffix.
-    pub except: &'static [&'static str],
+/// The rooms of one crate: its modules.
+pub struct Rooms {
+    /// The folder of the crate's sources.
+    pub folder: &'static str,
+    /// The rooms, highest floor first: a room imports from lower floors only.
+    pub floors: &'static [&'static [&'static str]],
+    /// Imports between rooms of one floor that are wanted all the same.
+    pub neighbours: &'static [(&'static str, &'static str)],
+    /// Rooms that may import less than their floor allows.
+    pub narrow: &'static [(&'static str, &'static [&'static str])],
 }
 
-/// Folders in which the banned calls are looked for.
-pub const CORE: &[&str] =
-    &["crates/pinstripe/src/", "crates/pinstripe-kernel/src/", "crates/pinstripe-lab/src/"];
+/// The crate whose rooms the map names one by one.
+pub const LIBRARY: &str = "crates/pinstripe/src";
 
-const SAY: &str = "the core prints nothing: count and report to the Monitor";
-const PIPELINE: &[&str] = &[
-    "crates/pinstripe/src/pipeline/",
-    // The threads that are left behind when a member does not answer.
-    "crates/pinstripe/src/member/watched/lane.rs",
-    "crates/pinstripe-lab/src/io/",
-    "crates/pinstripe-lab/src/run/",
-];
-const THREAD: &str = "threads start in pipeline/ (in the lab in io/ and run/) only: write the loop \
-                      as a function it can run";
-/// The lab measures time: there the clock is no secret.
-const CLOCK: &[&str] = &["*/clock.rs", "crates/pinstripe-lab/src/"];
-const TIME: &str = "no hidden clock: take the time as an argument, or ask clock.rs";
-
-/// The calls that the core never makes outside tests.
-pub const BANNED_CALLS: &[BannedCall] = &[
-    BannedCall { call: "println!", instead: SAY, except: &[] },
-    BannedCall { call: "print!", instead: SAY, except: &[] },
-    BannedCall { call: "eprintln!", instead: SAY, except: &[] },
-    BannedCall { call: "eprint!", instead: SAY, except: &[] },
-    BannedCall {
-        call: "process::exit",
-        instead: "the core exits nowhere: return an Error",
-        except: &[],
+/// The rooms of every crate that has several.
+pub const ROOMS: &[Rooms] = &[
+    Rooms {
+        folder: "crates/pinstripe-base/src",
+        floors: &[&["id", "monitor", "units", "wire"], &["checksum", "clock", "error"]],
+        neighbours: &[],
+        narrow: &[],
     },
-    BannedCall {
-        call: "process::abort",
-        instead: "the core exits nowhere: return an Error",
-        except: &[],
+    Rooms {
+        folder: "crates/pinstripe-io/src",
+        floors: &[&["beneath", "fault", "lane"], &["descriptors", "device", "disk"]],
+        neighbours: &[],
+        narrow: &[],
     },
-    BannedCall {
-        call: "env::var",
-        instead: "the core reads no environment: take it as an argument",
-        except: &[],
+    Rooms {
+        folder: LIBRARY,
+        floors: &[
+            &["ops"],
+            &["pipeline"],
+            &["catalog"],
+            &["split", "store"],
+            &["chunk", "codec", "dedup", "retention", "seal", "stripe", "walk"],
+            &["member", "fault", "process", "source", "sink"],
+            &["format"],
+            &["secret"],
+        ],
+        neighbours: &[("fault", "member")],
+        narrow: &[("format", &["secret"])],
     },
-    BannedCall {
-        call: "env::var_os",
-        instead: "the core reads no environment: take it as an argument",
-        except: &[],
-    },
-    BannedCall { call: "thread::spawn", instead: THREAD, except: PIPELINE },
-    BannedCall { call: "thread::scope", instead: THREAD, except: PIPELINE },
-    BannedCall { call: "thread::Builder", instead: THREAD, except: PIPELINE },
-    BannedCall { call: "Instant::now", instead: TIME, except: CLOCK },
-    BannedCall { call: "SystemTime::now", instead: TIME, except: CLOCK },
 ];
 
 /// A text that no file of the repository may hold, comments and prose included.

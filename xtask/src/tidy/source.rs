@@ -18,6 +18,9 @@ pub struct Source {
     pub modules: Vec<String>,
 }
 
+/// Stands for an import that hides which rooms it names.
+pub const HIDDEN: &str = "*";
+
 /// A function of the product.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function {
@@ -51,32 +54,47 @@ impl Source {
         1 + newlines(&self.product[..offset])
     }
 
-    /// Offsets at which `call` is written, as whole words.
-    pub fn calls<'a>(&'a self, call: &'a str) -> impl Iterator<Item = usize> + 'a {
-        whole_words(&self.product, call.as_bytes())
-    }
-
     /// The first names after `crate::` and after as many `super::` as lead to the crate's root,
-    /// for a file whose module is `depth` below it; each with its offset.
+    /// for a file whose module is `depth` below it; each with its offset. [`HIDDEN`] stands for
+    /// what gives the root another name, or takes all that is in it: its imports cannot be seen.
     pub fn rooms_named(&self, depth: usize) -> Vec<(String, usize)> {
+        let code = &self.product;
+        let inline = inline_modules(code);
         let mut named = Vec::new();
-        for at in self.calls("crate") {
-            if let Some(after) = skip_colons(&self.product, at + "crate".len()) {
-                heads(&self.product, after, &mut named);
+        for at in whole_words(code, b"crate") {
+            let end = at + "crate".len();
+            match skip_colons(code, end) {
+                Some(after) => heads(code, after, &mut named),
+                None if word_at(code, skip_blanks(code, end)) == "as" => {
+                    named.push((HIDDEN.to_owned(), at));
+                }
+                // `extern crate self as name`.
+                None if word_at(code, skip_blanks(code, end)) == "self" => {
+                    named.push((HIDDEN.to_owned(), at));
+                }
+                None => {}
             }
         }
-        for at in self.calls("super") {
-            if before_is_colons(&self.product, at) {
+        for at in whole_words(code, b"super") {
+            if before_is_colons(code, at) {
                 continue; // Counted from the first `super` of the chain.
             }
+            let depth = depth + inline.iter().filter(|body| body.contains(&at)).count();
             let (mut here, mut up) = (at, 0);
-            while self.product[here..].starts_with(b"super") {
-                let Some(after) = skip_colons(&self.product, here + "super".len()) else { break };
-                here = after;
+            while code[here..].starts_with(b"super") {
                 up += 1;
+                let end = here + "super".len();
+                let Some(after) = skip_colons(code, end) else {
+                    if up == depth && word_at(code, skip_blanks(code, end)) == "as" {
+                        named.push((HIDDEN.to_owned(), at));
+                    }
+                    up = 0;
+                    break;
+                };
+                here = after;
             }
             if up > 0 && up == depth {
-                heads(&self.product, here, &mut named);
+                heads(code, here, &mut named);
             }
         }
         named
@@ -86,7 +104,7 @@ impl Source {
     pub fn functions(&self) -> Vec<Function> {
         let code = &self.product;
         let mut functions = Vec::new();
-        for at in self.calls("fn") {
+        for at in whole_words(code, b"fn") {
             let start = skip_blanks(code, at + 2);
             let name = word_at(code, start);
             if name.is_empty() {
@@ -266,12 +284,24 @@ fn declared_modules(code: &[u8]) -> Vec<String> {
     whole_words(code, b"mod").filter_map(declared).collect()
 }
 
+/// The bodies of modules that are written inline.
+fn inline_modules(code: &[u8]) -> Vec<Range<usize>> {
+    let body = |at: usize| {
+        let start = skip_blanks(code, at + "mod".len());
+        let open = skip_blanks(code, start + word_at(code, start).len());
+        (code.get(open) == Some(&b'{')).then(|| open..closed(code, open))
+    };
+    whole_words(code, b"mod").filter_map(body).collect()
+}
+
 /// The first name of a path, or of each path in a `{..}` group.
 fn heads(code: &[u8], at: usize, named: &mut Vec<(String, usize)>) {
     if code.get(at) != Some(&b'{') {
-        let name = word_at(code, at);
-        if !name.is_empty() {
-            named.push((name, at));
+        match word_at(code, at).as_str() {
+            "" if code.get(at) == Some(&b'*') => named.push((HIDDEN.to_owned(), at)),
+            "" => {}
+            "self" => named.push((HIDDEN.to_owned(), at)),
+            name => named.push((name.to_owned(), at)),
         }
         return;
     }
@@ -399,9 +429,31 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_whole_words() {
-        let source = Source::scan("eprintln!(); println!(); env::vars(); env::var(x);");
-        assert_eq!(source.calls("println!").count(), 1);
-        assert_eq!(source.calls("env::var").count(), 1);
+    fn imports_that_hide_their_rooms_are_told() {
+        for (text, depth) in [
+            ("use crate as me; fn a() { me::store::b() }", 2),
+            ("use crate::{self as me};", 2),
+            ("use crate::*;", 2),
+            ("extern crate self as me;", 2),
+            ("use super::super as top;", 2),
+            ("use super::super::*;", 2),
+            ("mod deep { use super::super::*; }", 1),
+            ("mod deep { use super::super as top; }", 1),
+        ] {
+            let found = Source::scan(text).rooms_named(depth);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert_eq!(found[0].0, HIDDEN, "{text}");
+        }
+        // Of the room itself, all may be taken.
+        for text in ["use super::*;", "mod deep { use super::super::*; }", "use self::near as far;"] {
+            assert_eq!(Source::scan(text).rooms_named(2), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn modules_that_are_written_inline_are_one_deeper() {
+        let text = "mod deep { fn a() { super::super::store::b() } mod er { use super::super::c; } }";
+        let rooms: Vec<_> = Source::scan(text).rooms_named(1).into_iter().map(|it| it.0).collect();
+        assert_eq!(rooms, ["store"]);
     }
 }
