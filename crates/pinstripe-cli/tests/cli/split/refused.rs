@@ -59,7 +59,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_touched() {
         ("src o0 --resume", 11, "o0"),
         ("src old --resume", 1, "begin anew with --force"),
         ("src old --resume --force", 2, "--resume"),
-        ("src o0 /dev/tty", 2, "is no file"),
+        ("src o0 /dev/tty", 2, "is not a file"),
     ] {
         let mut command = stand.command(&format!("split {line}"));
         if line.starts_with('-') {
