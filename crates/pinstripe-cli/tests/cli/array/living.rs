@@ -147,7 +147,7 @@ fn a_device_that_went_to_another_array_is_left_out() {
     good(&stand, "array manage other --fail e --remove e --add b --force");
     let shown = stand.run("array manage pool --add e --force");
     assert_eq!(shown.code, 0, "{}", shown.err);
-    assert!(shown.err.contains("is of another array by now: 'other'"), "{}", shown.err);
+    assert!(shown.err.contains("belongs to another array by now: 'other'"), "{}", shown.err);
     assert!(shown.out.contains("[UUU]") && shown.out.contains("/e[1]"), "{}", shown.out);
     good(&stand, "array scrub pool");
     good(&stand, "array scrub other");
