@@ -43,7 +43,10 @@ impl Shown {
             libc::FALLOC_FL_PUNCH_HOLE => Space::Free,
             libc::FALLOC_FL_ZERO_RANGE => Space::Keep,
             _ => {
-                return Err(Error::new(Kind::Unsupported, "this change of a file is not supported"));
+                return Err(Error::new(
+                    Kind::Unsupported,
+                    "this change of a file is not supported",
+                ));
             }
         };
         device.zero(range, space)
