@@ -182,7 +182,7 @@ fn a_scrub_names_the_member_that_lies_and_mends_it() {
     assert!(mismatches[0]["device"].as_str().unwrap().ends_with("/b"), "{}", found.out);
     assert_eq!(stand.run("array scrub pool --json").events_of("mismatch").len(), 1);
     let mended = good(&stand, "array scrub pool --repair");
-    assert!(mended.contains("/b (slot 1) at byte") && mended.contains(", mended"), "{mended}");
+    assert!(mended.contains("/b (slot 1) at byte") && mended.contains(", repaired"), "{mended}");
     assert_eq!(good(&stand, "array scrub pool --json").matches("mismatch\"").count(), 0);
     member[place + 100] ^= 1;
     let now = fs::read(stand.path("b")).unwrap();
