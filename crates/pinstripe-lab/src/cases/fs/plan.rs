@@ -112,7 +112,7 @@ impl FsPlan {
         scratch.unmount(mounted)?;
         let (wanted, most) = (self.file_bytes(), (free as f64 * MOST_OF_FREE) as u64);
         if wanted > most {
-            let what = format!("{candidate} has too little room for the files");
+            let what = format!("{candidate} has too little space for the files");
             let error = Error::new(Kind::NoSpace, what).at(scratch.path());
             let error = error.expected(format_size(wanted), format_size(most));
             return Err(error.advice("less with --total-size, or more with --image-size"));
