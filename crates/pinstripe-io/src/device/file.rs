@@ -150,7 +150,7 @@ impl FileDevice {
         if (again.dev(), again.ino()) != (found.dev(), found.ino()) {
             return Err(Error::new(Kind::Changed, "was replaced while it was opened")
                 .at(&self.path)
-                .advice("see who else writes there, then begin again"));
+                .advice("check what else writes there, then try again"));
         }
         // Only heads and tails are read here: pages read ahead around them are dropped by the next
         // write.

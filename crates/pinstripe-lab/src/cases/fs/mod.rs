@@ -19,7 +19,7 @@ pub static CASE: Case = Case {
     name: "fs",
     about: "Compare file systems and their options, each newly made for every run",
     help: "\
-Every run makes its file system anew and mounts it, fills it with files unless the mode writes new ones, \
+Every run makes a new file system and mounts it, fills it with files unless the mode writes new ones, \
 unmounts and mounts it again, so that no cache holds anything of it, and then does one of fileio's modes: \
 seqwr, seqrewr, seqrd, rndrd, rndwr, rndrw, with as many requests as there are blocks: of those anywhere \
 every third meets a block again. File systems take turns, and each mode is judged by the first of \

@@ -233,7 +233,7 @@ impl Plan for FsPlan {
                     format_size(*bytes),
                     dir.display()
                 ),
-                format!("make a file system on it anew for each run, of these: {names}"),
+                format!("make a new file system on it for each run, of these: {names}"),
             ],
             Ground::Device(device) => vec![
                 format!(

@@ -40,7 +40,7 @@ The figure is the backlog: the most KiB that any stream had waiting. Beside it s
 power cut would have taken), and the ring that each stream needs:
   chunk + rate x (round + 2 x longest write), and from there to a power of two
 where a round is the time in which a writer writes a chunk of each of its streams. After each run all streams \
-are read again and held against what was recorded; this is not measured.",
+are read again and compared with what was recorded; this is not measured.",
     examples: "\
   pinstripe lab run record-probe --dir /srv/audio
   pinstripe lab run record-probe --streams 256 --rate 288K --ring 128K --run-time 20

@@ -34,7 +34,7 @@ pub static CASE: Case = Case {
     help: "\
 A source that is made up in memory is split as 'pinstripe split' does, over files that take turns in \
 the directories: with 8 outputs and two --dir there are four in each. A figure is bytes of the source in \
-the time until all outputs were durable. After each run every output is read and held against its \
+the time until all outputs were durable. After each run every output is read and checked against its \
 checksums; this is not measured.
 
 'random' is bytes that no codec makes smaller: what a codec costs where it does not help. 'dump' is like \
