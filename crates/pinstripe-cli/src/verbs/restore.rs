@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long)]
     overwrite: bool,
 
-    /// Restore onto an existing tree, or without --to to the original places; rewrite only what
+    /// Restore onto an existing tree (without --to, onto the original one); rewrite only what
     /// differs
     #[arg(long)]
     in_place: bool,

@@ -162,7 +162,7 @@ fn layout(options: &Options, source: &dyn Bulk) -> Result<Layout> {
     let usage = |what: &str, advice: &str| Err(Error::new(Kind::Usage, what).advice(advice));
     let block = options.block_bytes;
     if !block.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block) {
-        return Err(Error::new(Kind::Usage, format!("not a block size"))
+        return Err(Error::new(Kind::Usage, "not a block size")
             .expected("a power of two from 4K to 16M", block));
     }
     let default = if options.parity > 0 { Spread::Stripes } else { Spread::Queue };

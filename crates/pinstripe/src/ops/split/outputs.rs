@@ -54,7 +54,7 @@ impl Target {
 pub(super) fn output_paths(options: &Options, source: &Path) -> Result<Vec<PathBuf>> {
     let count = options.outputs.len();
     if count == 0 || count > OUTPUTS_MAX {
-        return Err(Error::new(Kind::Usage, format!("not a possible number of outputs"))
+        return Err(Error::new(Kind::Usage, "not a possible number of outputs")
             .expected(format!("1 to {OUTPUTS_MAX}"), count));
     }
     if usize::from(options.parity) >= count {
