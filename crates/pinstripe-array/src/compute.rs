@@ -364,7 +364,8 @@ fn all_old(
 /// # Errors
 /// [`Kind::TooManyLosses`] if they do not suffice.
 fn rebuilt(row: &RowMap, old: &[Option<Vec<u8>>], wanted: usize, bytes: usize) -> Result<Vec<u8>> {
-    let too_many = || Error::new(Kind::TooManyLosses, "too much of a row is lost to rebuild it");
+    let too_many =
+        || Error::new(Kind::TooManyLosses, "too many shards of a row are lost to rebuild it");
     if row.mirrors() {
         return old.iter().flatten().next().cloned().ok_or_else(too_many);
     }

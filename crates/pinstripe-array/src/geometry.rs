@@ -98,7 +98,7 @@ impl ArrayGeometry {
     ) -> Result<Self> {
         let usable = CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX;
         if !chunk_bytes.is_power_of_two() || !usable.contains(&chunk_bytes) {
-            return Err(Error::new(Kind::Usage, "this chunk size is not served")
+            return Err(Error::new(Kind::Usage, "this chunk size is not supported")
                 .expected("a power of two from 4K to 64M", format_size(chunk_bytes)));
         }
         Self::cut(level, members, chunk_bytes, layout, member_bytes)
@@ -351,7 +351,7 @@ fn copied_rows(copies: Copies, members: u8, member_chunks: u64) -> Result<(u64, 
     let rows = fitting(used).ok_or_else(too_large)?;
     if rows == 0 {
         return Err(Error::new(Kind::Usage, "the members do not hold all copies of one chunk")
-            .expected(format!("{far} chunks"), member_chunks)
+            .expected(pinstripe_base::units::counted(far, "chunk", "chunks"), member_chunks)
             .advice("choose larger members, a smaller chunk or fewer copies"));
     }
     Ok((rows, if copies.offset { 1 } else { used / far }))

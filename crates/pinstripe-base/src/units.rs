@@ -68,6 +68,11 @@ pub fn format_count(count: u64) -> String {
     out
 }
 
+/// Writes a count with the noun that fits it: `1 entry`, `1,204 entries`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", format_count(count), if count == 1 { one } else { many })
+}
+
 /// Serializes a path for JSON, which has no words for bytes that are not UTF-8: those become the
 /// replacement character.
 ///
@@ -130,5 +135,12 @@ mod tests {
         }
         assert_eq!(format_count(83_731), "83,731");
         assert_eq!(format_count(999), "999");
+    }
+
+    #[test]
+    fn counts_have_the_noun_that_fits() {
+        assert_eq!(counted(0, "entry", "entries"), "0 entries");
+        assert_eq!(counted(1, "entry", "entries"), "1 entry");
+        assert_eq!(counted(1204, "entry", "entries"), "1,204 entries");
     }
 }

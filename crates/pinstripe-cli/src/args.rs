@@ -34,10 +34,9 @@ const STYLES: Styles = Styles::styled()
 
 /// Backs up directories over many disks, with deduplication, compression and parity.
 ///
-/// A store is a set of members: directories on different disks. A backup takes files and
-/// directories into it as a new snapshot; what the store has already is not kept twice. With
-/// parity 1 any one member may be lost, with parity 2 any two, and everything can still be
-/// restored.
+/// A store is a set of members: directories on different disks. A backup saves files and
+/// directories as a new snapshot; data that the store already has is not stored again. With parity
+/// 1 any one member may be lost, with parity 2 any two, and everything can still be restored.
 #[derive(Parser)]
 #[command(
     name = "pinstripe",
@@ -66,34 +65,33 @@ pub struct Cli {
 pub struct Common {
     /// Any one member directory of the store, or a name from the config file
     ///
-    /// All other members are found from one. Given several times, each is tried until one opens
-    /// the store; where none does, the members that this host remembers of it are. A word without
-    /// a slash is a name when the config file has it. Without this option the environment variable
-    /// PINSTRIPE_STORE is asked, a list with ':' between members, then 'default-store' in the
-    /// config file; without these, the store is $XDG_DATA_HOME/pinstripe/store, or
-    /// ~/.local/share/pinstripe/store.
+    /// The other members are found through this one. May be given several times: each directory is
+    /// tried until one opens the store, then the members that this host remembers. A word without a
+    /// slash is a name if the config file defines it. Default: the environment variable
+    /// PINSTRIPE_STORE (directories separated by ':'), then 'default-store' in the config file,
+    /// then $XDG_DATA_HOME/pinstripe/store or ~/.local/share/pinstripe/store.
     #[arg(long, global = true, value_name = "DIR|NAME", value_hint = clap::ValueHint::DirPath)]
     pub store: Vec<PathBuf>,
 
     /// Open a store that is not encrypted where an encrypted one is expected
     ///
-    /// A host refuses (exit code 19) a store that is not encrypted when a password or key file is
-    /// at hand for it, when it has opened this store encrypted before, or another encrypted one in
-    /// the same place: whoever can write to the members could have put it there to read the next
-    /// backup. That this was meant is remembered.
+    /// Such a store is refused (exit code 19) if a password or key file is given for it, or if this
+    /// host has opened this store encrypted before, or another encrypted store in the same place:
+    /// an attacker who can write to the members could have put it there to read the next backup.
+    /// The choice is remembered.
     #[arg(long, global = true, hide_short_help = true)]
     pub i_know_it_is_plain: bool,
 
     /// The config file
     ///
-    /// Without this option the environment variable PINSTRIPE_CONFIG is asked; without that, it is
-    /// $XDG_CONFIG_HOME/pinstripe/config.toml, or ~/.config/pinstripe/config.toml, where it exists.
+    /// Default: the environment variable PINSTRIPE_CONFIG, then
+    /// $XDG_CONFIG_HOME/pinstripe/config.toml or ~/.config/pinstripe/config.toml, if it exists.
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub config: Option<PathBuf>,
 
-    /// Take options that are not given from this file, which 'pinstripe lab tune' writes
+    /// Read defaults of options from this file, as written by 'pinstripe lab tune'
     ///
-    /// Without this option the key 'knobs' in the config file is asked.
+    /// Default: the file named by the key 'knobs' in the config file, if any.
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub knobs: Option<PathBuf>,
 
@@ -101,26 +99,26 @@ pub struct Common {
     #[command(flatten)]
     pub key: KeyArgs,
 
-    /// Print JSON lines on standard output and nothing else there
+    /// Print only JSON lines on standard output
     ///
     /// Each line is one object with an "event"; the last is the summary, also when the run fails.
-    /// Messages for people go on standard error as always.
+    /// Messages for people still go to standard error.
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// Print problems and what was asked for, but no summaries and notes
+    /// Print problems and requested output, but no summaries or notes
     #[arg(long, short, global = true)]
     pub quiet: bool,
 
     /// Draw no progress bar
     ///
-    /// There is none anyway where standard error is no terminal.
+    /// None is drawn if standard error is not a terminal.
     #[arg(long, global = true)]
     pub no_progress: bool,
 
     /// Memory for buffers and queues, as in 256M or 1G
     ///
-    /// At least 64M. More lets more processors work at once.
+    /// At least 64M. More memory lets more processors work at once.
     #[arg(long, global = true, value_name = "SIZE", value_parser = memory,
           default_value_t = Size(MEMORY_DEFAULT_BYTES))]
     pub memory: Size,
@@ -130,17 +128,17 @@ pub struct Common {
           value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     pub threads: Option<u64>,
 
-    /// How long a member is waited for before it counts as failed, as in 30s or 2m
+    /// How long to wait for a member before it counts as failed, as in 30s or 2m
     ///
-    /// Each operation has so long, and one that moves data a second more for each MiB. A member that
-    /// lets it pass is named once and is not asked again until the run ends.
+    /// The limit applies to each operation; one that moves data gets one second more per MiB. A
+    /// member that exceeds it is reported once, and not used again until the run ends.
     #[arg(long, global = true, value_name = "TIME", value_parser = duration,
           default_value_t = Time(MEMBER_TIMEOUT_DEFAULT), hide_short_help = true)]
     pub member_timeout: Time,
 
     /// Leave this member out as if it were absent; may be given more than once
     ///
-    /// Its number is what 'pinstripe members' shows. Its place is not looked at.
+    /// N is the number that 'pinstripe members' shows. The member's directory is not accessed.
     #[arg(long, global = true, value_name = "N", hide_short_help = true)]
     pub without_member: Vec<usize>,
 
@@ -149,8 +147,8 @@ pub struct Common {
     /// PLAN is a list of key=value separated by commas: op (create, append, seal, put, read, len,
     /// list, delete, sync, any), member, room (packs, index, snapshots, keys, label), after,
     /// times, chance, seed, and one effect: error=EIO, delay=5ms, rate=50M, torn=SIZE, lost=yes,
-    /// flip=BITS, short=SIZE or hang=yes. Several faults stand in one PLAN with ';' between them, or in
-    /// several --fault. Example: --fault op=append,member=1,after=10,error=EIO
+    /// flip=BITS, short=SIZE or hang=yes. Separate several faults in one PLAN by ';', or give
+    /// --fault several times. Example: --fault op=append,member=1,after=10,error=EIO
     #[arg(long = "fault", global = true, value_name = "PLAN", value_parser = plan,
           hide_short_help = true)]
     pub faults: Vec<Plan>,

@@ -49,26 +49,26 @@ pub struct KeyArgs {
           conflicts_with_all = ["password_command", "key_file"])]
     pub password_file: Option<PathBuf>,
 
-    /// Run this shell command and take the first line that it prints as the password
+    /// Run this shell command, and use the first line of its output as the password
     #[arg(long, global = true, value_name = "COMMAND", value_hint = ValueHint::CommandString,
           conflicts_with = "key_file")]
     pub password_command: Option<String>,
 
     /// Open the store with this key file
     ///
-    /// A file with a random key, as 'pinstripe init' and 'pinstripe key add' make them. Without
-    /// any of these options the variables PINSTRIPE_PASSWORD, PINSTRIPE_PASSWORD_FILE,
-    /// PINSTRIPE_PASSWORD_COMMAND and PINSTRIPE_KEY_FILE are asked, then the user's own key file of
-    /// the store, $XDG_CONFIG_HOME/pinstripe/keys/STORE or ~/.config/pinstripe/keys/STORE,
-    /// then whoever sits at the terminal.
+    /// The file holds a random key; 'pinstripe init' and 'pinstripe key add' create it. Without any
+    /// of these options, the environment variables PINSTRIPE_PASSWORD, PINSTRIPE_PASSWORD_FILE,
+    /// PINSTRIPE_PASSWORD_COMMAND and PINSTRIPE_KEY_FILE are used, then the user's own key file of
+    /// the store, $XDG_CONFIG_HOME/pinstripe/keys/STORE or ~/.config/pinstripe/keys/STORE; then the
+    /// password is asked for at the terminal.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
 
-    /// Try this key slot alone: its label, or the beginning of its id
+    /// Try only this key slot, named by its label or the beginning of its id
     ///
-    /// A password is tried on slots until what they cost together is too much, the cheapest first
-    /// and the one that opened the store before ahead of all. A slot that is named is tried
-    /// whatever it costs, as long as there is memory for it.
+    /// By default, a password is tried first on the slot that opened the store before, then on the
+    /// other slots, cheapest first, until their total cost exceeds a limit. A named slot is tried
+    /// at any cost, if there is enough memory for it.
     #[arg(long, global = true, value_name = "SLOT", hide_short_help = true)]
     pub key_slot: Option<String>,
 }
@@ -162,8 +162,8 @@ pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>)
         Some(credential) if half.config.encryption != Encryption::None => {
             try_slots(run, half, credential).map(|_| ()).map_err(|error| match error.kind() {
                 Kind::WrongKey => error.advice_instead(
-                    "the slots of the other half are those of when it was cut off: name a password \
-                     or key file that opens both",
+                    "the other half has the key slots of the time when the store was divided: name \
+                     a password or key file that opens both",
                 ),
                 _ => error,
             })
@@ -202,7 +202,10 @@ fn unlock_sealed(
         if must {
             return Err(locked());
         }
-        run.monitor.note("the store is encrypted and no key was given: what needs it is left out");
+        run.monitor.note(
+            "the store is encrypted and no key was given: checks that need the key \
+            are skipped",
+        );
         return Ok(None);
     }
     for tries in 1..=TRIES {
@@ -238,7 +241,7 @@ fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u
     };
     let opened = store.unlock_within(credential, &limits, &mut |error| {
         let place = error.place().map(Path::to_path_buf).unwrap_or_default();
-        let advice = "make another: pinstripe key add; remove this one: pinstripe key remove";
+        let advice = "add another: pinstripe key add; remove this one: pinstripe key remove";
         run.monitor.warning(place, error.advice(advice));
     })?;
     Ok(opened.expect("an encrypted store is opened by a slot").slot)
@@ -254,7 +257,7 @@ pub fn ask_new(without: &str) -> Result<Credential> {
     }
     let first = ask("New password: ")?;
     let credential = Credential::password(first.clone())?;
-    if ask("The same again: ")? != first {
+    if ask("Repeat the password: ")? != first {
         return Err(Error::new(Kind::Usage, "the two passwords differ"));
     }
     Ok(credential)
@@ -291,13 +294,13 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(parent)
-        .map_err(told("cannot make the directory of the key file"))?;
+        .map_err(told("cannot create the directory of the key file"))?;
     let mut out = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(file)
-        .map_err(told("cannot make the key file"))?;
+        .map_err(told("cannot create the key file"))?;
     out.write_all(text.as_bytes())
         .and_then(|()| out.sync_all())
         .and_then(|()| File::open(parent)?.sync_all())
@@ -309,8 +312,8 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
 /// The advice about a new key file.
 pub fn keep_a_copy(file: &Path) -> String {
     format!(
-        "the key file is {}: keep a copy of it where the members are not; without it nothing can \
-         be read",
+        "the key file is {}: keep a copy of it away from the members; without it nothing can be \
+         read",
         escape::path(file)
     )
 }
@@ -326,7 +329,7 @@ fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     let opened = File::open(file).map_err(told)?;
     let about = opened.metadata().map_err(told)?;
     if let Some(what) = exposed(&about, system::owner().0) {
-        let advice = "chmod 600 this file, and chown it to who uses it; if others have read it: \
+        let advice = "chmod 600 this file, and chown it to its user; if others may have read it: \
                       pinstripe key rotate";
         monitor.warning(file, Error::new(Kind::Usage, what).advice(advice));
     }

@@ -61,7 +61,7 @@ Exit codes:
    17  wrong password or key file
    18  another process has to finish first; try again later
    19  the store is not encrypted, and an encrypted one is expected here
-  130  interrupted (143: terminated); run it again to go on
+  130  interrupted (143: terminated); run it again to continue
   141  the reader of standard output went away";
 
 /// The code of a run that failed.

@@ -65,14 +65,14 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
             let what = what.lines().next().unwrap_or_default();
             let names = |it: &&Setting| what.contains(&format!("'--{} ", it.option));
             let place = settings.iter().find(names).map_or(file, |it| it.place.clone());
-            let error = Error::new(Kind::Usage, format!("its values do not suit: {what}"));
+            let error = Error::new(Kind::Usage, format!("its values are invalid: {what}"));
             Err(Refused::File(Box::new(cli), error.at(place).advice(ADVICE)))
         }
     }
 }
 
 /// The advice about a file that is not understood.
-const ADVICE: &str = "make it anew with 'pinstripe lab tune', or edit it";
+const ADVICE: &str = "recreate it with 'pinstripe lab tune', or edit it";
 
 /// An option that a file sets.
 struct Setting {
@@ -137,13 +137,13 @@ fn file_of(common: &Common) -> Result<Option<PathBuf>> {
 fn read(file: &Path, root: &Command) -> Result<Vec<Setting>> {
     let io = |error| Error::io("cannot read the knobs", file, error);
     if std::fs::metadata(file).map_err(io)?.len() > FILE_MAX_BYTES {
-        return Err(Error::new(Kind::Usage, "is no file of knobs: it is too long").at(file));
+        return Err(Error::new(Kind::Usage, "is not a knobs file: it is too long").at(file));
     }
     let text = std::fs::read_to_string(file).map_err(io)?;
     let source = Source { file, text: &text, home: None };
     let parsed = DeTable::parse(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        source.error(at, format!("this is no TOML: {}", error.message())).advice(ADVICE)
+        source.error(at, format!("this is not TOML: {}", error.message())).advice(ADVICE)
     })?;
     let mut settings = Vec::new();
     check_version(&source, parsed.get_ref())?;
@@ -153,7 +153,7 @@ fn read(file: &Path, root: &Command) -> Result<Vec<Setting>> {
             if verb.get_ref() == "version" {
                 continue;
             }
-            let what = format!("'{}' is no table of a verb", verb.get_ref());
+            let what = format!("'{}' is not a table of a verb", verb.get_ref());
             return Err(source.error(at, what).advice(ADVICE));
         };
         let known = known_options(root, verb.get_ref());
@@ -166,10 +166,10 @@ fn read(file: &Path, root: &Command) -> Result<Vec<Setting>> {
             let refuse = |what: String| Error::new(Kind::Usage, what).at(&place).advice(ADVICE);
             let (verb, option) = (verb.get_ref().to_string(), option.get_ref().to_string());
             if !known.contains(&option) {
-                return Err(refuse(format!("it sets '{option}', which '{verb}' has not")));
+                return Err(refuse(format!("it sets '{option}', which '{verb}' does not have")));
             }
             let DeValue::String(value) = value.get_ref() else {
-                return Err(refuse(format!("the value of '{option}' is no text")));
+                return Err(refuse(format!("the value of '{option}' is not a string")));
             };
             settings.push(Setting { verb, option, value: value.to_string(), place });
         }
@@ -181,7 +181,7 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
     let found = table.iter().find(|(name, _)| name.get_ref() == "version");
     let Some((name, DeValue::Integer(number))) = found.map(|(name, it)| (name, it.get_ref()))
     else {
-        let what = "is no file of knobs: it has no version";
+        let what = "is not a knobs file: it has no version";
         return Err(Error::new(Kind::Usage, what).at(source.file).advice(ADVICE));
     };
     match i64::from_str_radix(number.as_str(), number.radix()) {
@@ -192,7 +192,7 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
             Err(error
                 .at(source.place(name.span().start))
                 .expected(VERSION, number.as_str())
-                .advice("make it anew with 'pinstripe lab tune'"))
+                .advice("recreate it with 'pinstripe lab tune'"))
         }
     }
 }

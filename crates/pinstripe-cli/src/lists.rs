@@ -30,9 +30,9 @@ pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for (number, name) in bytes.split(|&byte| byte == end).enumerate() {
         if name.contains(&0) {
-            return Err(Error::new(Kind::Usage, format!("line {} has a zero byte", number + 1))
+            return Err(Error::new(Kind::Usage, format!("line {} has a NUL byte", number + 1))
                 .at(list)
-                .advice("a list of names that end with a zero byte needs --from0"));
+                .advice("a list of names that end with a NUL byte needs --from0"));
         }
         if !name.is_empty() {
             paths.push(PathBuf::from(OsStr::from_bytes(name)));
@@ -103,7 +103,7 @@ mod tests {
         let zeros = list(b"/a\nb\0/c\0");
         assert_eq!(paths(zeros.path(), true).unwrap(), ["/a\nb", "/c"].map(PathBuf::from));
         let refused = paths(zeros.path(), false).unwrap_err();
-        assert!(refused.to_string().contains("line 2 has a zero byte"), "{refused}");
+        assert!(refused.to_string().contains("line 2 has a NUL byte"), "{refused}");
         assert_eq!(paths(list(b"\n").path(), false).unwrap_err().kind(), Kind::Usage);
         let missing = paths(Path::new("/no/such/list"), false).unwrap_err();
         assert_eq!(missing.kind(), Kind::NotFound);

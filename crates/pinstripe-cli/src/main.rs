@@ -53,7 +53,7 @@ fn main() -> ExitCode {
 fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
     let run = Run::new(common);
     if let Some((options, file)) = added {
-        run.screen.say(&format!("{} says {}", escape::path(&file), options.join(" ")));
+        run.screen.say(&format!("options from {}: {}", escape::path(&file), options.join(" ")));
     }
     let work = || {
         let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run)));

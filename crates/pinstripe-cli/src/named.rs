@@ -16,7 +16,7 @@ pub fn parse(what: &OsStr) -> Result<(String, OsString)> {
         None => (bytes, &b""[..]),
     };
     let name = std::str::from_utf8(name).map_err(|_| {
-        Error::new(Kind::Usage, "this is no name of a snapshot")
+        Error::new(Kind::Usage, "this is not the name of a snapshot")
             .at(what)
             .advice("write 'latest' or the beginning of an id, then ':' and a path")
     })?;

@@ -61,14 +61,14 @@ pub fn find(run: &Run, store: &Store) -> Result<Found> {
     Ok(found)
 }
 
-const ADVICE: &str = "the store, or the members that are there, were put back to an earlier state, or \
-                      another host removed it: attach the members that are absent; if this is as it \
-                      should be: pinstripe check --accept-older";
+const ADVICE: &str = "the store, or the members that are present, were reset to an earlier state, \
+                      or another host removed the snapshot: attach the absent members; if this \
+                      state is intended: pinstripe check --accept-older";
 
 fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
     let at = |seen: &SeenSnapshot| format!("{} of {}", seen.id.short(), time::date(seen.created.0));
     let what = format!(
-        "the store is older than this host has seen it: snapshot {} is not there, and this host did \
+        "the store is older than this host has seen it: snapshot {} is missing, and this host did \
          not forget it",
         at(seen)
     );
@@ -138,7 +138,7 @@ pub fn accept(run: &Run, store: &Store) -> Result<()> {
         known.older_since_seconds = None;
         known.table_generation = store.table.generation;
     });
-    run.screen.say("this host takes the store as it is for the newest state of it");
+    run.screen.say("this host accepts the present state of the store as the newest");
     Ok(())
 }
 

@@ -93,7 +93,7 @@ fn expected(memory: &Memory, named: &[PathBuf]) -> Result<Option<Remembered>> {
         None => Ok(Some(expected.clone())),
         Some((place, other)) => {
             let what = format!(
-                "the named places are of different stores: {} was of store {}",
+                "the named places belong to different stores: {} belonged to store {}",
                 escape::path(first),
                 expected.short()
             );
@@ -159,7 +159,7 @@ fn refuse_plain(run: &Run, memory: &Memory, store: &Store, place: &Path) -> Resu
     } else if run.config()?.key_of(&seats).is_given() {
         "the config file names a password or key file for it".to_owned()
     } else if let Some(other) = was_here {
-        format!("this host knows the encrypted store {} in its place", other.short())
+        format!("this host knows the encrypted store {} in this place", other.short())
     } else if is_accepted {
         return Ok(());
     } else if known.is_some_and(|known| known.encrypted) {
@@ -208,7 +208,7 @@ fn worst(failed: Vec<Failed>, expected: Option<&Remembered>) -> Error {
                 .map(|it| format!("member {} at {}", it.member, escape::path(&it.place.path())))
                 .collect();
             error.advice_instead(format!(
-                "this host knows store {} here, and none of its members opens it now: attach their \
+                "this host knows store {} here, but none of its members opens it now: attach their \
                  disks ({})",
                 expected.short(),
                 places.join(", ")
@@ -226,11 +226,11 @@ fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
         let advice = match number {
             Some(number) if store.seats[number].member.is_none() => format!(
                 "the store was opened through another member; this is member {number}: attach its \
-                 disk, or put a new member in its place: pinstripe member replace {number} --to DIR"
+                 disk, or replace it: pinstripe member replace {number} --to DIR"
             ),
             Some(number) => format!(
                 "the store was opened through another member; this is member {number}, and \
-                 'pinstripe repair' mends its label"
+                 'pinstripe repair' repairs its label"
             ),
             None => "the store was opened through another member; name its members: pinstripe \
                      members"

@@ -183,7 +183,8 @@ impl Run {
         let store = opening::open(self, places)?;
         for (number, old) in &store.moved {
             self.monitor.note(&format!(
-                "member {number} is at {}, not at {} any more; 'pinstripe repair' takes note of it",
+                "member {number} is at {}, no longer at {}; 'pinstripe repair' records the new \
+                    place",
                 store.seats[*number].place.display(),
                 old.display()
             ));
@@ -248,13 +249,13 @@ impl Run {
         // Why a member cannot be listed is told by the verb itself.
         for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
             let has = match snapshots.len() {
-                1 => "1 snapshot that is not here".to_owned(),
-                many => format!("{many} snapshots that are not here"),
+                1 => "1 snapshot that this half does not have".to_owned(),
+                many => format!("{many} snapshots that this half does not have"),
             };
             let what = format!("this is a member of another half of the store, which has {has}");
             let advice = format!(
-                "the store was divided, and its halves went on by themselves; bring over what that \
-                 one has: pinstripe member merge {}",
+                "the store was divided, and its halves were used independently; bring over what \
+                 the other half has: pinstripe member merge {}",
                 escape::path(&places[0])
             );
             let error = Error::new(Kind::Changed, what).advice(advice);

@@ -72,8 +72,8 @@ pub fn end_what_hangs(
             }
         }
         complain(
-            "pinstripe: error: interrupted while something did not answer\n  what to do: run it \
-             again: it goes on from the last checkpoint",
+            "pinstripe: error: interrupted while a member or device did not answer\n  what to do: \
+             run it again: it continues from the last checkpoint",
         );
         std::process::exit(exit_code().into());
     });

@@ -25,7 +25,8 @@ pub fn offset_seconds(seconds: i64) -> i32 {
 
 /// Reads a span as `36h`, `30d`, `8w`, `6m` (of 30 days) or `2y` (of 365 days), in seconds.
 pub fn parse_span(text: &str) -> Result<u64, String> {
-    let refuse = || format!("'{text}' is no span; write a number with h, d, w, m or y, as in 30d");
+    let refuse =
+        || format!("'{text}' is not a time span; write a number with h, d, w, m or y, as in 30d");
     let (unit_at, unit) = text.char_indices().next_back().ok_or_else(refuse)?;
     let hours = match unit {
         'h' => 1,

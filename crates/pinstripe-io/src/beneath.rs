@@ -225,7 +225,7 @@ pub fn failure(attempt: &str, path: &[u8], errno: Errno) -> Error {
     match errno {
         Errno::LOOP => Error::new(
             Kind::Refused,
-            format!("{attempt}: a symlink stands in the way, and symlinks are not followed"),
+            format!("{attempt}: a symlink is in the way, and symlinks are not followed"),
         )
         .at(shown(path)),
         _ => Error::io(attempt, shown(path), errno),

@@ -53,11 +53,12 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_known() {
-            return f.write_str("Measured on a machine of which nothing was told.");
+            return f.write_str("Measured on an unknown machine.");
         }
         let Machine { processor, cores, memory_bytes, kernel } = self;
         let memory = format_size(*memory_bytes);
-        write!(f, "Measured on {processor}, {cores} cores, {memory} of memory, Linux {kernel}.")
+        let cores = pinstripe_base::units::counted(*cores as u64, "core", "cores");
+        write!(f, "Measured on {processor}, {cores}, {memory} of memory, Linux {kernel}.")
     }
 }
 

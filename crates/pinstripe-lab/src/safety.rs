@@ -56,14 +56,14 @@ pub enum Objection {
 impl fmt::Display for Objection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Objection::NoBlockDevice => f.write_str("it is no block device"),
+            Objection::NoBlockDevice => f.write_str("it is not a block device"),
             Objection::ReadOnly => f.write_str("it is read-only"),
             Objection::InUse(holder) => write!(f, "it is {holder}"),
             Objection::HasParts(parts) => write!(f, "it has the partitions {parts}"),
             Objection::WholeInUse(disk, holder) => write!(f, "{disk}, which it is on, is {holder}"),
             Objection::Carries(what) => write!(f, "it carries {what}"),
             Objection::WholeCarries(disk, what) => write!(f, "its disk {disk} carries {what}"),
-            Objection::NoSerial => f.write_str("it has no serial number that could be typed"),
+            Objection::NoSerial => f.write_str("it has no serial number to be typed"),
             Objection::Unknown(why) => write!(f, "it cannot be examined: {why}"),
         }
     }
@@ -175,21 +175,24 @@ impl Examined {
             let why: Vec<String> = self.objections.iter().map(ToString::to_string).collect();
             let what = format!("would be overwritten, and must not be: {}", why.join("; "));
             return refused(what).map_err(|error: Error| {
-                error.advice("name a device that is free and empty, or measure a directory: --dir")
+                error.advice(
+                    "name a device that is free and empty, or measure a directory with --dir",
+                )
             });
         }
         match (typed.map(str::trim), &self.serial) {
             (Some(typed), Some(serial)) if typed == serial.trim() => Ok(()),
             (Some(_), _) => refused("has another serial number than the one typed".to_owned())
-                .map_err(|error: Error| error.advice("is it the device that is meant?")),
-            (None, _) => {
-                refused("would be overwritten: its serial number has to be typed".to_owned())
-                    .map_err(|error: Error| {
-                        error.advice(
-                            "look it up, as with 'lsblk -o NAME,SIZE,SERIAL', then --serial",
-                        )
-                    })
-            }
+                .map_err(|error: Error| error.advice("is this the intended device?")),
+            (None, _) => refused(
+                "would be overwritten: its serial number must be typed".to_owned(),
+            )
+            .map_err(|error: Error| {
+                error.advice(
+                    "look it up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with \
+                                --serial",
+                )
+            }),
         }
     }
 }
@@ -224,7 +227,7 @@ fn taken_now(path: &Path) -> Option<Objection> {
     let alone = options.read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
     let locked = match alone {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            let who = "in use by somebody who has opened it for himself alone";
+            let who = "in use: another process has opened it exclusively";
             return Some(Objection::InUse(who.to_owned()));
         }
         Err(error) => return Some(Objection::Unknown(error.to_string())),

@@ -52,7 +52,7 @@ impl FromStr for Form {
             "table-csv" => Ok(Form::TableCsv),
             "json" => Ok(Form::Json),
             "fio" => Ok(Form::Fio),
-            _ => Err(Error::new(Kind::Usage, format!("'{text}' is no form of results"))
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not an output format"))
                 .advice("one of text, markdown, csv, table-csv, json, fio")),
         }
     }
@@ -109,7 +109,7 @@ fn paragraphs(parts: &[Vec<String>], between: &str) -> String {
 fn note_lines(results: &Results) -> Vec<String> {
     let mut lines = results.notes.clone();
     if !results.is_complete {
-        lines.push("interrupted: this is what was measured until then".to_owned());
+        lines.push("interrupted: these are the results until then".to_owned());
     }
     lines.extend(tables::disturbance_lines(results));
     lines

@@ -31,7 +31,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self> {
         let refused = || {
-            Error::new(Kind::Usage, format!("'{text}' is no address"))
+            Error::new(Kind::Usage, format!("'{text}' is not an address"))
                 .advice("write unix:PATH, tcp:HOST or tcp:HOST:PORT; IPv6 as tcp:[::1]:10809")
         };
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
@@ -80,7 +80,7 @@ impl Listener {
         let place = address.to_string();
         let told = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => {
-                Error::new(Kind::Busy, "somebody listens there already").at(&place)
+                Error::new(Kind::Busy, "another process listens there already").at(&place)
             }
             _ => Error::io("cannot listen", &place, error),
         };
@@ -152,13 +152,13 @@ impl Drop for Listener {
 fn clear_away(path: &PathBuf) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            Err(Error::new(Kind::Exists, "is there already, and no socket").at(path))
+            Err(Error::new(Kind::Exists, "exists already and is not a socket").at(path))
         }
         Ok(_) => match UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).map_err(|error| Error::io("cannot remove", path, error))
             }
-            _ => Err(Error::new(Kind::Busy, "somebody listens there already").at(path)),
+            _ => Err(Error::new(Kind::Busy, "another process listens there already").at(path)),
         },
         Err(_) => Ok(()), // `bind` reports any other problem.
     }

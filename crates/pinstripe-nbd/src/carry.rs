@@ -74,9 +74,9 @@ impl Carrier<'_> {
     pub fn refuse(&self, request: &Request, number: u32) -> Packet {
         self.export.note(Event::Refused);
         let text = match number {
-            protocol::error::EPERM => "the export is read only",
+            protocol::error::EPERM => "the export is read-only",
             protocol::error::ENOSPC => "beyond the end of the export",
-            _ => "no such request, or not with these flags, or not there",
+            _ => "unknown request, invalid flags, or outside of the export",
         };
         self.error(request, number, text, None)
     }
@@ -101,7 +101,11 @@ impl Carrier<'_> {
             },
             (Command::WriteZeroes, _) => self.zero(request, range)?,
             (Command::BlockStatus, _) => return Ok(self.status(request, range)?),
-            _ => return Err(Error::new(Kind::Unsupported, "no request to be carried out").into()),
+            _ => {
+                return Err(
+                    Error::new(Kind::Unsupported, "not a request that can be carried out").into()
+                );
+            }
         }
         let changes =
             matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
@@ -172,7 +176,7 @@ impl Carrier<'_> {
         while at < range.end {
             // It may be gigabytes.
             if self.stop.load(Ordering::Relaxed) {
-                return Err(Error::new(Kind::Interrupted, "the server ends"));
+                return Err(Error::new(Kind::Interrupted, "the server is shutting down"));
             }
             let bytes = (range.end - at).min(ZEROS.0.len() as u64);
             self.export.device().write_at(at, &ZEROS.0[..bytes as usize])?;

@@ -192,7 +192,7 @@ impl Export {
     pub(super) fn zero(&self, range: Range<u64>, space: Space) -> Result<()> {
         match &self.device {
             Target::Plain(device) => {
-                let what = "cannot make zeros but by writing them";
+                let what = "this device cannot zero ranges; zeros must be written";
                 Err(Error::new(Kind::Unsupported, what).at(device.place()))
             }
             Target::Sparse(device) => device.zero(range, space),

@@ -144,7 +144,10 @@ impl<'a> Inbox<'a> {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if deadline.is_none() && !is_begun => {}
                 Ok(_) | Err(Errno::AGAIN) => {
-                    return Err(Error::new(Kind::Io, "a client stopped in the middle"));
+                    return Err(Error::new(
+                        Kind::Io,
+                        "a client disconnected in the middle of a message",
+                    ));
                 }
                 // Between messages, a reset is as good as an orderly end.
                 Err(Errno::CONNRESET) if !is_begun => return Ok(0),
@@ -155,5 +158,5 @@ impl<'a> Inbox<'a> {
 }
 
 fn cut_off() -> Error {
-    Error::new(Kind::Interrupted, "a client was cut off in the middle")
+    Error::new(Kind::Interrupted, "the connection to a client was lost in the middle of a message")
 }

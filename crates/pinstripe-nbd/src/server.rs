@@ -195,7 +195,7 @@ fn admit(
     match listener.accept() {
         Ok(socket) if clients.sockets().len() < settings.connections => Some(socket),
         Ok(_) => {
-            monitor.note("a client was sent away: too many are connected");
+            monitor.note("a client was refused: too many are connected");
             None
         }
         // Gone again, or another listener's thread was quicker.
@@ -208,7 +208,7 @@ fn admit(
             None
         }
         Err(error) => {
-            monitor.note(&format!("cannot let a client in: {error}"));
+            monitor.note(&format!("cannot accept a client: {error}"));
             std::thread::sleep(GLANCE); // Too many descriptors are open, for instance.
             None
         }

@@ -32,7 +32,9 @@ impl Client {
             {
                 Ok(None)
             }
-            Err(error) => Err(Error::io("cannot reach the process that serves", place, error)),
+            Err(error) => {
+                Err(Error::io("cannot reach the process that serves the array", place, error))
+            }
         }
     }
 
@@ -57,8 +59,11 @@ impl Client {
     }
 
     fn lost(&self, error: io::Error) -> Error {
-        Error::new(Kind::Io, format!("the process that serves does not answer any more: {error}"))
-            .at(&self.place)
-            .advice("see with 'pinstripe array status' whether it still runs, then ask again")
+        Error::new(
+            Kind::Io,
+            format!("the process that serves the array does not answer any more: {error}"),
+        )
+        .at(&self.place)
+        .advice("check with 'pinstripe array status' whether it still runs, then try again")
     }
 }

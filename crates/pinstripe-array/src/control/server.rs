@@ -91,7 +91,9 @@ impl Control {
                 let stream = match self.listener.accept() {
                     Ok((stream, _)) => stream,
                     Err(error) if is_passing(&error) => continue,
-                    Err(error) => return Err(Error::io("lets nobody in", &self.place, error)),
+                    Err(error) => {
+                        return Err(Error::io("cannot accept connections", &self.place, error));
+                    }
                 };
                 if clients.load(Ordering::Relaxed) >= limits::CONTROL_CONNECTIONS {
                     continue; // Closed at once, so that the client does not wait.
@@ -169,13 +171,13 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 fn gone(error: &io::Error) -> Error {
-    Error::new(Kind::Io, format!("whoever asked is gone: {error}"))
+    Error::new(Kind::Io, format!("the client has disconnected: {error}"))
 }
 
 fn clear_away(place: &Path) -> Result<()> {
     match fs::symlink_metadata(place) {
         Ok(found) if !found.file_type().is_socket() => {
-            Err(Error::new(Kind::Exists, "is there already, and no socket").at(place))
+            Err(Error::new(Kind::Exists, "exists already and is not a socket").at(place))
         }
         Ok(_) => match UnixStream::connect(place) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

@@ -35,9 +35,9 @@ impl Array {
             // An array that cannot go on writes nothing more, so that it can be assembled as it
             // was.
             if !self.shape().survives(self.absent()) {
-                let what = "more members failed than parity or copies replace";
+                let what = "more members failed than parity or copies can replace";
                 return Err(Error::new(Kind::TooManyLosses, what)
-                    .advice("bring members back, and assemble the array again"));
+                    .advice("attach the missing members, and assemble the array again"));
             }
             // A number of its own for each attempt: members with one generation and different
             // content would be taken for two histories, and refused (`newest` in `assemble`).

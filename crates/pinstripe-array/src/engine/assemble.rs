@@ -84,10 +84,9 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
         && shape.geometry().level().parity() > 0
         && !options.force
     {
-        let what = "members are absent, and parity that stands for them may be stale";
-        return Err(Error::new(Kind::Refused, what).advice(
-            "bring them back, or use --force: what was being written may come back wrong",
-        ));
+        let what = "members are absent, and the parity that replaces them may be stale";
+        return Err(Error::new(Kind::Refused, what)
+            .advice("attach them, or use --force: data that was being written may be wrong"));
     }
     array.note_changes(&superblock);
     let is_unsure = array.doubt(was_clean);
@@ -151,14 +150,15 @@ fn check_length(device: &SharedDevice, own: Superblock) -> Result<Superblock> {
         true => Ok(own),
         false => Err(Error::corrupt("it is shorter than its superblock says", device.place())
             .expected(format!("{needed} bytes or more"), len)
-            .advice("bring back what was cut off, or use --force to leave it out")),
+            .advice("restore its full length, or use --force to leave it out")),
     }
 }
 
 /// The newest superblock, if all of its generation say the same.
 fn newest(found: &[Found]) -> Result<Superblock> {
     let newest = found.iter().max_by_key(|it| it.own.generation);
-    let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member of an array is there"))?;
+    let newest =
+        newest.ok_or_else(|| Error::new(Kind::Usage, "no member of an array was found"))?;
     let common = |it: &Found| {
         let nobody = MemberId([0; 16]);
         let areas = newest.own.areas;
@@ -170,10 +170,10 @@ fn newest(found: &[Found]) -> Result<Superblock> {
         Some(other) => {
             let place = newest.device.place().display();
             let what =
-                format!("it went another way than {place}: both were used without the other");
+                format!("its state diverged from that of {place}: each was used without the other");
             Err(Error::new(Kind::Refused, what)
                 .at(other.device.place())
-                .advice("assemble the array without one of them, and add that one anew"))
+                .advice("assemble the array without one of them, and add that one again"))
         }
     }
 }
@@ -273,11 +273,15 @@ fn filled(superblock: &Superblock, wanted: usize) -> u64 {
 }
 
 fn old(own: &Superblock, newest: &Superblock) -> String {
-    let behind = newest.generation - own.generation;
+    let behind = pinstripe_base::units::counted(
+        newest.generation - own.generation,
+        "generation",
+        "generations",
+    );
     if went_its_own_way(own, newest) {
-        return format!("it was used without the others; it is {behind} generations behind");
+        return format!("it was used without the others; it is {behind} behind");
     }
-    format!("its data is old: it is {behind} generations behind; add it to bring it up to date")
+    format!("its data is old: it is {behind} behind; add it to bring it up to date")
 }
 
 /// Whether a member that was away has given up any that are present here.
@@ -307,7 +311,7 @@ fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
         true => "name the devices of its other members".to_owned(),
         false => format!("not used: {}", names.collect::<Vec<_>>().join("; ")),
     };
-    Error::new(Kind::TooManyLosses, "too few members are there")
+    Error::new(Kind::TooManyLosses, "too few members are present")
         .expected(format!("enough of {members}"), members - array.absent().len())
         .advice(advice)
 }

@@ -42,7 +42,7 @@ impl Flusher {
     pub fn set_granule(&mut self, bytes: Option<u32>) -> Result<()> {
         let is_served = |bytes: u32| bytes.is_power_of_two() && GRANULES.contains(&bytes);
         if let Some(bytes) = bytes.filter(|bytes| !is_served(*bytes)) {
-            return Err(Error::new(Kind::Usage, "this is no granule")
+            return Err(Error::new(Kind::Usage, "this is not a stripe_size")
                 .expected("a power of two from 4096 to 1048576", bytes));
         }
         self.rules.granule = bytes;
@@ -154,7 +154,7 @@ impl Flusher {
             return Err(busy(&with));
         }
         let Some(member) = self.array.member(slot).filter(|it| it.is_filled(u64::MAX)) else {
-            let what = format!("no member stands in slot {slot}");
+            let what = format!("there is no member in slot {slot}");
             return Err(Error::new(Kind::Refused, what).advice("add the device instead"));
         };
         let superblock = self.array.superblock();
@@ -247,7 +247,7 @@ fn own_of(device: &SharedDevice, superblock: &Superblock) -> Option<Superblock> 
 }
 
 fn busy(device: &SharedDevice) -> Error {
-    Error::new(Kind::Busy, "another member is being filled, parity made true, or the array grows")
+    Error::new(Kind::Busy, "another rebuild, resync or reshape is running")
         .at(device.place())
         .advice("wait until that is done")
 }

@@ -169,7 +169,7 @@ impl Array {
             return Ok(());
         }
         let what = format!("row {} cannot be rebuilt: its parity may be stale", map.index());
-        Err(Error::new(Kind::TooManyLosses, what).advice("wait until parity is made true"))
+        Err(Error::new(Kind::TooManyLosses, what).advice("wait until the resync is done"))
     }
 
     /// A data shard's bytes on the members, without the cache.

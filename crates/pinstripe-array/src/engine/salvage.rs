@@ -120,9 +120,11 @@ impl Flusher {
         match std::mem::take(&mut self.unstored) {
             0 => Ok(()),
             blocks => {
-                let what = format!("{blocks} blocks were written that could not be stored");
+                let blocks =
+                    pinstripe_base::units::counted(blocks, "written block", "written blocks");
+                let what = format!("{blocks} could not be stored");
                 Err(Error::new(Kind::Corrupt, what).advice(
-                    "their rest is lost: write them whole, 4 KiB at a time, or restore them",
+                    "the rest of each block is lost: write whole blocks of 4 KiB, or restore them",
                 ))
             }
         }

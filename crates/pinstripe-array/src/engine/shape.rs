@@ -62,9 +62,9 @@ impl Array {
         let landed = cache.landed();
         while is_lifted(cache.shape()) {
             if self.is_torn_up.load(Ordering::Acquire) {
-                let what = "members failed while rows were moved over themselves";
+                let what = "members failed while a reshape moved rows in place";
                 return Err(Error::new(Kind::TooManyLosses, what)
-                    .advice("bring members back, and assemble the array again"));
+                    .advice("attach the missing members, and assemble the array again"));
             }
             cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
         }

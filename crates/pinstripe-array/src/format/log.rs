@@ -182,7 +182,7 @@ impl Head {
         let (magic, version) = (r.u32()?, r.u16()?);
         let members = usize::from(r.u16()?);
         if magic != MAGIC || bytes.len() < HEAD_BYTES {
-            return Err(r.corrupt("it is none"));
+            return Err(r.corrupt("it is not one"));
         }
         let told = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
         if crc32c_of(&[&bytes[..CHECK.start]], &bytes[CHECK.end..]) != told {
@@ -197,7 +197,7 @@ impl Head {
         let (head_bytes, count, span) = (r.u32()?, r.u32()? as usize, r.u64()?);
         r.take(8)?;
         if (of, at) != (array, (sequence, position)) {
-            return Err(r.corrupt("it is an older one, or another array's"));
+            return Err(r.corrupt("it is an older one, or belongs to another array"));
         }
         if head_bytes as usize != bytes.len() || members > MEMBERS_MAX {
             return Err(r.corrupt("impossible sizes"));
@@ -211,7 +211,10 @@ impl Head {
         let pieces = (0..count).map(|_| piece(&mut r)).collect::<Result<Vec<_>>>()?;
         let head = Head { array, sequence, position, kept, pieces };
         if r.remaining() >= BLOCK_BYTES as usize || r.rest().iter().any(|byte| *byte != 0) {
-            return Err(Error::new(Kind::Corrupt, "a record of the array's log has a strange end"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a record of the array's log has an unknown end",
+            ));
         }
         match head.span() == span {
             true => Ok(head),

@@ -216,9 +216,7 @@ impl Superblock {
             let unknown = features & !FEATURES_KNOWN;
             return Err(unsupported("an md array with features that are not known")
                 .expected("no others", format!("{unknown:#x}"))
-                .advice(
-                    "the array was made by a newer Linux: use a newer version of this program",
-                ));
+                .advice("the array was made by a newer Linux: use a newer version of pinstripe"));
         }
         if reader.u32()? != 0 {
             return Err(unsupported("an md superblock whose padding is in use"));
@@ -228,7 +226,10 @@ impl Superblock {
         if place != SUPERBLOCK_OFFSET / SECTOR_BYTES {
             return Err(unsupported("an md superblock that belongs elsewhere")
                 .expected(SUPERBLOCK_OFFSET / SECTOR_BYTES, place)
-                .advice("only metadata 1.2 is served; 1.0 and 1.1 keep theirs at another place"));
+                .advice(
+                    "only metadata 1.2 is supported; 1.0 and 1.1 keep the superblock in \
+                    another place",
+                ));
         }
         let state = State::read(&mut reader)?;
         let count = (len - HEAD_BYTES) / 2;
@@ -247,7 +248,7 @@ impl Superblock {
         let (offset, sectors) = (device.data_offset_sectors, device.data_sectors);
         let bytes = offset.checked_add(sectors).and_then(|end| end.checked_mul(SECTOR_BYTES));
         let wrong = match () {
-            () if bytes.is_none() => "its data ends beyond what can be",
+            () if bytes.is_none() => "its data ends beyond what is possible",
             () if sectors < 10 => "it has no room for data",
             () if offset * SECTOR_BYTES < data_min => "its data would lie on itself",
             () if has(FEATURE_RAID0_LAYOUT) && self.array.level != 0 => {

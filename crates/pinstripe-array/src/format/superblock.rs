@@ -227,7 +227,7 @@ impl Superblock {
         // a newer version only for a block that is undamaged.
         let mut r = Reader::new(&bytes[..CHECK.start], "superblock");
         if &r.array()? != MAGIC {
-            return Err(r.corrupt("this is no member of an array of pinstripe"));
+            return Err(r.corrupt("this is not a member of a pinstripe array"));
         }
         let told = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
         let found = crc32c(&bytes[..CHECK.start]);
@@ -258,7 +258,7 @@ impl Superblock {
         let name = name(&mut r)?;
         let (count, slot) = (usize::from(r.u16()?), r.u16()?);
         if count > SLOTS_MAX || (slot != SPARE && usize::from(slot) >= count) {
-            return Err(r.corrupt("a slot that is none"));
+            return Err(r.corrupt("a slot that does not exist"));
         }
         let (chunk_bytes, data_bytes) = (r.u32()?, r.u64()?);
         let areas = Areas::decode(&mut r)?;
@@ -339,7 +339,7 @@ fn name(r: &mut Reader<'_>) -> Result<String> {
     let length = usize::from(r.u8()?);
     let bytes = r.take(NAME_BYTES_MAX)?;
     let name = bytes.get(..length).and_then(|name| std::str::from_utf8(name).ok());
-    name.map(str::to_owned).ok_or_else(|| r.corrupt("its name is no text"))
+    name.map(str::to_owned).ok_or_else(|| r.corrupt("its name is not UTF-8"))
 }
 
 fn work(r: &mut Reader<'_>, slots: usize) -> Result<Work> {

@@ -149,8 +149,10 @@ impl Layout {
     /// mapper's sets have (level 10 in sets of members).
     pub fn from_number(level: Level, number: u32) -> Result<Self> {
         let unknown = || {
-            Error::new(Kind::Unsupported, format!("{level} has no layout {number:#x}"))
-                .advice("look at the array with mdadm --examine: was it made by something newer?")
+            Error::new(Kind::Unsupported, format!("{level} has no layout {number:#x}")).advice(
+                "look at the array with mdadm --examine: it may have been made by newer \
+                    software",
+            )
         };
         match level {
             Level::Raid0 | Level::Raid1 | Level::Raid4 => Ok(Layout::Fixed),
@@ -187,7 +189,7 @@ impl Layout {
     /// [`Kind::Usage`] for a word that the level has no layout for.
     pub fn parse(level: Level, text: &str) -> Result<Self> {
         let bad = |expected: &str| {
-            Error::new(Kind::Usage, format!("'{text}' is no layout of {level}"))
+            Error::new(Kind::Usage, format!("'{text}' is not a layout of {level}"))
                 .expected(expected, text)
         };
         if text == "default" {

@@ -49,7 +49,7 @@ impl Level {
     pub fn from_number(number: i32) -> Result<Self> {
         let found = LEVELS.iter().find(|(_, theirs, _)| *theirs == number);
         found.map(|(level, ..)| *level).ok_or_else(|| {
-            Error::new(Kind::Unsupported, format!("level {number} is not served"))
+            Error::new(Kind::Unsupported, format!("level {number} is not supported"))
                 .expected("0, 1, 4, 5, 6 or 10", number)
         })
     }
@@ -92,7 +92,7 @@ impl FromStr for Level {
             .iter()
             .find(|(_, number, words)| words.contains(&text) || number.to_string() == text);
         found.map(|(level, ..)| *level).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("'{text}' is no level"))
+            Error::new(Kind::Usage, format!("'{text}' is not a RAID level"))
                 .expected("0, 1, 4, 5, 6, 10, stripe or mirror", text)
         })
     }

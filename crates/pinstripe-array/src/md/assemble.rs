@@ -135,8 +135,11 @@ impl<'s> Set<'s> {
     fn new(newest: &'s Superblock) -> Result<Self> {
         let count = newest.array.members as usize;
         if count > SET_MAX {
-            return Err(Error::new(Kind::Unsupported, "an array of so many members is not served")
-                .expected(format!("at most {SET_MAX}"), count));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "an array of so many members is not supported",
+            )
+            .expected(format!("at most {SET_MAX}"), count));
         }
         let members = (0..count).map(|_| None).collect();
         Ok(Set { newest, members, left_out: Vec::new() })
@@ -161,7 +164,7 @@ impl<'s> Set<'s> {
         // md itself may have stopped between one member's superblock and the next one's.
         if events + 1 < newest.state.events {
             let newest = newest.state.events;
-            return leave(format!("it is old: {events} events, the newest has {newest}"));
+            return leave(format!("it is old: event count {events}, the newest has {newest}"));
         }
         let role = match newest.role_of(superblock.device.number) {
             Role::Member(role) => usize::from(role),
@@ -171,13 +174,13 @@ impl<'s> Set<'s> {
         };
         let is_replacement = superblock.has(FEATURE_REPLACEMENT);
         let Some(slot) = self.members.get_mut(role) else {
-            return Err(wrong(format!("role {role} is none")));
+            return Err(wrong(format!("role {role} does not exist in this array")));
         };
         match slot {
-            Some(_) if is_replacement => leave(format!("it is to replace member {role}")),
+            Some(_) if is_replacement => leave(format!("it is a replacement for member {role}")),
             Some(there) if there.superblock.has(FEATURE_REPLACEMENT) => {
                 let place = there.device.place().to_path_buf();
-                let why = format!("it is to replace member {role}");
+                let why = format!("it is a replacement for member {role}");
                 self.left_out.push(LeftOut { place, why });
                 *slot = Some(Member::open(device, superblock)?);
                 Ok(())
@@ -271,7 +274,7 @@ fn equal_bytes(members: &[Option<Member>], chunk_bytes: u64) -> Result<u64> {
     match there.find(|member| bytes(member) != first) {
         None => Ok(first),
         Some(other) => {
-            let what = "level 0 on members of unequal size is not served";
+            let what = "level 0 on members of unequal size is not supported";
             Err(Error::new(Kind::Unsupported, what)
                 .at(other.device.place())
                 .expected(format!("{first} bytes, as the others"), bytes(other)))
@@ -293,16 +296,16 @@ impl MdArray {
         let absent = self.absent();
         if !self.geometry.survives(absent) {
             let (all, there) = (self.members.len(), self.members.len() - absent.len());
-            return Err(Error::new(Kind::TooManyLosses, "too few members are there")
+            return Err(Error::new(Kind::TooManyLosses, "too few members are present")
                 .at(&self.place)
                 .expected(format!("enough of {all}"), there));
         }
         let is_dirty = !self.superblock.is_clean();
         if is_dirty && !absent.is_empty() && self.geometry.level().parity() > 0 && !options.force {
-            let what = "the array is dirty and degraded: what is missing may be computed wrongly";
+            let what = "the array is dirty and degraded: missing data may be computed wrongly";
             return Err(Error::new(Kind::Refused, what)
                 .at(&self.place)
-                .advice("bring all members, or read it all the same with --force"));
+                .advice("attach all members, or read it anyway with --force"));
         }
         Ok(())
     }

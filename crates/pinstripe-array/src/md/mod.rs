@@ -129,7 +129,7 @@ impl MdArray {
         if map.mirrors() || end <= self.parity_bytes {
             return Ok(());
         }
-        let what = "part of the array can only be had from parity that was never synced";
+        let what = "part of the array can only be rebuilt from parity that was never synced";
         Err(Error::new(Kind::TooManyLosses, what)
             .at(&self.place)
             .advice("let md resync it with all members, or read it with --force: it may be wrong"))
@@ -205,7 +205,7 @@ impl Sparse for MdArray {
     }
 
     fn zero(&self, _: Range<u64>, _: Space) -> Result<()> {
-        let what = "cannot make zeros but by writing them";
+        let what = "this device cannot zero ranges; zeros must be written";
         Err(Error::new(Kind::Unsupported, what).at(&self.place))
     }
 }
@@ -224,7 +224,7 @@ impl Device for MdArray {
         self.check(offset, bytes.len(), Kind::NoSpace)?;
         match &self.writing {
             Some(writing) => self.write(writing, offset, bytes),
-            None => Err(Error::new(Kind::Refused, "the array was opened for reading only")
+            None => Err(Error::new(Kind::Refused, "the array was opened read-only")
                 .at(&self.place)
                 .advice("assemble it with --write; it must be complete and clean")),
         }
@@ -247,7 +247,8 @@ impl Device for MdArray {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "an array of md's gives no space back").at(&self.place))
+        Err(Error::new(Kind::Unsupported, "an md array does not support discard here")
+            .at(&self.place))
     }
 
     fn caps(&self) -> Caps {

@@ -247,7 +247,7 @@ fn a_failed_write_leaves_the_set_dirty() {
     let bytes = vec![1; 3 * CHUNK as usize];
     assert_eq!(array.write_at(0, &bytes).unwrap_err().kind(), Kind::Io);
     let again = array.write_at(0, &bytes).unwrap_err();
-    assert!(again.to_string().contains("not written any more"), "{again}");
+    assert!(again.to_string().contains("the array is read-only now"), "{again}");
     array.finish().unwrap();
     let state = assemble(set.shared(), READ).unwrap().array.superblock().state.clone();
     assert_eq!(state.resync_sectors, 0);
@@ -343,7 +343,7 @@ fn devices_that_are_no_members_are_left_out_or_refused() {
         format!("{}: {}", one.place.display(), one.why)
     };
     let old = changed(&|it| it[1].state.events = 18);
-    assert_eq!(left_out(&old), "disk1: it is old: 18 events, the newest has 20");
+    assert_eq!(left_out(&old), "disk1: it is old: event count 18, the newest has 20");
     let failed = changed(&|it| it.iter_mut().for_each(|it| it.roles[3] = 0xfffe));
     assert_eq!(left_out(&failed), "disk3: it failed");
     let spare = changed(&|it| it.iter_mut().for_each(|it| it.roles[2] = 0xffff));

@@ -53,7 +53,7 @@ impl Writing {
 impl MdArray {
     pub(super) fn write(&self, writing: &Writing, offset: u64, bytes: &[u8]) -> Result<()> {
         if writing.has_failed.load(Ordering::Relaxed) {
-            return Err(Error::new(Kind::Io, "a member failed; the array is not written any more")
+            return Err(Error::new(Kind::Io, "a member failed; the array is read-only now")
                 .at(&self.place)
                 .advice("assemble it with mdadm, which resyncs it"));
         }
@@ -80,7 +80,7 @@ impl MdArray {
         let (reads, bad) = self.fetch_all(&plan);
         if let Some(bad) = bad.first() {
             self.give_up();
-            return Err(Error::new(Kind::Io, "a member cannot be read in the middle of a write")
+            return Err(Error::new(Kind::Io, "a member could not be read during a write")
                 .at(self.member_place(map.member(bad.shard)).unwrap_or(&self.place))
                 .advice("assemble the array with mdadm, which can do without it"));
         }

@@ -53,7 +53,7 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
     let Some(own) = engine::probe(device).filter(|own| own.array.to_string() != entry.array) else {
         return true;
     };
-    let what = format!("is of another array by now: '{}'", own.name);
+    let what = format!("belongs to another array by now: '{}'", own.name);
     let error = Error::new(Kind::WrongMember, what).advice(format!(
         "to forget it: 'pinstripe array manage {} --remove {}'",
         entry.name,
@@ -96,7 +96,7 @@ pub fn assemble(
         opened.retain(|device| is_still_of(device, entry, monitor));
     }
     if opened.is_empty() {
-        return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is there"))
+        return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"))
             .advice("attach them, or name them where they are now"));
     }
     let engine::Assembly { flusher, left_out, records, was_clean, .. } =

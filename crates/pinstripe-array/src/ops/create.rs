@@ -70,11 +70,11 @@ pub fn create(
     if register.has(&wish.name) && !wish.force {
         return Err(Error::new(
             Kind::Exists,
-            format!("an array is called '{}' already", wish.name),
+            format!("an array named '{}' exists already", wish.name),
         )
         .advice(
-            "take another name; 'pinstripe array status' shows those that there are; --force \
-                 forgets what the old one is on",
+            "choose another name; 'pinstripe array status' lists the names in use; --force drops \
+                 the old registration",
         ));
     }
     // Impossible parameters are refused before any device is created or opened. The size of members
@@ -132,7 +132,7 @@ pub fn create(
 pub fn consistency_of(name: &str) -> Result<Consistency> {
     let all = [Consistency::Log, Consistency::Bitmap, Consistency::None];
     all.into_iter().find(|it| consistency(*it) == name).ok_or_else(|| {
-        Error::new(Kind::Usage, format!("'{name}' keeps no parity true"))
+        Error::new(Kind::Usage, format!("'{name}' is not a consistency policy"))
             .expected(all.map(consistency).join(", "), name)
     })
 }

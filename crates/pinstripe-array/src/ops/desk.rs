@@ -221,17 +221,17 @@ impl Answers for Desk {
             Request::Manage { act } => self.manage(act).map(done),
             Request::Scrub { repair } => {
                 self.turn(Knob::Scrub(*repair))?;
-                Ok(done(format!("{} begins", if *repair { "repair" } else { "check" })))
+                Ok(done(format!("{} has started", if *repair { "repair" } else { "check" })))
             }
             Request::Grow { raid_devices, add, force } => {
                 self.grow(*raid_devices, add.as_deref(), *force).map(done)
             }
             Request::Cancel => {
                 self.turn(Knob::Idle)?;
-                Ok(done("what went on is ended".to_owned()))
+                Ok(done("the running work was stopped".to_owned()))
             }
             Request::Events | Request::Stop => {
-                Err(Error::new(Kind::Unsupported, "nobody serves this array"))
+                Err(Error::new(Kind::Unsupported, "this array is not served"))
             }
         }
     }

@@ -227,7 +227,8 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
                 found.push((path.clone(), *superblock));
             }
             Ok(_) => {
-                let error = Error::new(Kind::WrongMember, "is of another array by now").at(path);
+                let error =
+                    Error::new(Kind::WrongMember, "belongs to another array by now").at(path);
                 first_error.get_or_insert(error);
             }
             Err(error) => {
@@ -239,7 +240,8 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     match newest {
         Some(newest) => of_superblocks(&entry, &newest, &found),
         None => {
-            let error = Error::new(Kind::TooManyLosses, format!("no device of '{name}' is there"));
+            let error =
+                Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"));
             let why = first_error.map(|it| it.to_string()).unwrap_or_default();
             Err(error.advice(format!(
                 "attach them, or assemble the array from where they are now ({why})"

@@ -77,7 +77,7 @@ pub fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
         Some(found) if !force => {
             let error = Error::new(Kind::Refused, format!("the device carries {found}"));
             let error = error.at(device.place());
-            Err(error.advice("name another device, or give it up with --force"))
+            Err(error.advice("name another device, or overwrite it with --force"))
         }
         _ => Ok(()),
     }
@@ -104,7 +104,7 @@ pub fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
         if let Some(other) = other {
             let what = format!("lies on the same disk ({disk}) as {}", other.display());
             let error = Error::new(Kind::Refused, what)
-                .advice("when that disk fails, both are gone: use a disk for each member");
+                .advice("if that disk fails, both are lost: use a disk for each member");
             monitor.warning(path, error);
         }
     }

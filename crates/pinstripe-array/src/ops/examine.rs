@@ -59,7 +59,7 @@ pub fn find(device: &dyn Device) -> Result<Found> {
         Err(error) if error.kind() != Kind::NotFound => Err(error.at(device.place())),
         Err(_) => {
             let carries = signature(device)?.map(|it| format!(": it carries {it}"));
-            let what = format!("is no member of an array{}", carries.unwrap_or_default());
+            let what = format!("is not a member of an array{}", carries.unwrap_or_default());
             Err(Error::new(Kind::NotFound, what).at(device.place()))
         }
     }

@@ -85,11 +85,11 @@ impl Knob {
                 _ => Err(bad("check, repair or idle")),
             },
             _ if READ_ONLY.contains(&name) => {
-                Err(Error::new(Kind::Usage, format!("{name} can only be read"))
-                    .advice(format!("those that can be set: {NAMES}")))
+                Err(Error::new(Kind::Usage, format!("{name} is read-only"))
+                    .advice(format!("settable knobs: {NAMES}")))
             }
             _ => Err(Error::new(Kind::Usage, format!("there is no knob '{name}'"))
-                .advice(format!("those that there are: {NAMES}"))),
+                .advice(format!("known knobs: {NAMES}"))),
         }
     }
 
@@ -142,7 +142,7 @@ pub fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Kind::Usage, format!("there is no knob '{name}'"))
-        .advice(format!("those that can be set: {NAMES}; to be read: {}", READ_ONLY.join(", "))))
+        .advice(format!("settable knobs: {NAMES}; read-only knobs: {}", READ_ONLY.join(", "))))
 }
 
 /// All that can be read, by md's names and in md's units.

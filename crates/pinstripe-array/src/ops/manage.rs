@@ -28,7 +28,7 @@ impl Desk {
             Act::Fail { device } => {
                 let slot = self.slot(device)?;
                 self.volume.with(|it| it.fail(slot))?;
-                Ok(format!("{} is given up", device.display()))
+                Ok(format!("{} is marked as failed", device.display()))
             }
             Act::Remove { device } => {
                 match self.part(device)? {
@@ -45,7 +45,7 @@ impl Desk {
                 let opened = self.open(with, *force)?;
                 self.volume.with(|it| it.replace(slot, opened))?;
                 self.note(None, Some(with))?;
-                Ok(format!("{} is copied to {}", device.display(), with.display()))
+                Ok(format!("{} is being copied to {}", device.display(), with.display()))
             }
         }
     }
@@ -53,18 +53,18 @@ impl Desk {
     fn add(&self, device: &Path, force: bool, only_again: bool) -> Result<String> {
         let opened = self.open(device, force)?;
         if only_again && !self.was_member(&opened)? {
-            return Err(Error::new(Kind::Refused, "is no member of this array that was away")
+            return Err(Error::new(Kind::Refused, "is not a member of this array that was away")
                 .at(device)
-                .advice("add it as a new one with --add"));
+                .advice("add it as a new member with --add"));
         }
         let added = self.volume.with(|it| it.add(opened))?;
         self.note(None, Some(device))?;
         let place = device.display();
         Ok(match added {
             Added::Recovering { slot } => {
-                format!("{place} is back in slot {slot}, and gets what was written meanwhile")
+                format!("{place} is back in slot {slot}, and is being brought up to date")
             }
-            Added::Rebuilding { slot } => format!("{place} is being filled for slot {slot}"),
+            Added::Rebuilding { slot } => format!("{place} is being rebuilt for slot {slot}"),
             Added::Spare => format!("{place} is a spare"),
         })
     }
@@ -141,7 +141,7 @@ impl Desk {
         if self.knows(device)? {
             return Ok(Part::LeftOut);
         }
-        Err(Error::new(Kind::NotFound, "is no device of this array")
+        Err(Error::new(Kind::NotFound, "is not a device of this array")
             .at(device)
             .advice("see 'pinstripe array detail' for its devices"))
     }

@@ -61,7 +61,7 @@ pub fn look(entry: &Entry) -> Result<Detail> {
     if opened.is_empty() {
         return Err(Error::new(
             Kind::TooManyLosses,
-            format!("no device of '{}' is there", entry.name),
+            format!("no device of '{}' is present", entry.name),
         ));
     }
     let found = assemble(opened, Options { write: None, force: true })?;
@@ -109,8 +109,8 @@ impl Answers for MdDesk {
     fn answer(&self, request: &Request) -> Result<Reply> {
         match request {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
-            _ => Err(Error::new(Kind::Unsupported, "arrays of md are only read and written here")
-                .advice("look after their members with mdadm")),
+            _ => Err(Error::new(Kind::Unsupported, "md arrays can only be read and written here")
+                .advice("manage their members with mdadm")),
         }
     }
 

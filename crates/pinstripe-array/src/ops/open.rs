@@ -88,8 +88,11 @@ pub fn next(client: &mut Client) -> Result<Reply> {
 }
 
 fn unexpected() -> Error {
-    Error::new(Kind::Unsupported, "the process that serves answers something unknown")
-        .advice("it is of another version of pinstripe: stop it, and serve the array with this one")
+    Error::new(Kind::Unsupported, "the process that serves the array sent an unknown answer")
+        .advice(
+            "it is another version of pinstripe: stop it, and serve the array with this \
+            version",
+        )
 }
 
 /// The process that serves an array, if one does.

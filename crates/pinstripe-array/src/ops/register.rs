@@ -104,8 +104,9 @@ pub fn check_name(name: &str) -> Result<()> {
     if is_sound {
         return Ok(());
     }
-    Err(Error::new(Kind::Usage, format!("'{name}' is no name for an array")).advice(format!(
-        "take letters, digits, '.', '_' and '-', at most {NAME_BYTES_MAX}, a letter or digit first"
+    Err(Error::new(Kind::Usage, format!("'{name}' is not a valid array name")).advice(format!(
+        "use letters, digits, '.', '_' and '-', at most {NAME_BYTES_MAX}, with a letter or digit \
+            first"
     )))
 }
 
@@ -144,16 +145,16 @@ impl Register {
         let path = self.file(name);
         let text = fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                Error::new(Kind::NotFound, format!("no array is called '{name}'")).advice(
-                    "see 'pinstripe array status' for names; to give one: 'pinstripe array \
+                Error::new(Kind::NotFound, format!("no array is named '{name}'")).advice(
+                    "see 'pinstripe array status' for names; to register one: 'pinstripe array \
                      assemble NAME DEVICE...'",
                 )
             }
             _ => Error::io("cannot read", &path, error),
         })?;
         let damaged = |error: serde_json::Error| {
-            Error::corrupt(format!("what is known of the array cannot be read: {error}"), &path)
-                .advice("write it anew with 'pinstripe array assemble NAME DEVICE...'")
+            Error::corrupt(format!("the registration of the array cannot be read: {error}"), &path)
+                .advice("register it again with 'pinstripe array assemble NAME DEVICE...'")
         };
         let entry: Entry = serde_json::from_slice(&text).map_err(damaged)?;
         if entry.version != VERSION {

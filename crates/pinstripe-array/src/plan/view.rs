@@ -74,9 +74,9 @@ impl View {
     pub fn too_many(&self, segment: &Segment) -> Error {
         let lost = self.sources(segment).lost;
         let most = if self.mirrors { self.data.len() - 1 } else { self.parity.len() };
-        let what = format!("row {} has lost more than its parity or copies replace", self.row);
+        let what = format!("row {} has lost more than its parity or copies can replace", self.row);
         Error::new(Kind::TooManyLosses, what)
-            .expected(format!("at most {most} lost shards"), lost.len())
-            .advice("bring back a member that is absent")
+            .expected(format!("lost shards: at most {most}"), lost.len())
+            .advice("attach an absent member")
     }
 }

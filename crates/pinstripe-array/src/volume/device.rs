@@ -61,8 +61,11 @@ impl Device for Volume {
         if bytes == capacity {
             return Ok(());
         }
-        let error = Error::new(Kind::Unsupported, "the length of an array cannot be changed so");
-        Err(error.at(self.place()).expected(capacity, bytes).advice("grow it by a member"))
+        let error = Error::new(Kind::Unsupported, "the length of an array cannot be set");
+        Err(error
+            .at(self.place())
+            .expected(capacity, bytes)
+            .advice("add a member with 'pinstripe array grow'"))
     }
 
     fn sync(&self) -> Result<()> {
@@ -71,7 +74,7 @@ impl Device for Volume {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        let what = "an array keeps what was written to it";
+        let what = "discard is not supported on an array";
         Err(Error::new(Kind::Unsupported, what).at(self.place()))
     }
 
@@ -88,7 +91,7 @@ impl Sparse for Volume {
     fn run(&self, range: Range<u64>) -> Result<Run> {
         let capacity = self.shared.array.capacity();
         if range.is_empty() || range.end > capacity {
-            let what = "no range of the array";
+            let what = "the range is empty or beyond the end of the array";
             return Err(Error::corrupt(what, self.place())
                 .expected(format!("within {capacity} bytes"), format!("{range:?}")));
         }
@@ -105,7 +108,7 @@ impl Sparse for Volume {
                 .expected(format!("{capacity} bytes at most"), range.end));
         }
         if !self.has_hole(range.clone())? {
-            let what = "cannot make zeros but by writing them";
+            let what = "this device cannot zero ranges; zeros must be written";
             return Err(Error::new(Kind::Unsupported, what).at(self.place()));
         }
         let mut at = range.start;

@@ -191,7 +191,7 @@ struct Alarm<'a>(&'a State);
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let what = "the thread that writes the array's rows panicked";
+            let what = "the array's flusher thread panicked";
             self.0.did(Task::End, Err(Error::new(Kind::Io, what)), false);
         }
     }

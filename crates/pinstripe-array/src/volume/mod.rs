@@ -118,7 +118,7 @@ impl Volume {
         };
         self.shared.state.stop();
         if thread.join().is_err() {
-            let what = "the thread that writes the array's rows panicked";
+            let what = "the array's flusher thread panicked";
             return Err(Error::new(Kind::Io, what).at(&self.shared.place));
         }
         self.shared.close()

@@ -115,9 +115,9 @@ impl Config {
         };
         let text = String::from_utf8(bytes).map_err(|error| {
             let good = error.utf8_error().valid_up_to();
-            Error::new(Kind::Usage, "the config file is no UTF-8")
+            Error::new(Kind::Usage, "the config file is not UTF-8")
                 .at(&file)
-                .expected("UTF-8", format!("something else at byte {good}"))
+                .expected("UTF-8", format!("another byte at {good}"))
         })?;
         let home = place::set("HOME").map(PathBuf::from);
         let config = Config::parse(&file, &text, home.as_deref())?;
@@ -133,7 +133,7 @@ impl Config {
         let parsed = toml::de::DeTable::parse(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
-            source.error(at, format!("this is no TOML: {what}"))
+            source.error(at, format!("this is not TOML: {what}"))
         })?;
         let mut table = Table::new(&source, "", parsed.get_ref());
         let mut config = Config {
@@ -244,7 +244,7 @@ fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
     let ways =
         [entry.password_file.is_some(), entry.password_command.is_some(), entry.key_file.is_some()];
     if ways.into_iter().filter(|&way| way).count() > 1 {
-        let what = "one of password-file, password-command and key-file is enough";
+        let what = "only one of password-file, password-command and key-file may be given";
         return Err(table.error("password-file", what));
     }
     if entry.members.is_empty() {

@@ -148,7 +148,7 @@ impl<'a> Table<'a> {
         if !text.starts_with('/') {
             return Err(self
                 .source
-                .error(at, format!("'{key}' is no absolute path"))
+                .error(at, format!("'{key}' is not an absolute path"))
                 .expected("a path that begins with / or ~/", format!("'{text}'"))
                 .advice("what a config file names must not depend on where a command is run"));
         }
@@ -166,7 +166,7 @@ impl<'a> Table<'a> {
             let DeValue::Table(table) = inner.get_ref() else {
                 return Err(self
                     .source
-                    .error(name.span().start, format!("'{name}' in [{key}] is no table"))
+                    .error(name.span().start, format!("'{name}' in [{key}] is not a table"))
                     .expected(format!("a table [{key}.NAME]"), kind_of(inner.get_ref())));
             };
             if name.get_ref().is_empty() || name.get_ref().contains('/') {

@@ -73,18 +73,18 @@ fn wrong_types_are_refused_with_their_line() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     let cases = [
-        ("[store.a]\nmember = 'rel'", "no absolute path"),
+        ("[store.a]\nmember = 'rel'", "not an absolute path"),
         ("[store.a]\n", "needs its 'member'"),
-        ("[store.a]\nmember='/a'\nkey-file='/k'\npassword-file='/p'", "is enough"),
+        ("[store.a]\nmember='/a'\nkey-file='/k'\npassword-file='/p'", "may be given"),
         ("[backup.a]\nstore='nowhere'\npaths=['/a']", "no store is named 'nowhere'"),
         ("[backup.a]\npaths=[]", "needs its 'paths'"),
         ("[backup.a]\npaths=['/a']\ntags=['a b']", "one word"),
         ("[backup.a]\npaths=['/a']\nexclude=['[x']", "exclude pattern"),
-        ("[retention]\nkeep-last=1\nkeep-within='3'", "c.toml:3: '3' is no span"),
+        ("[retention]\nkeep-last=1\nkeep-within='3'", "c.toml:3: '3' is not a time span"),
         ("[retention]\nkeep-tag=['a b']", "one word"),
         ("default-store = 'a'", "no store is named 'a'"),
-        ("[store.a\n", "no TOML"),
-        ("[store.a]\nmember='/a'\nmember='/b'", "no TOML"),
+        ("[store.a\n", "not TOML"),
+        ("[store.a]\nmember='/a'\nmember='/b'", "not TOML"),
         ("[store.'a/b']\nmember='/a'", "without /"),
     ];
     for (text, part) in cases {

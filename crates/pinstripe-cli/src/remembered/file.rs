@@ -41,7 +41,7 @@ pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<Remembered> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 let what = format!(
-                    "what this host remembers of store {} cannot be read, and is begun anew",
+                    "what this host remembers of store {} cannot be read; a new record is started",
                     &id[..8]
                 );
                 monitor.warning(&path, Error::io(what, &path, error));

@@ -23,10 +23,10 @@ use crate::table::{self, Side};
 
 /// Show what dedup would save on files that are not backed up
 ///
-/// Reads everything at and below PATH once and holds side by side: whole files that are the same
-/// (by name, size and content; by content alone), blocks of fixed length, and content-defined
-/// chunks; and how well new chunks compress. Stores nothing. On large trees distinct content is
-/// counted in a sample: those numbers are marked with '~'.
+/// Reads everything at and below PATH once and compares the methods: whole files (the same by name,
+/// size and content, or by content alone), blocks of fixed length, and content-defined chunks; and
+/// shows how well new chunks compress. Nothing is stored. In large trees, distinct content is
+/// estimated from a sample: such numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
 
-    /// Leave out what matches (as for backup; may stand often)
+    /// Leave out what matches, as for backup; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
@@ -70,8 +70,8 @@ impl Args {
         let survey = analyze::run(options, &run.monitor)?;
         drop(ticker);
         run.screen.say(&format!(
-            "{} files with {} of data",
-            format_count(survey.by_content.items),
+            "{} with {} of data",
+            pinstripe_base::units::counted(survey.by_content.items, "file", "files"),
             format_size(survey.by_content.bytes)
         ));
         let mut methods = of_files(survey.by_name, survey.by_content);

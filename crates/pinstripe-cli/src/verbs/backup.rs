@@ -37,16 +37,16 @@ use crate::time;
 
 /// Back up files and directories as a new snapshot
 ///
-/// What the store has already is not stored again: files that did not change since the last
-/// snapshot of the same paths are not even read. Without a store named, a default store with one
-/// member is made in your data directory.
+/// Data that the store already has is not stored again; files that did not change since the last
+/// snapshot of the same paths are not read at all. If no store is named, a default store with one
+/// member is created in your data directory.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Patterns of --exclude follow the rules of .gitignore, against absolute paths:
-  '*.o'            any name that ends so
+  '*.o'            any name with this ending
   'build/'         directories of this name
-  '/home/*/tmp'    from the root on
-  'target/debug'   any end of a path
+  '/home/*/tmp'    a path from the root
+  'target/debug'   the end of any path
   '**'             any number of directories
 
 Sizes are in KiB, MiB, GiB (powers of 1024); MB/s is millions of bytes per second.
@@ -64,32 +64,33 @@ Examples:
 pub struct Args {
     /// Files and directories to back up
     ///
-    /// One that is not there is named as a loss (exit code 3), and the others are backed up.
+    /// A missing path is reported as a loss (exit code 3), and the others are backed up.
     #[arg(required_unless_present_any = ["files_from", "named", "stdin"], value_name = "PATH",
           value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
 
-    /// Back up what the config file has under this name
+    /// Back up what the config file defines under this name
     ///
-    /// Its paths, and its store unless another is named here; excludes and tags of both add up.
+    /// Uses its paths, and its store unless another is named here; excludes and tags of both are
+    /// combined.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "files_from"])]
     named: Option<String>,
 
-    /// Back up what this file names, one path on each line; - is standard input
+    /// Back up the paths listed in this file, one per line; - is standard input
     ///
-    /// May be given more than once, and beside PATHs.
+    /// May be given more than once, and together with PATHs.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files_from: Vec<PathBuf>,
 
-    /// Names in --files-from end with a zero byte, as 'find -print0' writes them
+    /// Names in --files-from end with a NUL byte, as 'find -print0' writes them
     #[arg(long, requires = "files_from")]
     from0: bool,
 
     /// Back up standard input as a file of this name, in a snapshot of its own
     ///
-    /// For dumps of databases and the like. Restore it with 'pinstripe restore ID:/NAME --to FILE'.
-    /// A stream that cannot be read to its end makes no snapshot; a program that dies while it
-    /// writes is not noticed, so 'set -o pipefail' belongs before the pipe.
+    /// Useful for dumps of databases. Restore it with 'pinstripe restore ID:/NAME --to FILE'. A
+    /// stream that cannot be read to its end makes no snapshot. A program that dies while it writes
+    /// is not noticed here: use 'set -o pipefail' before the pipe.
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["paths", "files_from", "named", "dry_run", "exclude",
                                 "exclude_file", "exclude_caches", "one_file_system"])]
@@ -99,16 +100,16 @@ pub struct Args {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Leave out what matches a pattern in this file, one on each line
+    /// Leave out what matches a pattern in this file, one per line
     ///
-    /// Empty lines and lines that begin with # are passed over.
+    /// Empty lines and lines that begin with # are skipped.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     exclude_file: Vec<PathBuf>,
 
-    /// Leave out what lies in directories with a CACHEDIR.TAG
+    /// Leave out the content of directories with a CACHEDIR.TAG
     ///
-    /// The tag counts only with the signature that bford.info/cachedir asks for. The directory
-    /// and its tag are kept; a PATH itself is backed up whatever is in it.
+    /// The tag must have the signature that bford.info/cachedir specifies. The directory and its
+    /// tag are kept; a PATH itself is always backed up, with or without a tag.
     #[arg(long)]
     exclude_caches: bool,
 
@@ -116,17 +117,17 @@ pub struct Args {
     #[arg(long, short = 'x')]
     one_file_system: bool,
 
-    /// A word that the snapshot carries, for people and for 'forget'; may be given more than once
+    /// Tag of the snapshot: a word for people and for 'forget'; may be given more than once
     #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
     tags: Vec<String>,
 
-    /// The machine's name in the snapshot [default: this machine's]
+    /// Host name in the snapshot [default: this machine's]
     ///
     /// Unchanged files are taken over from the latest snapshot of the same host and PATHs.
     #[arg(long, value_name = "NAME")]
     host: Option<OsString>,
 
-    /// Only say what would be read: nothing is read, written or made
+    /// Only show what would be read; nothing is read, written or created
     #[arg(long, short = 'n')]
     dry_run: bool,
 }
@@ -241,11 +242,11 @@ impl Args {
             looked.reduce(Result::or).transpose()?;
             let key_file = make_default(run, &place)?;
             let shown = escape::path(&place);
-            run.monitor.note(&format!("made the default store at {shown}, on one disk only"));
+            run.monitor.note(&format!("created the default store at {shown}, on one disk only"));
             run.monitor.note(
-                "to survive the loss of a disk, make a store over several disks with \
-                 'pinstripe init --member DIR --member DIR --member DIR --parity 1' and name it \
-                 with --store or PINSTRIPE_STORE",
+                "to survive the loss of a disk, create a store over several disks with 'pinstripe \
+                 init --member DIR --member DIR --member DIR --parity 1' and name it with --store \
+                 or PINSTRIPE_STORE",
             );
             if let Some(file) = key_file {
                 run.monitor.note(&keep_a_copy(&file));
@@ -260,7 +261,7 @@ impl Args {
 fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
     if let Some(parent) = place.parent() {
         std::fs::create_dir_all(parent)
-            .map_err(|error| Error::io("cannot make the data directory", parent, error))?;
+            .map_err(|error| Error::io("cannot create the data directory", parent, error))?;
     }
     let store = StoreId(random()?);
     let (credential, made) = match run.common.key.read(&run.monitor)? {
@@ -268,7 +269,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
         None => {
             let file = own_key_file(store).ok_or_else(|| {
                 Error::new(Kind::NotFound, "there is no place for a key file: HOME is not set")
-                    .advice("set it, or make a store with: pinstripe init")
+                    .advice("set it, or create a store with: pinstripe init")
             })?;
             let credential = Credential::generate()?;
             write_key_file(&file, &credential)?;

@@ -17,14 +17,14 @@ use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 
-/// Write the content of files of a snapshot, or a part of what was split, to standard output
+/// Write the content of files of a snapshot, or a part of a split source, to standard output
 ///
-/// With --range the names are outputs of 'pinstripe split', in any order, and only those blocks are
-/// read that the range lies in.
+/// With --range, the names are outputs of 'pinstripe split', in any order; only the blocks of the
+/// range are read.
 ///
-/// Several files come out one after the other. Holes come out as zeros. What is missing or damaged
-/// on the members is rebuilt from parity on the way; what cannot be rebuilt ends it with an error,
-/// and nothing wrong is written before.
+/// Several files are written one after the other; holes are written as zeros. Missing or damaged
+/// data is rebuilt from parity. If it cannot be rebuilt, the command ends with an error, and no
+/// wrong data is written before.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -37,15 +37,15 @@ pub struct Args {
     #[arg(value_name = "SNAPSHOT:PATH|OUT", required = true)]
     files: Vec<OsString>,
 
-    /// These bytes of what was split, the second one excluded, as in 1G..2G or 4096..
+    /// Only these bytes of the split source, the end excluded, as in 1G..2G or 4096..
     #[arg(long, value_name = "A..B", value_parser = range, conflicts_with_all = ["offset", "length"])]
     range: Option<Span>,
 
-    /// Begin each file at this byte, as in 512 or 1G
+    /// Start each file at this byte, as in 512 or 1G
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(0))]
     offset: Size,
 
-    /// Write at most so many bytes of each file
+    /// Write at most this many bytes of each file
     #[arg(long, value_name = "SIZE", value_parser = size)]
     length: Option<Size>,
 }
@@ -59,7 +59,7 @@ impl Args {
         if let Some(range) = self.range {
             return self.split(run, range);
         }
-        let instead = "standard output is the content: leave --json out";
+        let instead = "standard output carries the content: leave out --json";
         refuse_option(run.common.json, "--json", instead)?;
         let parse = |what: &OsString| {
             let (snapshot, path) = named::parse(what)?;

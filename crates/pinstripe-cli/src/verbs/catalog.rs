@@ -15,11 +15,11 @@ use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Make the catalog of all snapshots anew, or look at it
+/// Rebuild the catalog of all snapshots, or show its status
 ///
-/// The catalog is what 'find' and 'history' search. It is made from the snapshots, kept beside the
-/// store and brought up to date by each search; no backup and no restore needs it. It holds names
-/// in the clear, and only its owner may read it.
+/// The catalog is what 'find' and 'history' search. It is built from the snapshots, kept beside the
+/// store, and brought up to date by each search; no backup or restore needs it. It holds names in
+/// the clear, and only its owner can read it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,9 +36,9 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Throw the catalog away and make it from the snapshots
+    /// Discard the catalog and rebuild it from the snapshots
     Rebuild,
-    /// Tell where it is, what it holds, and whether it is up to date
+    /// Show where it is, what it holds, and whether it is up to date
     Status,
 }
 
@@ -47,8 +47,8 @@ enum What {
 pub struct Place {
     /// The catalog's file
     ///
-    /// Without this option it is $XDG_CACHE_HOME/pinstripe/STORE/catalog.sqlite, or below ~/.cache;
-    /// STORE is the store's id.
+    /// Default: $XDG_CACHE_HOME/pinstripe/STORE/catalog.sqlite, or the same below ~/.cache; STORE
+    /// is the store's id.
     #[arg(long, value_name = "FILE", global = true, value_hint = clap::ValueHint::FilePath)]
     catalog: Option<PathBuf>,
 }
@@ -91,14 +91,14 @@ impl Args {
         let size = &status.size;
         run.screen.say(&format!("the catalog {} has {}", place.display(), format_size(size.bytes)));
         run.screen.say(&format!(
-            "{} of {}, {} of paths in {} directories",
+            "{} of {}, {} of paths in {}",
             counted(size.snapshots, "snapshot"),
             sets(size.series),
             counted(size.versions, "version"),
-            format_count(size.directories),
+            pinstripe_base::units::counted(size.directories, "directory", "directories"),
         ));
         if matches!(self.what, What::Rebuild) {
-            run.screen.say(&format!("made in {}", time::span(run.elapsed())));
+            run.screen.say(&format!("rebuilt in {}", time::span(run.elapsed())));
         } else {
             run.screen.say(&truth(status.missing, status.gone));
         }
@@ -119,7 +119,7 @@ fn truth(missing: u64, gone: u64) -> String {
     match (missing, gone) {
         (0, 0) => "it is up to date".to_owned(),
         _ => format!(
-            "the next search takes in {} and lets go of {}",
+            "the next search adds {} and removes {}",
             counted(missing, "snapshot"),
             counted(gone, "snapshot")
         ),

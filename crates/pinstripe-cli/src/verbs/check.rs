@@ -15,11 +15,11 @@ use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Check that the store is whole, and name what is not
+/// Check that the store is complete, and report what is not
 ///
 /// Without options, the small objects of every member and both ends of every extent are read.
-/// Damage that parity or another copy can mend is a warning and gives exit code 10; what is lost
-/// is named with the snapshots and paths that it hurts, and gives exit code 3.
+/// Damage that parity or another copy can repair is a warning and gives exit code 10. Losses are
+/// reported with the affected snapshots and paths, and give exit code 3.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,12 +30,12 @@ pub struct Args {
     #[arg(long)]
     read_data: bool,
 
-    /// Take the store as it is for the newest state of it, although this host has seen a later one
+    /// Accept the present state of the store as the newest, although this host has seen a later one
     ///
-    /// A host remembers the newest snapshot and the table of members that it has seen. When the
-    /// store lacks that snapshot, and neither this host has forgotten it nor later snapshots show
-    /// that it was removed in order, the store was put back to an earlier state: a loss (exit code
-    /// 3), until the snapshot is back or this option is given.
+    /// A host remembers the newest snapshot and the newest table of members that it has seen. If
+    /// the store lacks that snapshot, and neither this host has forgotten it nor later snapshots
+    /// show that it was removed properly, the store was reset to an earlier state: a loss (exit
+    /// code 3), until the snapshot is back or this option is given.
     #[arg(long)]
     accept_older: bool,
 }
@@ -106,17 +106,15 @@ fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
                   member replace N --to DIR)"
             }
         };
-        say(format!("{parts} can be mended; do it with: {how}"));
+        say(format!("{parts} can be repaired with: {how}"));
     }
     if outcome.strays > 0 {
         let strays = counted(outcome.strays, "stray object");
-        say(format!(
-            "{strays} belong to nothing and are not obeyed; to set them aside: pinstripe repair"
-        ));
+        say(format!("{strays} found and ignored; to set aside: pinstripe repair"));
     }
     if outcome.lost > 0 || outcome.hurt_snapshots > 0 {
         say(format!(
-            "{} cannot be mended; hurt are {} in {}",
+            "{} cannot be repaired; affected: {} in {}",
             counted(outcome.lost, "damaged part"),
             counted(outcome.hurt_paths, "path"),
             counted(outcome.hurt_snapshots, "snapshot"),
@@ -124,8 +122,8 @@ fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
     }
     if outcome.without_key {
         say(
-            "without the key: what is stored was held against its checksums; which snapshots need \
-             what was not looked at"
+            "without the key, only checksums were verified; which data the snapshots need was not \
+             checked"
                 .to_owned(),
         );
     } else if outcome.repairable + outcome.strays == 0 && run.count(Counter::Losses) == 0 {

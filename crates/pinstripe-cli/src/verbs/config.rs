@@ -8,9 +8,9 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Check the config file, or show what it says
+/// Check the config file, or show how it is understood
 ///
-/// The file names stores and backups and says what 'forget' keeps; doc/config.md lists its keys.
+/// The file names stores and backups, and what 'forget' keeps; doc/config.md lists its keys.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -25,9 +25,9 @@ pub struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Act {
-    /// Say whether all of it is understood
+    /// Check whether the whole file is understood
     Check,
-    /// Print what it says, as it is understood
+    /// Print the config as it is understood
     Show,
 }
 

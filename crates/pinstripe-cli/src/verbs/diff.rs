@@ -14,20 +14,20 @@ use crate::run::{Ending, Run};
 
 /// Show what differs between two snapshots
 ///
-/// One line for each path: A only the second has it, D only the first has it, M it holds or points
-/// to something else, T it is of another type, m only owner, mode, times or attributes differ.
-/// What both have alike is not even read, so that the time depends on what changed.
+/// One line per path: A only in the second, D only in the first, M content or link target differs,
+/// T type differs, m only owner, mode, times or attributes differ. What both have in common is not
+/// read, so the time depends on what changed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe diff 1a2b3c4d latest
   pinstripe diff 1a2b3c4d 5e6f7a8b --json | jq -r 'select(.event == \"difference\") | .path'")]
 pub struct Args {
-    /// The snapshot to begin from: 'latest', or the beginning of its id
+    /// The first snapshot: 'latest', or the beginning of its id
     #[arg(value_name = "A")]
     old: String,
 
-    /// The snapshot to end at
+    /// The second snapshot
     #[arg(value_name = "B")]
     new: String,
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use pinstripe::ops::dump;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
-use pinstripe_base::units::{format_count, format_size};
+use pinstripe_base::units::format_size;
 
 use super::cat::GAUGE;
 use super::{refuse_option, snapshots};
@@ -20,8 +20,8 @@ use crate::time;
 ///
 /// The archive has pax headers: any names, nanoseconds, extended attributes (among them ACLs and
 /// capabilities), sparse files, hard links, devices; owners are numbers. To unpack all of it with
-/// GNU tar: tar --xattrs --xattrs-include='*' --numeric-owner -xpf. Names are as restore makes
-/// them below its target: without :PATH full paths, with it what is at PATH becomes the top.
+/// GNU tar: tar --xattrs --xattrs-include='*' --numeric-owner -xpf. Names are those that restore
+/// creates below its target: full paths without :PATH; with it, what is at PATH becomes the top.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,11 +33,11 @@ pub struct Args {
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
 
-    /// Form of the archive
+    /// Format of the archive
     #[arg(long, value_enum, default_value_t = Format::Tar)]
     format: Format,
 
-    /// Write holes as zeros, for readers that do not know GNU's sparse files
+    /// Write holes as zeros, for readers without support for GNU sparse files
     #[arg(long)]
     fill_holes: bool,
 }
@@ -54,7 +54,7 @@ impl Args {
     /// # Errors
     /// Those of [`dump::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let instead = "standard output is the archive: leave --json out";
+        let instead = "standard output carries the archive: leave out --json";
         refuse_option(run.common.json, "--json", instead)?;
         if std::io::stdout().is_terminal() {
             let error = Error::new(Kind::Usage, "an archive is not written to a terminal");
@@ -77,8 +77,12 @@ impl Args {
         if !run.common.quiet {
             let bytes = run.count(Counter::RestoredBytes);
             run.screen.complain(&format!(
-                "dumped {} entries, {} of snapshot {} in {}, {}",
-                format_count(run.count(Counter::RestoredEntries)),
+                "dumped {}, {} of snapshot {} in {}, {}",
+                pinstripe_base::units::counted(
+                    run.count(Counter::RestoredEntries),
+                    "entry",
+                    "entries"
+                ),
                 format_size(bytes),
                 dumped.id.short(),
                 time::span(run.elapsed()),

@@ -18,12 +18,12 @@ use crate::system;
 /// The file's name.
 const NAME: &str = "vmcore";
 
-/// Show a huge made-up file in a directory, for trying programs on it
+/// Mount a huge generated file in a directory, for testing programs
 ///
-/// Mounts a file system with one read-only file, vmcore, which takes no room: its bytes are made
-/// when they are read, and are the same for the same options. It runs until the file system is
-/// unmounted or an interrupt comes. 'pinstripe split' reads the same bytes without a file system
-/// as fake:SIZE.
+/// Mounts a file system with one read-only file, vmcore, which takes no space: its bytes are
+/// generated when they are read, and are the same for the same options. Runs until the file system
+/// is unmounted or an interrupt. 'pinstripe split' reads the same bytes without a file system as
+/// fake:SIZE.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -32,33 +32,33 @@ Examples:
   head -c 1G /mnt/fake/vmcore | sha256sum
   fusermount3 -u /mnt/fake")]
 pub struct Args {
-    /// An empty directory; the file is there while this runs
+    /// An empty directory; the file appears in it while this runs
     #[arg(value_name = "MOUNTPOINT", value_hint = clap::ValueHint::DirPath)]
     mountpoint: PathBuf,
 
-    /// Bytes of the file, as in 100G or 1T
+    /// Size of the file, as in 100G or 1T
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Size,
 
     /// Bytes of a block: a power of two from 512 to 16M
     ///
-    /// No two blocks are equal but those that are all zeros.
+    /// No two blocks are equal, except blocks of zeros.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(4096))]
     block_size: Size,
 
-    /// Other numbers make other bytes
+    /// Seed: another number gives other bytes
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 
-    /// How many of all blocks are all zeros, as in 40% or 0.4
+    /// Share of blocks that are all zeros, as in 40% or 0.4
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0%")]
     zero: Share,
 
-    /// How much of each other block is random, as in 50% or 0.5; the rest is words
+    /// Share of random bytes in each other block, as in 50% or 0.5; the rest is words
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "100%")]
     entropy: Share,
 
-    /// Let programs read past the page cache, so that every read makes the bytes anew
+    /// Bypass the page cache, so that every read generates the bytes again
     #[arg(long)]
     direct_io: bool,
 }

@@ -21,15 +21,15 @@ use crate::time;
 
 /// Find files by name or path over all snapshots
 ///
-/// One line for each version of each path that matches: size in bytes, time of its last change,
-/// the first and last snapshot that hold it with their number, path. The answer comes from the
-/// catalog, a file beside the store that is made and brought up to date first where it has to be.
+/// One line for each version of each path that matches: size in bytes, time of its last change, the
+/// first and last snapshot that hold it and how many do, path. The answer comes from the catalog, a
+/// file beside the store, which is created or brought up to date first if needed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Patterns are matched against names at any depth, or against paths:
   invoice.pdf      this name
   '*invoice*'      any name with this in it
-  'src/*.c'        any end of a path
+  'src/*.c'        the end of any path
   '/home/*/tmp'    a whole path
   'build/'         directories of this name
 
@@ -39,15 +39,15 @@ Examples:
   pinstripe find '*.iso' --min-size 1G --host nas
   pinstripe find '*.odt' --newer 2024-05-01 --json | jq -r .path")]
 pub struct Args {
-    /// What to look for
+    /// Pattern to look for
     #[arg(value_name = "PATTERN")]
     pattern: OsString,
 
-    /// Only in snapshots of this machine
+    /// Only snapshots of this host
     #[arg(long, value_name = "NAME")]
     host: Option<OsString>,
 
-    /// Only in this snapshot: 'latest', or the beginning of its id; may be given more than once
+    /// Only this snapshot: 'latest', or the beginning of its id; may be given more than once
     #[arg(long, value_name = "SNAPSHOT")]
     snapshot: Vec<String>,
 
@@ -55,19 +55,19 @@ pub struct Args {
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Type>,
 
-    /// Only what has at least this many bytes, as in 100M
+    /// Only entries of at least this many bytes, as in 100M
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     min_size: Option<Size>,
 
-    /// Only what has at most this many bytes
+    /// Only entries of at most this many bytes
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     max_size: Option<Size>,
 
-    /// Only what was changed last at this time or later: 2024-05-01, or '2024-05-01 12:30:00'
+    /// Only entries last changed at this time or later: 2024-05-01, or '2024-05-01 12:30:00'
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     newer: Option<i64>,
 
-    /// Only what was changed last before this time
+    /// Only entries last changed before this time
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     older: Option<i64>,
 
@@ -117,7 +117,7 @@ impl Args {
         })?;
         drop(ticker);
         if versions == 0 {
-            run.screen.say("nothing of this name is in any snapshot that was searched");
+            run.screen.say("no entry in the searched snapshots matches");
         }
         Ok(Ending::done(Event::default().with("versions", versions)))
     }
@@ -131,7 +131,7 @@ impl Args {
         query.mtime.start = self.newer.unwrap_or(i64::MIN);
         query.mtime.end = self.older.unwrap_or(i64::MAX);
         if query.size.is_empty() || query.mtime.is_empty() {
-            return Err(Error::new(Kind::Usage, "no size or time can be in an empty range")
+            return Err(Error::new(Kind::Usage, "the range of sizes or times is empty")
                 .advice("give the smaller size to --min-size and the earlier time to --newer"));
         }
         if !self.snapshot.is_empty() {

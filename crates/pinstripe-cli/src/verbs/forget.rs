@@ -20,10 +20,11 @@ use crate::time;
 
 /// Forget snapshots, by rules or by name
 ///
-/// Nothing is deleted: a forgotten snapshot is shown no more, and 'pinstripe undelete' brings it
-/// back. Without a rule on the command line, those under [retention] in the config file hold. Rules are applied to the snapshots of each host and its
-/// paths by themselves, and a snapshot stays if any rule keeps it. A snapshot from the future, by
-/// its own time, stays and counts for no rule. Days and weeks are those of this machine's zone.
+/// Nothing is deleted: a forgotten snapshot is hidden, and 'pinstripe undelete' brings it back.
+/// Without a rule on the command line, those under [retention] in the config file apply. Rules
+/// apply separately to the snapshots of each host and its paths, and a snapshot is kept if any rule
+/// keeps it. A snapshot whose time lies in the future is kept and counts for no rule. Days and
+/// weeks are those of this machine's time zone.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 A rule of N days keeps the newest snapshot of each of the last N days that have one; so do the
@@ -43,15 +44,15 @@ pub struct Args {
     #[command(flatten)]
     rules: Rules,
 
-    /// Judge only snapshots of this host; the others stay
+    /// Apply rules only to snapshots of this host; all others are kept
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// Show what would be done, and do nothing
+    /// Only show what would be done
     #[arg(long, short = 'n')]
     dry_run: bool,
 
-    /// Go on when nothing would be left
+    /// Proceed even if no snapshot would be left
     #[arg(long)]
     allow_empty: bool,
 }

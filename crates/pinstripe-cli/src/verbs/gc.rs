@@ -5,7 +5,7 @@ use std::time::Duration;
 use pinstripe::ops::gc::{self, Options, Outcome};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
-use pinstripe_base::units::{format_count, format_size};
+use pinstripe_base::units::format_size;
 
 use super::counted;
 use crate::event::Event;
@@ -14,16 +14,15 @@ use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 
-/// Delete what no snapshot needs, beside any number of backups
+/// Delete what no snapshot needs; backups may run at the same time
 ///
-/// Packs that nothing needs are deleted, together with the snapshots that were forgotten; packs
-/// of which little is needed are written anew until no more than --max-waste of the store is
-/// waste. Backups go on meanwhile: each is asked what it relies on, and that stays. Cut off at any
-/// point, nothing is lost, and the next gc goes on from there.
+/// Packs that no snapshot needs are deleted, together with forgotten snapshots; packs of which
+/// little is needed are rewritten until no more than --max-waste of the store is waste. Backups may
+/// run meanwhile: each is asked what it relies on, and that is kept. If gc is interrupted, nothing
+/// is lost, and the next gc continues from there.
 ///
-/// A backup answers within seconds. If one does not, gc deletes nothing and names it. What a
-/// machine that is gone left behind is ended by --fence: whatever was begun there can make no
-/// snapshot any more.
+/// A backup answers within seconds. If one does not, gc deletes nothing and names it. --fence ends
+/// what a machine that is gone left behind: a backup started there can then make no snapshot.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -32,12 +31,12 @@ Examples:
   pinstripe gc --max-waste 0%
   pinstripe gc --fence 3f2a9c10")]
 pub struct Args {
-    /// How much of what stays may be needed by nothing; 0% writes every pack with any waste anew,
+    /// Share of the remaining data that may be unneeded; 0% rewrites every pack with any waste,
     /// 100% none
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
     max_waste: f64,
 
-    /// Say what would be deleted, and delete nothing
+    /// Only show what would be deleted
     #[arg(long, short = 'n')]
     dry_run: bool,
 
@@ -45,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = gc::WAIT.as_secs())]
     wait: u64,
 
-    /// End the session of a writer that surely runs no more, by the beginning of its id
+    /// End the session of a writer that certainly no longer runs, by the beginning of its id
     #[arg(long, value_name = "SESSION", conflicts_with_all = ["max_waste", "dry_run", "wait"])]
     fence: Option<String>,
 }
@@ -55,7 +54,7 @@ fn share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text);
     match number.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err(format!("'{text}' is no share; write 0% to 100%, as in 10%")),
+        _ => Err(format!("'{text}' is not a share; write 0% to 100%, as in 10%")),
     }
 }
 
@@ -74,7 +73,7 @@ impl Args {
         if let Some(name) = &self.fence {
             let session = gc::fence(&store, name)?;
             let (id, work) = (session.id.short(), session.work.name());
-            run.screen.say(&format!("ended session {id}; its {work} can finish nothing any more"));
+            run.screen.say(&format!("ended session {id}; its {work} can no longer finish"));
             return Ok(Ending::done(Event::default().with("ended_sessions", 1)));
         }
         system::be_patient();
@@ -109,7 +108,7 @@ fn say(run: &Run, dry_run: bool, outcome: &Outcome) {
     if outcome.repacked_packs > 0 {
         let verb = if dry_run { "would be" } else { "was" };
         let packs = counted(outcome.repacked_packs, "pack");
-        say(format!("what is needed of {packs} of them {verb} written anew"));
+        say(format!("what is needed of {packs} {verb} rewritten"));
     }
     if outcome.thin_pages > 0 {
         let verb = if dry_run { "would get" } else { "got" };
@@ -118,7 +117,7 @@ fn say(run: &Run, dry_run: bool, outcome: &Outcome) {
     }
     if outcome.revived_packs > 0 {
         let packs = counted(outcome.revived_packs, "pack");
-        say(format!("{packs} stayed: a backup began to rely on them meanwhile"));
+        say(format!("{packs} kept: a backup started to rely on data there"));
     }
     let waste = outcome.waste_bytes as f64 / outcome.kept_bytes.max(1) as f64;
     say(format!(
@@ -129,8 +128,8 @@ fn say(run: &Run, dry_run: bool, outcome: &Outcome) {
     ));
     if outcome.stale_objects + outcome.ended_sessions > 0 {
         say(format!(
-            "removed {} stale objects that a member brought back, and the sessions of {}",
-            format_count(outcome.stale_objects),
+            "removed {} that a member brought back, and the sessions of {}",
+            counted(outcome.stale_objects, "stale object"),
             counted(outcome.ended_sessions, "dead writer")
         ));
     }

@@ -18,16 +18,16 @@ use crate::time;
 /// Show every version of a path over all snapshots
 ///
 /// Oldest first, one table for each host and set of sources: the time of the first snapshot that
-/// holds the version, its size in bytes, when it was changed, what is other than before, and the
-/// first and last snapshot that hold it with their number. Where the path was not there although
-/// it had been before, the line says 'gone'.
+/// holds the version, its size in bytes, when it was changed, what differs from the version before,
+/// and the first and last snapshot that hold it and how many do. A line says 'gone' if the path no
+/// longer existed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe history /etc/passwd
   pinstripe history /home/me/thesis.odt --json | jq .snapshots")]
 pub struct Args {
-    /// The path, from the root on
+    /// The path, from the root
     #[arg(value_name = "PATH")]
     path: OsString,
 

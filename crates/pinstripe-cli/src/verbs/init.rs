@@ -20,10 +20,10 @@ use crate::event::Event;
 use crate::opening;
 use crate::run::{Ending, Run};
 
-/// Make a store over one or more member directories
+/// Create a store over one or more member directories
 ///
-/// Each member should lie on its own disk: what parity protects against is the loss of a disk.
-/// The directories must be missing or empty.
+/// Each member should be on its own disk, because parity protects against the loss of a disk. The
+/// directories must be missing or empty.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -38,7 +38,7 @@ pub struct Args {
 
     /// How many members may be lost: 0, 1 or 2
     ///
-    /// Of N members, N minus P hold data; the space of the other P goes into parity.
+    /// Of N members, N minus P hold data; the space of the other P is used for parity.
     #[arg(long, value_name = "P", default_value_t = 0)]
     parity: u8,
 
@@ -49,8 +49,8 @@ pub struct Args {
 
     /// Average bytes of a chunk: a power of two, 4K to 16M, or fixed:SIZE
     ///
-    /// Chunks are what deduplication works on; they are cut where the content says so. With
-    /// fixed:4K to fixed:4M all have one length, which suits disk images and databases.
+    /// Chunks are the unit of deduplication; their boundaries depend on the content. With fixed:4K
+    /// to fixed:4M, all have the same length, which suits disk images and databases.
     #[arg(long, value_name = "SIZE", value_parser = chunking,
           default_value = init::CHUNKING_DEFAULT)]
     chunk_size: Chunking,
@@ -64,36 +64,36 @@ pub struct Args {
 
     /// How to encrypt: aes256-gcm, chacha20-poly1305 or none
     ///
-    /// What opens the store is named by --password-file, --password-command, --key-file (which is
-    /// made if it is not there) or the variable PINSTRIPE_PASSWORD; without them, the terminal is
-    /// asked. Whoever loses it loses the store.
+    /// The password or key is named by --password-file, --password-command, --key-file (created if
+    /// missing) or the variable PINSTRIPE_PASSWORD; without these, a password is asked for at the
+    /// terminal. Without the password or key, the store cannot be read.
     #[arg(long, value_name = "NAME", value_parser = setting::<Encryption>,
           default_value_t = init::ENCRYPTION_DEFAULT)]
     encryption: Encryption,
 
-    /// Where content is cut: keyed or plain
+    /// How chunk boundaries are chosen: keyed or plain
     ///
-    /// Keyed: by a secret of the store, so that lengths of chunks say less. Plain: where all
-    /// stores of this kind cut.
+    /// keyed: by a secret of the store, so that chunk lengths reveal less. plain: in the same way
+    /// in all stores.
     #[arg(long, value_name = "NAME", value_parser = setting::<Chunker>,
           default_value_t = Chunker::Keyed)]
     chunker: Chunker,
 
-    /// Round the lengths of encrypted records up: none or padme
+    /// How lengths of encrypted records are rounded up: none or padme
     ///
-    /// Padme adds at most 12 %, usually 3 %, and leaves few lengths to tell records by.
+    /// padme adds at most 12 %, usually 3 %, and leaves few distinct lengths.
     #[arg(long, value_name = "NAME", value_parser = setting::<Padding>,
           default_value_t = Padding::None)]
     padding: Padding,
 
-    /// Memory that trying a password costs: 64K to 4G
+    /// Memory needed to try a password: 64K to 4G
     #[arg(long, value_name = "SIZE", value_parser = key::kdf_memory,
           default_value_t = key::KDF_MEMORY)]
     kdf_memory: Size,
 
-    /// Allow members on one disk
+    /// Allow several members on one disk
     ///
-    /// Such members are lost together, and each waits while the disk serves the others.
+    /// Such members are lost together, and share the speed of the disk.
     #[arg(long)]
     same_disk: bool,
 }
@@ -157,7 +157,7 @@ impl Args {
     fn say(&self, run: &Run, config: &StoreConfig) {
         let say = |line: String| run.screen.say(&line);
         say(format!(
-            "made store {}: {}",
+            "created store {}: {}",
             config.store.short(),
             described(config, self.members.len())
         ));
@@ -172,8 +172,8 @@ impl Args {
 }
 
 const WAYS: &str = "name one of --password-file FILE, --password-command COMMAND, --key-file FILE \
-                    (made if it is not there) or the variable PINSTRIPE_PASSWORD, run it at a \
-                    terminal, or leave the store readable for everybody with --encryption none";
+                    (created if missing) or the variable PINSTRIPE_PASSWORD, run this at a \
+                    terminal, or create a store without encryption with --encryption none";
 
 /// A store over so many members in a few words.
 pub fn described(config: &StoreConfig, members: usize) -> String {

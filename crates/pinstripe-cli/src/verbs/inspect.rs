@@ -15,9 +15,9 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Show what an output of 'pinstripe split' is: of which split, how it is cut, what is in it
+/// Describe an output of 'pinstripe split': its split, layout and content
 ///
-/// One output is enough; nothing but its first pages, its manifest and its index is read.
+/// One output is enough; only its first pages, its manifest and its index are read.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -23,11 +23,11 @@ use crate::run::{Ending, Run};
 use crate::system;
 use crate::time;
 
-/// Put what 'pinstripe split' wrote together again
+/// Join the outputs of 'pinstripe split' into the source again
 ///
-/// The outputs are named in any order. With parity, as many as that may be missing or damaged.
-/// Every block is held against its checksum, and the whole against the BLAKE3 of the source. Holes
-/// stay holes.
+/// Outputs may be named in any order. With parity P, any P of them may be missing or damaged. Every
+/// block is checked against its checksum, and the whole against the BLAKE3 hash of the source.
+/// Holes stay holes.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,19 +40,19 @@ pub struct Args {
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
 
-    /// Where it goes: a file, a block device, or '-' for standard output
+    /// Where to write: a file, a block device, or '-' for standard output
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 
-    /// Only these bytes of the source, the second one excluded, as in 1G..2G, 4096.. or ..1M
+    /// Only these bytes of the source, the end excluded, as in 1G..2G, 4096.. or ..1M
     #[arg(long, value_name = "A..B", value_parser = range)]
     range: Option<crate::args::Span>,
 
-    /// Write zeros for what is lost, name it, and go on
+    /// Write zeros for lost bytes, report them, and continue
     #[arg(long)]
     best_effort: bool,
 
-    /// Write over a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
 
@@ -87,15 +87,15 @@ impl Args {
         // What is no file is written where it is: another one must not take its name.
         let is_device = fs::metadata(&self.output).is_ok_and(|it| !it.is_file());
         if !is_device && self.output.exists() && !self.force {
-            return Err(Error::new(Kind::Exists, "the file is there already")
+            return Err(Error::new(Kind::Exists, "the file exists already")
                 .at(&self.output)
-                .advice("nothing was written; name another one, or write over it: --force"));
+                .advice("nothing was written; name another file, or overwrite it with --force"));
         }
         for output in &self.outputs {
             if is_same_file(output, &self.output) {
                 return Err(Error::new(Kind::Usage, "the file is an output of the split")
                     .at(&self.output)
-                    .advice("nothing was written; name another one"));
+                    .advice("nothing was written; name another file"));
             }
         }
         let range = options.range.clone().unwrap_or(0..reader.source_bytes());
@@ -115,7 +115,7 @@ impl Args {
             }
         };
         if !is_device {
-            let failed = |error| Error::io("cannot give it its name", &self.output, error);
+            let failed = |error| Error::io("cannot rename the complete file", &self.output, error);
             fs::rename(&path, &self.output).map_err(failed)?;
         }
         let bytes = range.end - range.start;
@@ -156,7 +156,7 @@ pub fn to_stdout(run: &Run, reader: &Reader, options: &join::Options) -> Result<
     refuse_option(
         run.common.json,
         "--json",
-        "standard output is the content: name a file with -o",
+        "standard output carries the content: name a file with -o",
     )?;
     let ticker = (!std::io::stdout().is_terminal()).then(|| run.ticker(GAUGE));
     let screen = Arc::clone(&run.screen);

@@ -46,15 +46,15 @@ enum Act {
     /// Whoever had its password may have kept what it opens: to shut them out of later backups,
     /// rotate. The last slot stays.
     Remove {
-        /// Its label, or the beginning of its id
+        /// Label of the slot, or the beginning of its id
         #[arg(value_name = "SLOT")]
         slot: String,
     },
     /// Give the store new keys, opened by one password or key file alone
     ///
-    /// What is stored stays as it is and can still be read; what is stored from now on is sealed
-    /// with the new keys. All other slots go: add them again. Without a new password or key file,
-    /// the one that opens the store now goes on to open it.
+    /// Stored data stays as it is and can still be read; new data is sealed with the new keys. All
+    /// other slots are removed: add them again. Without a new password or key file, the present one
+    /// continues to open the store.
     Rotate(New),
 }
 
@@ -67,20 +67,20 @@ struct New {
           conflicts_with_all = ["new_password_command", "new_key_file"])]
     new_password_file: Option<PathBuf>,
 
-    /// Run this shell command and take the first line that it prints as the new password
+    /// Run this shell command, and use the first line of its output as the new password
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString,
           conflicts_with = "new_key_file")]
     new_password_command: Option<String>,
 
-    /// Open with this key file, which is made if it is not there
+    /// Open with this key file, which is created if missing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     new_key_file: Option<PathBuf>,
 
-    /// A name for the slot
+    /// Label of the slot
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 
-    /// Memory that trying a password costs: 64K to 4G
+    /// Memory needed to try a password: 64K to 4G
     #[arg(long, value_name = "SIZE", value_parser = kdf_memory, default_value_t = KDF_MEMORY)]
     kdf_memory: Size,
 }
@@ -158,7 +158,8 @@ impl Args {
                 let store = run.open_store()?;
                 let (removed, sound) = key::remove(&store, slot)?;
                 run.screen.say(&format!("removed key slot {}", &removed[..8]));
-                run.screen.say("to shut out who knew it from later backups: pinstripe key rotate");
+                run.screen
+                    .say("to protect later backups from those who know it: pinstripe key rotate");
                 if let Some(slot) = sound {
                     run.screen.event(&event(&slot))?;
                 }
@@ -198,8 +199,8 @@ fn rotate(run: &Run, new: &New) -> Result<Ending> {
     let short = &slot.slot[..8];
     run.screen.say(&format!("the store has new keys, opened by slot {short} alone"));
     run.screen.say(&format!(
-        "{} of before went; add others with: pinstripe key add",
-        counted(gone as u64, "slot")
+        "removed {}; add others with: pinstripe key add",
+        counted(gone as u64, "earlier slot")
     ));
     if let Some(file) = made {
         run.screen.say(&keep_a_copy(&file));

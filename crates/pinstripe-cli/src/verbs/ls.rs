@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     snapshot: OsString,
 
-    /// Only what is at and below this path, the other way to write it
+    /// Only what is at and below this path; the same as :PATH
     #[arg(value_name = "PATH")]
     path: Option<OsString>,
 }
@@ -45,8 +45,8 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = named::parse(&self.snapshot)?;
         if !path.is_empty() && self.path.is_some() {
-            let error = Error::new(Kind::Usage, "two paths are named, one of them behind ':'");
-            return Err(error.advice("name one path, either way"));
+            let error = Error::new(Kind::Usage, "two paths are named, one of them after ':'");
+            return Err(error.advice("name only one path"));
         }
         let below = self.path.as_ref().unwrap_or(&path).as_bytes();
         let store = run.open_store()?;

@@ -41,7 +41,7 @@ impl Args {
                 let mut page = Vec::new();
                 let rendered = Man::new(Cli::command()).render(&mut page);
                 rendered
-                    .map_err(|error| Error::io("cannot make the page", "pinstripe.1", error))?;
+                    .map_err(|error| Error::io("cannot create the page", "pinstripe.1", error))?;
                 run.screen.row(String::from_utf8_lossy(&page).trim_end())?;
             }
         }

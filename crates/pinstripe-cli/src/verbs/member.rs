@@ -20,10 +20,10 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Add, remove, replace and merge members of the store, or spread what they hold
+/// Add, remove, replace and merge members of the store, or rebalance them
 ///
-/// The store stays usable meanwhile: backup, restore and check go on beside.
-/// Whatever is interrupted goes on where it was when it is run again.
+/// The store stays usable meanwhile: backup, restore and check may run. An interrupted command
+/// continues where it stopped when it is run again.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,8 +36,8 @@ pub struct Args {
     #[command(subcommand)]
     act: Act,
 
-    /// While another process changes the members, moves or repairs, wait for it to finish, for ever
-    /// or at most so long, as in 10m
+    /// Wait for another process that changes members, moves data or repairs, without limit or at
+    /// most this long, as in 10m
     #[arg(long, global = true, value_name = "TIME", num_args = 0..=1, require_equals = true,
           value_parser = duration)]
     wait: Option<Option<Time>>,
@@ -47,48 +47,48 @@ pub struct Args {
 enum Act {
     /// Make a directory, missing or empty, a member
     ///
-    /// New packs lie over it at once; what is stored already stays where it is, until 'member
-    /// rebalance'. A member that is being removed stays when it is added again.
+    /// New packs use it at once; stored data stays where it is, until 'member rebalance'. A member
+    /// that is being removed stays if it is added again.
     Add {
         /// The directory
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         place: PathBuf,
 
-        /// Allow it on a disk that another member is on
+        /// Allow it on a disk that holds another member
         #[arg(long)]
         same_disk: bool,
     },
-    /// Move all that a member holds to the others, and strike it out
+    /// Move all data of a member to the others, and remove it
     ///
-    /// Every part goes to a member that has none of the same pack. When there is none, nothing is
-    /// begun: add a member first.
+    /// Every part goes to a member that has no other part of the same pack. If there is none,
+    /// nothing is started: add a member first.
     Remove {
-        /// Its number, as 'pinstripe members' shows it
+        /// Number of the member, as 'pinstripe members' shows it
         #[arg(value_name = "N")]
         member: usize,
     },
-    /// Put a new member in the place of another, which may be absent
+    /// Replace a member, which may be absent, by a new one
     ///
-    /// What is there is copied, and verified on the way; what is not is rebuilt from parity.
+    /// Existing data is copied, and verified on the way; missing data is rebuilt from parity.
     Replace {
-        /// The number of the old one, as 'pinstripe members' shows it
+        /// Number of the old member, as 'pinstripe members' shows it
         #[arg(value_name = "N")]
         member: usize,
 
-        /// The directory of the new one; missing or empty
+        /// Directory of the new member; missing or empty
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         to: PathBuf,
 
-        /// Allow it on a disk that a member which stays is on
+        /// Allow it on a disk that holds another remaining member
         #[arg(long)]
         same_disk: bool,
     },
     /// Bring over the snapshots of another half of the store
     ///
-    /// Members that were apart, each half with its own backups, and of which one half replaced the
-    /// members of the other, are halves of a divided store: each says of the other that it is one.
-    /// What its snapshots need is read from there, verified, and stored in the store that is named
-    /// with --store. The other half is not changed.
+    /// A store is divided if members were separated, each half made its own backups, and one half
+    /// replaced the members of the other. What the snapshots of the other half need is read from
+    /// there, verified, and stored in the store that is named with --store. The other half is not
+    /// changed.
     Merge {
         /// A directory that is a member of the other half
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -98,7 +98,7 @@ enum Act {
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
-    /// Move parts of packs from members with much to members with little
+    /// Move parts of packs from fuller members to emptier ones
     Rebalance {
         /// Only show what would be moved
         #[arg(long, short = 'n')]
@@ -135,8 +135,7 @@ fn add(run: &Run, place: &Path, same_disk: bool) -> Result<Ending> {
         "new packs have {} for data and {parity} for parity in each row",
         counted(added.data as u64, "strip")
     ));
-    run.screen
-        .say("what is stored already stays where it is; to spread it: pinstripe member rebalance");
+    run.screen.say("stored data stays where it is; to spread it: pinstripe member rebalance");
     Ok(Ending::done(Event::default().with_fields(&added)))
 }
 
@@ -149,7 +148,7 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
     run.remember(&store, Proof::Label);
     say_moved(run, &removed.moved, "moved");
     let left = counted(removed.members as u64, "member");
-    run.screen.say(&format!("member {number} is none any more; {left} remain"));
+    run.screen.say(&format!("removed member {number}; the store has {left} now"));
     Ok(Ending::done(Event::default().with("member", number).with_fields(&removed)))
 }
 
@@ -203,8 +202,8 @@ fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     }
     if !dry_run && run.count(Counter::Losses) == 0 {
         run.screen.say(&format!(
-            "nothing of the other half is needed any more: {} can be emptied, and made a member of \
-             this one with 'pinstripe member add'",
+            "the other half is no longer needed: {} can be emptied, and made a member of this \
+             store with 'pinstripe member add'",
             escape::path(place)
         ));
     }
@@ -233,7 +232,7 @@ fn rebalance(run: &Run, dry_run: bool) -> Result<Ending> {
     }
     say_moved(run, &done.moved, if dry_run { "would move" } else { "moved" });
     if done.moved == Moved::default() {
-        run.screen.say("the members hold about the same: there is nothing to move");
+        run.screen.say("the members hold about the same amount: there is nothing to move");
     }
     Ok(Ending::done(Event::default().with("dry_run", dry_run).with_fields(&done.moved)))
 }
@@ -247,6 +246,6 @@ fn say_moved(run: &Run, moved: &Moved, act: &str) {
     if moved.removed_copies > 0 {
         let act = if act == "moved" { "removed" } else { "would remove" };
         let extents = counted(moved.removed_copies, "extent");
-        run.screen.say(&format!("{act} {extents} that stood twice"));
+        run.screen.say(&format!("{act} {extents} stored twice"));
     }
 }

@@ -12,7 +12,7 @@ use crate::message::facts;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 
-/// List the members of the store: where they are, what they hold, which are absent
+/// List the members of the store: where they are, what they hold, and which are absent
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -35,7 +35,6 @@ mod upgrade;
 mod verify;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::units::format_count;
 
 use crate::run::{Ending, Run};
 
@@ -165,11 +164,10 @@ fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<()> {
     if !is_given {
         return Ok(());
     }
-    Err(Error::new(Kind::Usage, format!("{option} has no meaning here")).advice(instead))
+    Err(Error::new(Kind::Usage, format!("{option} does not apply here")).advice(instead))
 }
 
 /// `1 pack`, `2 packs`.
 fn counted(count: u64, name: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {name}{plural}", format_count(count))
+    pinstripe_base::units::counted(count, name, &format!("{name}s"))
 }

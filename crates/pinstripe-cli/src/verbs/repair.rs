@@ -17,11 +17,11 @@ use crate::remembered::Proof;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Mend damage
+/// Repair damage
 ///
-/// Every strip is read and judged. A damaged extent is rebuilt beside the old one and takes its
-/// place only when it is safely on the disk. To rebuild an absent member on another disk, run
-/// 'pinstripe member replace'.
+/// Every strip is read and verified. A damaged extent is rebuilt beside the old one, and replaces
+/// it only when it is durable. To rebuild an absent member on another disk, run 'pinstripe member
+/// replace'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -41,8 +41,8 @@ pub struct Args {
     #[arg(long, requires = "to", hide = true)]
     same_disk: bool,
 
-    /// While another process changes the members, moves or repairs, wait for it to finish, for ever
-    /// or at most so long, as in 10m
+    /// Wait for another process that changes members, moves data or repairs, without limit or at
+    /// most this long, as in 10m
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
           value_parser = duration)]
     wait: Option<Option<Time>>,
@@ -102,16 +102,16 @@ fn say(run: &Run, outcome: &repair::Outcome) {
         (outcome.repaired_extents, "rebuilt", "extent", " from parity"),
         (outcome.repaired_objects, "copied", "small object", " from other members"),
         (outcome.strays, "set aside", "stray object", ", named above"),
-        (outcome.rebuilt_runs, "made", "index run", " anew"),
-        (outcome.relaid_packs, "laid", "pack", " anew that parity could not mend"),
+        (outcome.rebuilt_runs, "rebuilt", "index run", ""),
+        (outcome.relaid_packs, "rewrote", "pack", " that parity could not repair"),
         (doubled, "doubled", "page", " of snapshots' trees"),
-        (outcome.lost_extents, "gave up", "extent", " that nothing can bring back"),
+        (outcome.lost_extents, "gave up", "extent", " that cannot be rebuilt"),
         (outcome.homeless_extents, "left out", "extent", " for which there are too few members"),
     ];
     for (count, act, name, how) in ended.iter().filter(|(count, ..)| *count > 0) {
         say(format!("{act} {}{how}", counted(*count, name)));
     }
     if ended.iter().all(|(count, ..)| *count == 0) {
-        say("there was nothing to mend".to_owned());
+        say("there was nothing to repair".to_owned());
     }
 }

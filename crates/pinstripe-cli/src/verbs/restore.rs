@@ -11,7 +11,7 @@ use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
-use pinstripe_base::units::{format_count, format_size};
+use pinstripe_base::units::format_size;
 
 use super::{counted, snapshots};
 use crate::escape;
@@ -22,16 +22,16 @@ use crate::run::{Ending, Run};
 use crate::time;
 use crate::users;
 
-/// Restore a snapshot, or a part of it, below a directory or in its own place
+/// Restore a snapshot, or a part of it, below a directory or in its original place
 ///
-/// Without :PATH everything returns below DIR under its full path; with it, what is at PATH
-/// becomes the content of DIR. What is missing or damaged on the members is rebuilt from parity on
-/// the way.
+/// Without :PATH, everything is restored below DIR under its full path; with it, what is at PATH
+/// becomes the content of DIR. Missing or damaged data is rebuilt from parity.
 ///
-/// With --in-place DIR may hold a tree already, and without --to everything returns to where it
-/// was. A file whose size and time of change are those of the snapshot stays as it is; of others,
-/// only the parts that differ are fetched. Each changed file is made beside the old one and takes
-/// its name when it is complete and durable: a kill or power cut leaves the old file or the new one.
+/// With --in-place, DIR may already hold a tree; without --to, everything is restored to its
+/// original place. A file whose size and modification time are those of the snapshot is left as it
+/// is; of other files, only the parts that differ are fetched. Each changed file is written beside
+/// the old one, and renamed when it is complete and durable: a kill or power cut leaves the old
+/// file or the new one.
 ///
 /// Owners are stored and restored as numbers, whatever their names are here.
 #[derive(clap::Args)]
@@ -53,7 +53,7 @@ pub struct Args {
           required_unless_present = "in_place")]
     to: Option<PathBuf>,
 
-    /// Read everything again when it is written, and compare
+    /// Read everything again after it is written, and compare
     #[arg(long, conflicts_with = "dry_run")]
     verify: bool,
 
@@ -61,40 +61,43 @@ pub struct Args {
     #[arg(long)]
     overwrite: bool,
 
-    /// Restore onto the tree that is there, or without --to to the original places; rewrite only
-    /// what differs
+    /// Restore onto an existing tree (without --to, onto the original one); rewrite only what
+    /// differs
     #[arg(long)]
     in_place: bool,
 
-    /// Compare content also where size and time of change are the same
+    /// Compare content also if size and modification time are the same
     #[arg(long, requires = "in_place")]
     checksum: bool,
 
-    /// Remove what the snapshot does not have, in the directories that it has whole
+    /// Remove what the snapshot does not have, in directories that it has completely
     ///
-    /// Refused when more entries would go than the snapshot has there, or when things could not be
-    /// backed up: then only with --yes. Members of stores and mounted file systems always stay. What
-    /// the backup left out by its patterns is not in the snapshot, and goes: look with --dry-run.
+    /// Refused if more entries would be removed than the snapshot has there, or if the backup had
+    /// losses: then only with --yes. Members of stores and mounted file systems are always kept.
+    /// What the backup left out by its patterns is not in the snapshot, and is removed: check with
+    /// --dry-run.
     #[arg(long, requires = "in_place")]
     delete: bool,
 
-    /// Remove as much as --delete comes to
+    /// Confirm a removal that --delete refuses
     #[arg(long, requires = "delete")]
     yes: bool,
 
-    /// Only show what would be made, changed and removed
+    /// Only show what would be created, changed and removed
     #[arg(long)]
     dry_run: bool,
 
-    /// Restore only what matches, with what is below it (as --exclude of backup; may stand often)
+    /// Restore only what matches, with everything below it (as --exclude of backup); may be given
+    /// more than once
     #[arg(long, value_name = "PATTERN")]
     include: Vec<OsString>,
 
-    /// Leave out what matches, with what is below it (may stand often)
+    /// Leave out what matches, with everything below it; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Give files of user FROM to user TO, each a number or a name of this system (may stand often)
+    /// Give files of user FROM to user TO, each a number or a name of this system; may be given
+    /// more than once
     #[arg(long, value_name = "FROM:TO", value_parser = users::user_pair)]
     owner_map: Vec<(u32, u32)>,
 
@@ -102,7 +105,7 @@ pub struct Args {
     #[arg(long, value_name = "FROM:TO", value_parser = users::group_pair)]
     group_map: Vec<(u32, u32)>,
 
-    /// Give nothing away: what is restored belongs to you, without setuid and setgid
+    /// Do not restore owners: restored files belong to you, without setuid and setgid
     #[arg(long, conflicts_with_all = ["owner_map", "group_map"])]
     no_owner: bool,
 }
@@ -174,8 +177,8 @@ impl Args {
         let bytes = run.count(Counter::RestoredBytes);
         let elapsed = run.elapsed();
         run.screen.say(&format!(
-            "restored {} entries, {} of snapshot {snapshot} to {} in {}, {}",
-            format_count(run.count(Counter::RestoredEntries)),
+            "restored {}, {} of snapshot {snapshot} to {} in {}, {}",
+            pinstripe_base::units::counted(run.count(Counter::RestoredEntries), "entry", "entries"),
             format_size(bytes),
             escape::path(to),
             time::span(elapsed),
@@ -183,22 +186,26 @@ impl Args {
         ));
         if self.in_place {
             run.screen.say(&format!(
-                "kept {} entries and {} that were there already",
-                format_count(run.count(Counter::KeptEntries)),
+                "kept {} and {} that existed already",
+                pinstripe_base::units::counted(run.count(Counter::KeptEntries), "entry", "entries"),
                 format_size(run.count(Counter::KeptBytes)),
             ));
         }
         if self.delete {
             run.screen.say(&format!(
-                "removed {} entries, {}",
-                format_count(run.count(Counter::RemovedEntries)),
+                "removed {}, {}",
+                pinstripe_base::units::counted(
+                    run.count(Counter::RemovedEntries),
+                    "entry",
+                    "entries"
+                ),
                 format_size(run.count(Counter::RemovedBytes)),
             ));
         }
         let rebuilt = run.count(Counter::RebuiltStrips);
         if rebuilt > 0 {
             let rebuilt = counted(rebuilt, "strip");
-            run.screen.say(&format!("rebuilt {rebuilt} from parity on the way"));
+            run.screen.say(&format!("rebuilt {rebuilt} from parity"));
         }
         if self.verify {
             let checked = format_size(run.count(Counter::CheckedBytes));
@@ -226,11 +233,14 @@ fn preview(
     };
     let (snapshot, found) = preview::run(store, options, manner, &run.monitor, &mut show)?;
     let told = |Tally { entries, bytes }: Tally| {
-        let plural = if entries == 1 { "entry" } else { "entries" };
-        format!("{} {plural} ({})", format_count(entries), format_size(bytes))
+        format!(
+            "{} ({})",
+            pinstripe_base::units::counted(entries, "entry", "entries"),
+            format_size(bytes)
+        )
     };
     run.screen.say(&format!(
-        "would make {}, change {}, keep {}, remove {}; nothing was done",
+        "would create {}, change {}, keep {}, remove {}; nothing was done",
         told(found.make),
         told(found.change),
         told(found.keep),

@@ -22,15 +22,15 @@ use crate::system;
 use crate::table::{self, Side};
 use crate::time;
 
-/// Verify the store, from where the last scrub stopped, and mend what is damaged
+/// Verify the store, from where the last scrub stopped, and repair what is damaged
 ///
-/// Every strip of every pack and index run is held against its checksum, and so is every small
-/// object; what is damaged or missing is written anew at once, as repair does. With a budget a
-/// scrub stops early, and the next one goes on from there: a nightly one with 5% sees all of the
-/// store in twenty nights. No password is needed.
+/// Every strip of every pack and index run is checked against its checksum, and so is every small
+/// object; damaged or missing parts are rewritten at once, as by repair. With a budget, a scrub
+/// stops early, and the next one continues from there: a nightly scrub with 5% covers the store in
+/// twenty nights. No password is needed.
 ///
-/// It ends with exit code 0 also when it mended something; with 10 when something is left for
-/// repair, an absent member for example; with 3 when something is lost.
+/// The exit code is 0 also if something was repaired; 10 if something is left for repair, for
+/// example an absent member; 3 if something is lost.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -44,12 +44,12 @@ pub struct Args {
     #[arg(long, value_name = "AMOUNT", value_parser = budget)]
     budget: Vec<Budget>,
 
-    /// Read at most so many bytes per second
+    /// Read at most this many bytes per second
     #[arg(long, value_name = "SIZE", value_parser = size)]
     limit: Option<Size>,
 
-    /// Add what is found to this file, one JSON object on each line [default:
-    /// scrub-STORE.jsonl in pinstripe's directory below XDG_STATE_HOME]
+    /// Append findings to this file, one JSON object per line [default: scrub-STORE.jsonl in
+    /// pinstripe's directory below XDG_STATE_HOME]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     log: Option<PathBuf>,
 
@@ -146,11 +146,11 @@ fn say(run: &Run, outcome: &scrub::Outcome) {
         time::span(run.elapsed()),
     ));
     let ended = [
-        (outcome.mended_extents, "wrote", "extent", " anew"),
-        (outcome.mended_objects, "wrote", "small object", " anew"),
+        (outcome.mended_extents, "rewrote", "extent", ""),
+        (outcome.mended_objects, "rewrote", "small object", ""),
         (outcome.removed_runs, "removed", "superseded index run", ""),
         (outcome.repairable, "left", "damaged or missing part", " for: pinstripe repair"),
-        (outcome.lost, "gave up", "damaged part", " that nothing can bring back"),
+        (outcome.lost, "gave up", "damaged part", " that cannot be rebuilt"),
     ];
     for (count, act, name, how) in ended.iter().filter(|(count, ..)| *count > 0) {
         say(format!("{act} {}{how}", counted(*count, name)));

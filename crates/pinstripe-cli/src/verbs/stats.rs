@@ -15,11 +15,11 @@ use crate::table::{self, Side};
 /// Show what the store holds and what dedup saves
 ///
 /// For each snapshot and for all of them together: files, bytes, and what is left of them when the
-/// same whole files (by name, size and content; by content alone) or the same chunks are kept once.
-/// Told from the lists of chunks: no content is read. With --read-data all content is read once, and
-/// the second table also has blocks of fixed length and content-defined chunks of other lengths, as
-/// 'pinstripe analyze' tells it of files that are not backed up. In large stores distinct content
-/// is counted in a sample: those numbers are marked with '~'.
+/// same whole files (by name, size and content, or by content alone) or the same chunks are kept
+/// once. The lists of chunks are used; no content is read. With --read-data, all content is read
+/// once, and the second table also has blocks of fixed length and content-defined chunks of other
+/// lengths, as 'pinstripe analyze' shows for files that are not backed up. In large stores,
+/// distinct content is estimated from a sample: such numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -88,10 +88,10 @@ impl Args {
         let stored = found.stored;
         run.screen.row("")?;
         run.screen.row(&format!(
-            "the store: {} packs with {} chunks, {} before and {} after compression; {} on members \
+            "the store: {} with {}, {} before and {} after compression; {} on members \
              with parity and index",
-            format_count(stored.packs),
-            format_count(stored.chunks),
+            pinstripe_base::units::counted(stored.packs, "pack", "packs"),
+            pinstripe_base::units::counted(stored.chunks, "chunk", "chunks"),
             format_size(stored.raw_bytes),
             format_size(stored.record_bytes),
             format_size(stored.member_bytes),

@@ -8,8 +8,8 @@ use crate::run::{Ending, Run};
 
 /// Bring a forgotten snapshot back
 ///
-/// Possible as long as its packs are there. Forgotten snapshots are listed by
-/// 'pinstripe snapshots --all'.
+/// This is possible as long as its packs exist. 'pinstripe snapshots --all' lists forgotten
+/// snapshots.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

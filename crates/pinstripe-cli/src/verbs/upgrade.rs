@@ -3,17 +3,18 @@
 use pinstripe::ops::upgrade::{self, Direction};
 use pinstripe_base::error::Result;
 
+use super::counted;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Bring a store of an earlier version to the newest format
+/// Upgrade a store of an earlier version to the newest format
 ///
-/// In place, one member after the other, and only small objects: no data is rewritten. All members
-/// must be attached, and no backup may be running. An upgrade that was cut off is continued by the
-/// same command; until its last step it can be taken back with --back. Programs that do not know
-/// the new format cannot open the store from the first step on.
+/// The upgrade is in place, one member after the other, and rewrites only small objects, no data.
+/// All members must be attached, and no backup may be running. An interrupted upgrade is continued
+/// by the same command; until its last step, it can be undone with --back. Programs that do not
+/// know the new format cannot open the store from the first step on.
 ///
-/// Format version 2 protects an encrypted store against members that lie: what deletes, or says
+/// Format version 2 protects an encrypted store against malicious members: what deletes, or says
 /// which members belong to the store, carries a MAC under the store's keys.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -21,7 +22,7 @@ Examples:
   pinstripe upgrade --store /mnt/a/store
   pinstripe upgrade --back")]
 pub struct Args {
-    /// Take back an upgrade that was cut off
+    /// Undo an interrupted upgrade
     #[arg(long)]
     back: bool,
 }
@@ -41,8 +42,10 @@ impl Args {
                 format!("the store has format version {}, the newest", outcome.format)
             }
             (Direction::Forward, _) => format!(
-                "the store has format version {} now; wrote {} labels and {} small objects",
-                outcome.format, outcome.labels, outcome.objects
+                "the store has format version {} now; wrote {} and {}",
+                outcome.format,
+                counted(outcome.labels, "label"),
+                counted(outcome.objects, "small object")
             ),
             (Direction::Back, _) => format!(
                 "the store is as it was before the upgrade, of format version {}",

@@ -13,9 +13,9 @@ use crate::run::{Ending, Run};
 use crate::system;
 use crate::time;
 
-/// Read everything that 'pinstripe split' wrote, and hold it against its checksums
+/// Verify the outputs of 'pinstripe split' against their checksums
 ///
-/// Names what is damaged, and which bytes of the source are lost, if any are. Needs no room.
+/// Reports what is damaged, and which bytes of the source are lost, if any. Needs no disk space.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -53,7 +53,7 @@ impl Args {
                 (true, _) => "some of it is lost, as named above",
                 (false, true) =>
                     "all of the source can be read, but outputs are missing or damaged",
-                (false, false) => "everything is as it was written",
+                (false, false) => "everything is intact",
             },
         ));
         let code = if is_repairable { exit::REPAIRABLE } else { exit::DONE };

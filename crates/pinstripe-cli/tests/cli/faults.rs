@@ -111,7 +111,7 @@ fn what_cannot_be_read_is_named_and_the_rest_is_saved() {
     if is_root() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(said.matches("warning").count(), 1, "owners are told of once: {said}");
-        assert!(said.contains("belong to you now"), "{said}");
+        assert!(said.contains("not to the original owner"), "{said}");
     }
     assert!(stand.path("out/sub/noise").exists() && !stand.path("out/secret").exists());
 }

@@ -207,7 +207,7 @@ fn a_killed_backup_is_gone_on_with() {
     let again = stand.run("backup src --store m0 --json");
     assert_eq!(again.code, 0, "{}", again.err);
     let notes = again.events_of("note");
-    assert!(notes.iter().any(|it| it["text"].as_str().unwrap().contains("going on")), "{notes:?}");
+    assert!(notes.iter().any(|it| it["text"].as_str().unwrap().contains("resuming")), "{notes:?}");
     assert!(again.summary()["unchanged_files"].as_u64() > Some(0), "nothing was taken over");
     assert_eq!(stand.run("restore latest:{}/src --to out --store m0 -q").code, 0);
     assert_same_tree(&stand.path("src"), &stand.path("out"));

@@ -26,10 +26,10 @@ fn options_that_are_not_given_come_from_the_knobs() {
     assert!(shown.out.contains("\"block_bytes\":4096"), "{}", shown.out);
     // What is given outranks the file; verbs that it says nothing of are as they were.
     let ran = stand.run("split {}/source {}/other --block-size 8K --knobs {}/knobs.toml");
-    assert!(ran.out.contains("says --codec=raw\n"), "{}", ran.out);
+    assert!(ran.out.contains(": --codec=raw\n"), "{}", ran.out);
     assert!(stand.run("inspect {}/other --json").out.contains("\"block_bytes\":8192"));
     let ran = stand.run("verify {}/out --knobs {}/knobs.toml");
-    assert!(ran.code == 0 && !ran.out.contains("says"), "{}", ran.out);
+    assert!(ran.code == 0 && !ran.out.contains("options from"), "{}", ran.out);
 }
 
 #[test]
@@ -51,16 +51,16 @@ fn knobs_that_make_no_sense_are_refused_by_name() {
         ("version = 1\n[split]\ncolour = \"red\"\n", "bad.toml:3"),
         ("version = 1\n[split]\ncolour = \"red\"\n", "sets 'colour', which 'split' has not"),
         ("version = 1\n[split]\nmemory = \"1G\"\n", "sets 'memory', which 'split' has not"),
-        ("version = 1\n[split]\ndepth = 4\n", "the value of 'depth' is no text"),
-        ("version = 1\n[split]\n\ndepth = \"none\"\n", "do not suit"),
+        ("version = 1\n[split]\ndepth = 4\n", "the value of 'depth' is not a string"),
+        ("version = 1\n[split]\n\ndepth = \"none\"\n", "are invalid"),
         ("version = 1\n[split]\n\ndepth = \"none\"\n", "bad.toml:4"),
-        ("version = = 1", "no TOML"),
+        ("version = = 1", "not TOML"),
         // Options of other verbs are checked too: the author of the file meant something by them.
         ("version = 1\n\n[splat]\ndepth = \"4\"\n", "there is no verb 'splat'"),
         ("version = 1\n\n[splat]\ndepth = \"4\"\n", "bad.toml:3"),
         ("version = 1\n[init]\ndepth = \"4\"\n", "sets 'depth', which 'init' has not"),
         ("version = 1\n[record]\ndepth = \"4\"\n", "sets 'depth', which 'record' has not"),
-        ("version = 1\ndepth = \"4\"\n", "'depth' is no table of a verb"),
+        ("version = 1\ndepth = \"4\"\n", "'depth' is not a table of a verb"),
     ] {
         fs::write(stand.path("bad.toml"), text).unwrap();
         let ran = stand.run("split {}/source {}/out --knobs {}/bad.toml");
@@ -125,7 +125,7 @@ fn every_verb_takes_what_is_its_own_from_a_whole_file() {
     assert_eq!(good("array set own stripe_size").trim(), "8192");
     // Verbs that it says nothing of.
     let out = good("backup {}/source --store {}/m0 --knobs {}/knobs.toml");
-    assert!(!out.contains("says"), "{out}");
+    assert!(!out.contains("options from"), "{out}");
     good("verify {}/out --knobs {}/knobs.toml");
 }
 
@@ -163,7 +163,7 @@ fn disks_are_measured_and_what_to_set_is_written_down() {
     }
     // A machine that is never quiet says so, and writes nothing.
     if tuned.code != 0 {
-        assert!(tuned.err.contains("too few runs counted"), "{}", tuned.err);
+        assert!(tuned.err.contains("too few runs count"), "{}", tuned.err);
         assert!(!stand.path("tuned.toml").exists());
         return;
     }
@@ -183,7 +183,7 @@ fn what_tune_could_not_end_well_with_is_refused_before_it_begins() {
     for (line, told) in [
         ("lab tune {} --out {}/nowhere/knobs.toml", "nowhere"),
         ("lab tune {} --sample {}/nothing", "nothing"),
-        ("lab tune {}/source", "no directory"),
+        ("lab tune {}/source", "not a directory"),
         ("lab tune", "name directories"),
     ] {
         let ran = stand.run(line);

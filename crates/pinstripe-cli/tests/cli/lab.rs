@@ -28,7 +28,7 @@ fn a_case_is_run_saved_and_shown_again() {
     assert_eq!(saved["variants"].as_array().unwrap().len(), 2);
     // The same again, in every form.
     let shown = stand.run("lab show r.json").out;
-    let (shown, again) = shown.split_once("\nmeasure it again:").unwrap();
+    let (shown, again) = shown.split_once("\nto measure it again:").unwrap();
     assert!(ran.out.starts_with(shown), "{shown}");
     assert!(again.contains("--modes rndwr --files 2 --total-size 256K"), "{again}");
     assert!(stand.run("lab show r.json --form markdown").out.contains("| variant"));
@@ -233,12 +233,12 @@ fn what_makes_no_sense_is_refused() {
         ("lab run fileio --content x", 2, "zeros"),
         ("lab run fileio --time never", 2, "seconds"),
         ("lab run fileio --dir nowhere", 11, "nowhere"),
-        ("lab run fileio --dir cut.json", 2, "no directory"),
-        ("lab run fileio --total-size 4000T --out r", 1, "too little room"),
-        ("lab run fileio --device /dev/null", 14, "no block device"),
+        ("lab run fileio --dir cut.json", 2, "not a directory"),
+        ("lab run fileio --total-size 4000T --out r", 1, "too little space"),
+        ("lab run fileio --device /dev/null", 14, "not a block device"),
         ("lab run fileio --device /dev/null --dir .", 2, "--dir"),
         ("lab run fileio --serial 1", 2, "--device"),
-        ("lab run fileio --store x", 2, "no meaning"),
+        ("lab run fileio --store x", 2, "does not apply"),
         ("lab run fileio --cross-check fio --workers 2", 2, "fio"),
         ("lab compare newer.json newer.json", 13, "newer"),
         ("lab compare cut.json cut.json", 1, "line 1"),

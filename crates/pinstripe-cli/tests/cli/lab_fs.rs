@@ -211,7 +211,7 @@ fn a_device_is_formatted_only_with_its_serial_number_and_only_when_it_is_free() 
         assert!(ran.code == 14 && ran.err.contains(said), "{more}: {} {}", ran.code, ran.err);
     };
     let serial = format!("--serial {}", image.display());
-    refused("", "serial number has to be typed");
+    refused("", "serial number must be typed");
     refused("--serial 123", "another serial number");
     let held = Loop::on(Path::new(&device.0)).unwrap();
     refused(&serial, "it is held by loop");
@@ -222,13 +222,13 @@ fn a_device_is_formatted_only_with_its_serial_number_and_only_when_it_is_free() 
     let mut options = fs::OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_EXCL);
     let alone = options.read(true).open(&device.0).unwrap();
-    refused(&serial, "opened it for himself alone");
+    refused(&serial, "has opened it exclusively");
     drop(alone);
     assert!(fs::read(&image).unwrap().iter().all(|it| *it == 0), "nothing was written so far");
     // It passes, and passes again: its file system is wiped at the end.
     for _ in 0..2 {
         let ran = stand.run(&format!("{line} {serial}"));
-        if ran.err.contains("cannot mount") || ran.err.contains("mkfs.ext4 is not there") {
+        if ran.err.contains("cannot mount") || ran.err.contains("mkfs.ext4 is not installed") {
             return skipped(test, &ran.err);
         }
         assert_eq!(ran.code, 0, "{}", ran.err);
@@ -247,12 +247,12 @@ fn what_makes_no_sense_is_refused() {
     let stand = Stand::new();
     for (words, code, part) in [
         ("--file-systems ext4,ext5", 2, "ext5"),
-        ("--candidates ext5", 2, "no file system that can be made"),
+        ("--candidates ext5", 2, "not a file system that can be made"),
         ("--candidates ext4|/dev/sda", 2, "could name another device"),
         ("--candidates ext4|mount=journal_dev=0x801", 2, "could name another device"),
         ("--candidates ext4|LABEL=root", 2, "could name another device"),
         ("--dir .|--dir|/", 2, "one directory at a time"),
-        ("--device /dev/null", 14, "no block device"),
+        ("--device /dev/null", 14, "not a block device"),
         ("--total-size 1K", 2, "smaller than one block"),
     ] {
         let mut command = stand.command("lab run fs");

@@ -168,8 +168,8 @@ fn members_that_join_and_move_are_remembered() {
     // A damaged file is as if the store was new; that is said once.
     fs::write(&file, &text[..text.len() / 2]).unwrap();
     let said = stand.run("snapshots --store m2");
-    assert!(said.code == 0 && said.err.contains("begun anew"), "{}", said.err);
-    assert!(!stand.run("snapshots --store m2").err.contains("begun anew"));
+    assert!(said.code == 0 && said.err.contains("a new record is started"), "{}", said.err);
+    assert!(!stand.run("snapshots --store m2").err.contains("a new record is started"));
 }
 
 /// Whether a text stands readable below a directory.

@@ -162,7 +162,7 @@ const VOLATILE: &[(&str, &str)] = &[
         "[SIZE] after compression, [SIZE] written",
     ),
     // Small trees have few strips: whether the lost ones held data is a matter of chance.
-    (r"(?m)^rebuilt .* strips? from parity on the way\n", ""),
+    (r"(?m)^rebuilt .* strips? from parity\n", ""),
     (r"(\d|), [\d.]+ [KM]iB (in|read)", "$1, [SIZE] $2"),
     (r"(snapshots? with) [\d.]+ [KM]iB of data", "$1 [SIZE] of data"),
     // So it is which of them a member has to begin with.

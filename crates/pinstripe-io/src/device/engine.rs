@@ -48,6 +48,12 @@ mod tests {
             assert_eq!(engine.to_string(), name);
             assert_eq!(name.parse::<Engine>().unwrap(), engine);
         }
-        assert!("aio".parse::<Engine>().unwrap_err().to_string().contains("'aio' is no engine"));
+        assert!(
+            "aio"
+                .parse::<Engine>()
+                .unwrap_err()
+                .to_string()
+                .contains("'aio' is not a known engine")
+        );
     }
 }

@@ -150,7 +150,7 @@ impl FileDevice {
         if (again.dev(), again.ino()) != (found.dev(), found.ino()) {
             return Err(Error::new(Kind::Changed, "was replaced while it was opened")
                 .at(&self.path)
-                .advice("see who else writes there, then begin again"));
+                .advice("check what else writes there, then try again"));
         }
         // Only heads and tails are read here: pages read ahead around them are dropped by the next
         // write.
@@ -195,10 +195,10 @@ impl Device for FileDevice {
         if self.caps.is_block_device {
             // Nothing uses the descriptor's own position.
             return rustix::fs::seek(&self.file, SeekFrom::End(0))
-                .map_err(|errno| self.cannot("cannot tell the length", errno));
+                .map_err(|errno| self.cannot("cannot find the length", errno));
         }
         let found = self.file.metadata();
-        Ok(found.map_err(|error| self.cannot("cannot tell the length", error))?.len())
+        Ok(found.map_err(|error| self.cannot("cannot find the length", error))?.len())
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
@@ -236,9 +236,9 @@ impl Device for FileDevice {
         match rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                Err(Error::new(Kind::Unsupported, "cannot give space back").at(&self.path))
+                Err(Error::new(Kind::Unsupported, "cannot deallocate space").at(&self.path))
             }
-            Err(errno) => Err(self.cannot("cannot give space back", errno)),
+            Err(errno) => Err(self.cannot("cannot deallocate space", errno)),
         }
     }
 
@@ -308,7 +308,7 @@ fn refuse_strangers(path: &Path, found: &Metadata) -> Result<()> {
     if found.is_file() || found.file_type().is_block_device() || is_sink(found) {
         return Ok(());
     }
-    let what = if found.is_dir() { "is a directory" } else { "is no file" };
+    let what = if found.is_dir() { "is a directory" } else { "is not a file" };
     Err(Error::new(Kind::Usage, what).at(path).advice("name a file or a block device"))
 }
 
@@ -334,7 +334,7 @@ fn open_plain(
     options.custom_flags(flags).open(path).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) if is_disk => Error::new(Kind::Busy, "the disk is in use")
             .at(path)
-            .advice("unmount it, and end whatever else uses it"),
+            .advice("unmount it, and stop whatever else uses it"),
         _ => Error::io("cannot open", path, error),
     })
 }

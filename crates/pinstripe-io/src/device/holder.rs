@@ -49,8 +49,8 @@ impl Holder {
     pub fn advice(&self) -> &'static str {
         match self {
             Holder::Mounted(_) => "unmount it with 'umount', or name another device",
-            Holder::Swap => "end that with 'swapoff', or name another device",
-            Holder::Device(_) => "take apart what stands on it, or name another device",
+            Holder::Swap => "turn the swap off with 'swapoff', or name another device",
+            Holder::Device(_) => "stop the device that is built on it, or name another device",
             Holder::Partition(_, holder) => holder.advice(),
         }
     }

@@ -71,7 +71,7 @@ impl FromStr for Policy {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        by_name("way of writing", text, &Self::ALL)
+        by_name("write policy", text, &Self::ALL)
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn by_name<T: Copy>(what: &str, text: &str, known: &[(T, &str)]) -> R
     let found = known.iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
     found.map(|(it, _)| *it).ok_or_else(|| {
         let names: Vec<_> = known.iter().map(|(_, name)| *name).collect();
-        let error = Error::new(Kind::Usage, format!("'{text}' is no {what}"));
+        let error = Error::new(Kind::Usage, format!("'{text}' is not a known {what}"));
         error.advice(format!("one of {}", names.join(", ")))
     })
 }
@@ -104,7 +104,11 @@ impl Fallback {
 
 impl fmt::Display for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is refused here ({}): '{}' is used", self.asked, self.why, self.used)
+        write!(
+            f,
+            "'{}' is refused here ({}): '{}' is used instead",
+            self.asked, self.why, self.used
+        )
     }
 }
 

@@ -108,7 +108,7 @@ impl Sparse for FileDevice {
             Ok(data) => data,
             Err(Errno::NXIO) => range.end, // No data up to the end of the file.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => range.start, // A disk: all of it is data.
-            Err(errno) => return Err(self.cannot("cannot tell where data are", errno)),
+            Err(errno) => return Err(self.cannot("cannot find data", errno)),
         };
         if data > range.start {
             return Ok(Run { bytes: data.min(range.end) - range.start, is_hole: true });
@@ -117,7 +117,7 @@ impl Sparse for FileDevice {
             Ok(hole) => hole.min(range.end),
             // As above; or the file was cut meanwhile.
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NXIO) => range.end,
-            Err(errno) => return Err(self.cannot("cannot tell where holes are", errno)),
+            Err(errno) => return Err(self.cannot("cannot find holes", errno)),
         };
         // A hole made between the two calls is reported by the next one.
         let bytes = if hole > range.start { hole - range.start } else { bytes };
@@ -137,11 +137,12 @@ impl Sparse for FileDevice {
         match rustix::fs::fallocate(&self.file, flags, range.start, bytes) {
             Ok(()) => Ok(()),
             // EINVAL is what a disk says of ranges that are no whole sectors.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                Err(Error::new(Kind::Unsupported, "cannot make zeros but by writing them")
-                    .at(self.place()))
-            }
-            Err(errno) => Err(self.cannot("cannot make zeros", errno)),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Err(Error::new(
+                Kind::Unsupported,
+                "this device cannot zero ranges; zeros must be written",
+            )
+            .at(self.place())),
+            Err(errno) => Err(self.cannot("cannot zero a range", errno)),
         }
     }
 }

@@ -200,7 +200,7 @@ impl Fault {
             if !self.matches(operation, target) {
                 return Err(Error::new(
                     Kind::Usage,
-                    format!("the fault '{self}' can never strike {}", operation.name()),
+                    format!("the fault '{self}' can never apply to {}", operation.name()),
                 )
                 .advice(
                     "flip and rate need append, put, write or read; torn and lost append, put or \

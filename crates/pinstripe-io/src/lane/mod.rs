@@ -235,7 +235,7 @@ impl Barrier<'_> {
     /// The lane's first error: of a write or of a sync.
     pub fn wait(self) -> Result<()> {
         self.answer.recv().unwrap_or_else(|_| {
-            let over = || Error::new(Kind::Io, "a writer ended before its work was done");
+            let over = || Error::new(Kind::Io, "a writer thread ended before all writes were done");
             Err(self.shared.queue.error().unwrap_or_else(over))
         })
     }

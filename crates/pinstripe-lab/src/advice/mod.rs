@@ -80,7 +80,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
     let is_close = standings.is_some_and(|it| it.each[at] == Standing::Open);
     let mut evidence = evidence(chosen, &variants, counting, results.seed);
     if is_close {
-        evidence += "; too close to tell in that time";
+        evidence += "; too close to decide in that time";
     }
     evidence += unrest(counting);
     Some(Advice {
@@ -321,7 +321,7 @@ mod tests {
         runs.zip(values).for_each(|(run, value)| run.value = value);
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "1");
-        assert!(advice.evidence.ends_with("too close to tell in that time"), "{advice:?}");
+        assert!(advice.evidence.ends_with("too close to decide in that time"), "{advice:?}");
         assert!(!advice.is_decided && advise(&group(&[("1", 50.0), ("4", 100.0)]))[0].is_decided);
     }
 

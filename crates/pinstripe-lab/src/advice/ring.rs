@@ -84,7 +84,7 @@ fn need(variant: &Variant, counting: Counting) -> Option<Need<'_>> {
 fn of_other(need: &Need<'_>) -> String {
     match need.overruns {
         0.0 => format!("{}: {} KiB", need.policy, need.ring_kib),
-        lost => format!("{}: {} KiB, with {lost} overruns", need.policy, need.ring_kib),
+        lost => format!("{}: {} KiB, overruns: {lost}", need.policy, need.ring_kib),
     }
 }
 

@@ -22,9 +22,9 @@ pub static CASE: Case = Case {
     name: "catalog",
     about: "Write the catalogue of a backup: rows per second by one writer and by 37 at once",
     help: "\
-The catalogue of fifteen machines with 37 file systems is made up in memory: names, sizes and hashes as \
-they are told of a real one, of which about half are distinct. Then it is written into a new store of four \
-members, one of which may be lost, by so many writers at once; each file system is a snapshot of its own, \
+The catalogue of fifteen machines with 37 file systems is generated in memory: names, sizes and hashes \
+like those of a real one, of which about half are distinct. Then it is written into a new store of four \
+members, one of which may be lost, by that many concurrent writers; each file system is a snapshot of its own, \
 and all are durable at the end. 'view' makes the SQL view of them, by one writer.",
     examples: "\
   pinstripe lab run catalog --dir /srv
@@ -40,23 +40,23 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: Form::Count,
         default: Some("200000"),
-        about: "Rows of the catalogue: one for each file",
-        more: "The one that it is made after had 13753410.",
+        about: "Rows of the catalogue, one per file",
+        more: "The real catalogue it is modelled on had 13753410.",
     },
     CaseOption {
         name: "writers",
         value: "N,...",
         form: Form::Counts,
         default: Some("1,37"),
-        about: "Writers at once, 37 at most",
-        more: "The first is what others are judged by.",
+        about: "Concurrent writers, 37 at most",
+        more: "The first is the baseline of the others.",
     },
     CaseOption {
         name: "no-view",
         value: "",
         form: Form::Flag,
         default: None,
-        about: "Leave the SQL view out",
+        about: "Leave out the SQL view",
         more: "",
     },
 ];
@@ -75,11 +75,11 @@ enum Way {
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let writers = values.counts("writers");
     if writers.iter().any(|it| !(1..=STREAMS as u64).contains(it)) {
-        return Err(Error::new(Kind::Usage, "there are from 1 to 37 writers"));
+        return Err(Error::new(Kind::Usage, "the number of writers must be from 1 to 37"));
     }
     let rows = values.count("rows");
     if rows < ROWS_MIN {
-        return Err(Error::new(Kind::Usage, "these are too few rows").expected(ROWS_MIN, rows));
+        return Err(Error::new(Kind::Usage, "too few rows").expected(ROWS_MIN, rows));
     }
     let mut ways: Vec<Way> = writers.into_iter().map(|it| Way::Writers(it as usize)).collect();
     if !values.has("no-view") {
@@ -135,7 +135,8 @@ impl Catalog {
         })?;
         let seconds = began.elapsed().as_secs_f64();
         if found != self.rows {
-            let error = Error::new(Kind::Corrupt, "the view has not as many rows as were written");
+            let error =
+                Error::new(Kind::Corrupt, "the view does not have as many rows as were written");
             return Err(error.at(path).expected(self.rows, found));
         }
         let bytes = std::fs::metadata(&path).map_or(0, |it| it.len());
@@ -241,7 +242,7 @@ fn tables(results: &Results) -> Vec<Table> {
             grid::cell(grid::figure(variant, grid::named("bytes_of_each_row"))),
         ]);
     }
-    let note = "From rows in memory until all was durable.";
+    let note = "From rows in memory until all is durable.";
     vec![Table::from_rows("Rows into the catalogue", note, rows)]
 }
 

@@ -24,12 +24,12 @@ pub static CASE: Case = Case {
     name: "dedup",
     about: "Show what dedup would save on a tree: whole files, fixed blocks, content-defined chunks",
     help: "\
-A tree is read once, nothing is written. Side by side stand whole files that are the same by name, size \
-and content, and by content alone; blocks of a fixed length from 4 KiB to 1 MiB; and content-defined \
-chunks of such lengths on average. Zeros that a sparse file does not store count as nothing, and a \
+A tree is read once, nothing is written. The methods are compared: whole files that are the same by name, \
+size and content, or by content alone; blocks of a fixed length from 4 KiB to 1 MiB; and content-defined \
+chunks of such average lengths. Zeros that a sparse file does not store count as nothing, and a \
 file with several names counts once.
 
-These are counts, not times: a tree is read once, and nobody can disturb that. Where distinct parts are \
+These are counts, not times: a tree is read once, and other load cannot disturb that. Where distinct parts are \
 too many for the memory, a sample is taken, and the table says so.",
     examples: "\
   pinstripe lab run dedup --tree /home
@@ -61,7 +61,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: Form::Size,
         default: Some("256M"),
-        about: "Memory for what was seen; beyond it a sample is taken",
+        about: "Memory for the chunks seen; beyond it, a sample is taken",
         more: "",
     },
 ];
@@ -231,7 +231,7 @@ fn of_tree(variant: &Variant, run: &Run) -> Table {
         of("compressed_percent")
     );
     if of("losses") > 0.0 {
-        note.push_str(&format!(" {} things could not be read.", of("losses")));
+        note.push_str(&format!(" Entries that could not be read: {}.", of("losses")));
     }
     Table::from_rows(grid::parameter(variant, "tree"), note, rows)
 }

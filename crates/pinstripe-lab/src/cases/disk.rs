@@ -172,7 +172,7 @@ impl DiskPlan {
             let version = check::version();
             layout.notes.push(match &version {
                 Some(version) => format!("checked with {version}"),
-                None => "not checked with fio: it is not there".to_owned(),
+                None => "not checked with fio: it is not installed".to_owned(),
             });
             layout.checks = version.is_some();
         }
@@ -286,7 +286,7 @@ impl Plan for DiskPlan {
             match is_device {
                 true => format!("overwrite the first {size} of {place}"),
                 false => format!(
-                    "make up to {} of files, {files} of {size} each at a time, in a directory \
+                    "create up to {} of files, {files} of {size} each at a time, in a directory \
                      pinstripe-lab-{case}-* in {place}, and remove it at the end",
                     format_size(self.most_bytes())
                 ),

@@ -12,17 +12,17 @@ use crate::run::Plan;
 /// The case.
 pub static CASE: Case = Case {
     name: "fileio",
-    about: "Read and write files in six ways: sysbench's modes, with every parameter in sight",
+    about: "Read and write files in six modes, those of sysbench, with every parameter shown",
     help: "\
-Files are made in a directory of their own and gone through in these modes:
+Files are created in a directory of their own and accessed in these modes:
   seqwr    write new files from the first byte to the last, once
   seqrewr  write over files that are there, from the first byte to the last, once
   seqrd    read files from the first byte to the last, once
   rndrd    read blocks anywhere
   rndwr    write blocks anywhere
   rndrw    read and write blocks anywhere, 3 reads for 2 writes
-A figure is bytes moved in the time until they were durable: the sync at the end is counted in, and \
-told apart. With several --dir, each mode is judged by the first of them.
+A figure is bytes moved in the time until they were durable: the sync at the end is included, and also \
+shown separately. With several --dir, the first one is the baseline of each mode.
 
 --compat sysbench does what sysbench does unless told otherwise: after each 100 requests fsync of every \
 file, written or not, one after the other (128 of them with 128 files), once more at the end, and \
@@ -56,7 +56,7 @@ pub const FILES: CaseOption = CaseOption {
     value: "N",
     form: Form::Count,
     default: Some("128"),
-    about: "How many files",
+    about: "Number of files",
     more: "",
 };
 
@@ -86,7 +86,7 @@ pub const RUN_TIME: CaseOption = CaseOption {
     value: "S",
     form: Form::Number,
     default: Some("3"),
-    about: "Seconds of a run at most; a sequential mode ends when it is through",
+    about: "Seconds of a run at most; a sequential mode ends at the last byte",
     more: "",
 };
 
@@ -116,7 +116,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: Form::Count,
         default: None,
-        about: "Also wait for every file after so many requests",
+        about: "Also sync every file after this many requests",
         more: "",
     },
     READ_SHARE,

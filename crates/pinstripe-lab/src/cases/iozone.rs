@@ -12,9 +12,9 @@ use crate::run::Plan;
 /// The case.
 pub static CASE: Case = Case {
     name: "iozone",
-    about: "Go over a file in every way: iozone's panel of twelve tests",
+    about: "Access a file in every way: iozone's set of twelve tests",
     help: "\
-A file is gone over in each of these ways, as many requests as it has records:
+A file is accessed in each of these ways, with as many requests as it has records:
   write, rewrite          from the first record to the last: a new file, and one that is there
   read, reread            the same reading: from the disk, and from the page cache
   random-read, random-write, mixed   records anywhere; mixed reads and writes by turns
@@ -22,8 +22,8 @@ A file is gone over in each of these ways, as many requests as it has records:
   record-rewrite          the one record in the middle, again and again
   stride                  reading every so-many-th record, in laps, until each was met
   fwrite, fread           through the C library's buffer of 4 KiB
-A figure is bytes moved in the time until they were durable: the sync at the end is counted in (iozone \
--e). Unlike there, every read but reread begins with an empty page cache (iozone -U, without unmounting), \
+A figure is bytes moved in the time until they were durable: the sync at the end is included (iozone \
+-e). Unlike in iozone, every read but reread begins with an empty page cache (iozone -U, without unmounting), \
 and every test is repeated.",
     examples: "\
   pinstripe lab run iozone --dir /srv --file-size 8G --record-size 4M

@@ -20,10 +20,11 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "opmix",
-    about: "Do what office programs do to a file server, by a load file of dbench, and time each sort",
+    about: "Replay the operations of office programs on a file server, from a load file of dbench, \
+        and time each kind",
     help: "\
-Each client is a thread with a directory of its own, in which it does what the load file lists, again and \
-again: opens, looks, reads, writes, renames, locks, flushes. The table has the count of each sort, its mean \
+Each client is a thread with a directory of its own, in which it repeats what the load file lists: opens, \
+stats, reads, writes, renames, locks, flushes. The table has the count of each kind, its mean \
 time and its longest, as dbench shows them, and percentiles beside them. An operation that is still going \
 on when the time is over is waited for and counts in full, so that the longest stall is not cut off.
 
@@ -43,7 +44,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "FILE",
         form: Form::Path,
         default: None,
-        about: "What is done [default: a short load that is made up]",
+        about: "Load file [default: a short generated load]",
         more: "",
     },
     CaseOption {
@@ -51,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N,...",
         form: Form::Counts,
         default: Some("1,10"),
-        about: "Clients at once",
+        about: "Concurrent clients",
         more: "",
     },
     CaseOption {
@@ -59,7 +60,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "S",
         form: Form::Number,
         default: Some("10"),
-        about: "Seconds of a run",
+        about: "Duration of a run in seconds",
         more: "",
     },
 ];
@@ -70,7 +71,7 @@ const CLIENT_BYTES: u64 = 64 << 20;
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let clients = values.counts("clients");
     if clients.contains(&0) {
-        return Err(Error::new(Kind::Usage, "there is one client at least"));
+        return Err(Error::new(Kind::Usage, "at least one client is needed"));
     }
     let load = match values.text("loadfile").map(PathBuf::from) {
         None => loadfile::parse(&loadfile::made_up())?,
@@ -120,7 +121,7 @@ impl Plan for OpMix {
                 if *clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
             Head {
                 group: name.clone(),
-                about: format!("a load of {} operations, again and again", self.load.len()),
+                about: format!("a repeated load; operations: {}", self.load.len()),
                 parameters: vec![Parameter::new("clients", clients)],
                 metric: Metric::throughput(),
                 name,
@@ -210,7 +211,9 @@ fn operations(variant: &Variant) -> Table {
         false => "All runs that count together.".to_owned(),
     };
     if surprises > 0.0 {
-        note += &format!(" {surprises:.0} operations of a run did not end as the load file says.");
+        note += &format!(
+            " Operations of a run with another result than in the load file: {surprises:.0}."
+        );
     }
     Table::from_rows(&variant.name, note, rows)
 }

@@ -56,7 +56,8 @@ impl CaseOption {
     /// [`Kind::Usage`] that says what is wanted.
     pub fn check(&self, text: &str) -> Result<()> {
         let refuse = |wanted: String| {
-            let error = Error::new(Kind::Usage, format!("'{text}' is no value of --{}", self.name));
+            let error =
+                Error::new(Kind::Usage, format!("'{text}' is not a value of --{}", self.name));
             Err(error.advice(wanted))
         };
         match self.form {
@@ -64,15 +65,15 @@ impl CaseOption {
             Form::Size => parse_size(text).map(drop),
             Form::Count => match text.parse::<u64>() {
                 Ok(1..) => Ok(()),
-                _ => refuse("a whole number from 1 on".to_owned()),
+                _ => refuse("a whole number, 1 or more".to_owned()),
             },
             Form::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() && number >= 0.0 => Ok(()),
-                _ => refuse("a number from 0 on".to_owned()),
+                _ => refuse("a number, 0 or more".to_owned()),
             },
             Form::Counts => match text.split(',').all(|it| it.parse::<u64>().is_ok()) {
                 true => Ok(()),
-                false => refuse("whole numbers from 0 on, with commas between them".to_owned()),
+                false => refuse("whole numbers, 0 or more, separated by commas".to_owned()),
             },
             Form::Sizes => text.split(',').try_for_each(|it| parse_size(it).map(drop)),
             Form::OneOf(words) => match words.contains(&text) {
@@ -81,7 +82,7 @@ impl CaseOption {
             },
             Form::SomeOf(words) => match text.split(',').all(|word| words.contains(&word)) {
                 true => Ok(()),
-                false => refuse(format!("some of {}, with commas between them", words.join(", "))),
+                false => refuse(format!("some of {}, separated by commas", words.join(", "))),
             },
         }
     }
@@ -171,7 +172,8 @@ impl Values {
 /// The path from the root on, links as they are; as it is where that would be no UTF-8.
 fn absolute(text: &str) -> Result<String> {
     let path = std::path::absolute(text);
-    let refuse = |error| Error::new(Kind::Usage, format!("'{text}' is no path from here: {error}"));
+    let refuse =
+        |error| Error::new(Kind::Usage, format!("'{text}' cannot be made absolute: {error}"));
     let path = path.map_err(refuse)?;
     Ok(path.into_os_string().into_string().unwrap_or_else(|_| text.to_owned()))
 }

@@ -23,7 +23,7 @@ pub static CASE: Case = Case {
 Each client is a thread that reads a file of its own from the first byte to the last. The window 'kernel' \
 leaves read-ahead to the kernel as it is set. Other windows are pinstripe's own: the kernel is told not to \
 read ahead (POSIX_FADV_RANDOM), and of the bytes within the window as they will be read \
-(POSIX_FADV_WILLNEED). So everybody may try any window, without root.
+(POSIX_FADV_WILLNEED). So any window can be tried without root.
 
 With --by kernel the window is the kernel's own, read_ahead_kb of the disk or mount, which only root may \
 set. It is put back at the end, also after an interrupt.",
@@ -42,15 +42,15 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: Form::Text,
         default: Some("kernel,0,4M,16M,64M,256M"),
-        about: "Windows of read-ahead; 'kernel' is whatever is set",
-        more: "The first is what others are judged by.",
+        about: "Windows of read-ahead; 'kernel' is the present setting",
+        more: "The first is the baseline of the others.",
     },
     CaseOption {
         name: "clients",
         value: "N,...",
         form: Form::Counts,
         default: Some("1,2,4"),
-        about: "How many read at once",
+        about: "Concurrent clients",
         more: "",
     },
     CaseOption {
@@ -74,7 +74,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "WHOM",
         form: Form::OneOf(&["advice", "kernel"]),
         default: Some("advice"),
-        about: "Who reads ahead: pinstripe by advice, or the kernel",
+        about: "What reads ahead: pinstripe by advice, or the kernel",
         more: "",
     },
     shared::CACHE,

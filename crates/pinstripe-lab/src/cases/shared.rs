@@ -25,9 +25,9 @@ pub const POLICY: CaseOption = CaseOption {
     value: "NAME",
     form: Form::OneOf(POLICY_NAMES),
     default: Some("buffered"),
-    about: "How bytes go: buffered, dsync, sync, direct, direct+dsync or uncached",
-    more: "direct goes past the page cache; dsync and sync wait for the disk at each write; uncached \
-           goes through the page cache without staying there.",
+    about: "Write policy: buffered, dsync, sync, direct, direct+dsync or uncached",
+    more: "direct bypasses the page cache; dsync and sync wait for the disk at each write; \
+           uncached goes through the page cache without staying there.",
 };
 
 /// Several of them, which are held against each other.
@@ -36,8 +36,8 @@ pub const POLICIES: CaseOption = CaseOption {
     value: "NAME,...",
     form: Form::SomeOf(POLICY_NAMES),
     default: Some("buffered,dsync,sync,direct,direct+dsync,uncached"),
-    about: "How bytes go: buffered, dsync, sync, direct, direct+dsync, uncached",
-    more: "The first is what others are judged by.",
+    about: "Write policies: buffered, dsync, sync, direct, direct+dsync, uncached",
+    more: "The first is the baseline of the others.",
 };
 
 /// The engine that carries out requests.
@@ -46,9 +46,9 @@ pub const ENGINE: CaseOption = CaseOption {
     value: "NAME",
     form: Form::OneOf(&["psync", "uring"]),
     default: Some("psync"),
-    about: "Who carries out requests: psync or uring",
-    more: "psync: threads with one request at a time each. uring: each thread leaves --depth requests \
-           at a time to the kernel (io_uring).",
+    about: "I/O engine: psync or uring",
+    more: "psync: threads with one request at a time each. uring: each thread keeps up to --depth \
+           requests in flight (io_uring).",
 };
 
 /// Threads.
@@ -57,7 +57,7 @@ pub const THREADS: CaseOption = CaseOption {
     value: "N",
     form: Form::Count,
     default: Some("1"),
-    about: "Threads that make requests",
+    about: "Threads that issue requests",
     more: "",
 };
 
@@ -67,7 +67,7 @@ pub const DEPTH: CaseOption = CaseOption {
     value: "N",
     form: Form::Count,
     default: Some("1"),
-    about: "Requests of each thread at a time, with --engine uring",
+    about: "Requests in flight per thread, with --engine uring",
     more: "",
 };
 
@@ -78,8 +78,8 @@ pub const CONTENT: CaseOption = CaseOption {
     form: Form::Text,
     default: Some("noise"),
     about: "What is written: noise, zeros, or zeros:PERCENT",
-    more: "noise is made smaller by nothing and never the same twice. zeros are not written at all by \
-           some file systems and disks.",
+    more: "noise cannot be compressed, and no two blocks are the same. Some file systems and disks \
+           do not write zeros at all.",
 };
 
 /// Whether reads begin with an empty cache.
@@ -88,9 +88,9 @@ pub const CACHE: CaseOption = CaseOption {
     value: "WAY",
     form: Form::OneOf(&["drop", "keep"]),
     default: Some("drop"),
-    about: "What the page cache holds of the files before each run: drop or keep it",
-    more: "Only that of these files is dropped, by fadvise(2). What still comes from the cache is marked \
-           'page cache'.",
+    about: "Page cache of the files before each run: drop or keep",
+    more: "Only that of these files is dropped, by fadvise(2). Runs that are still served from the \
+           cache are marked 'page cache'.",
 };
 
 /// Whether the figure has what it takes until bytes are durable.
@@ -99,8 +99,8 @@ pub const SYNC: CaseOption = CaseOption {
     value: "WHEN",
     form: Form::OneOf(&["end", "never"]),
     default: Some("end"),
-    about: "When to wait until bytes are durable: end or never",
-    more: "Without it, figures of writes are marked 'accepted, not durable'.",
+    about: "When to sync: end or never",
+    more: "With never, figures of writes are marked 'accepted, not durable'.",
 };
 
 /// Paced requests.
@@ -109,9 +109,9 @@ pub const RATE: CaseOption = CaseOption {
     value: "N",
     form: Form::Count,
     default: None,
-    about: "Requests per second, of all threads together; as fast as they go without",
-    more: "Latency 'response' then counts from when a request was due, so that a stall is seen in all \
-           that it kept waiting.",
+    about: "Requests per second of all threads together [default: unlimited]",
+    more: "Latency 'response' then counts from the time a request was due, so that a stall shows \
+           in all requests that it delayed.",
 };
 
 /// A second opinion.
@@ -120,9 +120,9 @@ pub const CROSS_CHECK: CaseOption = CaseOption {
     value: "PROGRAM",
     form: Form::OneOf(&["fio"]),
     default: None,
-    about: "Have fio do the same in turns with us, and show both",
-    more: "Where fio is not there this is left out, and said. Only reads and writes in order and anywhere \
-           are checked.",
+    about: "Let fio do the same, interleaved with our runs, and show both",
+    more: "Without fio, this is left out, and reported. Only sequential and random reads and \
+           writes are checked.",
 };
 
 /// Directories or the device, and whether it is one.
@@ -230,7 +230,8 @@ pub fn one_directory(setting: &Setting) -> Result<PathBuf> {
 pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
     let (dir, size) = (dir.display(), format_size(bytes));
     format!(
-        "make up to {size} of files in a directory pinstripe-lab-{case}-* in {dir}, and remove it at the end"
+        "create up to {size} of files in a directory pinstripe-lab-{case}-* in {dir}, and remove \
+            it at the end"
     )
 }
 
@@ -269,7 +270,7 @@ pub fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
     if free >= bytes {
         return Ok(());
     }
-    let error = Error::new(Kind::NoSpace, format!("has too little room for {what}")).at(dir);
+    let error = Error::new(Kind::NoSpace, format!("has too little space for {what}")).at(dir);
     let error = error.expected(format_size(bytes), format_size(free));
     Err(error.advice("name another directory, or measure less: see the sizes in --help"))
 }
@@ -304,7 +305,7 @@ impl Folder {
     pub fn make(below: &Path, case: &str, bytes: u64) -> Result<Folder> {
         refuse_without_room(below, bytes, "the files")?;
         let path = below.join(format!("{FOLDER}{case}-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| Error::io("cannot make", &path, error))?;
+        fs::create_dir(&path).map_err(|error| Error::io("cannot create", &path, error))?;
         Ok(Folder(path))
     }
 

@@ -18,10 +18,10 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "streams",
-    about: "Write many files at once, by one thread or one for each, in every way of writing",
+    about: "Write many files at once, by one thread or one thread per file, with every policy",
     help: "\
-As a recorder with many tracks does: --files new files are written, one block of each in turn by one \
-thread, or each by a thread of its own; with every way of writing and every engine. A figure is bytes \
+Like a recorder with many tracks: --files new files are written, one block of each in turn by one \
+thread, or each by a thread of its own; with every write policy and every engine. A figure is bytes \
 written in the time until they were durable: the sync at the end is counted in, and told apart as \
 'sync_s'; 'accepted_mb_per_s' is without it, which is what a program without a sync would call its \
 rate. A stall is a write that took more than 100 ms: what a recorder needs memory for.
@@ -45,7 +45,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: Form::Count,
         default: Some("20"),
-        about: "How many files",
+        about: "Number of files",
         more: "",
     },
     CaseOption {
@@ -78,7 +78,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: Form::SomeOf(ENGINES),
         default: Some("psync,uring"),
-        about: "Who carries out writes: psync, uring",
+        about: "I/O engines: psync, uring",
         more: "",
     },
     CaseOption {
@@ -86,7 +86,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: Form::Count,
         default: Some("16"),
-        about: "Writes of each thread at a time, with uring",
+        about: "Writes in flight per thread, with uring",
         more: "",
     },
     CaseOption {

@@ -19,7 +19,7 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "walk",
-    about: "Walk a tree with statistics of every entry: pinstripe's walker, nftw(3), find(1)",
+    about: "Walk a tree with stat of every entry: pinstripe's walker, nftw(3), find(1)",
     help: "\
 A tree is walked from end to end, every entry with its statistics (name, size, times), nothing of it read. \
 Without --tree one is made: --directories of them in tens, with ten empty files each. After the first walk \
@@ -45,15 +45,16 @@ const OPTIONS: &[CaseOption] = &[
         value: "DIR",
         form: Form::Path,
         default: None,
-        about: "The tree [default: one that is made in --dir]",
-        more: "It must stay as it is meanwhile: whoever sees another number of entries ends the case.",
+        about: "The tree [default: one that is generated in --dir]",
+        more: "It must not change meanwhile: if a walker sees another number of entries, the case \
+            ends.",
     },
     CaseOption {
         name: "directories",
         value: "N",
         form: Form::Count,
         default: Some("2000"),
-        about: "Directories of a tree that is made, with ten files each",
+        about: "Directories of the generated tree, with ten files each",
         more: "",
     },
     CaseOption {
@@ -61,15 +62,15 @@ const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: Form::SomeOf(WALKERS),
         default: Some("nftw,find,walker"),
-        about: "Who walks: nftw, find, walker",
-        more: "The first is what others are judged by.",
+        about: "Walkers: nftw, find, walker",
+        more: "The first is the baseline of the others.",
     },
     CaseOption {
         name: "threads-each",
         value: "N,...",
         form: Form::Counts,
         default: None,
-        about: "Threads of the walker [default: 1, and as many as it takes by itself]",
+        about: "Threads of the walker [default: 1, and its own default]",
         more: "",
     },
 ];
@@ -84,7 +85,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         false => vec![1, recommended_threads(false, cores) as u64],
     };
     if threads.contains(&0) {
-        return Err(Error::new(Kind::Usage, "a walker has one thread at least"));
+        return Err(Error::new(Kind::Usage, "a walker has at least one thread"));
     }
     let known = |name: &str| WALKERS.iter().find(|it| **it == name).copied();
     let mut ways: Vec<Way> = Vec::new();

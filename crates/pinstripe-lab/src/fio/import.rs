@@ -21,7 +21,7 @@ pub fn import(texts: &[&str]) -> Result<Results> {
     for text in texts {
         let document = text::document(text)?;
         let version = document["fio version"].as_str().ok_or_else(|| {
-            Error::new(Kind::Corrupt, "is JSON, but not of fio: it names no 'fio version'")
+            Error::new(Kind::Corrupt, "is JSON, but not of fio: it has no 'fio version'")
         })?;
         results.program = version.to_owned();
         let time = document["timestamp"].as_i64().unwrap_or(0);
@@ -61,7 +61,7 @@ fn empty() -> Results {
         },
         variants: Vec::new(),
         verdicts: Vec::new(),
-        notes: vec!["read from fio's results: nobody watched for disturbances".to_owned()],
+        notes: vec!["read from fio's results: disturbances were not monitored".to_owned()],
     }
 }
 

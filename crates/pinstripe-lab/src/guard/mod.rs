@@ -125,15 +125,15 @@ impl Guard {
         let mut found = Findings::default();
         let limits = &self.limits;
         found.share(limits.idle_cpu, after.busy_since(before), "busy", |it| {
-            format!("before the run others used {it} of the processors")
+            format!("before the run, other programs used {it} of the processors")
         });
         let cpu = after.pressure_since(before, |now| now.cpu_pressure);
         found.share(limits.idle_cpu_pressure, cpu, "cpu_busy", |it| {
-            format!("before the run somebody waited for a processor {it} of the time")
+            format!("before the run, tasks waited for a processor {it} of the time")
         });
         let disk = after.pressure_since(before, |now| now.io_pressure);
         found.share(limits.idle_io_pressure, disk, "disk_busy", |it| {
-            format!("before the run somebody waited for a disk {it} of the time")
+            format!("before the run, tasks waited for a disk {it} of the time")
         });
         found.0
     }
@@ -145,17 +145,19 @@ impl Guard {
         let all_s = after.cpu_seconds_since(before);
         let others = after.busy_since(before).zip(all_s).map(|(busy, all)| busy - own.cpu_s / all);
         found.share(limits.others_cpu, others, "others_cpu", |it| {
-            format!("others used {it} of the processors")
+            format!("other programs used {it} of the processors")
         });
         found.share(limits.steal, after.steal_since(before), "steal", |it| {
             format!("the hypervisor took {it} of the processors")
         });
         let memory = after.pressure_since(before, |now| now.memory_pressure);
         found.share(limits.memory_pressure, memory, "memory", |it| {
-            format!("somebody waited for memory {it} of the time")
+            format!("tasks waited for memory {it} of the time")
         });
         if after.throttled_since(before) > 0 {
-            let what = format!("processors were throttled {} times", after.throttled_since(before));
+            let times =
+                pinstripe_base::units::counted(after.throttled_since(before), "time", "times");
+            let what = format!("processors were throttled {times}");
             found.add("throttled", what);
         }
         self.judge_disk(before, after, own, &mut found);
@@ -176,7 +178,7 @@ impl Guard {
             if bytes > most {
                 let own = if act == "wrote" { own.written_bytes } else { own.read_bytes };
                 let others = format_size(bytes.saturating_sub(own));
-                found.add(kind, format!("others {act} {others} on this disk"));
+                found.add(kind, format!("other programs {act} {others} on this disk"));
             }
         }
     }

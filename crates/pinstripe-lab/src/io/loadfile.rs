@@ -102,7 +102,7 @@ pub fn parse(text: &str) -> Result<Vec<Operation>> {
             continue;
         }
         let refuse = || {
-            Error::new(Kind::Corrupt, format!("line {} is no operation: {line}", number + 1))
+            Error::new(Kind::Corrupt, format!("line {} is not an operation: {line}", number + 1))
                 .advice("a load file is one like dbench's client.txt")
         };
         operations.push(operation(line).ok_or_else(refuse)?);

@@ -103,7 +103,7 @@ impl<'a> Client<'a> {
                         played.surprises += u64::from(!operation.succeeds);
                     }
                     Err(error) if is_fatal(&error) => {
-                        return Err(Error::io("cannot go on", &self.base, error));
+                        return Err(Error::io("cannot continue", &self.base, error));
                     }
                     Err(_) => played.surprises += u64::from(operation.succeeds),
                 }

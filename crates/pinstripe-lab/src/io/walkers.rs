@@ -116,7 +116,7 @@ const DESCRIPTORS: c_int = 64;
 /// As the system says.
 pub fn by_nftw(tree: &Path) -> Result<u64> {
     let path = CString::new(tree.as_os_str().as_bytes())
-        .map_err(|_| Error::new(Kind::Usage, "is no path").at(tree))?;
+        .map_err(|_| Error::new(Kind::Usage, "is not a path").at(tree))?;
     let _alone = NFTW.lock().unwrap_or_else(PoisonError::into_inner);
     NFTW_SEEN.store(0, Ordering::Relaxed);
     // SAFETY: `nftw` is the C library's, declared as in <ftw.h> with the pointers to `struct stat`

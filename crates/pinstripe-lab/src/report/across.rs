@@ -48,7 +48,7 @@ pub(super) fn show(all: &[Results]) -> Markup {
         section class="across" {
             ul class="verdict" { @for other in others.iter().take(MOST_ROWS) { (sentence(first, other)) } }
             p class="quiet" {
-                "Each is held against A, variant by variant. " @for (at, results) in all.iter().take(MOST_ROWS).enumerate() {
+                "Each is compared with A, variant by variant. " @for (at, results) in all.iter().take(MOST_ROWS).enumerate() {
                     b { (letter(at)) } ": " (results.case) ", " (utc(results.started_seconds)) ". "
                 }
             }

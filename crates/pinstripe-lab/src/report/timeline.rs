@@ -38,7 +38,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
                 h2 { "Over time" }
                 p class="quiet" {
                     "The run of each variant that stood still for longest. Below it what waited in memory for the "
-                    "disk, and how much of the time somebody waited for a disk."
+                    "disk, and how much of the time tasks waited for a disk."
                     @if all.len() > FEW { " Only the worst are shown." }
                 }
                 div class="figures" {
@@ -138,7 +138,7 @@ fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
 
 /// Pressure: the share of the time in which any process waited.
 fn waiting(samples: &[Sample], seconds: &Scale) -> Markup {
-    let (frame, scale) = lane("somebody waited for a disk, % of the time (PSI)", 100.0, 2, WAITING);
+    let (frame, scale) = lane("tasks waited for a disk, % of the time (PSI)", 100.0, 2, WAITING);
     let share = |it: &Sample| it.io_pressure.map(|it| it * 100.0);
     html! {
         (frame)

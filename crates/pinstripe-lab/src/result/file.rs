@@ -27,7 +27,7 @@ pub fn save(results: &Results, path: &Path) -> Result<()> {
 pub fn put(text: &[u8], path: &Path) -> Result<()> {
     let name = path
         .file_name()
-        .ok_or_else(|| Error::new(Kind::Usage, "is no name for a file of results").at(path))?;
+        .ok_or_else(|| Error::new(Kind::Usage, "is not a name for a file of results").at(path))?;
     let mut beside = name.to_owned();
     beside.push(".part");
     let beside = path.with_file_name(beside);
@@ -54,7 +54,7 @@ pub fn load(path: &Path) -> Result<Results> {
     match (all.pop(), all.len()) {
         (Some(only), 0) => Ok(only),
         (_, more) => {
-            let what = format!("holds {} results, where one is wanted", more + 1);
+            let what = format!("contains several results ({}) where one is expected", more + 1);
             Err(Error::new(Kind::Usage, what).at(path).advice("give the file of one of them"))
         }
     }
@@ -84,7 +84,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
             .advice("the file is cut off or was changed: measure again")
     };
     if bytes.trim_ascii_start().first() != Some(&b'{') {
-        let what = if bytes.is_empty() { "is empty" } else { "is no file of results" };
+        let what = if bytes.is_empty() { "is empty" } else { "is not a file of results" };
         return Err(Error::new(Kind::Corrupt, what).advice(
             "results are made by 'pinstripe lab run', pages of them by 'pinstripe lab report'",
         ));
@@ -92,7 +92,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
     let value: Value = serde_json::from_slice(bytes).map_err(damaged)?;
     if value["format"] != FORMAT {
         let found = value["format"].as_str().unwrap_or("something else").to_owned();
-        return Err(Error::new(Kind::Corrupt, "is no file of results")
+        return Err(Error::new(Kind::Corrupt, "is not a file of results")
             .expected(FORMAT, found)
             .advice("results of fio are read by 'pinstripe lab import'"));
     }

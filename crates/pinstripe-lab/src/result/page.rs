@@ -127,7 +127,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Results>> {
     });
     let all = elements.collect::<Result<Vec<Results>>>()?;
     match all.is_empty() {
-        true => Err(Error::new(Kind::Corrupt, "is no page that holds results")
+        true => Err(Error::new(Kind::Corrupt, "is not a page with results")
             .advice("a page of 'pinstripe lab report' holds them, unless it is cut off or says that they were too large")),
         false => Ok(all),
     }

@@ -225,5 +225,5 @@ fn attach(control: &File, file: &File) -> Result<(File, PathBuf)> {
             }
         }
     }
-    Err(Error::new(Kind::Busy, "others take every free loop device").at(CONTROL))
+    Err(Error::new(Kind::Busy, "other processes take every free loop device").at(CONTROL))
 }

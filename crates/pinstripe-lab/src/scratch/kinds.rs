@@ -144,7 +144,8 @@ pub const NAMES: [&str; FILE_SYSTEMS.len()] = {
 /// [`Kind::Usage`] with the names that there are.
 pub fn find(name: &str) -> Result<&'static FileSystem> {
     FILE_SYSTEMS.iter().find(|it| it.name == name).ok_or_else(|| {
-        let error = Error::new(Kind::Usage, format!("'{name}' is no file system that can be made"));
+        let error =
+            Error::new(Kind::Usage, format!("'{name}' is not a file system that can be made"));
         error.advice(format!("one of {}", NAMES.join(", ")))
     })
 }
@@ -181,7 +182,7 @@ impl System {
     pub fn maker(&self, of: &FileSystem) -> Result<PathBuf> {
         let places = self.programs.iter().map(|place| place.join(of.program));
         let Some(found) = places.into_iter().find(|place| place.is_file()) else {
-            let error = Error::new(Kind::NotFound, format!("{} is not there", of.program));
+            let error = Error::new(Kind::NotFound, format!("{} is not installed", of.program));
             return Err(error.advice(format!("install {}", of.package)));
         };
         match self.can_mount(of.name) {

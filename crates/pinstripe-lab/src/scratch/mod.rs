@@ -227,7 +227,7 @@ impl Scratch {
             match act() {
                 Err(error) if error.raw_os_error() != Some(libc::EBUSY) => return Err(error),
                 Err(_) if began.elapsed() >= PATIENCE => {
-                    let error = Error::new(Kind::Busy, "somebody else has it in use by now");
+                    let error = Error::new(Kind::Busy, "another process uses it by now");
                     return Err(error.at(self.path()));
                 }
                 Err(_) => std::thread::sleep(PERIOD),

@@ -130,7 +130,7 @@ fn unmount(mountpoint: &Path) -> Result<bool> {
     match rustix::mount::unmount(mountpoint, UnmountFlags::DETACH) {
         Ok(()) => Err(Error::new(Kind::Busy, "a program still had the file open")
             .at(mountpoint)
-            .advice("end the readers first; what they read from now on fails")),
+            .advice("stop the readers first; their reads fail from now on")),
         Err(errno) => Err(Error::io("cannot unmount", mountpoint, errno)),
     }
 }
@@ -160,7 +160,7 @@ fn check_device() -> Result<()> {
     let device = std::fs::File::options().read(true).write(true).open(DEVICE);
     device.map(drop).map_err(|error| {
         Error::io("cannot be opened, so no file system can be shown", DEVICE, error).advice(
-            "load the kernel's module with 'modprobe fuse', or run where the device is allowed",
+            "load the kernel module with 'modprobe fuse', or run where the device is permitted",
         )
     })
 }
@@ -176,7 +176,7 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
         // The mountpoint of a server that was killed.
         Some(Errno::NOTCONN) => busy(),
         Some(Errno::NOTDIR) => {
-            Error::new(Kind::Usage, "is no directory to mount on").at(mountpoint)
+            Error::new(Kind::Usage, "is not a directory to mount on").at(mountpoint)
         }
         _ => Error::io("cannot be mounted on", mountpoint, error),
     };
@@ -188,14 +188,14 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     if std::fs::read_dir(mountpoint).map_err(refused)?.next().is_some() {
         return Err(Error::new(Kind::Exists, "the directory is not empty")
             .at(mountpoint)
-            .advice("name an empty one: what is in it could not be reached meanwhile"));
+            .advice("name an empty one: its content would be hidden by the mount"));
     }
     mountpoint.canonicalize().map_err(refused)
 }
 
 fn refused(mountpoint: &Path, error: std::io::Error) -> Error {
     Error::io("cannot mount a file system", mountpoint, error)
-        .advice("be root, or install fusermount3 (package fuse3)")
+        .advice("run as root, or install fusermount3 (package fuse3)")
 }
 
 /// Raises the kernel's read-ahead for this file system, which is 128 KiB for FUSE whatever a server

@@ -42,7 +42,12 @@ impl Shown {
             0 => return Ok(()),
             libc::FALLOC_FL_PUNCH_HOLE => Space::Free,
             libc::FALLOC_FL_ZERO_RANGE => Space::Keep,
-            _ => return Err(Error::new(Kind::Unsupported, "no such change of a file")),
+            _ => {
+                return Err(Error::new(
+                    Kind::Unsupported,
+                    "this change of a file is not supported",
+                ));
+            }
         };
         device.zero(range, space)
     }
@@ -50,7 +55,7 @@ impl Shown {
     fn writable(&self) -> Result<&Arc<dyn Sparse>> {
         match self.is_read_only {
             false => Ok(&self.device),
-            true => Err(Error::new(Kind::Refused, "nothing may be written")),
+            true => Err(Error::new(Kind::Refused, "the file system is read-only")),
         }
     }
 }

@@ -91,7 +91,7 @@ impl<'a> Handshake<'a> {
     pub fn new(offers: &'a [Offer], flags: [u8; 4]) -> Result<Self> {
         let flags = u32::from_be_bytes(flags);
         if flags & !(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
-            return Err(Error::new(Kind::Unsupported, "a client with flags that nobody knows")
+            return Err(Error::new(Kind::Unsupported, "a client sent unknown handshake flags")
                 .expected(format!("{:#x}", FIXED_NEWSTYLE | NO_ZEROES), format!("{flags:#x}")));
         }
         let wants_zeroes = flags & NO_ZEROES == 0;
@@ -132,8 +132,8 @@ impl<'a> Handshake<'a> {
                 self.is_structured = true;
                 say(answer::ACK, &[]);
             }
-            ClientOption::StartTls => say(answer::UNSUP, b"no encryption here"),
-            ClientOption::Unknown => say(answer::UNSUP, b"not known here"),
+            ClientOption::StartTls => say(answer::UNSUP, b"TLS is not supported"),
+            ClientOption::Unknown => say(answer::UNSUP, b"the option is not supported"),
             ClientOption::MetaContext { name, is_set, queries } => {
                 self.choose_status(name, is_set, &queries, say);
             }

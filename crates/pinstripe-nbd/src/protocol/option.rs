@@ -59,7 +59,7 @@ impl OptionHead {
     pub fn decode(bytes: &[u8; OPTION_HEAD_BYTES]) -> Result<Self> {
         let magic = u64::from_be_bytes(part(bytes, 0));
         if magic != MAGIC {
-            return Err(Error::new(Kind::Corrupt, "not an option of NBD")
+            return Err(Error::new(Kind::Corrupt, "not an NBD option")
                 .expected(format!("{MAGIC:#x}"), format!("{magic:#x}")));
         }
         Ok(OptionHead {

@@ -49,11 +49,13 @@ pub fn open(place: &Path, store: StoreId) -> Result<Connection> {
     let db = connect(place)?;
     let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     if number("application_id").map_err(failed)? != APPLICATION {
-        return Err(useless("it is no catalog".into()));
+        return Err(useless("it is not a catalog".into()));
     }
     let version = number("user_version").map_err(failed)?;
     if version != VERSION {
-        return Err(useless(format!("it is of version {version}, this program makes {VERSION}")));
+        return Err(useless(format!(
+            "it has version {version}, this program writes version {VERSION}"
+        )));
     }
     let found: [u8; 16] =
         db.query_row("SELECT id FROM store", [], |row| row.get(0)).map_err(failed)?;
@@ -133,7 +135,7 @@ pub fn remove(place: &Path) -> Result<()> {
 }
 
 fn not_ours(place: &Path) -> Error {
-    Error::new(Kind::Refused, "this is no catalog, and would have to be replaced by one")
+    Error::new(Kind::Refused, "this file is not a catalog, and is not overwritten")
         .at(place)
         .advice("name another file with --catalog FILE, or remove this one")
 }
@@ -164,7 +166,7 @@ pub fn failed(place: &Path, error: rusqlite::Error) -> Error {
     let error = Error::new(kind, format!("the catalog fails: {error}")).at(place);
     match kind {
         Kind::Busy => error.advice("another process is filling the catalog; try again later"),
-        Kind::Corrupt => error.advice("make it anew with: pinstripe catalog rebuild"),
+        Kind::Corrupt => error.advice("rebuild it with: pinstripe catalog rebuild"),
         _ => error,
     }
 }

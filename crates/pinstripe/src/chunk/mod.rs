@@ -83,7 +83,7 @@ impl Chunking {
         if !bytes.is_power_of_two() || !(low..=high).contains(&bytes) {
             return Err(Error::new(Kind::Usage, "this is not a fixed chunk size")
                 .expected("a power of two from 4K to 4M", size_text(bytes))
-                .advice("take the page size of the database or a multiple: fixed:16K"));
+                .advice("use the page size of the database or a multiple of it, as in fixed:16K"));
         }
         Ok(Chunking::Fixed { bytes })
     }

@@ -103,5 +103,5 @@ fn exact(decoded_bytes: usize, raw_bytes: usize) -> Result<()> {
 }
 
 fn damaged(codec: &str, why: impl fmt::Display) -> Error {
-    Error::new(Kind::Corrupt, format!("a record is no {codec} stream: {why}"))
+    Error::new(Kind::Corrupt, format!("a record is not a {codec} stream: {why}"))
 }

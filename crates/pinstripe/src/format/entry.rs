@@ -259,7 +259,7 @@ pub fn read_chunks(reader: &mut Reader<'_>) -> Result<Vec<ChunkRow>> {
 pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
     let mut reader = Reader::new(bytes, "page of entries");
     if reader.u8()? != PAGE_MARK {
-        return Err(reader.corrupt("this is no page"));
+        return Err(reader.corrupt("this is not a page"));
     }
     let count = reader.count(ENTRY_MIN_BYTES)?;
     let mut entries: Vec<Entry> = Vec::with_capacity(count);

@@ -197,7 +197,7 @@ pub fn open_any(bytes: &[u8]) -> Result<()> {
     let is_sound = bytes.len() == sum_at + SUM_BYTES
         && head.starts_with(MAGIC)
         && blake3::hash(&bytes[..sum_at]).as_bytes() == &bytes[sum_at..];
-    if is_sound { Ok(()) } else { Err(body.corrupt("this is no sound small object")) }
+    if is_sound { Ok(()) } else { Err(body.corrupt("this is not an intact small object")) }
 }
 
 /// Takes version and body out of the frame.

@@ -69,7 +69,7 @@ impl KdfCosts {
         if sound {
             return Ok(self);
         }
-        Err(Error::new(Kind::Usage, "these are no costs of a password").expected(
+        Err(Error::new(Kind::Usage, "these password costs are out of range").expected(
             "64K to 4G of memory, 1 to 100 passes, 1 to 64 lanes",
             format!("{} KiB, {}, {}", self.memory_kib, self.passes, self.lanes),
         ))

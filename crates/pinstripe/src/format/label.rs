@@ -63,7 +63,7 @@ macro_rules! setting {
             fn from_str(text: &str) -> Result<Self> {
                 match text {
                     $($text => Ok($name::$value),)+
-                    _ => Err(Error::new(Kind::Usage, format!("'{text}' is no {}", $what))
+                    _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a known {}", $what))
                         .expected([$($text),+].join(", "), text)),
                 }
             }

@@ -144,7 +144,7 @@ pub fn encode_node(children: &[Child]) -> Vec<u8> {
 pub fn decode_node(bytes: &[u8]) -> Result<Vec<Child>> {
     let mut reader = Reader::new(bytes, "tree node");
     if reader.u8()? != NODE_MARK {
-        return Err(reader.corrupt("this is no node"));
+        return Err(reader.corrupt("this is not a node"));
     }
     let count = reader.count(ChunkId::LEN + 2)?;
     let mut children: Vec<Child> = Vec::with_capacity(count);

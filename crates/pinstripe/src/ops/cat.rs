@@ -112,7 +112,7 @@ fn wanted(entry: &Entry, path: &[u8], options: &Options<'_>) -> Result<Range<u64
         return Err(error.expected(FileKind::File.name(), kind.name()));
     }
     if options.offset > entry.size {
-        let error = Error::new(Kind::Usage, "the offset lies behind the end of the file");
+        let error = Error::new(Kind::Usage, "the offset is beyond the end of the file");
         return Err(error.at(at()).expected(format!("at most {}", entry.size), options.offset));
     }
     let left = entry.size - options.offset;

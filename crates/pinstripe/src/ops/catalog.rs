@@ -31,7 +31,7 @@ pub fn current(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
     let (catalog, begun) = Catalog::open(place, store.config.store)?;
     match &begun {
         Begun::Found => {}
-        Begun::New => monitor.note(&format!("the catalog is made: {}", place.display())),
+        Begun::New => monitor.note(&format!("a new catalog is created: {}", place.display())),
         Begun::Anew(why) => note_anew(place, why, monitor),
     }
     match update(store, &catalog, monitor) {
@@ -92,7 +92,7 @@ pub struct Status {
 /// # Errors
 /// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
 pub fn status(store: &Store, place: &Path) -> Result<Status> {
-    let advice = "a search makes it, or: pinstripe catalog rebuild";
+    let advice = "it is created by a search, or by: pinstripe catalog rebuild";
     let catalog =
         Catalog::open_existing(place, store.config.store).map_err(|error| error.advice(advice))?;
     let (known, there) = (catalog.snapshots()?, listed(store)?);
@@ -104,7 +104,7 @@ pub fn status(store: &Store, place: &Path) -> Result<Status> {
 }
 
 fn note_anew(place: &Path, why: &str, monitor: &Monitor) {
-    monitor.note(&format!("the catalog {} is made anew: {why}", place.display()));
+    monitor.note(&format!("the catalog {} is rebuilt: {why}", place.display()));
 }
 
 /// Whether the catalog itself is damaged, and not the store that it is made from.
@@ -138,7 +138,7 @@ fn update(store: &Store, catalog: &Catalog, monitor: &Monitor) -> Result<()> {
     let brought = catalog.snapshots().and_then(|known| {
         let gone: Vec<_> = known.difference(&there).copied().collect();
         if !gone.is_empty() {
-            monitor.note(&format!("the catalog lets go of {}", counted(gone.len())));
+            monitor.note(&format!("removing {} from the catalog", counted(gone.len())));
             catalog.let_go(&gone)?;
         }
         take_in(store, catalog, there.difference(&known).copied().collect(), monitor)
@@ -176,7 +176,7 @@ fn take_in(
         return Ok(());
     }
     snapshots.sort_by_key(|it| (it.created_seconds, it.created_nanos, it.id));
-    monitor.note(&format!("the catalog takes in {}", counted(snapshots.len())));
+    monitor.note(&format!("adding {} to the catalog", counted(snapshots.len())));
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
     let trees = Trees { packs: &packs, index: &index };

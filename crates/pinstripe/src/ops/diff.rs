@@ -91,8 +91,8 @@ pub fn run(
     }
 }
 
-const NOT_COMPARED: &str = "what stands there in the other snapshot is not compared; what else is \
-                            lost is said by: pinstripe check --read-data";
+const NOT_COMPARED: &str = "this path of the other snapshot is not compared; see what else is lost \
+                            with: pinstripe check --read-data";
 
 fn sort(old: Option<&Entry>, new: Option<&Entry>) -> Option<Sort> {
     let (old, new) = match (old, new) {

@@ -152,7 +152,7 @@ impl Archive<'_> {
                 // Told once for each file.
                 if !std::mem::replace(&mut self.is_damaged, true) {
                     let place = shown_from_root(&self.path);
-                    let advice = "its content in the archive is made up with zeros";
+                    let advice = "its lost content is replaced by zeros in the archive";
                     self.monitor.loss(place, error.advice(advice));
                 }
                 self.zeros(bytes)

@@ -67,8 +67,8 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Ve
         Choice::Policy { policy, host, offset_seconds, now } => {
             if policy.is_empty() {
                 return Err(Error::new(Kind::Usage, "no rule says what to keep").advice(
-                    "give at least one --keep-... option, write rules under [retention] in \
-                         the config file, or name the snapshots",
+                    "give at least one --keep-... option, write rules under [retention] in the \
+                         config file, or name the snapshots",
                 ));
             }
             let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
@@ -86,7 +86,7 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Ve
             let left = known.len().saturating_sub(verdicts.len());
             if left == 0 && !known.is_empty() && !options.allow_empty {
                 return Err(Error::new(Kind::Refused, "no snapshot of the store would be left")
-                    .advice("if that is what you want: --allow-empty"));
+                    .advice("if that is intended, add --allow-empty"));
             }
             verdicts
         }
@@ -115,10 +115,10 @@ fn refuse_empty_group(candidates: &[Candidate], reasons: &[Vec<Reason>]) -> Resu
             let host = String::from_utf8_lossy(host).into_owned();
             return Err(Error::new(
                 Kind::Refused,
-                format!("these rules leave nothing of what {host} backed up"),
+                format!("these rules keep no snapshot of {host}"),
             )
             .expected("at least one snapshot of each host and its paths", 0)
-            .advice("add --keep-last 1, or if that is what you want: --allow-empty"));
+            .advice("add --keep-last 1, or if that is intended, --allow-empty"));
         }
     }
     Ok(())

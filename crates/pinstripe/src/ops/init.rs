@@ -99,11 +99,11 @@ pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<Stor
     let members = options.members.len();
     let parity = usize::from(options.parity);
     if options.parity > PARITY_OFFERED {
-        return Err(Error::new(Kind::Usage, "more parity than this version writes")
+        return Err(Error::new(Kind::Usage, "this version does not write so much parity")
             .expected(format!("--parity 0 to {PARITY_OFFERED}"), options.parity));
     }
     if members <= parity || members > MEMBERS_MAX {
-        return Err(Error::new(Kind::Usage, "the number of members does not fit the parity")
+        return Err(Error::new(Kind::Usage, "the number of members does not suit the parity")
             .expected(format!("{} to {MEMBERS_MAX} members", parity + 1), members)
             .advice("each member is named by its own --member DIR"));
     }
@@ -149,9 +149,9 @@ fn key_objects(
 ) -> Result<(KeyObjects, Option<Voucher>)> {
     let odd = |what: &str| Err(Error::new(Kind::Usage, what));
     match (config.encryption, slot) {
-        (Encryption::None, Some(_)) => odd("a store that seals nothing takes no password"),
+        (Encryption::None, Some(_)) => odd("an unencrypted store takes no password or key file"),
         (Encryption::None, None) if config.padding != Padding::None => {
-            odd("what is not encrypted is not padded")
+            odd("padding needs encryption")
         }
         (Encryption::None, None) => {
             Ok((vec![(keys_name(config), Keys::generate(config.store)?.encode())], None))
@@ -212,7 +212,7 @@ pub(super) fn refuse_twins(places: &[PathBuf]) -> Result<()> {
     for (at, place) in places.iter().enumerate() {
         for other in &places[..at] {
             if place.starts_with(other) || other.starts_with(place) {
-                return Err(Error::new(Kind::Usage, "a member lies within another")
+                return Err(Error::new(Kind::Usage, "a member lies within another member")
                     .at(place)
                     .advice(format!("the other one is {}", other.display())));
             }
@@ -239,8 +239,8 @@ pub(super) fn refuse_one_disk(places: &[PathBuf]) -> Result<()> {
             )
             .at(&places[at])
             .advice(
-                "one disk lost would be two members lost, and both share its speed; \
-                 name a directory on another disk, or accept it with --same-disk",
+                "if that disk is lost, both members are lost, and they share its speed; name a \
+                 directory on another disk, or accept this with --same-disk",
             ));
         }
     }

@@ -39,14 +39,10 @@ pub fn open(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Reade
     let missing = reader.missing();
     if !missing.is_empty() {
         let numbers: Vec<String> = missing.iter().map(usize::to_string).collect();
-        let what = format!(
-            "of {} outputs these are missing: {}",
-            reader.head().outputs,
-            numbers.join(", ")
-        );
+        let what = format!("missing outputs, of {}: {}", reader.head().outputs, numbers.join(", "));
         let error = Error::new(Kind::NotFound, what);
         let advice =
-            "name all outputs that there are; parity gives back as many as it was asked for";
+            "name all existing outputs; with parity P, up to P missing outputs are replaced";
         monitor.warning("the split", error.advice(advice));
     }
     Ok(reader)
@@ -99,8 +95,11 @@ pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
     }
     let there: u64 = reader.batches().iter().map(|it| it.place.raw_bytes).sum();
     let of = reader.head().source_bytes.map_or_else(String::new, |bytes| format!(" of {bytes}"));
-    Err(Error::new(Kind::Refused, format!("the split is incomplete: {there}{of} bytes are there"))
-        .advice("go on with it: pinstripe split --resume; or take what there is: --best-effort"))
+    Err(Error::new(Kind::Refused, format!("the split is incomplete: bytes present: {there}{of}"))
+        .advice(
+            "continue it with pinstripe split --resume, or join what is present with \
+            --best-effort",
+        ))
 }
 
 /// Options of `join`.
@@ -133,8 +132,11 @@ pub fn run(
     if let (Some(told), Some(found)) = (told, joined.blake3)
         && told != found
     {
-        return Err(Error::new(Kind::Corrupt, "what was read is not what was split")
-            .expected(hex(&told), hex(&found)));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the data read differs from the data that was split",
+        )
+        .expected(hex(&told), hex(&found)));
     }
     for lost in &joined.lost {
         let Range { start, end } = lost;
@@ -142,7 +144,7 @@ pub fn run(
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::TooManyLosses, what));
     }
     for Range { start, end } in &joined.changed {
-        let what = format!("bytes {start}..{end} are not what was split");
+        let what = format!("bytes {start}..{end} differ from what was split");
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::Corrupt, what));
     }
     Ok(joined)
@@ -169,10 +171,12 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
         Verified { joined: run(reader, &options, Target::None, monitor)?, ..Verified::default() };
     let Some(log) = reader.striped()? else {
         for Range { start, end } in &verified.joined.hurt {
-            let what =
-                format!("frames or zeros of bytes {start}..{end} are damaged, the bytes are not");
+            let what = format!(
+                "frames or zeros of bytes {start}..{end} are damaged, but the bytes \
+                    themselves are intact"
+            );
             let error = Error::new(Kind::Corrupt, what);
-            monitor.warning(reader.head().source.as_str(), error.advice("split it anew"));
+            monitor.warning(reader.head().source.as_str(), error.advice("split it again"));
         }
         verified.repairable += verified.joined.hurt.len() as u64;
         return Ok(verified);
@@ -184,7 +188,7 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
         let error = Error::new(Kind::Corrupt, what);
         if is_repairable {
             verified.repairable += 1;
-            let error = error.advice("parity gives it back; split or copy it anew");
+            let error = error.advice("parity can replace it; split or copy it again");
             monitor.warning(place, error);
         } else {
             verified.lost_parts += 1;
@@ -212,7 +216,7 @@ fn damage_of(
         Ok(set) => set,
         Err(error) => {
             let place = PathBuf::from(&reader.head().source);
-            let what = format!("nothing gives stripe set {number} its parity any more: {error}");
+            let what = format!("the parity of stripe set {number} cannot be rebuilt: {error}");
             return Ok(vec![Hurt { place, is_repairable: false, what }]);
         }
     };

@@ -58,7 +58,7 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
     let slots = slots.into_iter().map(Slot::of).collect();
     for (name, error) in room.damaged {
         let error = error.advice(
-            "no member has a sound copy of it; the other slots still open. Make another with \
+            "no member has an intact copy of it; the other slots still work. Add another with \
              'pinstripe key add', and remove this one by its id: pinstripe key remove",
         );
         monitor.warning(name.path(), error);
@@ -95,7 +95,7 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
             Ok((hex(&id), sound.map(|slot| Slot::of(slot))))
         }
         (Some(_), Some(_)) => {
-            Err(Error::new(Kind::Usage, format!("'{name}' fits several key slots"))
+            Err(Error::new(Kind::Usage, format!("'{name}' matches several key slots"))
                 .advice("name one by its id: pinstripe key list"))
         }
         (None, _) => Err(Error::new(Kind::NotFound, format!("no key slot '{name}'"))

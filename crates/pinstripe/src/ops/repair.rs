@@ -116,9 +116,12 @@ fn seat_replacement(
             .advice("list the members with: pinstripe members"));
     };
     if seat.member.is_some() {
-        return Err(Error::new(Kind::Refused, format!("member {number} is there"))
+        return Err(Error::new(Kind::Refused, format!("member {number} is present"))
             .at(&seat.place)
-            .advice("repair without --member mends what is damaged on it; to replace it, detach it first"));
+            .advice(
+                "repair without --member repairs what is damaged on it; to replace it, detach \
+                it first",
+            ));
     }
     if !same_disk {
         refuse_disk(store, place, Some(number))?;
@@ -144,7 +147,7 @@ pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outc
             (_, None) => {
                 monitor.loss(
                     name.path(),
-                    Error::new(Kind::TooManyLosses, "no member has a sound copy"),
+                    Error::new(Kind::TooManyLosses, "no member has an intact copy"),
                 );
                 outcome.lost_extents += 1;
                 continue;

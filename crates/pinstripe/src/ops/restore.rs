@@ -125,8 +125,13 @@ pub fn run_with(
     sink.end(&text);
     let disowned = plan.disowned.load(Ordering::Relaxed);
     if disowned > 0 {
-        let what = format!("{disowned} entries belong to you now, not to who owned them");
-        let advice = "only root may give files away: restore as root to keep their owners";
+        let entries = pinstripe_base::units::counted(
+            disowned,
+            "restored entry belongs",
+            "restored entries belong",
+        );
+        let what = format!("{entries} to you, not to the original owner");
+        let advice = "only root can change owners: restore as root to keep them";
         monitor.warning(options.to, Error::new(Kind::Refused, what).advice(advice));
     }
     if options.verify {
@@ -147,10 +152,10 @@ pub fn mark_of(snapshot: &Snapshot, below: &[u8]) -> Vec<u8> {
 pub(super) fn check(manner: &Manner) -> Result<()> {
     let is_filtered = manner.filter.include.is_some() || manner.filter.exclude.is_some();
     if manner.delete.is_some() && (manner.reuse.is_none() || is_filtered) {
-        let what = "removing what the snapshot does not have goes with restoring in place, \
-                    and with all of what is named";
+        let what = "--delete works only when restoring in place, and without --include or \
+                    --exclude";
         return Err(Error::new(Kind::Usage, what)
-            .advice("add --in-place, and leave --include and --exclude out; name a path instead"));
+            .advice("add --in-place, and use a path instead of --include and --exclude"));
     }
     Ok(())
 }
@@ -199,12 +204,12 @@ fn refuse_beyond_reason(
     tree: &mut ChosenReader<'_>,
     all: &mut TreeReader<'_>,
 ) -> Result<()> {
-    let override_it = "look with --dry-run; if that is meant, add --yes";
+    let override_it = "check with --dry-run; if that is intended, add --yes";
     let lost = snapshot.count("losses").unwrap_or(0);
     if lost > 0 {
-        let what = format!(
-            "{lost} things could not be backed up: the snapshot lacks them, and they would be removed"
-        );
+        let lost = pinstripe_base::units::counted(lost, "entry", "entries");
+        let what =
+            format!("{lost} could not be backed up: --delete would remove what the snapshot lacks");
         return Err(Error::new(Kind::Refused, what).advice(override_it));
     }
     let removed = restore::extras(plan, tree, &snapshot.sources, Removal::Counted, &mut |_, _| ());
@@ -217,10 +222,10 @@ fn refuse_beyond_reason(
         }
     }
     if removed.entries > entries {
-        let what = "more would be removed than the snapshot has there";
+        let what = "more entries would be removed than the snapshot has there";
         return Err(Error::new(Kind::Refused, what)
             .at(plan.to)
-            .expected(format!("at most {entries} entries"), removed.entries)
+            .expected(format!("at most {entries}"), removed.entries)
             .advice(override_it));
     }
     Ok(())

@@ -52,7 +52,7 @@ pub fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Entry> {
         Some(error) => {
             let what = format!("nothing under this path can be read: {}", error.what());
             Err(Error::new(Kind::TooManyLosses, what).at(shown_from_root(below)).advice(
-                "the snapshot may have had it: try an earlier snapshot, and see what else is \
+                "the snapshot may have contained it: try an earlier snapshot, and see what else is \
                  lost with: pinstripe check --read-data",
             ))
         }
@@ -61,7 +61,7 @@ pub fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Entry> {
 
 /// The error for a path that a snapshot does not have.
 pub fn no_such_path(path: &[u8]) -> Error {
-    Error::new(Kind::NotFound, "the snapshot has nothing under this path")
+    Error::new(Kind::NotFound, "the snapshot has nothing at this path")
         .at(shown_from_root(path))
-        .advice("list what it has with: pinstripe ls SNAPSHOT; paths in it begin at the root")
+        .advice("list its paths with: pinstripe ls SNAPSHOT; they begin at the root")
 }

@@ -8,13 +8,13 @@ use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::monitor::Monitor;
 
 /// The superseded index runs were removed; the rest is for others.
-pub(super) const REMOVED: &str = "the superseded index runs were removed; 'pinstripe scrub' or 'pinstripe repair' writes what \
-     it lacks";
+pub(super) const REMOVED: &str = "the superseded index runs were removed; 'pinstripe scrub' or \
+     'pinstripe repair' restores what the member lacks";
 /// Nothing was done about it.
 pub(super) const UNTOUCHED: &str =
-    "the other members are sound; 'pinstripe scrub' or 'pinstripe repair' brings it up to date";
+    "the other members are intact; 'pinstripe scrub' or 'pinstripe repair' updates this one";
 /// All is being done about it.
-pub(super) const UPDATED: &str = "it is brought up to date";
+pub(super) const UPDATED: &str = "it is being brought up to date";
 
 /// Names each member that was away, with its extra and its missing objects.
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {

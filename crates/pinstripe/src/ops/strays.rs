@@ -116,7 +116,7 @@ fn stray(store: &Store, member: usize, name: ExtentName) -> Option<Stray> {
     match bytes.and_then(|bytes| judge(store, member, name, &bytes)) {
         Ok(()) if !needs_votes(store, room) => None,
         Ok(()) => stray(
-            Error::new(Kind::Corrupt, "too few members have this object for it to count")
+            Error::new(Kind::Corrupt, "too few members have this object, so it is ignored")
                 .expected(format!("{} members or more", store.votes()), "fewer"),
             true,
         ),
@@ -148,7 +148,7 @@ pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Resu
     for stray in strays {
         let place = stray.place(store);
         if !may_be_moved {
-            let advice = "open the store with its key to have this set aside";
+            let advice = "open the store with its key to set this object aside";
             monitor.warning(place, stray.error.advice(advice));
             continue;
         }

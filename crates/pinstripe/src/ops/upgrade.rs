@@ -55,7 +55,7 @@ pub fn run(store: &mut Store, direction: Direction) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     if store.format == Format::V2 && direction == Direction::Back {
         return Err(Error::new(Kind::Refused, "this store has format version 2 on all members")
-            .advice("an upgrade that has come to its end is not taken back"));
+            .advice("a completed upgrade cannot be undone"));
     }
     let claim = store.claim()?;
     if store.format == Format::V1 {
@@ -74,7 +74,7 @@ pub fn run(store: &mut Store, direction: Direction) -> Result<Outcome> {
 
 fn require_all(store: &Store) -> Result<()> {
     let Some(number) = store.absent().next() else { return Ok(()) };
-    Err(Error::new(Kind::Refused, format!("member {number} is absent: it would stay behind"))
+    Err(Error::new(Kind::Refused, format!("member {number} is absent and would not be upgraded"))
         .at(&store.seats[number].place)
         .advice(format!(
             "attach it, or rebuild it with 'pinstripe member replace {number} --to DIR'"
@@ -153,8 +153,8 @@ fn refuse_writers(store: &Store) -> Result<()> {
     }
     let who = others.join(", ");
     Err(Error::new(Kind::Busy, format!("writers may be at work (sessions {who})")).advice(format!(
-        "let them finish, then run this again; a session of a machine that has stopped is ended by: \
-         pinstripe gc --fence {}; to take the upgrade back: pinstripe upgrade --back",
+        "let them finish, then run this again; to end the session of a stopped machine: pinstripe \
+         gc --fence {}; to undo the upgrade: pinstripe upgrade --back",
         others[0]
     )))
 }

@@ -22,9 +22,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 
 /// The advice for a full member.
-const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc', which work on a full disk too, or \
-     put a larger one in its place: pinstripe member replace N --to DIR; earlier snapshots are \
-     untouched";
+const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work \
+     on a full disk, or replace it with a larger disk: pinstripe member replace N --to DIR; \
+     earlier snapshots are unaffected";
 
 /// The members that hold a stripe set, by slot, and how it is cut.
 #[derive(Clone)]
@@ -189,9 +189,12 @@ impl<'a> Fleet<'a> {
                     if error.kind() == Kind::Exists
                         && snapshots::is_void_on(store, member, name) =>
                 {
-                    return Err(Error::new(Kind::Busy, "this backup was ended from outside")
-                        .at(member.place().join(name.path()))
-                        .advice("it made no snapshot; run it again"));
+                    return Err(Error::new(
+                        Kind::Busy,
+                        "this backup was fenced by another process",
+                    )
+                    .at(member.place().join(name.path()))
+                    .advice("it made no snapshot; run it again"));
                 }
                 Err(error) => self.shared.fail(number, member, error),
             }
@@ -240,7 +243,7 @@ fn full_members(store: &Store) -> Vec<(usize, SharedMember)> {
 }
 
 fn full(member: &SharedMember) -> Error {
-    Error::new(Kind::NoSpace, "no room is left on this member: nothing is written there")
+    Error::new(Kind::NoSpace, "no space is left on this member: nothing is written there")
         .at(member.place())
         .advice(FULL)
 }
@@ -286,9 +289,10 @@ impl Shared<'_> {
             let advice = if error.kind() == Kind::NoSpace {
                 FULL
             } else if self.parity == 0 {
-                "this store has no parity; make one with --parity 1 to survive the loss of a member"
+                "this store has no parity; create a store with --parity 1 to survive the loss of a \
+                    member"
             } else {
-                "more members failed than parity replaces; earlier snapshots are untouched"
+                "more members failed than parity can replace; earlier snapshots are unaffected"
             };
             self.abort.raise(error.at(member.place()).advice(advice));
         } else {

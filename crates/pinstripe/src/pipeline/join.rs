@@ -149,7 +149,7 @@ impl Job<'_> {
 fn lost_error(lost: &Range<u64>) -> Error {
     let Range { start, end } = lost;
     Error::new(Kind::TooManyLosses, format!("bytes {start}..{end} of the source are lost")).advice(
-        "'pinstripe verify OUT...' names all that is; to write the rest, with zeros there: \
+        "'pinstripe verify OUT...' lists all losses; to write the rest, with zeros in their place: \
          --best-effort",
     )
 }

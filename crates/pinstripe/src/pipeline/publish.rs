@@ -101,7 +101,7 @@ impl<'a> Publisher<'a> {
             loose = self.index.plan_loose();
         }
         Err(Error::new(Kind::Busy, "other writers kept merging the runs that this one relies on")
-            .advice("what was backed up before is untouched; run it again"))
+            .advice("earlier snapshots are unaffected; run it again"))
     }
 
     fn write(&self, packs: &[SealedPack]) -> Result<Option<SetId>> {

@@ -44,9 +44,12 @@ pub const TAG_BYTES: usize = 16;
 
 /// The error for what needs the store's keys when they were not given.
 pub fn locked() -> Error {
-    Error::new(Kind::Locked, "this store is encrypted, and neither password nor key file was given")
-        .advice(
-            "give one: --password-file FILE, --password-command COMMAND, --key-file FILE, or the \
+    Error::new(
+        Kind::Locked,
+        "this store is encrypted, and neither a password nor a key file was given",
+    )
+    .advice(
+        "give one: --password-file FILE, --password-command COMMAND, --key-file FILE, or the \
              variable PINSTRIPE_PASSWORD",
-        )
+    )
 }

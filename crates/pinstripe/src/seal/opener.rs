@@ -159,7 +159,7 @@ impl Opener {
         let cipher = self.cipher(seal, generation, salt)?;
         let plain = cipher.open(counter, aad, &mut blob[BLOB_HEAD_BYTES..]);
         plain.map(|plain| &*plain).ok_or_else(|| {
-            Error::new(Kind::Corrupt, "a seal does not hold: these bytes are not what was sealed")
+            Error::new(Kind::Corrupt, "a seal does not verify: these bytes are not what was sealed")
         })
     }
 
@@ -178,7 +178,7 @@ impl Opener {
         let master = masters.get(generation as usize).ok_or_else(|| {
             Error::new(Kind::Locked, "sealed under a key that the key ring does not have")
                 .expected(format!("generation 0 to {}", masters.len() - 1), generation)
-                .advice("open the store anew: its keys may have been rotated meanwhile")
+                .advice("open the store again: its keys may have been rotated meanwhile")
         })?;
         let cipher = Arc::new(Cipher::of_run(seal, master, &salt)?);
         let mut subkeys = self.subkeys.lock().unwrap_or_else(unpoisoned);

@@ -62,7 +62,7 @@ impl Credential {
     pub fn of_key_file(text: &[u8]) -> Result<Self> {
         let refused = || {
             Error::new(Kind::Usage, "this is not a key file")
-                .expected("64 hex digits", format!("{} bytes of something else", text.len()))
+                .expected("64 hex digits", "something else")
                 .advice("name a file that 'pinstripe key add --new-key-file' or 'init' wrote")
         };
         let text = text.trim_ascii();
@@ -164,7 +164,7 @@ impl RootKey {
         let plain = plain.ok_or_else(|| wrong("the key ring is not what was sealed"))?;
         let (keys, (encryption, chunker, padding)) = Keys::decode_ring(plain)?;
         if keys.store != config.store || keys.seals.len() != ring.generation as usize + 1 {
-            return Err(wrong("the key ring holds the keys of something else"));
+            return Err(wrong("the key ring holds the keys of another store"));
         }
         if (encryption, chunker, padding) != (config.encryption, config.chunker, config.padding) {
             return Err(wrong("the label has other settings of encryption than the keys")
@@ -175,7 +175,7 @@ impl RootKey {
                         config.encryption, config.chunker, config.padding
                     ),
                 )
-                .advice("somebody changed the label; open the store through another member"));
+                .advice("the label was changed; open the store through another member"));
         }
         Ok(keys)
     }

@@ -66,7 +66,7 @@ impl Voucher {
             return Err(Error::new(
                 Kind::Corrupt,
                 "this object was not made with the store's keys for this name: its MAC does not \
-                 hold",
+                 verify",
             ));
         }
         Ok(())

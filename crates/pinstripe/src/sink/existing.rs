@@ -76,7 +76,7 @@ impl Existing {
             match retry_on_intr(|| rustix::io::pread(&self.fd, &mut *rest, at)) {
                 Ok(0) => return Ok(false),
                 Ok(count) => filled += count,
-                Err(errno) => return Err(self.failure("cannot read the file that is there", errno)),
+                Err(errno) => return Err(self.failure("cannot read the existing file", errno)),
             }
         }
         Ok(true)
@@ -105,10 +105,11 @@ impl Existing {
             (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
         };
         if facts(&now) != facts(&self.stat) {
-            let what = "somebody changed the file while it was being restored; it stays as it is";
+            let what = "another program changed the file while it was being restored; it is left \
+                as it is";
             return Err(Error::new(Kind::Changed, what)
                 .at(shown(&self.path))
-                .advice("see that nobody writes to it, and restore it again"));
+                .advice("make sure that no program writes to it, and restore it again"));
         }
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Existing {
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     return self.copy_plainly(to, at..range.end);
                 }
-                Err(errno) => return Err(self.failure("cannot copy what stays", errno)),
+                Err(errno) => return Err(self.failure("cannot copy the unchanged parts", errno)),
             }
         }
         Ok(())
@@ -149,7 +150,7 @@ impl Existing {
             }
             let mut rest = &buffer[..length];
             while !rest.is_empty() {
-                let io = |errno| self.failure("cannot write what stays", errno);
+                let io = |errno| self.failure("cannot write the unchanged parts", errno);
                 match retry_on_intr(|| rustix::io::pwrite(to, rest, at)).map_err(io)? {
                     0 => return Err(io(Errno::IO)),
                     written => {

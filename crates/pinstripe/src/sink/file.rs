@@ -71,8 +71,14 @@ impl FileSink {
         let Some(end) = end else {
             return Err(Error::corrupt("has content beyond its own size", shown(&self.path))
                 .expected(
-                    format_args!("at most {} bytes", self.size_bytes),
-                    format_args!("{} bytes at {offset}", bytes.len()),
+                    format_args!(
+                        "at most {}",
+                        pinstripe_base::units::counted(self.size_bytes, "byte", "bytes")
+                    ),
+                    format_args!(
+                        "{} at {offset}",
+                        pinstripe_base::units::counted(bytes.len() as u64, "byte", "bytes")
+                    ),
                 ));
         };
         let mut rest = bytes;

@@ -33,7 +33,7 @@ impl TreeSink {
         }
         let name = format!("{NAME}{:016x}", u64::from_le_bytes(pinstripe_base::id::random()?))
             .into_bytes();
-        let io = |errno| Error::io("cannot mark the target as not complete", shown(&name), errno);
+        let io = |errno| Error::io("cannot mark the target as incomplete", shown(&name), errno);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
         let file = self.root.open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(io)?;
         rustix::io::write(&file, text).map_err(io)?;
@@ -94,11 +94,11 @@ fn read(root: &Root, name: &[u8]) -> Option<Vec<u8>> {
 pub(super) fn refusal(directory: &OwnedFd, to: &Path) -> Error {
     let refused = |what| Error::new(pinstripe_base::error::Kind::Refused, what).at(to);
     if is_marked(directory) {
-        return refused("a restore into this directory was cut off: files in it may be incomplete")
-            .advice(
-                "go on with it: the same command with --in-place; or choose an empty directory",
-            );
+        return refused(
+            "a restore into this directory was interrupted: files in it may be incomplete",
+        )
+        .advice("continue it with the same command and --in-place, or choose an empty directory");
     }
     refused("the target directory is not empty")
-        .advice("choose an empty directory, or replace what is in the way by --overwrite")
+        .advice("choose an empty directory, or replace files in the way with --overwrite")
 }

@@ -86,7 +86,7 @@ impl TreeSink {
 
     fn create_by(way: Resolver, to: &Path, rules: Rules) -> Result<Self> {
         std::fs::create_dir_all(to)
-            .map_err(|error| Error::io("cannot make the target directory", to, error))?;
+            .map_err(|error| Error::io("cannot create the target directory", to, error))?;
         Self::open_by(way, to, rules)
     }
 
@@ -126,7 +126,7 @@ impl TreeSink {
     /// when something is in the way; otherwise as the system says.
     pub fn make_directory(&self, path: &[u8]) -> Result<()> {
         let parent = self.root.parent(path)?;
-        let attempt = "cannot make the directory";
+        let attempt = "cannot create the directory";
         match rustix::fs::mkdirat(parent.as_fd(), parent.name, Mode::RWXU) {
             Ok(()) => return Ok(()),
             Err(Errno::EXIST) => {}
@@ -196,7 +196,7 @@ impl TreeSink {
     /// # Errors
     /// As [`Self::make_directory`]. Metadata that could not be set is no error but returned.
     pub fn symlink(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
-        self.make_entry("cannot make the symlink", path, metadata, |parent, name| {
+        self.make_entry("cannot create the symlink", path, metadata, |parent, name| {
             rustix::fs::symlinkat(target, parent, name)
         })
     }
@@ -214,14 +214,14 @@ impl TreeSink {
             FileKind::CharDevice => FileType::CharacterDevice,
             FileKind::BlockDevice => FileType::BlockDevice,
             FileKind::File | FileKind::Directory | FileKind::Symlink => {
-                return Err(Error::new(Kind::Usage, "is no special file").at(shown(path)));
+                return Err(Error::new(Kind::Usage, "is not a special file").at(shown(path)));
             }
         };
         let is_device = matches!(metadata.kind, FileKind::CharDevice | FileKind::BlockDevice);
         let (major, minor) = if is_device { metadata.rdev } else { (0, 0) };
         let device = rustix::fs::makedev(major, minor);
         let private = Mode::RUSR | Mode::WUSR;
-        self.make_entry("cannot make the special file", path, metadata, |parent, name| {
+        self.make_entry("cannot create the special file", path, metadata, |parent, name| {
             rustix::fs::mknodat(parent, name, kind, private, device)
         })
         .map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -242,7 +242,7 @@ impl TreeSink {
         }
         let from = self.root.parent(existing)?;
         let to = self.root.parent(new)?;
-        let attempt = "cannot make the hard link";
+        let attempt = "cannot create the hard link";
         let name = self.root.make(&to, attempt, new, |parent, name| {
             rustix::fs::linkat(from.as_fd(), from.name, parent, name, AtFlags::empty())
         })?;
@@ -305,7 +305,7 @@ impl TreeSink {
             .root
             .way
             .open(parent.as_fd(), &name, flags, Mode::empty())
-            .map_err(|errno| failure("cannot open what was just made", path, errno))?;
+            .map_err(|errno| failure("cannot open what was just created", path, errno))?;
         let dress = self.root.dress(path, metadata, self.root.inherits());
         let unset = dress.put_on(Handle::Named(entry.as_fd()))?;
         self.root.move_over(&parent, &name, path)?;

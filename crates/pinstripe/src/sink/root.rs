@@ -139,7 +139,7 @@ impl Root {
             }
             other => other,
         }
-        .map_err(|errno| failure("cannot replace what is there", path, errno))
+        .map_err(|errno| failure("cannot replace what is already there", path, errno))
     }
 
     /// Removes the directory in the way: an empty one, or any where the rules say so.
@@ -153,7 +153,7 @@ impl Root {
     /// Prepares a directory that was there before us: one that is ours must let us in, and one
     /// that hands down an ACL must be known.
     pub(super) fn enter(&self, directory: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
-        let io = |errno| failure("cannot use the directory that is there", path, errno);
+        let io = |errno| failure("cannot use the existing directory", path, errno);
         let stat = rustix::fs::fstat(directory).map_err(io)?;
         if stat.st_mode & 0o700 != 0o700 && stat.st_uid == self.owner.0 {
             let mode = Mode::from_raw_mode(stat.st_mode & 0o7777) | Mode::RWXU;
@@ -186,7 +186,7 @@ impl Parent<'_, '_> {
         match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR) => self.clear_directory(path),
-            Err(errno) => Err(failure("cannot remove what stands in the way", path, errno)),
+            Err(errno) => Err(failure("cannot remove what is in the way", path, errno)),
         }
     }
 
@@ -196,7 +196,7 @@ impl Parent<'_, '_> {
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Err(Error::new(
                 Kind::Refused,
-                "a directory that is not empty stands in the way, and is not removed",
+                "a directory that is not empty is in the way, and is not removed",
             )
             .at(shown(path))
             .advice("move it away, or restore into another directory")),

@@ -75,7 +75,7 @@ impl Output {
         };
         let is_inside = end.manifest_at.checked_add(end.manifest_bytes) <= Some(self.bytes);
         if !is_inside || end.manifest_bytes < FRAME_BYTES as u64 {
-            return Err(Error::corrupt("it is shorter than it was", self.place())
+            return Err(Error::corrupt("it is shorter than before", self.place())
                 .expected(end.manifest_at.saturating_add(end.manifest_bytes), self.bytes));
         }
         let mut bytes = vec![0; end.manifest_bytes as usize];
@@ -85,7 +85,7 @@ impl Output {
             let frame = Frame::decode(head, tag)?;
             frame.verify(stored)?;
             if frame.kind != FrameKind::Manifest {
-                return Err(Error::new(Kind::Corrupt, "no manifest stands there"));
+                return Err(Error::new(Kind::Corrupt, "there is no manifest"));
             }
             Manifest::decode(stored)
         };

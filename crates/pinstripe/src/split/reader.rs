@@ -95,7 +95,7 @@ impl Reader {
         }
         Err(Error::new(Kind::TooManyLosses, "too many outputs are missing")
             .expected(format!("at most {parity} of {outputs}"), missing)
-            .advice("name all outputs that there are; or take what is on these: --best-effort"))
+            .advice("name all existing outputs, or read what is on these with --best-effort"))
     }
 
     /// Defects of outputs found on opening.
@@ -359,10 +359,8 @@ fn indexed(log: &dyn Log, tag: crate::format::split::Tag, end: &LogEnd) -> Resul
     let places: Vec<BatchPlace> = parts.into_iter().rev().flatten().collect();
     match places.len() as u64 == end.batches {
         true => Ok(places),
-        false => {
-            Err(Error::new(Kind::Corrupt, "the index is not whole")
-                .expected(end.batches, places.len()))
-        }
+        false => Err(Error::new(Kind::Corrupt, "the index is incomplete")
+            .expected(end.batches, places.len())),
     }
 }
 
@@ -380,7 +378,7 @@ fn read_index(
     read(position, FRAME_BYTES, &mut bytes)?;
     let frame = Frame::decode(bytes.first_chunk().expect("a read is whole"), tag)?;
     if frame.kind != FrameKind::Index {
-        return Err(Error::new(Kind::Corrupt, "no index stands there"));
+        return Err(Error::new(Kind::Corrupt, "there is no index"));
     }
     bytes.clear();
     read(position + FRAME_BYTES as u64, frame.stored_bytes as usize, &mut bytes)?;

@@ -50,7 +50,7 @@ pub fn resume(outputs: &[Output], head: &Head) -> Result<Resumed> {
     if outputs.iter().any(|output| matches!(output.end, Ok(Some(_)))) {
         return Err(Error::new(Kind::Exists, "the split is complete already")
             .at(outputs[0].place())
-            .advice("join it, or write it anew with --force"));
+            .advice("join it, or start over with --force"));
     }
     let mut resumed = Resumed::default();
     match head.layout {
@@ -184,7 +184,7 @@ fn count(
     let found = read(log, head.tag(), place, beside, &mut Scratch::default(), &mut raw)?;
     if !found.lost.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, "a part that was durable cannot be read")
-            .advice("write the split anew with --force"));
+            .advice("start over with --force"));
     }
     let zeros = vec![0; if raw.is_empty() { unit.min(end - start) as usize } else { 0 }];
     for offset in (start..end).step_by(unit as usize) {

@@ -192,7 +192,7 @@ fn raw_block(
             return Err(Error::new(Kind::NotFound, "the output with the bytes is missing"));
         };
         let Some(at) = frame.offset.checked_sub(beside.first_byte) else {
-            return Err(Error::new(Kind::Corrupt, "a block in front of its output's range"));
+            return Err(Error::new(Kind::Corrupt, "a block before its output's range"));
         };
         beside.device.read_at(at, out)?;
         return frame.verify(out);

@@ -31,7 +31,7 @@ pub fn refuse(snapshot: &Snapshot) -> Result<()> {
         None => Ok(()),
         Some(_) => Err(Error::new(
             Kind::Corrupt,
-            "this is what an interrupted backup had done so far, and no snapshot",
+            "this is the checkpoint of an interrupted backup, not a snapshot",
         )),
     }
 }
@@ -82,7 +82,7 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapsho
 /// [`Kind::Corrupt`] when they are damaged or of another store.
 pub fn judge(store: &Store, bytes: &[u8]) -> Result<()> {
     if snapshot::parse_checkpoint(bytes)?.store != store.config.store {
-        return Err(Error::new(Kind::Corrupt, "this is no checkpoint of this store"));
+        return Err(Error::new(Kind::Corrupt, "this is not a checkpoint of this store"));
     }
     Ok(())
 }
@@ -90,7 +90,7 @@ pub fn judge(store: &Store, bytes: &[u8]) -> Result<()> {
 fn decode(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
     let checkpoint = store.opener().checkpoint(bytes)?;
     if checkpoint.store != store.config.store || checkpoint.count(MARK).is_none() {
-        return Err(Error::new(Kind::Corrupt, "this is no checkpoint of this store"));
+        return Err(Error::new(Kind::Corrupt, "this is not a checkpoint of this store"));
     }
     Ok(checkpoint)
 }

@@ -103,12 +103,15 @@ impl Store {
 
 /// The error for a claim of another process that stands.
 fn has_the_right(other: &Session) -> Error {
-    Error::new(Kind::Busy, "another process moves parts of packs, changes the members, or repairs")
-        .at(name_of(other.id).path())
-        .advice(
-            "let it finish, then run this again, or let this wait for it with --wait; if it ran on \
-             a machine that has stopped since, remove this file from all members",
-        )
+    Error::new(
+        Kind::Busy,
+        "another process is moving parts of packs, changing members, or repairing",
+    )
+    .at(name_of(other.id).path())
+    .advice(
+        "let it finish, then run this again, or wait for it with --wait; if it ran on a \
+             machine that has stopped since, remove this file from all members",
+    )
 }
 
 impl Claim {
@@ -128,9 +131,9 @@ impl Claim {
         if self.members.iter().any(stands) {
             return Ok(());
         }
-        Err(Error::new(Kind::Busy, "the right to move parts of packs was taken from this process")
+        Err(Error::new(Kind::Busy, "the claim to move parts of packs was taken from this process")
             .at(self.name.path())
-            .advice("run this again: it continues where it was"))
+            .advice("run this again: it continues where it stopped"))
     }
 }
 

@@ -32,8 +32,8 @@ pub(super) fn refuse(config: &StoreConfig, looked: &[&Path], options: &OpenOptio
         return match looked.iter().find_map(|place| ask(place, sealing)) {
             None => Ok(()),
             Some(evidence) => Err(both(
-                "the label says that this store is not encrypted, but here is what only an \
-                 encrypted one has",
+                "the label says that this store is not encrypted, but this object exists only in \
+                 an encrypted one",
                 evidence,
             )),
         };
@@ -42,8 +42,8 @@ pub(super) fn refuse(config: &StoreConfig, looked: &[&Path], options: &OpenOptio
     let plain: Vec<_> = plain.collect();
     match plain.first() {
         Some(first) if plain.len() > usize::from(config.parity) => {
-            Err(both("keys in the clear stand in an encrypted store", first.clone())
-                .expected("a sealed key ring alone", format!("both, on {} members", plain.len())))
+            Err(both("an encrypted store contains keys in the clear", first.clone())
+                .expected("a sealed key ring alone", format!("both, on members: {}", plain.len())))
         }
         _ => Ok(()),
     }
@@ -51,9 +51,9 @@ pub(super) fn refuse(config: &StoreConfig, looked: &[&Path], options: &OpenOptio
 
 fn both(what: &str, place: PathBuf) -> Error {
     Error::new(Kind::NotEncrypted, what).at(place).advice(
-        "the members were changed by something else than pinstripe: compare them with a copy, and \
-         open the store through a member that is as it was; --i-know-it-is-plain opens it as its \
-         label says",
+        "the members were changed by something other than pinstripe: compare them with a copy, and \
+         open the store through an unchanged member; --i-know-it-is-plain opens it as its label \
+         says",
     )
 }
 

@@ -130,11 +130,11 @@ impl Store {
     /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
     /// members are absent, [`Kind::Busy`] when another removal was first; those of the members.
     pub fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
-        self.refuse_absent("it would not hear that the slot was removed")?;
+        self.refuse_absent("it would keep the removed slot")?;
         let room = self.key_room()?;
         let (ring, slots) = room.current().ok_or_else(|| {
-            Error::new(Kind::Refused, "no sound key slot would be left")
-                .advice("put back a copy of what lies in a member's keys/ first")
+            Error::new(Kind::Refused, "no intact key slot would be left")
+                .advice("first restore a copy of a member's keys/ directory")
         })?;
         let is_damaged = room.damaged_slots(self.config.store).any(|damaged| damaged == id);
         if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
@@ -142,8 +142,10 @@ impl Store {
                 .advice("list them with: pinstripe key list"));
         }
         if !is_damaged && slots.len() == 1 {
-            return Err(Error::new(Kind::Refused, "this is the last key slot")
-                .advice("nothing could ever be read again; add another first: pinstripe key add"));
+            return Err(Error::new(Kind::Refused, "this is the last key slot").advice(
+                "without it, nothing could be read again; add another first: pinstripe key \
+                    add",
+            ));
         }
         let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
         let name = ExtentName::In(Room::Keys, removed.own_name());
@@ -152,8 +154,8 @@ impl Store {
         // replaces, so the first member decides between them, before any other one is touched.
         let (_, first) = self.present().next().ok_or_else(locked)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
-            Kind::Exists => Error::new(Kind::Busy, "another removal of a key slot was first")
-                .advice("nothing was changed; look with 'pinstripe key list' and run it again"),
+            Kind::Exists => Error::new(Kind::Busy, "another key slot was removed at the same time")
+                .advice("nothing was changed; check with 'pinstripe key list' and run this again"),
             _ => error,
         })?;
         for (_, member) in self.present().skip(1) {
@@ -179,7 +181,7 @@ impl Store {
         let (unlocked, _) = self.current_ring()?;
         let mut keys = unlocked.keys.clone();
         if keys.seals.len() >= GENERATIONS_MAX {
-            return Err(Error::new(Kind::Refused, "the keys were rotated too often")
+            return Err(Error::new(Kind::Refused, "the keys were rotated too many times")
                 .expected(GENERATIONS_MAX, keys.seals.len() + 1));
         }
         let fresh: [u8; 32] = pinstripe_base::id::random()?;
@@ -199,8 +201,13 @@ impl Store {
         // Concurrent rotations use the same name: the first member decides between them.
         let (_, first) = self.present().next().ok_or_else(locked)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
-            Kind::Exists => Error::new(Kind::Busy, "another rotation of the keys was first")
-                .advice("nothing was changed; open the store with what that one set"),
+            Kind::Exists => {
+                Error::new(Kind::Busy, "the keys were rotated by another process at the same time")
+                    .advice(
+                        "nothing was changed; open the store with the password or key file set \
+                    there",
+                    )
+            }
             _ => error,
         })?;
         // The ring is on a member: the new keys are in force, whatever else fails.
@@ -209,7 +216,10 @@ impl Store {
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked { keys, root, generation: ring.generation });
         self.remove_stale_keys().map_err(|error| {
-            error.advice("the new password or key file is in force; 'pinstripe repair' ends this")
+            error.advice(
+                "the new password or key file is in effect; 'pinstripe repair' completes \
+                the rotation",
+            )
         })?;
         Ok(slot)
     }

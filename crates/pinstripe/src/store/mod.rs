@@ -89,8 +89,8 @@ pub fn keys_name(config: &StoreConfig) -> ExtentName {
 /// The advice about a member that is absent or has failed.
 pub fn attach_or_replace(number: usize) -> String {
     format!(
-        "is the disk mounted? attach it again, then run 'pinstripe repair'; if it is gone, put \
-         another in its place: pinstripe member replace {number} --to DIR"
+        "is the disk mounted? attach it again, then run 'pinstripe repair'; if it is lost, replace \
+         it: pinstripe member replace {number} --to DIR"
     )
 }
 
@@ -105,10 +105,8 @@ pub fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geometry> {
             Kind::TooManyLosses,
             format!("too few members for new data with {} for parity", config.parity),
         )
-        .expected(format!("at least {} members", config.parity + 1), members)
-        .advice(
-            "attach the absent members, or give the store another one: pinstripe member add DIR",
-        ));
+        .expected(format!("at least {}", config.parity + 1), members)
+        .advice("attach the absent members, or add another one: pinstripe member add DIR"));
     }
     Geometry::new(data as u8, config.parity, config.strip_bytes)
 }

@@ -270,7 +270,7 @@ impl Store {
                 }
                 Copies { worst: Some(error), .. } => found.unsound.push((name, error)),
                 Copies { best: Some(_), .. } => {
-                    let what = "the members do not agree on what this object says";
+                    let what = "the members do not agree on the content of this object";
                     found.unsound.push((name, Error::new(Kind::Corrupt, what)));
                 }
                 Copies { best: None, worst: None, .. } => {}

@@ -265,12 +265,12 @@ impl Store {
             seat.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
         };
         let (kind, advice) = if absent.iter().any(is_wrong) {
-            (Kind::WrongMember, "attach the members of this store where they were")
+            (Kind::WrongMember, "attach the members of this store at their former places")
         } else {
             (
                 Kind::TooManyLosses,
-                "attach them where they were, or name with --store a member that knows their new \
-                 places",
+                "attach them at their former places, or name a member that knows their new places \
+                 with --store",
             )
         };
         Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))
@@ -303,7 +303,10 @@ fn read_keys(seats: &[Seat], config: &StoreConfig) -> Result<Keys> {
     if said.iter().filter(|(_, votes)| *votes == most).count() > 1 {
         return Err(Error::new(Kind::Corrupt, "the members hold different keys of this store")
             .at(keys_name(config).path())
-            .advice("leave out the members that are not to be trusted, and open it again"));
+            .advice(
+                "leave out the untrusted members with --without-member, and open the store \
+                again",
+            ));
     }
     let keys = said.into_iter().next().map(|(keys, _)| keys);
     keys.ok_or_else(|| last.expect("a store that opens has at least one member"))

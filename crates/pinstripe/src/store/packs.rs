@@ -231,6 +231,6 @@ pub fn missing_chunk(id: &ChunkId) -> Error {
 
 /// The error for a chunk that is not where the index says.
 pub fn wrong_place(id: &ChunkId) -> Error {
-    Error::new(Kind::Corrupt, format!("chunk {id} does not hold what its id says"))
+    Error::new(Kind::Corrupt, format!("chunk {id} does not match its id"))
         .advice("run 'pinstripe check --read-data'")
 }

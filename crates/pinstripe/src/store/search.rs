@@ -47,8 +47,7 @@ impl Search {
     ) -> Result<Self> {
         let own = options.ask(any, read_member)?.1;
         if options.without.contains(&own.member.into()) {
-            let what =
-                format!("member {} is to be left out, and is the one that was named", own.member);
+            let what = format!("member {} is both left out and named with --store", own.member);
             return Err(Error::new(Kind::Usage, what)
                 .at(any)
                 .advice("name another member of the store with --store"));
@@ -135,9 +134,11 @@ impl Search {
         self.own_old = path(own_place(&table, own));
         for (place, found) in &mut self.looked {
             if found.as_ref().is_ok_and(|label| label.config != config) {
-                *found =
-                    Err(Error::corrupt("this label describes the store in another way", &*place)
-                        .advice("open the store through another member"));
+                *found = Err(Error::corrupt(
+                    "this label describes a different store configuration",
+                    &*place,
+                )
+                .advice("open the store through another member"));
             }
         }
         (self.config, self.table) = (config, table);
@@ -240,8 +241,8 @@ impl Search {
 
 /// The error for a member that the caller asked to leave out.
 fn left_out(number: usize) -> Error {
-    Error::new(Kind::NotFound, format!("member {number} is left out, as was asked for"))
-        .advice("without --without-member it takes part again; then run 'pinstripe repair'")
+    Error::new(Kind::NotFound, format!("member {number} is left out as requested"))
+        .advice("run again without --without-member to use it, then run 'pinstripe repair'")
 }
 
 /// The place of a label's own member, as far as a table knows it.
@@ -262,8 +263,8 @@ fn of_another_half(place: &Path) -> Error {
     Error::new(Kind::WrongMember, "this member belongs to another half of the store")
         .at(place)
         .advice(format!(
-            "bring over what that half has: pinstripe member merge {}; then put a new member in \
-             its place: pinstripe member replace N --to DIR",
+            "bring over what that half has: pinstripe member merge {}; then replace it with a new \
+             member: pinstripe member replace N --to DIR",
             place.display()
         ))
 }
@@ -289,8 +290,8 @@ pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Ve
 }
 
 /// The advice where a label was not made with the store's keys.
-const FORGED: &str = "something that has no key of this store wrote this label: the member that holds \
-                      it is not to be trusted; 'pinstripe repair' writes it anew";
+const FORGED: &str = "this label was written without a key of this store: its member is not to be \
+                      trusted; 'pinstripe repair' rewrites the label";
 
 /// Opens a directory as a member and reads its label.
 ///
@@ -322,12 +323,12 @@ pub(super) fn forgery(found: &Result<Label>) -> Option<&Error> {
 fn read_label(member: &dyn Member) -> Result<Label> {
     let place = member.place();
     let bytes = read_small(member, ExtentName::Label).map_err(|error| match error.kind() {
-        Kind::NotFound => {
-            Error::new(Kind::NotFound, "this directory is no member of a store").at(place).advice(
-                "is its disk mounted? a member that is lost for good: \
-                 pinstripe member replace N --to DIR",
-            )
-        }
+        Kind::NotFound => Error::new(Kind::NotFound, "this directory is not a member of a store")
+            .at(place)
+            .advice(
+                "is its disk mounted? if the member is lost for good: pinstripe member replace N \
+                 --to DIR",
+            ),
         _ => error,
     })?;
     Label::decode(&bytes).map_err(|error| {

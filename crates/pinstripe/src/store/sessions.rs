@@ -92,7 +92,7 @@ pub fn load(store: &Store, reach: Reach) -> Result<Vec<Session>> {
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
-            "nobody knows what this writer stands on; when none is at work, remove this file from \
+            "what this writer relies on is unknown; if no writer is running, remove this file from \
              all members",
         ));
     }
@@ -179,9 +179,9 @@ pub fn fence(store: &Store, session: &Session) -> Result<()> {
     put.map_err(|error| match error.kind() {
         Kind::Exists => Error::new(
             Kind::Busy,
-            format!("session {} was first: what it was for is done", session.id.short()),
+            format!("session {} ended first: its work is complete", session.id.short()),
         )
-        .advice("look again: it may be over by now"),
+        .advice("run this again"),
         _ => error,
     })?;
     store.delete_all(name_of(session.id))

@@ -113,7 +113,7 @@ pub fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<()> {
     store.verify(ExtentName::In(Room::Snapshots, name), bytes)?;
     match GcObject::decode(bytes)? {
         GcObject { step: Step::Void { .. }, condemnation, .. } if condemnation.0 == name => Ok(()),
-        _ => Err(Error::new(Kind::Corrupt, "this is no void")),
+        _ => Err(Error::new(Kind::Corrupt, "this is not a void mark")),
     }
 }
 

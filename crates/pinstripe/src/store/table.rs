@@ -94,8 +94,7 @@ impl Store {
         match self.present().filter(is_newer).count() >= self.votes_on_leaving() {
             false => Ok(()),
             true => Err(Error::new(Kind::Busy, "this store is being upgraded").advice(
-                "let the upgrade finish: pinstripe upgrade; or take it back: pinstripe upgrade \
-                 --back",
+                "finish the upgrade: pinstripe upgrade; or undo it: pinstripe upgrade --back",
             )),
         }
     }
@@ -173,9 +172,9 @@ impl Store {
         let later: Vec<_> = self.present().filter(is_later).collect();
         match later.first() {
             Some((_, member)) if later.len() >= self.votes_on_tables() => {
-                Err(Error::new(Kind::Busy, "another process changes the members of this store")
+                Err(Error::new(Kind::Busy, "another process is changing the members of this store")
                     .at(member.place())
-                    .advice("let it finish, then run this again: it continues where it was"))
+                    .advice("let it finish, then run this again: it continues where it stopped"))
             }
             _ => Ok(()),
         }
@@ -212,7 +211,7 @@ impl Store {
                     format!("member {} left the store while this ran", row.number),
                 )
                 .at(&self.seats[usize::from(row.number)].place)
-                .advice("run it again: what it has stored is kept where the others have it"));
+                .advice("run it again: what it stored on other members is kept"));
             }
         }
         Ok(())

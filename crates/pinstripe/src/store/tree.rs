@@ -155,7 +155,7 @@ impl<'a> TreeReader<'a> {
     /// [`Kind::Corrupt`] for an impossible root.
     pub fn new(chunks: ChunkReader<'a>, root: &TreeRoot, below: &[u8]) -> Result<Self> {
         if root.height > HEIGHT_MAX {
-            return Err(Error::new(Kind::Corrupt, "a snapshot's tree is impossibly high")
+            return Err(Error::new(Kind::Corrupt, "a snapshot's tree has an impossible height")
                 .expected(format!("at most {HEIGHT_MAX}"), root.height));
         }
         let top = Child { first_path: Vec::new(), id: root.id, entries: root.entries };
@@ -278,8 +278,8 @@ pub fn lost_page(child: &Child, error: Error) -> Error {
     }
     let from = shown_from_root(&child.first_path);
     let what = format!(
-        "a page of the snapshot's tree is lost, with {} entries from {} on: {error}",
-        child.entries,
+        "a page of the snapshot's tree is lost, with {} from {} on: {error}",
+        pinstripe_base::units::counted(child.entries, "entry", "entries"),
         from.display()
     );
     Error::new(Kind::TooManyLosses, what)

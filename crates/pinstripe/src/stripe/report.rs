@@ -41,7 +41,7 @@ impl fmt::Display for Reason {
         match self {
             Reason::MemberMissing => f.write_str("the member is missing"),
             Reason::ExtentMissing => f.write_str("the member has no such extent"),
-            Reason::Header(error) => write!(f, "not the extent that it should be: {error}"),
+            Reason::Header(error) => write!(f, "not the expected extent: {error}"),
             Reason::Unreadable(error) => write!(f, "cannot be read: {error}"),
             Reason::Checksum => f.write_str("the checksum does not match"),
         }

@@ -269,8 +269,8 @@ impl<'a> Row<'a> {
         let gone: Vec<String> =
             gone.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
         let what = format!(
-            "bytes {} of the stripe set are gone: row {} has lost {} of its strips and parity \
-             can replace {} ({})",
+            "bytes {} of the stripe set are lost: row {} has lost {} of its strips, and parity can \
+             replace {} ({})",
             gone.join(" and "),
             self.row,
             strips.len(),
@@ -279,7 +279,7 @@ impl<'a> Row<'a> {
         );
         Error::new(Kind::TooManyLosses, what)
             .at(self.set.name().path())
-            .advice("bring a missing member back if there is one, then run check")
+            .advice("attach absent members, then run check")
     }
 }
 

@@ -140,7 +140,7 @@ impl Pattern {
             let component = match part {
                 b"" => {
                     return bad(
-                        "has nothing between slashes",
+                        "has nothing between two slashes",
                         "write one slash, and a name behind it",
                     );
                 }
@@ -283,7 +283,7 @@ fn parse_name(text: &[u8]) -> Result<Vec<Token>, &'static str> {
 /// The byte itself, or the one behind a backslash.
 fn literal(byte: u8, rest: &mut &[u8]) -> Result<u8, &'static str> {
     match byte {
-        0 => Err("holds a zero byte, which no name can"),
+        0 => Err("holds a NUL byte, which no name can"),
         b'\\' => {
             let (&escaped, tail) = rest.split_first().ok_or("ends with a single \\")?;
             *rest = tail;
@@ -294,7 +294,7 @@ fn literal(byte: u8, rest: &mut &[u8]) -> Result<u8, &'static str> {
 }
 
 fn literal_escaped(byte: u8) -> Result<u8, &'static str> {
-    if byte == 0 { Err("holds a zero byte, which no name can") } else { Ok(byte) }
+    if byte == 0 { Err("holds a NUL byte, which no name can") } else { Ok(byte) }
 }
 
 /// Reads a set whose `[` is already taken.

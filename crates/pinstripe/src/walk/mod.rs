@@ -120,7 +120,7 @@ impl Walker {
     /// opened; [`error::Kind::Usage`] for a path with a zero byte.
     pub fn new(root: &Path, prefix: Vec<u8>, options: Options) -> Result<Walker> {
         let name = CString::new(root.as_os_str().as_bytes()).map_err(|_| {
-            Error::new(error::Kind::Usage, "a zero byte cannot be part of a path").at(root)
+            Error::new(error::Kind::Usage, "a NUL byte cannot be part of a path").at(root)
         })?;
         let seen = look(CWD, &name).map_err(|errno| Error::io("cannot stat", root, errno))?;
         let stat = seen

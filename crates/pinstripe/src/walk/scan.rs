@@ -213,7 +213,8 @@ impl Scanner {
 
     fn descend(&mut self, parent: &Arc<Directory>, name: CString, stat: &Stat) {
         if parent.is_within(stat.identity()) {
-            let error = Error::new(error::Kind::Refused, "contains itself by a mount; not entered");
+            let error =
+                Error::new(error::Kind::Refused, "contains itself through a mount; not entered");
             return self.trouble(error.advice("exclude it, or stay on one file system"));
         }
         let child = Directory::below(parent.clone(), name, stat.identity());

@@ -223,7 +223,7 @@ fn without_any_sound_slot_it_is_said_why_nothing_opens() {
         let error = site.locked_store().unlock(&credential).err().unwrap();
         assert_eq!(error.kind(), Kind::Corrupt);
         assert!(error.to_string().contains("the checksum does not match"), "{error}");
-        assert!(error.advice_text().unwrap().contains("put back a copy"), "{error:?}");
+        assert!(error.advice_text().unwrap().contains("restore a copy"), "{error:?}");
     }
 }
 

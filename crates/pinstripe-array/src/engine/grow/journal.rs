@@ -118,7 +118,7 @@ impl Flusher {
         while !fits(width) {
             width /= 2;
             if u64::from(width) < BLOCK_BYTES {
-                let what = "the log of its members is too short for the journal that growing takes";
+                let what = "the members' log is too short for the journal that growing needs";
                 return Err(Error::new(Kind::Unsupported, what)
                     .expected(
                         format!(

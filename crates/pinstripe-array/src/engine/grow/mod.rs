@@ -109,13 +109,16 @@ impl Flusher {
         let long = &self.long;
         if long.fill.is_some() || long.resync.is_some() || long.scrub.is_some() || self.is_growing()
         {
-            return Err(Error::new(Kind::Busy, "something else goes on with the array")
+            return Err(Error::new(Kind::Busy, "other work on the array is running")
                 .advice("wait until that is done"));
         }
         let superblock = self.array.superblock();
         if !superblock.slots.iter().all(|slot| matches!(slot, Slot::Present(_))) {
-            return Err(Error::new(Kind::Refused, "the array grows only with all members there")
-                .advice("replace what has failed first"));
+            return Err(Error::new(
+                Kind::Refused,
+                "the array can grow only with all members present",
+            )
+            .advice("replace what has failed first"));
         }
         let before = self.array.geometry();
         let wider = ArrayGeometry::new(
@@ -241,6 +244,6 @@ impl Array {
 }
 
 fn no_spare() -> Error {
-    Error::new(Kind::Refused, "there is no spare that could become a member")
+    Error::new(Kind::Refused, "there is no spare to become a member")
         .advice("add a device first, or name one with --add")
 }

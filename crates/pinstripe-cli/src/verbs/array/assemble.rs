@@ -11,26 +11,26 @@ use super::{show, status};
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Find an array on its devices, and take note of it under a name
+/// Assemble an array from its devices, and register it under a name
 ///
-/// The devices may be named in any order; they may be of an array that md made (metadata 1.2). After a power cut its log is replayed. Without devices those
-/// are taken that are known under the name.
+/// Devices may be named in any order; they may belong to an array made by md (metadata 1.2). After
+/// a power cut, the log is replayed. Without devices, those registered under the name are used.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array assemble pool /dev/sdb /dev/sdc /dev/sdd
   pinstripe array assemble pool")]
 pub struct Args {
-    /// What to call it
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Files or disks that it is on
+    /// Files or disks of the array
     #[arg(value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 
-    /// Leave out devices that cannot be used, and believe parity that may be stale: what was being written
-    /// at a power cut may come back wrong
+    /// Leave out unusable devices, and trust parity that may be stale: data that was being written
+    /// during a power cut may be wrong
     #[arg(long)]
     force: bool,
 }

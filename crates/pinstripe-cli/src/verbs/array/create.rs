@@ -14,9 +14,9 @@ use crate::args::{Size, one_line, parsed, size};
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Make an array of files or disks
+/// Create an array on files or disks
 ///
-/// Whatever is on them is lost; a device that carries a file system, a volume, or a member of another
+/// All data on them is lost; a device that carries a file system, a volume, or a member of another
 /// array is refused without --force. A device in use is always refused.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -25,53 +25,52 @@ Examples:
   pinstripe array create pool -l 6 -n 4 -c 64 /dev/sdb /dev/sdc /dev/sdd /dev/sde
   pinstripe array create pool -l 10 -n 4 -p f2 /dev/sdb /dev/sdc /dev/sdd /dev/sde")]
 pub struct Args {
-    /// What to call it
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// 0, 1, 4, 5, 6 or 10
+    /// RAID level: 0, 1, 4, 5, 6 or 10
     #[arg(long, short, value_name = "LEVEL", value_parser = parsed::<Level>)]
     level: Level,
 
-    /// How many slots it has: so many devices are its members, in this order
+    /// Number of slots; the first N devices become members, in this order
     #[arg(long, short = 'n', value_name = "N")]
     raid_devices: usize,
 
-    /// How many more devices are spares, which wait for a member to fail
+    /// Number of further devices, which become spares and replace failed members
     #[arg(long, short = 'x', value_name = "N", default_value_t = 0)]
     spare_devices: usize,
 
-    /// Bytes that lie on one member before the next one's turn: a number of KiB, or with a unit, as in
-    /// 64, 64K or 1M
+    /// Chunk size: a number of KiB, or with a unit, as in 64, 64K or 1M
     #[arg(long, short, value_name = "SIZE", value_parser = chunk, default_value_t = Size(512 * KIB))]
     chunk: Size,
 
-    /// In which order: la, ra, ls, rs, parity-first, parity-last for level 5 and 6; n2, f2, o2 and other
+    /// Layout: la, ra, ls, rs, parity-first, parity-last for level 5 and 6; n2, f2, o2 and other
     /// numbers of copies for level 10 [default: ls, n2]
     #[arg(long, short = 'p', value_name = "LAYOUT")]
     layout: Option<String>,
 
-    /// Make files of this size where a device is not there
+    /// Create missing devices as files of this size
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<Size>,
 
-    /// Bytes of the log on each member [default: a 64th of it, at most 64M]
+    /// Size of the log on each member [default: 1/64 of the member, at most 64M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     log_size: Option<Size>,
 
-    /// What keeps parity true across a power cut: log, bitmap (what is being written is synced after one),
-    /// or none (all of it is)
+    /// How parity is kept consistent across a power cut: log, bitmap (regions that were being
+    /// written are resynced), or none (everything is resynced)
     #[arg(long, short = 'k', value_name = "POLICY", default_value = "log",
           value_parser = PossibleValuesParser::new(["log", "bitmap", "none"]))]
     consistency_policy: String,
 
-    /// How wide small writes become: auto, or a power of two from 4K to 1M
+    /// Unit of small writes: auto, or a power of two from 4K to 1M
     ///
-    /// 'pinstripe array set' changes it while the array is used.
+    /// 'pinstripe array set' changes it while the array is in use.
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = granule)]
     stripe_size: Granule,
 
-    /// Give up whatever the devices carry, and forget what had this name
+    /// Overwrite whatever the devices carry, and drop an array registered under this name
     #[arg(long)]
     force: bool,
 
@@ -107,9 +106,12 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let wanted = self.raid_devices.saturating_add(self.spare_devices);
         if self.devices.len() != wanted {
-            return Err(Error::new(Kind::Usage, "not as many devices as members and spares")
-                .expected(wanted, self.devices.len())
-                .advice("name one device for each, or 'missing' for a member"));
+            return Err(Error::new(
+                Kind::Usage,
+                "the number of devices is not that of members and spares",
+            )
+            .expected(wanted, self.devices.len())
+            .advice("name one device for each, or 'missing' for a member"));
         }
         let (members, spares) = self.devices.split_at(self.raid_devices);
         let is_missing = |path: &PathBuf| path.as_os_str() == "missing";
@@ -139,7 +141,7 @@ impl Args {
         let plan = run.common.fault_plan();
         let made = create(&wish, &super::register()?, &plan, &run.monitor)?;
         run.screen.say(&format!(
-            "array {} is made: {} of {}, {} for data",
+            "created array {}: {} of {}, {} for data",
             made.name,
             self.level,
             super::super::counted(self.raid_devices as u64, "device"),

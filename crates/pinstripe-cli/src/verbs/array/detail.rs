@@ -14,14 +14,14 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Show all about one array, as mdadm --detail does
+/// Show all details of one array, as mdadm --detail does
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array detail pool
   pinstripe array detail pool --json")]
 pub struct Args {
-    /// Which
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 }

@@ -11,18 +11,18 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Print what happens to an array that is served, as it happens
+/// Print the events of a served array as they happen
 ///
-/// A line for each event, in the words of mdadm --monitor: Fail, DegradedArray, RebuildStarted, Rebuild20,
-/// RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed, FailedArray. Ends with the process
-/// that serves.
+/// One line per event, named as by mdadm --monitor: Fail, DegradedArray, RebuildStarted, Rebuild20,
+/// RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed, FailedArray. Ends when the
+/// serving process ends.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array events pool
   pinstripe array events pool --json")]
 pub struct Args {
-    /// Which
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -35,7 +35,7 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = super::register()?;
         let Some(mut client) = server(&self.name, &register)? else {
-            return Err(Error::new(Kind::NotFound, format!("nobody serves '{}'", self.name))
+            return Err(Error::new(Kind::NotFound, format!("'{}' is not served", self.name))
                 .advice("serve it with 'pinstripe array serve'"));
         };
         send(&mut client, &Request::Events)?;

@@ -18,9 +18,9 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Show what devices say of the array that they are of, ours or md's
+/// Show the superblocks of devices, pinstripe's or md's
 ///
-/// Only reads, also from devices that are in use.
+/// Only reads; devices in use can be examined as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -10,12 +10,12 @@ use pinstripe_base::error::Result;
 use super::work::{self, Patience};
 use crate::run::{Ending, Run};
 
-/// Give an array one member more
+/// Grow an array by one member
 ///
-/// All that is stored is moved to rows that are one chunk wider, while everything goes on; it may be cut off
-/// at any time and goes on when the array is opened again. What is gained can be used at the end: a FUSE file
-/// gets longer, clients of a network block device see it when they connect anew. A mirror gets one copy
-/// more. Level 10 grows only with near copies.
+/// All data is moved to rows that are one chunk wider (a reshape), while the array stays in use. An
+/// interrupted reshape continues when the array is opened again. The new space is available at the
+/// end: a FUSE file gets longer, NBD clients see the new size when they reconnect. A mirror gets
+/// one more copy. Level 10 can grow only with near copies.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -23,19 +23,19 @@ Examples:
   pinstripe array grow pool --raid-devices 5          by a spare that it has
   pinstripe array grow pool --add /dev/sdf --no-wait && pinstripe array wait pool")]
 pub struct Args {
-    /// Which
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// How many members it is to have: one more than it has
+    /// New number of members: one more than now
     #[arg(long, short = 'n', value_name = "N")]
     raid_devices: Option<usize>,
 
-    /// The device that becomes a member; without it, a spare does
+    /// The device that becomes a member [default: a spare]
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     add: Option<PathBuf>,
 
-    /// Give up whatever the device carries
+    /// Overwrite whatever the device carries
     #[arg(long)]
     force: bool,
 

@@ -10,11 +10,11 @@ use pinstripe_base::error::{Error, Kind, Result};
 use super::work::{self, Patience};
 use crate::run::{Ending, Run};
 
-/// Take members out of an array, and put others in
+/// Remove members from an array, and add others
 ///
-/// Of an array that is served, by the process that serves it, while everything goes on. Of another one
-/// here: it is opened, and what has to be filled is, with progress shown. Several things are done in
-/// this order: fail, remove, re-add, add, replace.
+/// A served array is changed by the serving process while it stays in use. Any other array is
+/// opened here, and members are rebuilt with progress shown. Several options are applied in this
+/// order: fail, remove, re-add, add, replace.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -22,23 +22,24 @@ Examples:
   pinstripe array manage pool --re-add /dev/sdc
   pinstripe array manage pool --replace /dev/sdc --with /dev/sdf")]
 pub struct Args {
-    /// Which
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Give a member up: what is written from now on it does not have
+    /// Mark a member as failed: it does not receive later writes
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     fail: Vec<PathBuf>,
 
-    /// Forget a member that failed, or a spare
+    /// Remove a failed member, or a spare
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     remove: Vec<PathBuf>,
 
-    /// Take a device in: a member that was away gets what it lacks; any other one is filled, or is a spare
+    /// Add a device: a member that was away is brought up to date; any other device is rebuilt, or
+    /// becomes a spare
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     add: Vec<PathBuf>,
 
-    /// The same, but only for a member that was away
+    /// Add a device only if it is a member that was away
     #[arg(long, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     re_add: Vec<PathBuf>,
 
@@ -46,11 +47,11 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE", requires = "with", value_hint = ValueHint::FilePath)]
     replace: Option<PathBuf>,
 
-    /// The device that takes the place of the one of --replace
+    /// The device that replaces the member named by --replace
     #[arg(long, value_name = "DEVICE", requires = "replace", value_hint = ValueHint::FilePath)]
     with: Option<PathBuf>,
 
-    /// Give up whatever a device carries that is added
+    /// Overwrite whatever an added device carries
     #[arg(long)]
     force: bool,
 
@@ -66,7 +67,7 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let acts = self.acts()?;
         if acts.is_empty() {
-            return Err(Error::new(Kind::Usage, "nothing to do was named")
+            return Err(Error::new(Kind::Usage, "no change was named")
                 .advice("see 'pinstripe array manage --help'"));
         }
         let requests = acts.into_iter().map(|act| Request::Manage { act });

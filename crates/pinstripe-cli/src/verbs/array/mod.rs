@@ -28,12 +28,12 @@ use pinstripe_base::error::Result;
 use crate::place;
 use crate::run::{Ending, Run};
 
-/// Make and look after RAID arrays on files and disks
+/// Create and manage RAID arrays on files and disks
 ///
-/// An array of level 0, 1, 4, 5, 6 or 10 lies on files or disks, its members, and is kept in this
-/// program: no kernel module, no root. Words and options are mdadm's. What is written is checked by a
-/// checksum when it is read, a power cut leaves no wrong parity behind (--consistency-policy log), and
-/// a new array needs no first sync.
+/// An array of level 0, 1, 4, 5, 6 or 10 lies on files or disks, its members, and runs in user
+/// space: no kernel module, no root. Terms and options are those of mdadm. Data is verified by
+/// checksums when it is read, a power cut leaves no stale parity (--consistency-policy log), and a
+/// new array needs no initial sync.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

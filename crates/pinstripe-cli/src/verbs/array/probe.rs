@@ -15,26 +15,26 @@ use crate::signals;
 
 /// Measure whether two devices share a disk, which members of an array should not
 ///
-/// Random reads of each alone are held against reads of both at once: two slices of one disk wait for the
-/// same arm, and each keeps half of its rate. What the system says of the disks is told as well. Nothing is
-/// written. Solid-state disks and caches have no arm to share: there measuring says little, and that is
-/// told.
+/// Random reads of each device alone are compared with reads of both at once: two slices of one
+/// disk wait for the same arm, and each keeps half of its rate. What the system reports about the
+/// disks is shown as well. Nothing is written. Solid-state disks and caches have no arm to share:
+/// the measurement then says little, and the output says so.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array probe /dev/sdb /dev/sdc
   pinstripe array probe /dev/sdb1 /dev/sdb2 --rounds 15 --json")]
 pub struct Args {
-    /// Two files or disks, or more: each pair is measured
+    /// Two or more files or disks; each pair is measured
     #[arg(value_name = "DEVICE", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 
-    /// Rounds, each of them 0.9 seconds
+    /// Number of rounds, each of 0.9 seconds
     #[arg(long, value_name = "N", default_value_t = 7,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 
-    /// Milliseconds of each of the three parts of a round
+    /// Duration of each of the three parts of a round, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 300, hide = true)]
     part: u64,
 }
@@ -71,8 +71,8 @@ fn lines(probed: &Probed) -> Vec<String> {
     let [one, other] = [0, 1].map(|number| escape::path(&probed.devices[number]));
     let mut lines = vec![format!("{one} and {other}:")];
     lines.push(match &probed.same_disk {
-        Some(disk) => format!("  the system says that both are on {disk}"),
-        None => "  the system knows of no disk that both are on".to_owned(),
+        Some(disk) => format!("  the system reports that both are on {disk}"),
+        None => "  the system reports no disk that both are on".to_owned(),
     });
     let [low, high] = probed.kept_range.map(|share| share * 100.0);
     let [a, b] = probed.alone_reads_per_second;
@@ -88,15 +88,13 @@ fn lines(probed: &Probed) -> Vec<String> {
 
 fn verdict(probed: &Probed) -> &'static str {
     match probed.verdict {
-        _ if !probed.is_direct => {
-            "measuring says nothing: reads do not get past the page cache there"
-        }
+        _ if !probed.is_direct => "no result: reads cannot bypass the page cache there",
         _ if probed.has_no_arm => {
-            "measuring says nothing about a shared disk: so many reads are from memory or a cache, or \
-             from a solid-state disk"
+            "no result about a shared disk: this read rate is that of memory, a cache or a \
+             solid-state disk"
         }
-        Verdict::Shared => "they wait for each other: they share a disk, or what it hangs on",
-        Verdict::Apart => "they do not wait for each other: they are apart",
+        Verdict::Shared => "they wait for each other: they share a disk, or its connection",
+        Verdict::Apart => "they do not wait for each other: they are on separate disks",
         Verdict::Unclear => "the rounds do not agree: try again with more --rounds, on quiet disks",
     }
 }

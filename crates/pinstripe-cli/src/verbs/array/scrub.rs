@@ -7,10 +7,10 @@ use pinstripe_base::error::Result;
 use super::work::{self, Patience};
 use crate::run::{Ending, Run};
 
-/// Read everything of an array and compare it, and mend what is wrong
+/// Read all of an array and compare it, and repair what is wrong
 ///
-/// Every block is held against its checksum, and parity against the data. Without --repair nothing is
-/// changed, and the exit code is 10 when something is wrong.
+/// Every block is checked against its checksum, and parity against the data. Without --repair,
+/// nothing is changed, and the exit code is 10 if something is wrong.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -18,11 +18,11 @@ Examples:
   pinstripe array scrub pool --repair
   pinstripe array scrub pool --repair --no-wait")]
 pub struct Args {
-    /// Which
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Mend what is wrong
+    /// Repair what is wrong
     #[arg(long)]
     repair: bool,
 

@@ -17,9 +17,10 @@ use crate::system;
 
 /// Serve an array by NBD or as a file, until it is stopped
 ///
-/// It runs until an interrupt, SIGTERM, or 'pinstripe array stop', then writes everything and closes the
-/// array. An array that md made is served read only. What clients made durable stays so, whatever the process ends by. Other verbs reach an array that
-/// is served through its control socket, while everything goes on.
+/// Runs until an interrupt, SIGTERM, or 'pinstripe array stop', then writes everything and closes
+/// the array. An array made by md is served read-only. Data that clients have flushed stays
+/// durable, however the process ends. Other verbs reach a served array through its control socket
+/// while it stays in use.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,24 +30,24 @@ Examples:
   nbdinfo nbd+unix:///?socket=/run/user/1000/pool
   losetup --find --show /mnt/pool/pool")]
 pub struct Args {
-    /// Which
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Where NBD clients find it: unix:PATH, tcp:HOST or tcp:HOST:PORT; may be given several times
+    /// Address of the NBD export: unix:PATH, tcp:HOST or tcp:HOST:PORT; may be given several times
     #[arg(long, value_name = "ADDRESS", value_parser = parsed::<Address>)]
     nbd: Vec<Address>,
 
-    /// An empty directory, in which it is a file of its name
+    /// An empty directory, in which the array appears as a file of its name
     #[arg(long, value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
     fuse: Option<PathBuf>,
 
-    /// Let clients read only
+    /// Export the array read-only
     #[arg(long)]
     read_only: bool,
 
-    /// Let clients write to an array that md made, which otherwise is read only; it has to be whole and
-    /// clean, and is clean again afterwards
+    /// Let clients write to an array made by md, which is read-only by default; it must be complete
+    /// and clean, and is clean again afterwards
     #[arg(long, conflicts_with = "read_only")]
     write: bool,
 }
@@ -58,7 +59,7 @@ impl Args {
     /// [`Kind::Usage`] for no way to reach it; those of [`serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.nbd.is_empty() && self.fuse.is_none() {
-            return Err(Error::new(Kind::Usage, "no way to reach the array was named")
+            return Err(Error::new(Kind::Usage, "no export of the array was named")
                 .advice("name one with --nbd ADDRESS or --fuse MOUNTPOINT"));
         }
         let threads = run.common.threads.map_or_else(system::cores, |threads| threads as usize);

@@ -9,13 +9,13 @@ use super::show;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Show the knobs of an array, or set them while it is used
+/// Show the knobs (settings) of an array, or change them while it is in use
 ///
-/// The names are those of md in sysfs. stripe_size: how wide small writes become, auto or 4K to 1M;
-/// stripe_cache_size: bytes that may wait to be written; rmw_level: 0 never, 1 where it reads less, 2 where
-/// it reads no more; sync_speed_min and sync_speed_max: KiB of each member a second, or with a unit, or
-/// max; write_deadline: milliseconds that a write may wait for its neighbours; sync_action: check, repair
-/// or idle. All others can only be read.
+/// The names are those of md in sysfs. stripe_size: unit of small writes, auto or 4K to 1M;
+/// stripe_cache_size: bytes that may wait to be written; rmw_level (read-modify-write): 0 never, 1
+/// if it reads less, 2 if it reads no more; sync_speed_min and sync_speed_max: KiB per second of
+/// each member, or with a unit, or max; write_deadline: milliseconds that a write may wait for
+/// neighbouring writes; sync_action: check, repair or idle. All others are read-only.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -24,11 +24,11 @@ Examples:
   pinstripe array set pool stripe_size=16384 sync_speed_max=100M
   pinstripe array set pool stripe_size=auto")]
 pub struct Args {
-    /// Which
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// A knob to be shown, or one with its value
+    /// A knob to show, or a knob with the value to set
     #[arg(value_name = "KNOB[=VALUE]")]
     settings: Vec<String>,
 }
@@ -45,8 +45,11 @@ impl Args {
         for (name, value) in &set {
             knobs::Knob::parse(name, value)?;
             if *name == "sync_action" && server(&self.name, &register)?.is_none() {
-                return Err(Error::new(Kind::Usage, "the array is not served, so nothing goes on")
-                    .advice("check it here with 'pinstripe array scrub'"));
+                return Err(Error::new(
+                    Kind::Usage,
+                    "the array is not served, so no work is running",
+                )
+                .advice("check it here with 'pinstripe array scrub'"));
             }
         }
         if !set.is_empty() {

@@ -11,18 +11,18 @@ use crate::event::Event;
 use crate::exit;
 use crate::run::{Ending, Run};
 
-/// Show the arrays that are known, as /proc/mdstat does
+/// Show the registered arrays, in the form of /proc/mdstat
 ///
-/// After the name: whether a process serves it, its level, and its devices with their slots; (F) is a
-/// failed one, (S) a spare, (R) one that is being filled. [4/3] are members that it has and members that
-/// are in order, which [UUU_] shows by slot.
+/// After the name: whether a process serves the array, its level, and its devices with their slots;
+/// (F) marks a failed device, (S) a spare, (R) one that is being rebuilt. [4/3] is the number of
+/// members and of working members, which [UUU_] shows by slot.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array status
   pinstripe array status pool --json")]
 pub struct Args {
-    /// Only this one
+    /// Show only this array
     #[arg(value_name = "NAME")]
     name: Option<String>,
 }
@@ -56,7 +56,7 @@ impl Args {
             }
         }
         if names.is_empty() {
-            run.screen.say("no array is known; to make one: pinstripe array create --help");
+            run.screen.say("no array is registered; to create one: pinstripe array create --help");
         }
         let code = if unreadable > 0 { exit::TOO_MANY_LOSSES } else { exit::DONE };
         let facts = Event::default().with("arrays", shown).with("unreadable", unreadable);

@@ -7,15 +7,16 @@ use pinstripe_base::error::Result;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// End the process that serves an array, in order
+/// Stop the process that serves an array
 ///
-/// Everything is written, the array is closed, and its clients lose it. Returns when that is done.
+/// All data is written, the array is closed, and its clients are disconnected. Returns when that is
+/// done.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array stop pool")]
 pub struct Args {
-    /// Which
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -29,7 +30,7 @@ impl Args {
         let register = super::register()?;
         let was_served = match server(&self.name, &register)? {
             None => {
-                run.screen.say("nobody serves the array: there is nothing to stop");
+                run.screen.say("the array is not served: there is nothing to stop");
                 false
             }
             Some(mut client) => {

@@ -8,15 +8,15 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// Wait until nothing is being rebuilt, checked or grown
+/// Wait until no rebuild, check or reshape is running
 ///
-/// An array that nobody serves is not waited for: nothing goes on there.
+/// Returns at once if the array is not served: no such work is running then.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array wait pool && echo whole again")]
 pub struct Args {
-    /// Which
+    /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -29,7 +29,7 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = super::register()?;
         let Some(client) = server(&self.name, &register)? else {
-            run.screen.say("nobody serves the array: nothing goes on");
+            run.screen.say("the array is not served: no work is running");
             return Ok(Ending::done(Event::default()));
         };
         let stop = signals::catch()?;

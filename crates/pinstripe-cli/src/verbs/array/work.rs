@@ -28,8 +28,8 @@ const GAUGE: Gauge =
 /// Whether to wait for what was begun.
 #[derive(clap::Args)]
 pub struct Patience {
-    /// Do not wait for work that was begun: in the process that serves it goes on; here it goes on when
-    /// the array is opened again
+    /// Do not wait for work that was started: a serving process continues it; otherwise it
+    /// continues when the array is opened again
     #[arg(long)]
     no_wait: bool,
 }
@@ -97,7 +97,7 @@ pub fn conclude(
         run.screen.say(&line);
     }
     if detail.work.is_some() && !is_served {
-        run.screen.say("what was begun goes on when the array is opened again");
+        run.screen.say("unfinished work continues when the array is opened again");
     }
     let code = if is_wrong { exit::REPAIRABLE } else { exit::DONE };
     Ok(Ending { code, facts: show::event(Event::default(), &detail) })
@@ -110,22 +110,21 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
         let whose = match (&it.device, it.slot) {
             (Some(device), Some(slot)) => format!("{} (slot {slot})", escape::path(device)),
             (_, Some(slot)) => format!("slot {slot}"),
-            (_, None) => "it cannot be said whose block".to_owned(),
+            (_, None) => "of an unknown member".to_owned(),
         };
-        let fate = if it.is_mended { ", mended" } else { "" };
+        let fate = if it.is_mended { ", repaired" } else { "" };
         run.screen
             .row(&format!("mismatch: {whose} at byte {} of its data{fate}", it.member_offset))?;
     }
     if matches!(&*report.kind, "check" | "repair") && report.is_finished {
         let found = match report.mismatches.len() {
             0 => "nothing is wrong",
-            _ => "what is wrong stands above",
+            _ => "what is wrong is listed above",
         };
         run.screen.say(&format!("{} of each member compared: {found}", format_size(report.bytes)));
     }
     if report.lost_blocks > 0 {
-        let what =
-            format!("{} of 4 KiB that nothing gives back", counted(report.lost_blocks, "block"));
+        let what = format!("{} of 4 KiB cannot be rebuilt", counted(report.lost_blocks, "block"));
         let error = Error::new(Kind::TooManyLosses, what)
             .advice("reading them fails until they are written again: restore them from a backup");
         run.monitor.loss(&report.kind, error);
@@ -144,7 +143,7 @@ pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Det
         let detail = reached.detail()?;
         let Some(work) = &detail.work else { return Ok(detail) };
         if !detail.is_usable {
-            return Err(Error::new(Kind::TooManyLosses, "the array cannot go on")
+            return Err(Error::new(Kind::TooManyLosses, "the array is no longer usable")
                 .advice("see 'pinstripe array detail' for what failed"));
         }
         run.monitor.expect(work.all_bytes, 0);
@@ -153,7 +152,10 @@ pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Det
         ticker.get_or_insert_with(|| run.ticker(GAUGE));
         if stop.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Interrupted, format!("{} was interrupted", work.kind))
-                .advice("what is done stays done; it goes on when the array is opened again"));
+                .advice(
+                    "completed work is kept; the rest continues when the array is opened \
+                    again",
+                ));
         }
         std::thread::sleep(LOOK);
     }

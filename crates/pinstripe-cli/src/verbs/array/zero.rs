@@ -11,9 +11,9 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Make devices members of no array: overwrite their superblocks, ours and md's
+/// Overwrite the superblocks of devices, pinstripe's and md's
 ///
-/// Their data stays where it is, but no array finds it any more.
+/// The data stays, but no array finds the devices any more.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 
-    /// Overwrite a superblock that cannot be read as well
+    /// Also overwrite superblocks that cannot be read
     #[arg(long)]
     force: bool,
 }
@@ -43,7 +43,8 @@ impl Args {
                 None => "that could not be read".to_owned(),
             };
             run.screen.event(&Event::new("zeroed").with_path("path", device))?;
-            run.screen.say(&format!("{}: the superblock {was} is gone", escape::path(device)));
+            run.screen
+                .say(&format!("{}: the superblock {was} was overwritten", escape::path(device)));
         }
         Ok(Ending::done(Event::default().with("devices", self.devices.len())))
     }

@@ -30,7 +30,7 @@ pub fn carry_out(
 ) -> Result<Results> {
     for left in plan.places().iter().flat_map(|place| cases::leftovers(place)) {
         let left = escape::path(&left);
-        run.monitor.note(&format!("{left} is left from a run that was killed: remove it"));
+        run.monitor.note(&format!("{left} is left over from a killed run: remove it"));
     }
     let live = Arc::new(Live::new(signals::catch()?));
     let watch = Watch::start(run, &live);
@@ -98,7 +98,7 @@ pub fn origin(case: &str, seed: Option<u64>) -> Origin {
 /// Without a home; as the system says.
 pub fn usual_place(case: &str) -> Result<PathBuf> {
     let folder = state()?.join("results");
-    fs::create_dir_all(&folder).map_err(|error| Error::io("cannot make", &folder, error))?;
+    fs::create_dir_all(&folder).map_err(|error| Error::io("cannot create", &folder, error))?;
     let (seconds, nanos) = clock::now();
     let now = time::utc(seconds, nanos).unwrap_or_default();
     let now: String = now.chars().filter(|it| it.is_ascii_alphanumeric()).take(18).collect();
@@ -128,7 +128,7 @@ pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
     let whole = whole.map_err(|error| Error::io("cannot be measured", dir, error))?;
     match whole.is_dir() {
         true => Ok(whole),
-        false => Err(Error::new(Kind::Usage, "is no directory").at(dir)),
+        false => Err(Error::new(Kind::Usage, "is not a directory").at(dir)),
     }
 }
 

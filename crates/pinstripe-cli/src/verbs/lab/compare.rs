@@ -12,21 +12,21 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Judge results by earlier ones, variant by variant
+/// Compare results with earlier ones, variant by variant
 ///
-/// What else is different is listed: parameters, machine, disks and their settings. A verdict is about all of
-/// these together. Results of fio are taken as well.
+/// Other differences are listed: parameters, machine, disks and their settings. A verdict is about
+/// all of these together. Results of fio are accepted as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe lab compare before.json after.json
   pinstripe lab compare fio-before.json fio-after.json")]
 pub struct Args {
-    /// Results before
+    /// Earlier results
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
     before: PathBuf,
 
-    /// Results after
+    /// Later results
     #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
     after: PathBuf,
 }
@@ -47,7 +47,7 @@ impl Args {
         }
         for (at, line) in found.differences.iter().enumerate() {
             if at == 0 {
-                run.screen.row("\nwhat else is different:")?;
+                run.screen.row("\nother differences:")?;
             }
             run.screen.row(&format!("  {}", escape::text(line)))?;
         }

@@ -25,7 +25,7 @@ pub fn ask(device: &Path, serial: Option<&str>) -> Result<()> {
     let place = escape::path(device);
     let size = format_size(examined.bytes);
     let question =
-        format!("{place} ({size}) will be overwritten. Type its serial number to go on: ");
+        format!("{place} ({size}) will be overwritten. Type its serial number to continue: ");
     let mut typed = String::new();
     let answered = std::io::stderr()
         .write_all(question.as_bytes())

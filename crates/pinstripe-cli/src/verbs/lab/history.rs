@@ -16,23 +16,23 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Show what was measured over time, and where it changed for good
+/// Show results over time, and where they changed for good
 ///
-/// Each case that came to its end has added a line for each variant. What was measured with the same
-/// parameters on the same machine in the same place is one table, with a line of all values from the lowest to
-/// the highest. A change needs three points on either side, and eight in all; how large it is is told, and what
-/// else changed with it: kernel, scheduler, mount options, firmware and others.
+/// Each completed case adds a line for each variant. Results with the same parameters on the same
+/// machine in the same place form one table, with a line of all values from the lowest to the
+/// highest. A change needs three points on either side, and eight in all; its size is shown, and
+/// what else changed with it: kernel, scheduler, mount options, firmware and others.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe lab history
   pinstripe lab history fileio --file lab-history.jsonl")]
 pub struct Args {
-    /// Only of this case
+    /// Only results of this case
     #[arg(value_name = "CASE")]
     case: Option<String>,
 
-    /// The history [default: pinstripe/lab/history.jsonl in the user's state directory]
+    /// The history file [default: pinstripe/lab/history.jsonl in the user's state directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
 }

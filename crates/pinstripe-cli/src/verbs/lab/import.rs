@@ -14,8 +14,8 @@ use crate::run::{Ending, Run};
 
 /// Read results of fio
 ///
-/// FILE is what 'fio --output-format=json' or 'json+' printed; lines of other sorts in it are passed over.
-/// Jobs of one name in several files are runs of one variant, so that they can be compared.
+/// FILE is what 'fio --output-format=json' or 'json+' printed; other lines in it are skipped. Jobs
+/// of one name in several files are runs of one variant, so that they can be compared.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -27,11 +27,11 @@ pub struct Args {
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
-    /// Save them as results of ours
+    /// Save them in this file, in the format of the lab
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// How they are shown: text, markdown, csv, table-csv, json or fio
+    /// Output format: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: Form,
 }

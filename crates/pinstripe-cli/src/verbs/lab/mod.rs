@@ -25,11 +25,12 @@ use pinstripe_lab::result::{self, Results};
 use crate::place;
 use crate::run::{Ending, Run};
 
-/// Measure disks, file systems and settings, with verdicts that can be trusted
+/// Measure disks, file systems and settings, with statistical verdicts
 ///
-/// A case is run several times, its variants in turns, until the answer is known to 5 % or the time is
-/// over. Runs that others disturbed are marked and do not count; a difference that chance could have
-/// made is called none. Results are kept with all that is needed to measure them again.
+/// A case is run several times, with its variants interleaved, until the result is known to 5 % or
+/// the time is over. Runs disturbed by other load are marked and do not count; a difference that
+/// may be due to chance is reported as none. Results are saved with everything needed to repeat the
+/// measurement.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -22,9 +22,9 @@ const BUDGET_SECONDS: u64 = 270;
 
 /// Find out in five minutes what a disk is good at, and what to set
 ///
-/// Files of 1 GiB in all are made in a directory of their own below DIR, written and read in the ways that
-/// matter, and removed. What is best is said with the figures that speak for it, and shown on a page: one HTML
-/// file that needs no network.
+/// Files of 1 GiB in total are created in a directory of their own below DIR, written and read in
+/// typical ways, and removed. The best settings are shown with the figures that support them, and
+/// written to a page: one HTML file that needs no network.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -32,7 +32,7 @@ Examples:
   pinstripe lab quick /srv --out srv.html
   pinstripe lab quick /mnt/usb --time 60")]
 pub struct Args {
-    /// Where: the disk below this directory
+    /// A directory on the disk to measure
     #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     dir: PathBuf,
 
@@ -40,11 +40,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// Seconds after which no further run is begun
+    /// Seconds after which no further run is started
     #[arg(long, value_name = "S", default_value_t = BUDGET_SECONDS)]
     time: u64,
 
-    /// Bytes of the file that is written and read; twice that is needed
+    /// Bytes of the file that is written and read; twice this space is needed
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     total_size: String,
 }
@@ -98,7 +98,7 @@ pub fn effort(seconds: u64) -> Effort {
 /// Says what to set, with what speaks for it.
 pub fn say(run: &Run, advice: &[Advice]) {
     if advice.is_empty() {
-        run.screen.say("\ntoo few runs counted to advise anything");
+        run.screen.say("\ntoo few runs count to give advice");
         return;
     }
     run.screen.say("\nwhat to set:");

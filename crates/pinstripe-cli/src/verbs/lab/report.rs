@@ -13,13 +13,14 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Make a page of saved results
+/// Create an HTML page of saved results
 ///
-/// The page is one HTML file of less than 300 KB that needs no network: what was found and how surely, what to
-/// set, every variant with its interval, stalls over time with what the kernel did then, latency, every run,
-/// what was measured before, on what it was measured, and the command that measures it again. Several results
-/// are held against the first of them before each is shown. It holds its results: wherever a file of results is
-/// read, a page can be given. It prints on two sheets; what they have no room for, it says.
+/// The page is one HTML file of less than 300 KB that needs no network: the verdicts and their
+/// confidence, what to set, every variant with its interval, stalls over time with what the kernel
+/// did then, latency, every run, earlier results, the machine, and the command that repeats the
+/// measurement. Several results are compared with the first of them before each is shown. The page
+/// contains its results: it can be given wherever a file of results is read. It prints on two
+/// sheets, and says what does not fit.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -27,7 +28,7 @@ Examples:
   pinstripe lab report results.json --out disk.html
   pinstripe lab report before.json after.json --title 'New disk' --out disk.html")]
 pub struct Args {
-    /// Files of results, pages that hold them, or what fio printed [default: what was measured last]
+    /// Files of results, pages that hold them, or output of fio [default: the latest results]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
@@ -35,14 +36,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// What stands above it [default: the case, and where it measured]
+    /// Title of the page [default: the case, and where it measured]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 
-    /// What was measured before [default: pinstripe/lab/history.jsonl in the user's state directory]
+    /// The history file [default: pinstripe/lab/history.jsonl in the user's state directory]
     ///
-    /// Where it has the same case with the same settings in the same place, it is drawn, with the places where it
-    /// changed for good.
+    /// Earlier results of the same case with the same settings in the same place are drawn, with
+    /// the points where they changed for good.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     history: Option<PathBuf>,
 }
@@ -90,11 +91,9 @@ impl Args {
                 .is_some_and(|(a, b)| a == b)
         };
         match files.iter().any(is_same) {
-            true => {
-                Err(Error::new(Kind::Usage, "the page would take the place of what it is made of")
-                    .at(out)
-                    .advice("say where it is to be put with --out"))
-            }
+            true => Err(Error::new(Kind::Usage, "the page would overwrite one of its results")
+                .at(out)
+                .advice("name another file with --out")),
             false => Ok(out),
         }
     }

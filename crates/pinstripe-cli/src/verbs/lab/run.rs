@@ -36,8 +36,9 @@ struct Shared {
 
     /// Measure a device, whose content is lost
     ///
-    /// It must be free and empty: not mounted, not swap, nothing on it and no part of anything. Its serial
-    /// number has to be typed, here or when it is asked for; of a loop device that is the path of its file.
+    /// It must be free and empty: not mounted, not swap, no data on it, and not part of another
+    /// device. Its serial number must be given with --serial, or typed when asked for; for a loop
+    /// device, it is the path of its file.
     #[arg(long, value_name = "DEV", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
     device: Option<PathBuf>,
 
@@ -45,31 +46,31 @@ struct Shared {
     #[arg(long, value_name = "TEXT", requires = "device")]
     serial: Option<String>,
 
-    /// Say what would be done, and do nothing
+    /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
 
-    /// Exactly so many runs of each variant, instead of as many as it takes
+    /// Exact number of runs of each variant, instead of as many as needed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: Option<u64>,
 
-    /// Seconds after which no further run is begun [default: 300, without --runs]
+    /// Seconds after which no further run is started [default: 300, without --runs]
     #[arg(long, value_name = "S", value_parser = seconds)]
     time: Option<Duration>,
 
-    /// Runs of each variant that come first and are not kept
+    /// Warm-up runs of each variant, which do not count
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(0..=100))]
     warm_up: u64,
 
     /// Seconds to wait before each run until the machine is quiet
     ///
-    /// A run that begins beside others' work, or is disturbed by it, is marked and made again. Before runs that are
-    /// shorter it is looked every two seconds.
+    /// A run that starts beside other load, or is disturbed by it, is marked and repeated. For
+    /// shorter runs, the check is made every two seconds.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     patience: Duration,
 
-    /// What all chance is made from [default: a new one]
+    /// Seed of all random choices [default: a new one]
     ///
     /// The same seed makes the same requests in the same order.
     #[arg(long, value_name = "N")]
@@ -77,13 +78,13 @@ struct Shared {
 
     /// Save the results here
     ///
-    /// Without this option they are saved in pinstripe/lab/results below XDG_STATE_HOME, or below
-    /// ~/.local/state. They are saved after every run, of short runs every second, and at the
-    /// end, so that an interrupt loses nothing.
+    /// Default: a file in pinstripe/lab/results below XDG_STATE_HOME, or below ~/.local/state.
+    /// Results are saved after every run (of short runs every second) and at the end, so that an
+    /// interrupt loses nothing.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// How results are shown: text, markdown, csv, table-csv, json or fio
+    /// Output format: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: Form,
 }

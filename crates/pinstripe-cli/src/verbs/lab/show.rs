@@ -20,11 +20,11 @@ Examples:
   pinstripe lab show results.json
   pinstripe lab show results.json --form csv > runs.csv")]
 pub struct Args {
-    /// A file of results, or a page that holds them [default: what was measured last]
+    /// A file of results, or a page that holds them [default: the latest results]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
 
-    /// How: text, markdown, csv, table-csv, json or fio
+    /// Output format: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: Form,
 }
@@ -51,7 +51,7 @@ fn tell_again(run: &Run, results: &Results) -> Result<()> {
     let row =
         |words: Vec<String>| run.screen.row(&escape::text(&format!("  {}", command_line(&words))));
     if let Some(words) = again(results) {
-        run.screen.row("\nmeasure it again:")?;
+        run.screen.row("\nto measure it again:")?;
         row(words)?;
     }
     let lines: Vec<_> = results.variants.iter().filter_map(|it| alone(results, it)).collect();

@@ -147,7 +147,7 @@ fn a_device_that_went_to_another_array_is_left_out() {
     good(&stand, "array manage other --fail e --remove e --add b --force");
     let shown = stand.run("array manage pool --add e --force");
     assert_eq!(shown.code, 0, "{}", shown.err);
-    assert!(shown.err.contains("is of another array by now: 'other'"), "{}", shown.err);
+    assert!(shown.err.contains("belongs to another array by now: 'other'"), "{}", shown.err);
     assert!(shown.out.contains("[UUU]") && shown.out.contains("/e[1]"), "{}", shown.out);
     good(&stand, "array scrub pool");
     good(&stand, "array scrub other");
@@ -182,7 +182,7 @@ fn a_scrub_names_the_member_that_lies_and_mends_it() {
     assert!(mismatches[0]["device"].as_str().unwrap().ends_with("/b"), "{}", found.out);
     assert_eq!(stand.run("array scrub pool --json").events_of("mismatch").len(), 1);
     let mended = good(&stand, "array scrub pool --repair");
-    assert!(mended.contains("/b (slot 1) at byte") && mended.contains(", mended"), "{mended}");
+    assert!(mended.contains("/b (slot 1) at byte") && mended.contains(", repaired"), "{mended}");
     assert_eq!(good(&stand, "array scrub pool --json").matches("mismatch\"").count(), 0);
     member[place + 100] ^= 1;
     let now = fs::read(stand.path("b")).unwrap();

@@ -28,7 +28,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_touched() {
     };
     let was = before();
     for (line, code, words) in [
-        ("src o0 old", 1, "is there already"),
+        ("src o0 old", 1, "exists already"),
         ("src o0 src", 2, "the source itself"),
         ("src o0 src --force", 2, "the source itself"),
         ("src o0 src-too --force", 2, "the source itself"),
@@ -49,7 +49,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_touched() {
         ("src o0 old --parity 1 --strip-size 5000 --force", 2, "a power of two"),
         ("src o0 old --parity 1 --strip-size 2K --force", 2, "a power of two"),
         ("src o0 old --parity 2 --force", 2, "at least 3"),
-        ("src o0 o1 old --layout queue --parity 1 --force", 2, "parity needs stripes"),
+        ("src o0 o1 old --layout queue --parity 1 --force", 2, "parity needs --layout stripes"),
         ("src o0 o1 old --parity 3 --force", 2, "3"),
         ("src old --codec none --force", 2, "none"),
         ("src old --depth 0 --force", 2, "0"),
@@ -57,9 +57,9 @@ fn what_makes_no_sense_is_refused_and_nothing_is_touched() {
         ("nowhere old --force", 11, "nowhere"),
         ("d old --force", 2, "d"),
         ("src o0 --resume", 11, "o0"),
-        ("src old --resume", 1, "begin anew with --force"),
+        ("src old --resume", 1, "start over with --force"),
         ("src old --resume --force", 2, "--resume"),
-        ("src o0 /dev/tty", 2, "is no file"),
+        ("src o0 /dev/tty", 2, "is not a file"),
     ] {
         let mut command = stand.command(&format!("split {line}"));
         if line.starts_with('-') {

@@ -141,7 +141,7 @@ fn only_the_same_split_is_gone_on_with() {
     fs::write(stand.path("src"), changed).unwrap();
     let ran = stand.run(&format!("{line} --resume"));
     assert_eq!(ran.code, 12, "{}", ran.err);
-    assert!(ran.err.contains("this is not what was interrupted"), "{}", ran.err);
+    assert!(ran.err.contains("this is not the split that was interrupted"), "{}", ran.err);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_killed_split_of_a_pipe_is_gone_on_with_and_another_pipe_is_noticed() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("is not the stream of which a part is done"), "{said}");
+    assert!(said.contains("is not the stream of which a part is already split"), "{said}");
     feeder.join().unwrap();
     let (child, feeder) = feed(&format!("{line} --resume"), source.len());
     let output = child.wait_with_output().unwrap();

@@ -40,25 +40,31 @@ fn choose<T: Copy>(key: &str, value: &str, known: &[(T, &str)]) -> Result<T> {
     let found = known.iter().find(|(_, name)| name.eq_ignore_ascii_case(value));
     found.map(|(it, _)| *it).ok_or_else(|| {
         let names: Vec<_> = known.iter().map(|(_, name)| *name).collect();
-        usage(format!("'{value}' is no {key} of a fault"), &format!("one of {}", names.join(", ")))
+        usage(
+            format!("'{value}' is not a known {key} for a fault"),
+            &format!("one of {}", names.join(", ")),
+        )
     })
 }
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T> {
     value.parse().map_err(|_| {
-        usage(format!("'{value}' is no number for the fault's {key}"), "write a whole number")
+        usage(format!("'{value}' is not a number for the fault's {key}"), "write a whole number")
     })
 }
 
 fn chance(value: &str) -> Result<f64> {
     match value.parse() {
         Ok(chance) if (0.0..=1.0).contains(&chance) => Ok(chance),
-        _ => Err(usage(format!("'{value}' is no chance"), "write a number from 0 to 1, as 0.01")),
+        _ => Err(usage(
+            format!("'{value}' is not a probability"),
+            "write a number from 0 to 1, as in 0.01",
+        )),
     }
 }
 
 fn delay(value: &str) -> Result<Duration> {
-    let bad = || usage(format!("'{value}' is no delay"), "write 100us, 5ms or 2s");
+    let bad = || usage(format!("'{value}' is not a delay"), "write 100us, 5ms or 2s");
     let unit_at = value.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(bad)?;
     let (digits, unit) = value.split_at(unit_at);
     let amount = digits.parse().map_err(|_| bad())?;

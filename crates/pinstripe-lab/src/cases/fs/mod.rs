@@ -17,9 +17,9 @@ use plan::FsPlan;
 /// The case.
 pub static CASE: Case = Case {
     name: "fs",
-    about: "Hold file systems and their options against each other, each made anew for every run",
+    about: "Compare file systems and their options, each newly made for every run",
     help: "\
-Every run makes its file system anew and mounts it, fills it with files unless the mode writes new ones, \
+Every run makes a new file system and mounts it, fills it with files unless the mode writes new ones, \
 unmounts and mounts it again, so that no cache holds anything of it, and then does one of fileio's modes: \
 seqwr, seqrewr, seqrd, rndrd, rndwr, rndrw, with as many requests as there are blocks: of those anywhere \
 every third meets a block again. File systems take turns, and each mode is judged by the first of \
@@ -52,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: Form::SomeOf(&NAMES),
         default: None,
-        about: "Which file systems, with their defaults [default: all that can be made here]",
+        about: "File systems, with their default options [default: all that can be made here]",
         more: "",
     },
     CaseOption {
@@ -60,8 +60,10 @@ const OPTIONS: &[CaseOption] = &[
         value: "TEXT",
         form: Form::Text,
         default: None,
-        about: "File systems with options, ';' between them, as in 'xfs; ext4 -b 1024 mount=noatime'",
-        more: "Beside those of --file-systems. Words that could name another device are refused.",
+        about: "File systems with options, separated by ';', as in 'xfs; ext4 -b 1024 \
+            mount=noatime'",
+        more: "In addition to those of --file-systems. Words that could name another device are \
+            refused.",
     },
     fileio::MODES,
     fileio::FILES,
@@ -71,13 +73,13 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: Form::Size,
         default: Some("1G"),
-        about: "Bytes of the image; of no meaning with --device",
+        about: "Bytes of the image; unused with --device",
         more: "",
     },
     fileio::BLOCK_SIZE,
     CaseOption {
         default: Some("10"),
-        about: "Seconds of a run at most; it ends when it has made as many requests as there are blocks",
+        about: "Seconds of a run at most; it ends after as many requests as there are blocks",
         ..fileio::RUN_TIME
     },
     shared::THREADS,

@@ -112,7 +112,7 @@ impl FsPlan {
         scratch.unmount(mounted)?;
         let (wanted, most) = (self.file_bytes(), (free as f64 * MOST_OF_FREE) as u64);
         if wanted > most {
-            let what = format!("{candidate} has too little room for the files");
+            let what = format!("{candidate} has too little space for the files");
             let error = Error::new(Kind::NoSpace, what).at(scratch.path());
             let error = error.expected(format_size(wanted), format_size(most));
             return Err(error.advice("less with --total-size, or more with --image-size"));
@@ -233,7 +233,7 @@ impl Plan for FsPlan {
                     format_size(*bytes),
                     dir.display()
                 ),
-                format!("make a file system on it anew for each run, of these: {names}"),
+                format!("make a new file system on it for each run, of these: {names}"),
             ],
             Ground::Device(device) => vec![
                 format!(

@@ -176,7 +176,7 @@ fn what_is_not_there_is_left_out_unless_it_was_named() {
     let mut plan = planned(dir.path(), &[], &nowhere).unwrap();
     let error = plan.prepare(&Live::new(Arc::default())).unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
-    assert!(error.to_string().contains("jfs is left out: mkfs.jfs is not there"), "{error}");
+    assert!(error.to_string().contains("jfs is left out: mkfs.jfs is not installed"), "{error}");
     plan.clean().unwrap();
     assert_nothing_is_left(dir.path());
 }
@@ -214,8 +214,8 @@ fn what_cannot_be_made_or_mounted_or_held_is_known_before_anything_is_measured()
     for (more, kind, said) in [
         (("candidates", "ext4; ext4 mount=no_such_thing"), Kind::Io, "no_such_thing"),
         (("candidates", "ext4; ext4 -O no_such_thing"), Kind::Io, "no_such_thing"),
-        (("total-size", "300M"), Kind::NoSpace, "too little room for the files"),
-        (("image-size", "4000T"), Kind::NoSpace, "too little room"),
+        (("total-size", "300M"), Kind::NoSpace, "too little space for the files"),
+        (("image-size", "4000T"), Kind::NoSpace, "too little space"),
     ] {
         let given = [&SMALL[..], &[("candidates", "ext4"), more]].concat();
         let mut plan = planned(dir.path(), &given, &System::default()).unwrap();

@@ -22,7 +22,7 @@ use crate::run::{Head, Live, Outcome, Plan};
 /// The case.
 pub static CASE: Case = Case {
     name: "quick",
-    about: "What a disk is good at, and what to set: the questions that matter, in five minutes",
+    about: "What a disk is good at, and what to set: the main questions, in five minutes",
     help: "\
 Asks how fast new files get to the disk and by which policy, how many requests it wants at once and how \
 large they should be, how fast it reads, and what it takes until a single block is durable. In each group \
@@ -40,7 +40,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: Form::Size,
         default: Some("512M"),
-        about: "Bytes of the file that is written and read; twice that is needed",
+        about: "Bytes of the file that is written and read; twice this space is needed",
         more: "",
     },
     CaseOption {
@@ -58,7 +58,7 @@ const ALIGN_BYTES: u64 = 4 << 20;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     if setting.device.is_some() || setting.dirs.len() > 1 {
-        let error = Error::new(Kind::Usage, "quick looks at one directory");
+        let error = Error::new(Kind::Usage, "quick measures one directory");
         return Err(error.advice("a device is measured by 'pinstripe lab run fileio --device DEV'"));
     }
     let time = Duration::try_from_secs_f64(values.number("run-time"))
@@ -110,7 +110,8 @@ impl Plan for QuickPlan {
 
     fn intents(&self) -> Vec<String> {
         vec![format!(
-            "make up to {} of files in a directory pinstripe-lab-quick-* in {}, and remove it at the end",
+            "create up to {} of files in a directory pinstripe-lab-quick-* in {}, and remove it at \
+                the end",
             format_size(2 * self.bytes),
             self.dir.display()
         )]

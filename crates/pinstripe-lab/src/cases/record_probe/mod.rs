@@ -31,8 +31,8 @@ pub static CASE: Case = Case {
     help: "\
 Streams come at their rate whatever the disk does, as sound and pictures do: a clock says how many bytes \
 there are, so no stall can hide what it kept waiting. --writers threads look after them in turn and write \
-a chunk of each as soon as it is whole; one more makes all durable every --sync-every seconds. Once nobody \
-else writes ('idle'), once a thread of pinstripe's own writes 1 MiB after the other as fast as it goes, \
+a chunk of each as soon as it is whole; one more makes all durable every --sync-every seconds. Once there are \
+no other writes ('idle'), once a thread of pinstripe's own writes 1 MiB after the other as fast as it goes, \
 and has the disk take it ('storm').
 
 The figure is the backlog: the most KiB that any stream had waiting. Beside it stand overruns (a ring of \
@@ -40,7 +40,7 @@ The figure is the backlog: the most KiB that any stream had waiting. Beside it s
 power cut would have taken), and the ring that each stream needs:
   chunk + rate x (round + 2 x longest write), and from there to a power of two
 where a round is the time in which a writer writes a chunk of each of its streams. After each run all streams \
-are read again and held against what was recorded; this is not measured.",
+are read again and compared with what was recorded; this is not measured.",
     examples: "\
   pinstripe lab run record-probe --dir /srv/audio
   pinstripe lab run record-probe --streams 256 --rate 288K --ring 128K --run-time 20
@@ -86,10 +86,13 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         seed: setting.seed,
     };
     if recording.rate == 0 || recording.chunk_bytes == 0 {
-        return Err(Error::new(Kind::Usage, "a stream has a rate and chunks above 0"));
+        return Err(Error::new(
+            Kind::Usage,
+            "the rate and the chunk size of a stream must be above 0",
+        ));
     }
     if recording.ring_bytes < recording.chunk_bytes as u64 {
-        return Err(Error::new(Kind::Usage, "a ring holds one chunk at least")
+        return Err(Error::new(Kind::Usage, "a ring holds at least one chunk")
             .advice("more with --ring, or less with --chunk"));
     }
     let dir = shared::one_directory(setting)?;
@@ -129,7 +132,7 @@ fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     {
         classes.retain(|it| *it != "rt");
         if classes.is_empty() {
-            return Err(error.advice("leave --io-class out, or run it with CAP_SYS_ADMIN"));
+            return Err(error.advice("leave out --io-class, or run this with CAP_SYS_ADMIN"));
         }
         notes.push(format!("rt was left out: {error}"));
     }
@@ -294,10 +297,10 @@ fn latency(recorded: Recorded) -> BTreeMap<String, Histogram> {
 
 /// Has the file system keep so much for a file, which is as long from then on.
 fn reserve(path: &Path, bytes: u64) -> Result<()> {
-    let failed = |error| Error::io("cannot reserve its room", path, error);
+    let failed = |error| Error::io("cannot reserve its space", path, error);
     let file = File::options().write(true).open(path).map_err(failed)?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)
-        .map_err(|errno| failed(errno.into()).advice("leave --preallocate out"))
+        .map_err(|errno| failed(errno.into()).advice("leave out --preallocate"))
 }
 
 impl Plan for RecordProbe {

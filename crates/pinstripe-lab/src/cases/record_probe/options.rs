@@ -11,7 +11,7 @@ pub const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: Form::Count,
         default: Some("50"),
-        about: "How many streams",
+        about: "Number of streams",
         more: "",
     },
     CaseOption {
@@ -35,7 +35,7 @@ pub const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: Form::Size,
         default: Some("1M"),
-        about: "Bytes that a stream may have waiting",
+        about: "Bytes that may wait per stream",
         more: "",
     },
     CaseOption {
@@ -52,7 +52,7 @@ pub const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: Form::SomeOf(UNDER),
         default: Some("idle,storm"),
-        about: "Beside what: idle, storm",
+        about: "Other load: idle, storm",
         more: "",
     },
     CaseOption {
@@ -60,16 +60,17 @@ pub const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: Form::SomeOf(CLASSES),
         default: Some("normal"),
-        about: "How the disk serves who writes streams: normal, rt",
-        more: "rt is the class of real time, ioprio_set(2), which needs a privilege and a scheduler that heeds \
-               it (mq-deadline, bfq). Where it is not permitted it is left out, and said.",
+        about: "I/O class of the stream writers: normal, rt",
+        more: "rt is the real-time class, ioprio_set(2), which needs a privilege and a scheduler \
+               that supports it (mq-deadline, bfq). Where it is not permitted, it is left out, and \
+               reported.",
     },
     CaseOption {
         name: "preallocate",
         value: "",
         form: Form::Flag,
         default: None,
-        about: "Reserve the room of each stream before it is recorded, fallocate(2)",
+        about: "Reserve the space of each stream before it is recorded, fallocate(2)",
         more: "",
     },
     CaseOption {
@@ -88,7 +89,7 @@ Each try lasts --run-time. The figure is the most that went; 'overran at' is the
         value: "S",
         form: Form::Number,
         default: Some("1"),
-        about: "Seconds between two rounds that make all streams durable; 0 is never",
+        about: "Seconds between two syncs of all streams; 0 is never",
         more: "",
     },
     CaseOption {
@@ -96,7 +97,7 @@ Each try lasts --run-time. The figure is the most that went; 'overran at' is the
         value: "SIZE",
         form: Form::Size,
         default: Some("1G"),
-        about: "Bytes of the file that the storm goes over",
+        about: "Bytes of the file that the storm overwrites",
         more: "",
     },
     CaseOption {
@@ -104,15 +105,15 @@ Each try lasts --run-time. The figure is the most that went; 'overran at' is the
         value: "SIZE",
         form: Form::Size,
         default: Some("256M"),
-        about: "Bytes after which the storm waits until they are durable",
-        more: "Without that it would be over in memory where there is much of it.",
+        about: "Bytes after which the storm syncs",
+        more: "Without it, the storm would only fill the page cache if there is much memory.",
     },
     CaseOption {
         name: "run-time",
         value: "S",
         form: Form::Number,
         default: Some("5"),
-        about: "Seconds of a run",
+        about: "Duration of a run in seconds",
         more: "",
     },
 ];

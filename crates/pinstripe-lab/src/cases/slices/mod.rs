@@ -27,7 +27,7 @@ use crate::stats::Better;
 /// The case.
 pub static CASE: Case = Case {
     name: "slices",
-    about: "Hold one area against two that are striped, and tell whether they share a spindle",
+    about: "Compare one area with two striped areas, and determine whether they share a spindle",
     help: "\
 'one' is a file in the first --dir; 'two' are files of half the size, in the first --dir and the second, \
 records in turn on either. Name directories on two partitions of one disk to see what it costs when an arm \
@@ -93,7 +93,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "S",
         form: Form::Number,
         default: Some("10"),
-        about: "Seconds of a run at most; it ends when all records were met once",
+        about: "Seconds of a run at most; it ends when all records were accessed once",
         more: "",
     },
     CaseOption {
@@ -101,7 +101,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: Form::Count,
         default: Some("7"),
-        about: "Rounds of a run of spindle, in each of which both are read alone and together",
+        about: "Rounds of a run of spindle; in each, both areas are read alone and together",
         more: "",
     },
     CaseOption {
@@ -125,18 +125,18 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         (None, [one, other]) => Ground::dirs([one, other]),
         _ => {
             return Err(Error::new(Kind::Usage, "this case measures one directory or two")
-                .advice("name those whose disks are to be held against each other"));
+                .advice("name those whose disks are to be compared"));
         }
     };
     let record_bytes = values.size("record-size");
     let bytes = values.size("total-size") / (2 * record_bytes.max(1)) * 2 * record_bytes;
     if bytes == 0 {
-        return Err(Error::new(Kind::Usage, "two areas have a record each at least")
+        return Err(Error::new(Kind::Usage, "each of two areas holds at least one record")
             .advice("more with --total-size, or less with --record-size"));
     }
     let ways = ways(values, ground.is_device());
     if ways.is_empty() {
-        let error = Error::new(Kind::Usage, "areas of one device share what serves it");
+        let error = Error::new(Kind::Usage, "areas of one device share its disk");
         return Err(error.advice("name two directories, or other --tests"));
     }
     Ok(Box::new(Slices {

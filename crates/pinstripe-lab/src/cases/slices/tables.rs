@@ -37,7 +37,7 @@ fn spindle_table(variant: &Variant) -> Table {
     let is = |name: &str| of(name).is_some_and(|it| it.value > 0.5);
     let verdict = match of("apart").map_or(0.0, |it| it.value) {
         it if it > 0.5 => "they do not wait for each other",
-        it if it < -0.5 => "they share what serves them",
+        it if it < -0.5 => "they share a disk or its connection",
         _ => "unclear",
     };
     let why = match (is("same_disk"), is("has_no_arm")) {

@@ -30,11 +30,11 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "split",
-    about: "Split one huge source over 1 to 8 outputs, by codec and policy, and read them again",
+    about: "Split one huge source over 1 to 8 outputs, by codec and policy, and verify them",
     help: "\
 A source that is made up in memory is split as 'pinstripe split' does, over files that take turns in \
 the directories: with 8 outputs and two --dir there are four in each. A figure is bytes of the source in \
-the time until all outputs were durable. After each run every output is read and held against its \
+the time until all outputs were durable. After each run every output is read and checked against its \
 checksums; this is not measured.
 
 'random' is bytes that no codec makes smaller: what a codec costs where it does not help. 'dump' is like \
@@ -60,8 +60,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "N,...",
         form: Form::Counts,
         default: Some("1,2,4,8"),
-        about: "How many outputs",
-        more: "The first is what others are judged by.",
+        about: "Number of outputs",
+        more: "The first is the baseline of the others.",
     },
     CaseOption {
         name: "codecs",
@@ -123,7 +123,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         }
     }
     if ways.iter().any(|it| it.outputs == 0) {
-        return Err(Error::new(Kind::Usage, "a split has one output at least"));
+        return Err(Error::new(Kind::Usage, "a split has at least one output"));
     }
     let bytes = values.size("size");
     let source = match values.text("data") {
@@ -313,7 +313,7 @@ impl Plan for Split {
 
 fn tables(results: &Results) -> Vec<Table> {
     let ways = ["way", "outputs"];
-    let note = "Of each byte of the source, with heads and indexes.";
+    let note = "Per byte of the source, with heads and indexes.";
     vec![
         grid::grid(results, "MB/s by codec and outputs", "", ways, grid::value),
         grid::grid(results, "Bytes written", note, ways, grid::named("written_of_each")),

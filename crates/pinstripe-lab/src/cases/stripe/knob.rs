@@ -34,12 +34,12 @@ pub fn read(text: &str, base: &Making) -> Result<(String, Vec<Value>)> {
     let (name, values) = text.split_once('=').unwrap_or((text, ""));
     let known = || MADE.into_iter().chain(TURNED).collect::<Vec<_>>().join(", ");
     let Some(name) = name_of(name) else {
-        let error = Error::new(Kind::Usage, format!("'{name}' is no knob of an array"));
+        let error = Error::new(Kind::Usage, format!("'{name}' is not a knob of an array"));
         return Err(error.advice(format!("one of {}", known())));
     };
     let texts: Vec<&str> = values.split(',').filter(|it| !it.is_empty()).collect();
     if texts.is_empty() {
-        let error = Error::new(Kind::Usage, "a knob needs its values");
+        let error = Error::new(Kind::Usage, "a knob needs values");
         return Err(error.advice(format!("--knob {name}=BEFORE,AFTER")));
     }
     let values = texts.into_iter().map(|it| value(name, it, base)).collect::<Result<_>>()?;

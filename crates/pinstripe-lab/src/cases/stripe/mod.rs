@@ -28,7 +28,7 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "stripe",
-    about: "Hold granules of an array against each other, by short and long writes and reads",
+    about: "Compare granules of an array, by short and long writes and reads",
     help: "\
 An array is made of files in --dir, which take turns where there are several, or of memory, and all of it \
 is written. Then each granule has its turn on \
@@ -188,7 +188,7 @@ impl Plan for Stripe {
         match self.dirs.len() {
             0 => vec!["members are memory: no disk is measured".to_owned()],
             _ if shared > 1 => vec![format!(
-                "up to {shared} of {} members lie in one directory, and wait for each other there",
+                "up to {shared} of {} members are in one directory, and wait for each other there",
                 self.members
             )],
             _ => Vec::new(),

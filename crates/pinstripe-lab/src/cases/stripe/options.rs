@@ -13,14 +13,14 @@ pub const OPTIONS: &[CaseOption] = &[
         form: Form::Text,
         default: Some("auto,4K,8K,16K,32K,64K"),
         about: "Granules; 'auto' lets each write choose",
-        more: "The first is what others are judged by. Without meaning beside --knob.",
+        more: "The first is the baseline of the others. Unused with --knob.",
     },
     CaseOption {
         name: "knob",
         value: "NAME=BEFORE,AFTER",
         form: Form::Text,
         default: None,
-        about: "Hold values of this knob against each other instead of granules: chunk=64K,256K",
+        about: "Compare values of this knob instead of granules: chunk=64K,256K",
         more: "\
 The first value is what there is before, each other one what there would be afterwards: a verdict for each \
 load. By their names in 'array create': chunk, layout, consistency-policy, log-size; for each value an array \
@@ -48,7 +48,7 @@ turned on one running array.",
         value: "N",
         form: Form::Count,
         default: Some("4"),
-        about: "How many members",
+        about: "Number of members",
         more: "",
     },
     CaseOption {
@@ -64,8 +64,8 @@ turned on one running array.",
         value: "WHERE",
         form: Form::OneOf(&["dir", "memory"]),
         default: Some("dir"),
-        about: "Where members are: files in --dir, or memory",
-        more: "With memory it is the array that is measured, not the disk.",
+        about: "Location of members: files in --dir, or memory",
+        more: "With memory, the array is measured, not the disk.",
     },
     CaseOption {
         name: "requests",

@@ -138,7 +138,7 @@ impl Frame {
             Some(kind) if zero == 0 && zeros == 0 && offset.checked_add(raw_bytes).is_some() => {
                 Ok(Frame { kind, codec, stored_bytes, raw_bytes, offset, sum })
             }
-            _ => Err(r.corrupt("a frame that makes no sense")),
+            _ => Err(r.corrupt("a frame with impossible values")),
         }
     }
 

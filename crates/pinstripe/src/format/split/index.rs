@@ -123,7 +123,7 @@ impl Index {
             let (position, log_bytes) = (r.u64()?, r.u64()?);
             if offset.checked_add(raw_bytes).is_none() || position.checked_add(log_bytes).is_none()
             {
-                return Err(r.corrupt("a row makes no sense"));
+                return Err(r.corrupt("a row with impossible values"));
             }
             rows.push(BatchPlace { offset, raw_bytes, position, log_bytes });
         }

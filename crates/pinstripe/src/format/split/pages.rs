@@ -168,7 +168,7 @@ impl Head {
             && zero == 0
             && r.rest().iter().all(|byte| *byte == 0);
         let Some(layout) = layout.filter(|_| is_sound) else {
-            return Err(r.corrupt("it makes no sense"));
+            return Err(r.corrupt("it has impossible values"));
         };
         Ok(Head {
             split,
@@ -199,7 +199,8 @@ impl Head {
             false => Err(Error::new(Kind::WrongMember, "an output of another split")
                 .expected(self.split.short(), other.split.short())
                 .advice(
-                    "name outputs of one split only: pinstripe inspect OUT says of which it is",
+                    "name outputs of one split only: pinstripe inspect OUT shows which split an \
+                        output belongs to",
                 )),
         }
     }
@@ -209,7 +210,7 @@ fn text(r: &mut Reader<'_>) -> Result<String> {
     let len = usize::from(r.u16()?);
     let bytes = r.take(len)?.to_vec();
     let text = String::from_utf8(bytes).ok().filter(|_| len <= NAME_MAX_BYTES);
-    text.ok_or_else(|| r.corrupt("a name that nobody writes"))
+    text.ok_or_else(|| r.corrupt("an impossible name"))
 }
 
 /// Says that an output is complete.
@@ -249,7 +250,7 @@ impl End {
         let (split, output, zeros) = (SplitId(r.array()?), r.u8()?, r.array::<7>()?);
         let (manifest_at, manifest_bytes, log_bytes) = (r.u64()?, r.u64()?, r.u64()?);
         if zeros != [0; 7] || r.rest().iter().any(|byte| *byte != 0) {
-            return Err(r.corrupt("it makes no sense"));
+            return Err(r.corrupt("it has impossible values"));
         }
         Ok(Some(End { split, output, manifest_at, manifest_bytes, log_bytes }))
     }

@@ -81,8 +81,8 @@ impl DirectoryMember {
         match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => {
-                return Err(Error::io("cannot make the member's directory", path, error)
-                    .advice("make its parent directory first; is the disk mounted?"));
+                return Err(Error::io("cannot create the member's directory", path, error)
+                    .advice("create its parent directory first; is the disk mounted?"));
             }
         }
         let member = Self::open_with(path, steps.clone())?;
@@ -94,7 +94,7 @@ impl DirectoryMember {
             .try_for_each(|shelf| member.tree.make_shelf(shelf))
             .and_then(|()| member.tree.sync_shelf(&member.tree.shelf(Shelf::Root)?))
             .and_then(|()| member.tree.sync_parent());
-        made.map_err(|error| Error::io("cannot make the member's rooms", path, error))?;
+        made.map_err(|error| Error::io("cannot create the member's subdirectories", path, error))?;
         // Opened anew: only now are the rooms known to be durable.
         Self::open_with(path, steps)
     }

@@ -68,12 +68,12 @@ impl DirectoryWriter {
         let error = Error::io(what, self.target(), error);
         match error.kind() {
             Kind::NoSpace => error.advice(
-                "free space on it with 'pinstripe forget' and 'pinstripe gc', which work on a full \
-                 disk too, or put a larger one in its place: pinstripe member replace N --to DIR",
+                "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work on a \
+                 full disk, or replace it with a larger disk: pinstripe member replace N --to DIR",
             ),
             Kind::Io => error.advice(
-                "look into the system log (dmesg) for this disk; \
-                 everything finished before is untouched",
+                "see the system log (dmesg) for this disk; everything finished before is \
+                 unaffected",
             ),
             _ => error,
         }
@@ -82,8 +82,10 @@ impl DirectoryWriter {
     fn ensure_open(&self) -> Result<()> {
         match self.state {
             State::Open => Ok(()),
-            _ => Err(Error::new(Kind::Io, "an earlier write to this extent failed; begin it anew")
-                .at(self.target())),
+            _ => {
+                Err(Error::new(Kind::Io, "an earlier write to this extent failed; start it again")
+                    .at(self.target()))
+            }
         }
     }
 
@@ -97,7 +99,7 @@ impl DirectoryWriter {
 
     fn make_durable(&self) -> Result<()> {
         self.tree.sync_file(&self.temp).map_err(|error| {
-            self.failed("cannot make the written bytes durable; they must be written anew", error)
+            self.failed("cannot make the written bytes durable; they must be written again", error)
         })?;
         let found =
             self.temp.file.metadata().map_err(|error| {

@@ -151,9 +151,9 @@ impl Lane {
             .at(&self.place)
             .expected(format!("an answer within {} s", self.patience.of(0).as_secs_f64()), "none")
             .advice(
-                "it counts as failed until this run ends; look at the disk or the network below \
-                 it; --without-member N leaves it out from the start, --member-timeout changes \
-                 how long it is waited for",
+                "it counts as failed until this run ends; check its disk or network; \
+                 --without-member N leaves it out from the start, --member-timeout changes the \
+                 time limit",
             )
     }
 

@@ -79,8 +79,8 @@ impl Ancestry {
     ) -> Result<Previous<'a>> {
         if let Some(begun) = self.begun.first() {
             let entries = begun.root.entries;
-            monitor
-                .note(&format!("going on with an interrupted backup: {entries} entries were done"));
+            let entries = pinstripe_base::units::counted(entries, "entry", "entries");
+            monitor.note(&format!("resuming an interrupted backup, which had done {entries}"));
         }
         let earlier = |snapshot: &Snapshot, is_whole| {
             let began = Time { seconds: snapshot.created_seconds, nanos: snapshot.created_nanos };

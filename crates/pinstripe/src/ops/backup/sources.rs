@@ -65,7 +65,7 @@ pub fn sources(options: &Options, monitor: &Monitor) -> Result<Sources> {
         let first = missing.iter().position(is_gone).unwrap_or(0);
         let error = match missing.into_iter().nth(first) {
             Some((_, error)) if !several || error.kind() != Kind::NotFound => error,
-            _ => Error::new(Kind::NotFound, "there is nothing to back up: no path is there"),
+            _ => Error::new(Kind::NotFound, "there is nothing to back up: no path exists"),
         };
         return Err(error.advice("name files and directories that exist"));
     }

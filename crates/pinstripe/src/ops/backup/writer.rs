@@ -58,7 +58,7 @@ impl<'a> Writer<'a> {
             }
             session.end()?;
         }
-        Err(Error::new(Kind::Busy, "snapshots are forgotten faster than a backup can begin")
+        Err(Error::new(Kind::Busy, "snapshots are being forgotten faster than a backup can start")
             .advice("run it again"))
     }
 

@@ -155,7 +155,7 @@ fn labels(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
         let name = ExtentName::Label;
         let judged = read_small(&**member, name);
         if let Err(error) = judged.and_then(|bytes| judge(store, number, name, &bytes)) {
-            let error = error.advice("run 'pinstripe repair' to write it anew");
+            let error = error.advice("run 'pinstripe repair' to rewrite it");
             monitor.warning(member.place().join(name.path()), error);
             outcome.repairable += 1;
         }
@@ -196,17 +196,17 @@ fn small_object(
         ExtentName::In(Room::Snapshots, _) if !store.is_locked() => {}
         ExtentName::In(Room::Forgotten, _) => monitor.warning(
             place,
-            error.advice("no member has a sound copy: what was forgotten may be shown again"),
+            error.advice("no member has an intact copy: forgotten snapshots may be shown again"),
         ),
         ExtentName::In(Room::Keys, _) if store.config.encryption != Encryption::None => {
             outcome.lost += 1;
-            let advice = "no member has a sound copy; if other slots open the store, make another \
+            let advice = "no member has an intact copy; if other slots open the store, add another \
                           with 'pinstripe key add' and remove this one: pinstripe key remove";
             monitor.loss(place, error.advice(advice));
         }
         _ => {
             outcome.lost += 1;
-            monitor.loss(place, error.advice("no member has a sound copy"));
+            monitor.loss(place, error.advice("no member has an intact copy"));
         }
     }
     Ok(())
@@ -226,7 +226,7 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
                 || usize::from(label.member) != number
                 || label.table.generation < store.table.generation
             {
-                return wrong("the label is not this member's");
+                return wrong("the label belongs to another member");
             }
         }
         ExtentName::In(Room::Checkpoints, _) => {

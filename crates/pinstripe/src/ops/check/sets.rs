@@ -88,15 +88,21 @@ pub(super) fn stripe_sets(
             }
             if room == Room::Packs && members.is_empty() && store.absent().next().is_none() {
                 let gone = Error::new(Kind::NotFound, "no member has anything of this pack")
-                    .advice("what snapshots lost with it is named below; 'pinstripe repair' forgets it, then a backup stores again what its sources still have");
+                    .advice(
+                        "the losses of snapshots are listed below; 'pinstripe repair' drops \
+                        the pack, then a backup stores again what its sources still have",
+                    );
                 monitor.warning(name.path(), gone);
                 outcome.repairable += 1;
                 continue;
             }
             let Some(examined) = result else {
                 let leftover = match store.is_locked() {
-                    false => "left over from a backup that was cut off; nothing needs it",
-                    true => "on too few members; whether anything needs it, only the key can tell",
+                    false => "left over from an interrupted backup; nothing needs it",
+                    true => {
+                        "on too few members; whether anything needs it can only be determined \
+                        with the key"
+                    }
                 };
                 let leftover = Error::new(Kind::NotFound, leftover);
                 monitor.warning(name.path(), leftover);
@@ -174,7 +180,7 @@ fn undecodable(
                 if store.keys()?.chunk_id(&raw[at..end]) != chunk.id {
                     return Err(Error::new(
                         Kind::Corrupt,
-                        format!("chunk {} is not what its id says", chunk.id),
+                        format!("chunk {} does not match its id", chunk.id),
                     ));
                 }
                 at = end;
@@ -193,8 +199,8 @@ fn overlaps(left: &Range<u64>, right: &Range<u64>) -> bool {
 }
 
 const REPAIR: &str = "run 'pinstripe repair'";
-const LAY_ANEW: &str = "run 'pinstripe repair'; what is left then has no member to go to: \
-                        'pinstripe gc' lays the pack anew, or add a member";
+const LAY_ANEW: &str = "run 'pinstripe repair'; if damage remains, there is no free member for it: \
+                        'pinstripe gc' rewrites the pack, or add a member";
 
 /// Reports what was found about one set; returns what of it cannot be read, and what is to be said
 /// of that when it is known what it costs. A pack that no run speaks of costs nothing yet.
@@ -210,7 +216,7 @@ fn tally(
     let examined = match examined {
         Ok(examined) => examined,
         Err(error) if derived => {
-            let error = error.advice("nothing is lost: run 'pinstripe repair' to make it anew");
+            let error = error.advice("nothing is lost: run 'pinstripe repair' to rebuild it");
             monitor.warning(name.path(), error);
             outcome.repairable += 1;
             return (Vec::new(), Vec::new());
@@ -299,11 +305,11 @@ pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut O
     }
 }
 
-const NEEDED_BY_NONE: &str = "nothing is lost: the pack is left over from a backup that was cut off, \
+const NEEDED_BY_NONE: &str = "nothing is lost: the pack is left over from an interrupted backup, \
                               and every snapshot has all that it needs; 'pinstripe gc' deletes it";
 
-const STANDS_ELSEWHERE: &str = "nothing is lost: what the pack holds stands elsewhere too, or can be \
-                                read all the same; 'pinstripe repair' lays it anew";
+const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also elsewhere, or can \
+                                still be read; 'pinstripe repair' rewrites it";
 
 /// The chunks in what is lost that can be read from no place, and the packs that had them: of those
 /// that the index knows.

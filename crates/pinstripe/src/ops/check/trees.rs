@@ -72,7 +72,12 @@ impl<'a> Trees<'a> {
             monitor.loss(format!("snapshot {short}: /{path}"), error);
         }
         if unnamed > 0 {
-            let what = format!("{unnamed} more paths or pages are hurt");
+            let more = pinstripe_base::units::counted(
+                unnamed,
+                "more path or page is",
+                "more paths or pages are",
+            );
+            let what = format!("{more} damaged");
             let error = Error::new(Kind::TooManyLosses, what);
             monitor.loss(format!("snapshot {short}"), error);
         }

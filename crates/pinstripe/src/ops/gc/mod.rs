@@ -161,9 +161,9 @@ impl Collector<'_> {
         let own = Some(self.session.session.id);
         let mut survey = Survey::take(store, own, pick, self.options, monitor)?;
         if survey.missing > 0 {
-            let error =
-                Error::new(Kind::NotFound, format!("{} chunks are in no pack", survey.missing));
-            let advice = "they were lost before; run 'pinstripe check' to see what that hurts";
+            let chunks = pinstripe_base::units::counted(survey.missing, "chunk is", "chunks are");
+            let error = Error::new(Kind::NotFound, format!("{chunks} in no pack"));
+            let advice = "lost earlier; run 'pinstripe check' to see what is affected";
             monitor.warning("snapshots", error.advice(advice));
         }
         settle::spread(store, &survey.seen.roots)?;
@@ -175,17 +175,18 @@ impl Collector<'_> {
         if is_empty(&survey.lists) && survey.thin.is_empty() {
             return Ok(outcome);
         }
-        let spared = match self.repack(&survey) {
-            // Packs without any needed chunk go all the same, and make room for the next run.
-            Err(error) if error.kind() == Kind::NoSpace && matches!(pick, Pick::Waste(_)) => {
-                monitor.warning("packs that hold waste", error.advice_instead(
-                    "there is no room to write anew what is needed of them; what nothing needs is \
-                     deleted all the same: run 'pinstripe gc' again",
+        let spared =
+            match self.repack(&survey) {
+                // Packs without any needed chunk go all the same, and make room for the next run.
+                Err(error) if error.kind() == Kind::NoSpace && matches!(pick, Pick::Waste(_)) => {
+                    monitor.warning("packs that hold waste", error.advice_instead(
+                    "there is no room to rewrite what is needed of them; unneeded packs are \
+                     deleted nevertheless: run 'pinstripe gc' again",
                 ));
-                survey.leaving.iter().map(|pack| pack.set).collect()
-            }
-            spared => spared?,
-        };
+                    survey.leaving.iter().map(|pack| pack.set).collect()
+                }
+                spared => spared?,
+            };
         if is_empty(&survey.lists) {
             return Ok(outcome);
         }
@@ -321,7 +322,7 @@ impl Collector<'_> {
                 return Err(error);
             }
             self.withdraw()?;
-            return Err(Error::new(Kind::Busy, "this gc was ended from outside")
+            return Err(Error::new(Kind::Busy, "this gc was fenced by another process")
                 .advice("nothing was deleted; run it again"));
         }
         if settle::may_reap(self, self.case, lists)? {
@@ -350,7 +351,7 @@ fn busy(left: &[Session]) -> Error {
         .collect();
     let first = left[0].id.short();
     Error::new(Kind::Busy, format!("no answer from {}", who.join(", "))).advice(format!(
-        "nothing was deleted; run gc again when they have ended. If one surely runs no more (its \
-         machine is gone), end it: pinstripe gc --fence {first}"
+        "nothing was deleted; run gc again when they have ended. If one certainly no longer runs \
+         (its machine is gone), end its session: pinstripe gc --fence {first}"
     ))
 }

@@ -65,10 +65,10 @@ impl Seen {
             let tree = self.snapshots.get(id).cloned().flatten().ok_or_else(|| {
                 Error::new(
                     Kind::Refused,
-                    "no member has a sound copy, so nobody knows what it needs",
+                    "no member has an intact copy, so what it needs is unknown",
                 )
                 .at(&whose)
-                .advice(format!("run 'pinstripe repair', or give it up: pinstripe forget {id}"))
+                .advice(format!("run 'pinstripe repair', or drop it: pinstripe forget {id}"))
             })?;
             Ok(Root { whose, tree })
         };

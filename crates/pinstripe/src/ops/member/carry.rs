@@ -155,7 +155,9 @@ fn bring(
     claim.confirm()?;
     let written = match slot {
         Some((reader, slot)) => lay(reader, slot, to, Replace::Never).map(|()| Some(slot)),
-        None => Err(Error::corrupt("nothing tells which part of its set it is", one.name.path())),
+        None => {
+            Err(Error::corrupt("which part of its set it is cannot be determined", one.name.path()))
+        }
     };
     let laid = match written {
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {

@@ -78,17 +78,24 @@ fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
         let what = "this is a member of another store";
         return Err(at(Error::new(Kind::WrongMember, what)
             .expected(store.config.store, other.config.store)
-            .advice("only halves of one store can be merged; restore from it and back that up")));
+            .advice(
+                "only halves of one store can be merged; to take over its data, restore from \
+                it and back up the result",
+            )));
     }
     if store.table == other.table {
-        let what = "this is a member of the store as it is: there is nothing to merge";
-        return Err(at(Error::new(Kind::WrongMember, what)
-            .advice("what it lacks is written by 'pinstripe repair'")));
+        let what = "this is already a member of the store: there is nothing to merge";
+        return Err(at(
+            Error::new(Kind::WrongMember, what).advice("'pinstripe repair' writes what it lacks")
+        ));
     }
     let name = |store: &Store| -> Result<ChunkId> { Ok(store.keys()?.chunk_id(b"pinstripe")) };
     if name(store)? != name(other)? {
         return Err(at(Error::new(Kind::WrongMember, "its keys are not those of this store")
-            .advice("only halves of one store can be merged; restore from it and back that up")));
+            .advice(
+                "only halves of one store can be merged; to take over its data, restore from \
+                it and back up the result",
+            )));
     }
     Ok(())
 }

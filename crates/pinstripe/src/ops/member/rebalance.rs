@@ -72,8 +72,13 @@ pub fn rebalance(
     };
     let shares = before.iter().map(share).collect();
     if !stay.is_empty() {
-        let what = format!("{} stripe sets lack an extent and stay as they are", stay.len());
-        let advice = "attach what is absent, run 'pinstripe repair', and then this again";
+        let sets = pinstripe_base::units::counted(
+            stay.len() as u64,
+            "stripe set lacks",
+            "stripe sets lack",
+        );
+        let what = format!("{sets} an extent and cannot be moved");
+        let advice = "attach absent members, run 'pinstripe repair', then run this again";
         monitor.warning("packs", Error::new(Kind::Refused, what).advice(advice));
     }
     let moved = match claim {

@@ -51,7 +51,7 @@ pub fn remove(
         return Err(Error::new(Kind::Refused, format!("member {number} is absent"))
             .at(&seat.place)
             .advice(format!(
-                "attach it, or put another in its place: pinstripe member replace {number} --to DIR"
+                "attach it, or replace it: pinstripe member replace {number} --to DIR"
             )));
     }
     let members = takers(store).into_iter().filter(|taker| *taker != number).count();
@@ -120,22 +120,19 @@ fn refuse_stuck(store: &Store, stuck: &[ExtentName]) -> Result<()> {
     if store.absent().next().is_none() {
         return Ok(());
     }
-    let sets = if stuck.len() == 1 { "stripe set lies" } else { "stripe sets lie" };
-    Err(Error::new(
-        Kind::Refused,
-        format!("{} {sets} over all members that would remain, too", stuck.len()),
-    )
-    .expected("all members, to lay them anew", "some are absent")
-    .advice("nothing was changed; attach the absent members, or replace them first"))
+    let sets =
+        pinstripe_base::units::counted(stuck.len() as u64, "stripe set uses", "stripe sets use");
+    Err(Error::new(Kind::Refused, format!("{sets} all of the remaining members already"))
+        .expected("all members, to rewrite them", "some are absent")
+        .advice("nothing was changed; attach the absent members, or replace them first"))
 }
 
 fn cannot_be_laid_anew(stuck: &[ExtentName]) -> Error {
-    Error::new(Kind::Refused, format!("{} stripe sets cannot be laid anew", stuck.len()))
-        .at(stuck[0].path())
-        .advice(
-            "run 'pinstripe check', then 'pinstripe repair', and try again; what only forgotten \
-             snapshots need goes with 'pinstripe gc'",
-        )
+    let sets = pinstripe_base::units::counted(stuck.len() as u64, "stripe set", "stripe sets");
+    Error::new(Kind::Refused, format!("{sets} cannot be rewritten")).at(stuck[0].path()).advice(
+        "run 'pinstripe check', then 'pinstripe repair', and try again; 'pinstripe gc' removes \
+             what only forgotten snapshots need",
+    )
 }
 
 /// Lays sets anew over the members that remain, and deletes the old ones.
@@ -188,7 +185,7 @@ pub(super) fn empty(
             }
             if pass == PASSES {
                 return Err(Error::new(Kind::Busy, "other processes keep writing to the member")
-                    .advice("let the backups end that began before, then run this again"));
+                    .advice("wait for the backups that started earlier, then run this again"));
             }
             moved += carry::moves(store, claim, &moves, limits, monitor)?;
             lay_anew(store, &stuck, limits, monitor)?;

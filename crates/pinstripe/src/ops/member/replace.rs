@@ -54,9 +54,9 @@ pub fn replace(
     };
     let is_present = old.member.is_some();
     if std::fs::canonicalize(place).is_ok_and(|place| place == old.place) && is_present {
-        return Err(Error::new(Kind::Usage, "a member cannot take its own place")
+        return Err(Error::new(Kind::Usage, "a member cannot replace itself")
             .at(place)
-            .advice("name an empty directory; 'pinstripe repair' mends what is damaged"));
+            .advice("name an empty directory; 'pinstripe repair' repairs what is damaged"));
     }
     if !same_disk {
         refuse_disk(store, place, Some(number))?;
@@ -133,7 +133,7 @@ fn rebuild_set(
         Ok(Rebuilt { extents: 0, lost: is_pack_of_snapshots.into() })
     };
     let Some(reader) = carry::open(store, name)? else {
-        return lost(Error::corrupt("no trailer of this stripe set is sound", name.path()));
+        return lost(Error::corrupt("no trailer of this stripe set is intact", name.path()));
     };
     // Most likely the slot of its number was the old member's.
     let Some(slot) = open_slot(&reader, old) else { return Ok(done) };

@@ -50,7 +50,7 @@ pub(super) fn settle(
 }
 
 fn cannot(error: &Error) -> Error {
-    let what = format!("what parity cannot mend was not laid anew: {}", error.what());
+    let what = format!("what parity cannot repair was not rewritten: {}", error.what());
     Error::new(error.kind(), what)
 }
 

@@ -100,7 +100,7 @@ impl<'a> Ledger<'a> {
         }
         let more = match parts.len() {
             1 => String::new(),
-            parts => format!("; {} damaged parts in all", parts),
+            parts => format!("; damaged parts in all: {}", parts),
         };
         self.sums().extents += u64::from(fate == Fate::Mended);
         self.tell(member, name, fate, format!("{}{more}", first.what));
@@ -152,7 +152,7 @@ impl<'a> Ledger<'a> {
         let place = self.store.seats[member].place.join(name.path());
         match fate {
             Fate::Mended => {
-                let text = format!("{text}; written anew");
+                let text = format!("{text}; rewritten");
                 self.monitor.warning(place, Error::new(Kind::Corrupt, text));
             }
             Fate::Repairable => {

@@ -74,7 +74,11 @@ fn object(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
         return Ok(());
     }
     let Some(good) = copies.good else {
-        ledger.set(name, Error::new(Kind::TooManyLosses, "no member has a sound copy"), Fate::Lost);
+        ledger.set(
+            name,
+            Error::new(Kind::TooManyLosses, "no member has an intact copy"),
+            Fate::Lost,
+        );
         return Ok(());
     };
     // A key slot that is just being removed may be put back here: it is marked as removed before

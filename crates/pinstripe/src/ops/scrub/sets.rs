@@ -115,8 +115,8 @@ pub(super) fn verify(
     if is_leftover(reader.geometry().data()) {
         if store.is_locked() {
             let error = Error::new(Kind::TooManyLosses, "too few members have this pack");
-            let advice = "whether a snapshot needs it can be told with the key only: \
-                          run 'pinstripe check' with the password";
+            let advice = "whether a snapshot needs it can only be determined with the key: run \
+                          'pinstripe check' with the password";
             ledger.monitor.warning(name.path(), error.advice(advice));
         }
         return Ok(());
@@ -129,8 +129,11 @@ pub(super) fn verify(
     mend(store, &reader, name, &verification, finished, beyond_parity, ledger)?;
     if !verification.lost_ranges.is_empty() && !derived {
         let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
-        let error = Error::new(Kind::TooManyLosses, format!("{lost} bytes of the pack are lost"));
-        let advice = "run 'pinstripe check --read-data' to see which snapshots and paths are hurt";
+        let what =
+            format!("{} of the pack lost", pinstripe_base::units::counted(lost, "byte", "bytes"));
+        let error = Error::new(Kind::TooManyLosses, what);
+        let advice =
+            "run 'pinstripe check --read-data' to see which snapshots and paths are affected";
         ledger.set(name, error.advice(advice), beyond_parity);
     }
     Ok(())
@@ -164,7 +167,7 @@ fn mend(
             Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => beyond_parity,
             Done::Failed(error) => {
                 let place = job.to.map(|number| store.seats[number].place.as_path());
-                let advice = "it could not be written anew";
+                let advice = "it could not be rewritten";
                 ledger.monitor.warning(place.unwrap_or(Path::new("")), error.advice(advice));
                 Fate::Repairable
             }

@@ -112,7 +112,7 @@ impl<'a> Progress<'a> {
             }
         }
         if let (0, Some(error)) = (written, failed) {
-            return Err(error.advice("what was verified could not be noted down"));
+            return Err(error.advice("the progress of the scrub could not be saved"));
         }
         for (old, _) in replaced {
             for (_, member) in store.present() {

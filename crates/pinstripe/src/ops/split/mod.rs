@@ -162,7 +162,7 @@ fn layout(options: &Options, source: &dyn Bulk) -> Result<Layout> {
     let usage = |what: &str, advice: &str| Err(Error::new(Kind::Usage, what).advice(advice));
     let block = options.block_bytes;
     if !block.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block) {
-        return Err(Error::new(Kind::Usage, format!("a block of {block} bytes"))
+        return Err(Error::new(Kind::Usage, "not a block size")
             .expected("a power of two from 4K to 16M", block));
     }
     let default = if options.parity > 0 { Spread::Stripes } else { Spread::Queue };
@@ -173,7 +173,7 @@ fn layout(options: &Options, source: &dyn Bulk) -> Result<Layout> {
             Ok(Layout::Stripes)
         }
         Spread::Queue | Spread::Ranges if options.parity > 0 => {
-            usage("parity needs stripes", "leave --layout out, or --parity")
+            usage("parity needs --layout stripes", "leave out --layout or --parity")
         }
         Spread::Queue => Ok(Layout::Queue),
         Spread::Ranges if source.length().is_none() => usage(
@@ -231,7 +231,7 @@ fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
         let found = Output::open(output.log.clone(), output.plain.clone())?;
         let old = match &found.head {
             Ok(old) => old.clone(),
-            Err(error) => return Err(error.duplicate().advice("begin anew with --force")),
+            Err(error) => return Err(error.duplicate().advice("start over with --force")),
         };
         let is_same = (old.layout, old.output, old.outputs, old.parity)
             == (head.layout, head.output, head.outputs, head.parity)
@@ -239,12 +239,15 @@ fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
             && (old.strip_bytes, old.first_byte) == (head.strip_bytes, head.first_byte)
             && old.identity == head.identity;
         if !is_same {
-            return Err(Error::new(Kind::WrongMember, "this is not what was interrupted")
-                .at(&output.path)
-                .advice(
-                    "give the same source, outputs in the same order and the same options as \
-                     then; a source that has changed since is split anew with --force",
-                ));
+            return Err(Error::new(
+                Kind::WrongMember,
+                "this is not the split that was interrupted",
+            )
+            .at(&output.path)
+            .advice(
+                "give the same source, the same outputs in the same order, and the same \
+                     options; if the source has changed since, start over with --force",
+            ));
         }
         *head = old;
         opened.push(found);

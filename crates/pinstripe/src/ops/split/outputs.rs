@@ -54,14 +54,14 @@ impl Target {
 pub(super) fn output_paths(options: &Options, source: &Path) -> Result<Vec<PathBuf>> {
     let count = options.outputs.len();
     if count == 0 || count > OUTPUTS_MAX {
-        return Err(Error::new(Kind::Usage, format!("{count} outputs"))
+        return Err(Error::new(Kind::Usage, "not a possible number of outputs")
             .expected(format!("1 to {OUTPUTS_MAX}"), count));
     }
     if usize::from(options.parity) >= count {
         let least = usize::from(options.parity) + 1;
         return Err(Error::new(
             Kind::Usage,
-            format!("parity {} over {count} outputs", options.parity),
+            format!("parity {} needs more outputs than {count}", options.parity),
         )
         .expected(format!("at least {least} outputs"), count)
         .advice("name more outputs, or ask for less parity"));
@@ -115,8 +115,9 @@ pub(super) fn check_paths(
                 .advice("use --layout queue, or a codec"));
         }
         if !(options.force || options.resume || is_sink) {
-            return Err(Error::new(Kind::Exists, "the output is there already").at(path).advice(
-                "nothing was written; to write over it --force, to go on with it --resume",
+            return Err(Error::new(Kind::Exists, "the output exists already").at(path).advice(
+                "nothing was written; overwrite it with --force, or continue the split with \
+                    --resume",
             ));
         }
     }
@@ -213,7 +214,7 @@ fn remove_beside(output: &Path) -> Result<()> {
     let Ok(file) = FileDevice::open(&beside, Access::Read, Policy::Buffered) else { return Ok(()) };
     let head = Output::open(Arc::new(file), None).and_then(|found| found.head);
     if head.is_ok_and(|head| head.layout == Layout::Plain) {
-        let failed = |error| Error::io("cannot remove what stood beside it", &beside, error);
+        let failed = |error| Error::io("cannot remove the old file beside it", &beside, error);
         fs::remove_file(&beside).map_err(failed)?;
     }
     Ok(())

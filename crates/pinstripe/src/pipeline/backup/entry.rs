@@ -27,8 +27,11 @@ impl OpenedFile {
         let file = SourceFile::open(shared.root, path)?;
         let extents = file.data_extents()?;
         if file.stat().size_bytes == 0 && file.read_at(0, &mut [0])? > 0 {
-            let error = Error::new(Kind::Changed, "it has content, but its size says that it has none")
-                .advice("such files are made by the kernel as they are read: leave /proc and /sys out by --one-file-system");
+            let error = Error::new(Kind::Changed, "it has content, but its size is given as 0")
+                .advice(
+                    "the kernel generates such files when they are read: leave out /proc and \
+                    /sys with --one-file-system",
+                );
             shared.monitor.loss(shown_from_root(path), error);
         }
         Ok(OpenedFile { file, extents })
@@ -48,7 +51,7 @@ impl OpenedFile {
         let stat = *self.file.stat();
         if self.file.changed_since(&stat)? {
             let error = Error::new(Kind::Changed, "the file changed while it was read")
-                .advice("what was read is saved; back it up again when nothing writes to it");
+                .advice("what was read is saved; back it up again when it is not being written");
             shared.monitor.loss(shown_from_root(&path), error);
         }
         let found = self.file.xattrs();

@@ -239,7 +239,7 @@ pub fn ingest_stream(
         let read = stream.take(wanted).read_to_end(&mut bytes).map_err(|error| {
             let place = shown_from_root(&entry.path);
             Error::io("cannot read the stream", place, error)
-                .advice("no snapshot was made: a part of a stream is none of it")
+                .advice("no snapshot was made of an incomplete stream")
         })? as u64;
         let data = &bytes[warm_up..];
         let candidates = shared.cutter.scan(&bytes[..warm_up], data, start);

@@ -180,7 +180,7 @@ pub fn run(
         if reach == Reach::Part {
             fleet.barrier()?;
             return Err(Error::new(Kind::Interrupted, "the backup was stopped before its end")
-                .advice("run the same command again: it goes on from here"));
+                .advice("run the same command again to continue"));
         }
         superseded.into_iter().for_each(|name| fleet.delete(name));
         fleet.barrier()?;

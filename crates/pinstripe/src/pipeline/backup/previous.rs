@@ -95,13 +95,14 @@ impl<'a> Previous<'a> {
                 Err(error) if earlier.is_whole => {
                     // More than a warning: chunks that the store only seems to have are not stored
                     // again, so this snapshot may need what is lost.
-                    let advice = "files that it named are read again; run 'pinstripe check'";
+                    let advice = "files listed there are read again; run 'pinstripe check'";
                     monitor.loss("the previous snapshot", error.advice(advice));
                     self.at = self.trees.len();
                 }
                 Err(error) => {
-                    let advice = "files that it named are read again";
-                    monitor.warning("what an interrupted backup left", error.advice(advice));
+                    let advice = "files listed there are read again";
+                    monitor
+                        .warning("the checkpoint of an interrupted backup", error.advice(advice));
                     self.at += 1;
                 }
             }

@@ -101,7 +101,7 @@ fn confirm_copies(
     for pack in packs {
         for id in &pack.copies {
             if standing_copies(shared.index, &mut others, id, 1)? == 0 {
-                let what = format!("chunk {id} stands nowhere else");
+                let what = format!("chunk {id} is nowhere else");
                 spare(store, shared, spared, pack.set, Error::new(Kind::TooManyLosses, what))?;
                 break;
             }

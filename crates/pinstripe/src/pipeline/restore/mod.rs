@@ -216,7 +216,7 @@ impl Plan<'_> {
                 continue;
             }
             self.sink.make_directory(parent)?;
-            let what = "the snapshot lacks the entry of this directory: it was made with mode \
+            let what = "the snapshot lacks the entry of this directory: it was created with mode \
                         0700, without its owner, times and attributes";
             let error = Error::new(Kind::TooManyLosses, what);
             self.monitor.loss(self.place(parent), error.advice("set them by hand"));
@@ -387,9 +387,8 @@ impl Plan<'_> {
 
     fn report(&self, target: &Target, error: Error, abort: &Abort) {
         if error.kind() == Kind::NoSpace {
-            abort.raise(
-                error.advice("free some room at the target and restore again with --overwrite"),
-            );
+            abort
+                .raise(error.advice("free space at the target and restore again with --overwrite"));
         } else {
             self.lose(&target.path, error);
         }

@@ -71,7 +71,7 @@ fn verify_file(
         if read < buffer.len() || plan.keys.chunk_id(buffer) != row.id {
             return Err(Error::new(
                 Kind::Corrupt,
-                format!("the restored bytes from {offset} on are not what was backed up"),
+                format!("the restored bytes from {offset} on differ from the backup"),
             )
             .advice("the disk of the target may be failing: restore to another one"));
         }

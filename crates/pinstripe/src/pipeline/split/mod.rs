@@ -207,7 +207,7 @@ impl Running<'_> {
         let hash = shared.hash.into_inner().unwrap_or_else(PoisonError::into_inner);
         let blake3 = hash
             .finish()
-            .ok_or_else(|| Error::new(Kind::Io, "a part of the source was read by nobody"))?;
+            .ok_or_else(|| Error::new(Kind::Io, "a part of the source was not read"))?;
         let places: Vec<u64> = logs.iter().flat_map(|log| log.manifest_at.clone()).collect();
         let manifest = tally.manifest(blake3, logs.iter().map(|log| log.end).collect());
         self.finish(&manifest, &places)?;

@@ -94,7 +94,7 @@ impl Bulk for BulkFile {
             // A file system that knows no holes.
             Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(data),
             _ => {
-                let what = format!("cannot find its holes behind byte {at}");
+                let what = format!("cannot find its holes after byte {at}");
                 Err(Error::io(what, &self.place, errno))
             }
         })

@@ -95,7 +95,7 @@ pub fn open(name: &OsStr, standard_input: BorrowedFd<'_>) -> Result<Box<dyn Bulk
     if name == "-" {
         let place = Path::new(STANDARD_INPUT);
         let fd = standard_input.try_clone_to_owned();
-        let fd = fd.map_err(|error| Error::io("cannot take it over", place, error))?;
+        let fd = fd.map_err(|error| Error::io("cannot duplicate its descriptor", place, error))?;
         return by_kind(fd, place);
     }
     match name.to_str() {
@@ -143,7 +143,7 @@ fn is_at_its_beginning(fd: BorrowedFd<'_>, stat: &Stat) -> bool {
 }
 
 fn no_source(place: &Path, what: &str) -> Error {
-    Error::new(Kind::Usage, format!("is {what}, which cannot be read as one run of bytes"))
+    Error::new(Kind::Usage, format!("is {what}, which cannot be read as one sequence of bytes"))
         .at(place)
         .advice("name a file, a block device, a FIFO, '-' or 'fake:SIZE'")
 }

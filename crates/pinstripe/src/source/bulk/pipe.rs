@@ -68,7 +68,7 @@ impl Bulk for Pipe {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut at = self.at.lock().expect("no thread panics while it reads a stream");
         if *at != offset {
-            return Err(Error::new(Kind::Unsupported, "can only be read from front to back")
+            return Err(Error::new(Kind::Unsupported, "can only be read sequentially")
                 .at(&self.place)
                 .expected(format!("to read at byte {at}"), format!("byte {offset}")));
         }

@@ -188,10 +188,10 @@ impl Units {
     }
 
     fn other_stream(&self, expected: u64, found: u64) -> Error {
-        Error::new(Kind::Changed, "is not the stream of which a part is done already")
+        Error::new(Kind::Changed, "is not the stream of which a part is already split")
             .at(self.source.place())
             .expected(format!("{expected} bytes"), format!("{found}"))
-            .advice("feed it the same bytes again, from the beginning")
+            .advice("send the same bytes again, from the beginning")
     }
 
     fn turn(&self) -> std::sync::MutexGuard<'_, Turn> {

@@ -154,7 +154,7 @@ pub fn load(store: &Store, reach: Reach) -> Result<Cases> {
     let found = found(store, reach)?;
     if let Some((name, error)) = found.unsound.into_iter().next() {
         return Err(error.at(name.path()).advice(
-            "no member has a sound copy; if no gc is at work, remove this file from all members",
+            "no member has an intact copy; if no gc is running, remove this file from all members",
         ));
     }
     Ok(cases(found.sound, found.few))

@@ -37,7 +37,7 @@ fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPa
     let (index, _) = parsed.map_err(|error| error.at(&place))?;
     if index.set != set {
         return Err(
-            Error::corrupt("a pack's index speaks of another pack", place).expected(set, index.set)
+            Error::corrupt("a pack's index describes another pack", place).expected(set, index.set)
         );
     }
     Ok(SealedPack { index, geometry: reader.geometry() })

@@ -107,7 +107,8 @@ impl Index<'_> {
             && self.marks(|marks| marks.bad.insert(run))
             && has_enough(self.store, name, members)
         {
-            let error = error.advice("its packs are asked instead; 'pinstripe repair' mends this");
+            let error = error
+                .advice("the packs' own indexes are used instead; 'pinstripe repair' repairs this");
             self.monitor.warning(name.path(), error);
         }
         self.gather(true)

@@ -76,7 +76,8 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     let reader = open_set(store, name, set)?;
     let needed = reader.geometry().data();
     if extents < needed {
-        let error = Error::new(Kind::TooManyLosses, "too few extents of this index run are there");
+        let error =
+            Error::new(Kind::TooManyLosses, "too few extents of this index run are present");
         return Err(error.at(name.path()).expected(format!("{needed} or more"), extents));
     }
     if reader.index().start > 0 {

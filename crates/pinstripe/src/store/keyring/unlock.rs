@@ -195,7 +195,7 @@ impl Store {
                     format!("{} of memory, and {at_hand} are free", format_size(memory)),
                 ));
             } else if limits.only.is_none() && cost > limits.cost_kib.saturating_sub(spent) {
-                skipped.push((slot, "more time than all slots together may take".to_owned()));
+                skipped.push((slot, "more time than the limit for all slots together".to_owned()));
             } else {
                 spent += cost;
                 chosen.push(it);
@@ -243,13 +243,15 @@ fn tell_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
         tell(Error::new(Kind::Refused, what).at(slot_name(slot).path()).advice(advice));
     }
     if let Some(more) = skipped.len().checked_sub(NAMED_MAX).filter(|&more| more > 0) {
-        let what = format!("{more} more key slots were not tried: they ask for too much");
+        let more =
+            pinstripe_base::units::counted(more as u64, "more key slot was", "more key slots were");
+        let what = format!("{more} not tried: too much memory or time needed");
         tell(Error::new(Kind::Refused, what).advice("list them with: pinstripe key list"));
     }
 }
 
 fn no_ring(damaged: Option<&(ExtentName, Error)>) -> Error {
-    let what = "no key ring with a slot that opens it is sound on any member";
+    let what = "no member has an intact key ring with a slot that opens it";
     let wrong = match damaged {
         Some((name, error)) => {
             Error::new(Kind::Corrupt, format!("{what}: {}", error.what())).at(name.path())
@@ -257,8 +259,8 @@ fn no_ring(damaged: Option<&(ExtentName, Error)>) -> Error {
         None => Error::new(Kind::Corrupt, what),
     };
     wrong.advice(
-        "attach the members that are absent, or put back a copy of what lies in a member's keys/; \
-         without the keys nothing can be read",
+        "attach the absent members, or restore a copy of a member's keys/ directory; without the \
+         keys nothing can be read",
     )
 }
 
@@ -273,20 +275,21 @@ fn wrong_key(
     );
     if let Some((name, error)) = damaged {
         return wrong.advice(format!(
-            "a key slot or ring is damaged on all members ({}: {}): it may have been the one; try \
-             another password or key file",
+            "a key slot or ring is damaged on all members ({}: {}): it may have been the matching \
+             one; try another password or key file",
             name.path(),
             error.what()
         ));
     }
     if limits.only.is_some() {
-        return wrong.advice("the slot is not that one, or there is none: pinstripe key list");
+        return wrong
+            .advice("the named slot does not match, or does not exist: pinstripe key list");
     }
     match untried {
-        0 => wrong.advice("try another; which slots there are: pinstripe key list"),
+        0 => wrong.advice("try another; list the slots with: pinstripe key list"),
         count => wrong.advice(format!(
-            "{count} key slots were not tried, which the lines above name: if one of them is \
-             yours, name it with --key-slot"
+            "key slots not tried, as named above: {count}; if one of them is yours, name it \
+             with --key-slot"
         )),
     }
 }

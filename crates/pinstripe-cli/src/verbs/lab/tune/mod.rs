@@ -22,15 +22,16 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Measure the disks, and write down what to set
+/// Measure the disks, and write the best settings to a file
 ///
-/// Runs in the directories, or on the members of a store (--store), the cases that answer what to set:
-/// quick in each (policy, depth, strip size, chunk), stripe over all (the granule of an array), split over all
-/// (the codec), record-probe in the first (how streams are recorded, and their ring). That takes 6 minutes for
-/// one place, and 2 1/2 more for each further one. Of several places, what most of them want is written, and of
-/// as many the first. The file says for each setting what speaks for it; other verbs read it with --knobs
-/// FILE, or by the key 'knobs' in the config file. What is given on the command line outranks it. What too few
-/// runs speak for is said, and not written.
+/// Runs the cases that answer what to set, in the directories or on the members of a store
+/// (--store): quick in each (policy, depth, strip size, chunk), stripe over all (the granule of an
+/// array), split over all (the codec), record-probe in the first (how streams are recorded, and
+/// their ring). This takes 6 minutes for one place, and 2 1/2 more for each further one. If several
+/// places give different answers, the most frequent one is written; if there is a tie, the first.
+/// The file gives the evidence for each setting; other verbs read it with --knobs FILE, or by the
+/// key 'knobs' in the config file. Options on the command line take precedence. Settings with too
+/// few runs are reported, and not written.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -58,25 +59,25 @@ pub struct Args {
     )]
     cases: Vec<Case>,
 
-    /// Seconds for all of it, after which no further run is begun [default: 150 for quick in each place, 75
-    /// for stripe, 45 for split, 80 for record-probe]
+    /// Seconds for all of it, after which no further run is started [default: 150 for quick in each
+    /// place, 75 for stripe, 45 for split, 80 for record-probe]
     ///
-    /// Each case has its share of what is left. A slow disk needs more.
+    /// Each case gets its share of what is left. A slow disk needs more.
     #[arg(long, value_name = "S")]
     time: Option<u64>,
 
-    /// Bytes that are written and read at a time in each place; three times that is needed
+    /// Bytes that are written and read at a time in each place; three times this space is needed
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(512 << 20))]
     total_size: Size,
 
     /// Choose the codec by this file, or by all files below this directory
     ///
-    /// Which codec is best depends on what is compressed. Without this it is made up: 40 % pages of zeros,
+    /// Which codec is best depends on the data. By default it is generated: 40 % pages of zeros,
     /// the others half random bytes and half words, like the memory of a machine.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     sample: Option<PathBuf>,
 
-    /// How many streams are recorded
+    /// How many streams to record
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     streams: u64,
 
@@ -158,7 +159,7 @@ impl Args {
         if knobs.is_empty() {
             let error = Error::new(
                 Kind::Changed,
-                "too few runs counted, or nothing kept up: nothing can be set",
+                "too few runs count, or no variant kept up: no setting can be chosen",
             );
             return Err(error.advice("measure again when the machine is quiet, or with --time"));
         }
