@@ -29,7 +29,8 @@ pub(super) struct Carrier<'a> {
     pub export: &'a Export,
     pub form: Form,
     pub monitor: &'a Monitor,
-    pub stop: &'a AtomicBool,
+    /// Set when the server ends.
+    pub is_ending: &'a AtomicBool,
 }
 
 /// Why a request was not carried out, and where, if that is known.
@@ -171,7 +172,7 @@ impl Carrier<'_> {
         let mut at = range.start;
         while at < range.end {
             // It may be gigabytes.
-            if self.stop.load(Ordering::Relaxed) {
+            if self.is_ending.load(Ordering::Relaxed) {
                 return Err(Error::new(Kind::Interrupted, "the server ends"));
             }
             let bytes = (range.end - at).min(ZEROS.0.len() as u64);

@@ -36,7 +36,8 @@ pub(super) struct House<'a> {
     pub settings: &'a Settings,
     pub monitor: &'a Monitor,
     pub memory: Arc<Memory>,
-    pub stop: &'a AtomicBool,
+    /// Set when the server ends, for whatever reason; then no more requests are received.
+    pub is_ending: AtomicBool,
 }
 
 /// A connection that has chosen its export.
@@ -57,7 +58,7 @@ impl House<'_> {
     /// # Errors
     /// The violation, or an error of its socket.
     pub fn serve(&self, socket: &OwnedFd) -> Result<()> {
-        let mut inbox = Inbox::new(socket, self.stop);
+        let mut inbox = Inbox::new(socket, &self.is_ending);
         inbox.expect_within(self.settings.handshake)?;
         let patience = Some(self.settings.patience);
         set_socket_timeout(socket, Timeout::Send, patience)
@@ -69,7 +70,7 @@ impl House<'_> {
         let client = Client {
             socket,
             terms,
-            carrier: Carrier { export, form, monitor: self.monitor, stop: self.stop },
+            carrier: Carrier { export, form, monitor: self.monitor, is_ending: &self.is_ending },
             workers: self.settings.workers.max(1),
             share: self.memory.share(),
             pace: Pace::default(),

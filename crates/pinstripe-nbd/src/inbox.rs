@@ -22,14 +22,15 @@ pub(super) struct Inbox<'a> {
     end: usize,
     /// When the present message has to be complete.
     deadline: Option<Instant>,
-    stop: &'a AtomicBool,
+    is_ending: &'a AtomicBool,
 }
 
 impl<'a> Inbox<'a> {
-    /// An inbox of a socket, usable until `stop` is set.
-    pub fn new(socket: &'a OwnedFd, stop: &'a AtomicBool) -> Self {
+    /// An inbox of a socket, usable until `is_ending` is set. The server then
+    /// shuts the socket down for reading, which wakes what waits here.
+    pub fn new(socket: &'a OwnedFd, is_ending: &'a AtomicBool) -> Self {
         let bytes = vec![0; INBOX_BYTES].into_boxed_slice();
-        Inbox { socket, bytes, start: 0, end: 0, deadline: None, stop }
+        Inbox { socket, bytes, start: 0, end: 0, deadline: None, is_ending }
     }
 
     /// From now on all must have come when `time` is over.
@@ -131,10 +132,10 @@ impl<'a> Inbox<'a> {
         is_begun: bool,
         into: impl FnOnce(&'b mut Self) -> &'b mut [u8],
     ) -> Result<usize> {
-        let (socket, stop, deadline) = (self.socket, self.stop, self.deadline);
+        let (socket, is_ending, deadline) = (self.socket, self.is_ending, self.deadline);
         let into = into(self);
         loop {
-            if stop.load(Ordering::Relaxed) {
+            if is_ending.load(Ordering::Relaxed) {
                 return Ok(0);
             }
             match recv(socket, &mut *into, RecvFlags::empty()) {

@@ -6,12 +6,13 @@
 use std::io::IoSlice;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 
 use super::memory::{Buffer, HEAD_ROOM};
+use pinstripe_base::sync::{lock, wait};
 
 /// Packets that may wait; a thread with one more waits for room.
 const PACKETS: usize = 256;
@@ -61,7 +62,7 @@ impl<'a> Outbox<'a> {
         while state.packets.len() >= PACKETS {
             if state.is_sending {
                 state.waiting += 1;
-                state = self.sent.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = wait(&self.sent, state);
                 state.waiting -= 1;
             } else {
                 self.send_all(state);
@@ -140,7 +141,7 @@ impl<'a> Outbox<'a> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

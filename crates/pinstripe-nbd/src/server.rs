@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::Scope;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 
 use super::address::{Address, Listener};
@@ -18,9 +18,10 @@ use crate::limits;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::{Stop, lock, wait_readable, wait_timeout};
 
-/// The interval at which `stop` is checked.
-const GLANCE: Duration = Duration::from_millis(50);
+/// The time until the next try to accept a client, after one that failed.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Settings of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,62 +94,53 @@ impl Server {
         exports: &[Export],
         settings: &Settings,
         monitor: &Monitor,
-        stop: &AtomicBool,
+        stop: &Stop,
     ) -> Result<()> {
-        let house = house(exports, settings, monitor, stop)?;
+        let house = house(exports, settings, monitor)?;
         let clients = Clients::default();
         std::thread::scope(|scope| {
-            let mut number = 0;
-            let result = loop {
-                if stop.load(Ordering::Relaxed) {
-                    break Ok(());
-                }
-                let waiting = match self.wait() {
-                    Ok(waiting) => waiting,
-                    Err(error) => {
-                        break Err(Error::io("cannot wait for clients", self.place(), error));
-                    }
-                };
-                for listener in waiting {
-                    let Some(socket) = admit(listener, &clients, settings, monitor) else {
-                        continue;
-                    };
-                    let socket = Arc::new(socket);
-                    number += 1;
-                    clients.sockets().insert(number, Arc::clone(&socket));
-                    let (house, clients) = (&house, &clients);
-                    let started = std::thread::Builder::new()
-                        .name("nbd client".to_owned())
-                        .spawn_scoped(scope, move || {
-                            let _leaving = Leaving { clients, number };
-                            if let Err(error) = house.serve(&socket) {
-                                monitor.note(&error.to_string());
-                            }
-                        });
-                    if let Err(error) = started {
-                        monitor.note(&format!("no thread for a client: {error}"));
-                        drop(Leaving { clients, number });
-                    }
-                }
-            };
+            let result = self.accept_clients(scope, &house, &clients, stop);
             // After an error as well: all connections end by this flag.
-            stop.store(true, Ordering::Relaxed);
+            house.is_ending.store(true, Ordering::Relaxed);
             clients.see_off(settings.patience);
             result
         })
     }
 
-    /// The listeners with a waiting client; returns after `GLANCE` at the latest.
-    fn wait(&self) -> io::Result<Vec<&Listener>> {
-        let mut polled: Vec<_> =
-            self.listeners.iter().map(|it| PollFd::new(it, PollFlags::IN)).collect();
-        let glance = Timespec { tv_sec: 0, tv_nsec: GLANCE.as_nanos() as _ };
-        match poll(&mut polled, Some(&glance)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+    /// Starts a thread for each client that comes, until `stop` is set.
+    fn accept_clients<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        house: &'scope House<'_>,
+        clients: &'scope Clients,
+        stop: &Stop,
+    ) -> Result<()> {
+        let waited = |error| Error::io("cannot wait for clients", self.place(), error);
+        let mut number = 0;
+        loop {
+            let fds = std::iter::once(stop.as_fd()).chain(self.listeners.iter().map(AsFd::as_fd));
+            let ready = wait_readable(&fds.collect::<Vec<_>>(), None).map_err(waited)?;
+            if stop.is_set() {
+                return Ok(());
+            }
+            let ready = self.listeners.iter().zip(&ready[1..]).filter(|(_, is_ready)| **is_ready);
+            for (listener, _) in ready {
+                let Some(socket) = admit(listener, house, clients, stop) else { continue };
+                number += 1;
+                clients.sockets().insert(number, Arc::clone(&socket));
+                let leaving = Leaving { clients, number };
+                let serve = move || {
+                    let _leaving = leaving;
+                    if let Err(error) = house.serve(&socket) {
+                        house.monitor.note(&error.to_string());
+                    }
+                };
+                let started = std::thread::Builder::new().name("nbd client".to_owned());
+                if let Err(error) = started.spawn_scoped(scope, serve) {
+                    house.monitor.note(&format!("no thread for a client: {error}"));
+                }
+            }
         }
-        let listeners = self.listeners.iter().zip(&polled);
-        Ok(listeners.filter(|(_, it)| !it.revents().is_empty()).map(|(it, _)| it).collect())
     }
 
     fn place(&self) -> String {
@@ -167,14 +159,13 @@ pub fn serve_socket(
     settings: &Settings,
     monitor: &Monitor,
 ) -> Result<()> {
-    house(exports, settings, monitor, &AtomicBool::new(false))?.serve(&socket.into())
+    house(exports, settings, monitor)?.serve(&socket.into())
 }
 
 fn house<'a>(
     exports: &'a [Export],
     settings: &'a Settings,
     monitor: &'a Monitor,
-    stop: &'a AtomicBool,
 ) -> Result<House<'a>> {
     for (at, export) in exports.iter().enumerate() {
         if exports[..at].iter().any(|other| other.name() == export.name()) {
@@ -182,34 +173,32 @@ fn house<'a>(
             return Err(Error::new(Kind::Usage, what));
         }
     }
-    Ok(House { exports, settings, monitor, memory: Memory::new(settings.memory_bytes), stop })
+    let memory = Memory::new(settings.memory_bytes);
+    Ok(House { exports, settings, monitor, memory, is_ending: AtomicBool::new(false) })
 }
 
 /// Accepts a client, if there is one and room for it.
 fn admit(
     listener: &Listener,
+    house: &House<'_>,
     clients: &Clients,
-    settings: &Settings,
-    monitor: &Monitor,
-) -> Option<OwnedFd> {
+    stop: &Stop,
+) -> Option<Arc<OwnedFd>> {
+    use io::ErrorKind::{ConnectionAborted, WouldBlock};
     match listener.accept() {
-        Ok(socket) if clients.sockets().len() < settings.connections => Some(socket),
+        Ok(socket) if clients.sockets().len() < house.settings.connections => {
+            Some(Arc::new(socket))
+        }
         Ok(_) => {
-            monitor.note("a client was sent away: too many are connected");
+            house.monitor.note("a client was sent away: too many are connected");
             None
         }
-        // Gone again, or another listener's thread was quicker.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted
-            ) =>
-        {
-            None
-        }
+        // Gone again, or another process that has the listener was quicker.
+        Err(error) if matches!(error.kind(), WouldBlock | ConnectionAborted) => None,
         Err(error) => {
-            monitor.note(&format!("cannot let a client in: {error}"));
-            std::thread::sleep(GLANCE); // Too many descriptors are open, for instance.
+            house.monitor.note(&format!("cannot let a client in: {error}"));
+            // Too many descriptors are open, for instance: the listener stays ready meanwhile.
+            stop.wait(ACCEPT_RETRY);
             None
         }
     }
@@ -227,13 +216,12 @@ impl Clients {
                 sockets.values().for_each(|it| _ = shutdown(it, Shutdown::Both));
                 return; // Their threads are waited for all the same.
             }
-            let waited = self.gone.wait_timeout(sockets, left);
-            sockets = waited.unwrap_or_else(PoisonError::into_inner).0;
+            sockets = wait_timeout(&self.gone, sockets, left);
         }
     }
 
     fn sockets(&self) -> MutexGuard<'_, HashMap<u64, Arc<OwnedFd>>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sockets)
     }
 }
 

@@ -98,7 +98,7 @@ impl Args {
             escape::path(export.file()),
         ));
         run.screen.flush();
-        export.serve(&stop)?;
+        export.serve(stop)?;
         Ok(Ending::done(Event::default().with("bytes", spec.bytes)))
     }
 }

@@ -18,6 +18,7 @@ use fuser::{
 use super::Options;
 use super::shown::Shown;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::{Stop, lock};
 
 const FILE: INodeNo = INodeNo(2);
 /// Names and attributes never change, so the kernel need not ask again.
@@ -44,10 +45,13 @@ pub struct Files {
     opened: FopenFlags,
     owner: (u32, u32),
     failure: Arc<Mutex<Option<Error>>>,
+    /// Set when the file system is destroyed.
+    ended: Arc<Stop>,
 }
 
 impl Files {
-    /// A file system that shows one thing. The first error of it goes to `failure`.
+    /// A file system that shows one thing. The first error of it goes to `failure`; `ended` is set
+    /// when nothing is answered any more.
     ///
     /// # Errors
     /// Those of the device.
@@ -55,6 +59,7 @@ impl Files {
         shown: Shown,
         options: &Options,
         failure: Arc<Mutex<Option<Error>>>,
+        ended: Arc<Stop>,
     ) -> Result<Self> {
         let bytes = shown.device.len()?;
         let opened = match options.may_change {
@@ -71,6 +76,7 @@ impl Files {
             opened,
             owner,
             failure,
+            ended,
         })
     }
 
@@ -135,8 +141,7 @@ impl Files {
             Kind::Refused => return Errno::EROFS,
             _ => Errno::EIO,
         };
-        let mut failure = self.failure.lock().expect("no thread panics while it has a failure");
-        failure.get_or_insert(error);
+        lock(&self.failure).get_or_insert(error);
         number
     }
 
@@ -158,6 +163,11 @@ impl Filesystem for Files {
             let _ = config.set_max_readahead(most);
         }
         Ok(())
+    }
+
+    /// Called when all threads of the session have ended.
+    fn destroy(&mut self) {
+        self.ended.set();
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

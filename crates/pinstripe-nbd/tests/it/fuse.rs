@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::Stop;
 use pinstripe_io::device::{Caps, Device, MemoryDevice, Run, Space, Sparse};
 use pinstripe_nbd::fuse::{Export, Options};
 use pinstripe_testing::skipped;
@@ -79,14 +79,14 @@ fn an_error_of_the_device_reaches_its_reader_and_its_server() {
         Err(error) => return skipped(test, &format!("mounting: {error}")),
     };
     let file = File::open(export.file()).unwrap();
-    let stop = &AtomicBool::new(false);
+    let stop = &Stop::new().unwrap();
     let told = std::thread::scope(|scope| {
         let served = scope.spawn(|| export.serve(stop));
         let mut read = [7; 4096];
         let before = file.read_at(&mut read, 4096);
         let behind = file.read_at(&mut [0; 4096], BYTES - 4096);
         drop(file);
-        stop.store(true, Ordering::Relaxed);
+        stop.set();
         assert_eq!(before.unwrap(), 4096);
         assert_eq!(read, [0; 4096]);
         assert_eq!(behind.unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));

@@ -76,7 +76,7 @@ impl Args {
             register: &super::register()?,
             faults: &run.common.fault_plan(),
             monitor: &run.monitor,
-            stop: &stop,
+            stop,
         };
         serve(&serving, &means, &mut |served, bytes| {
             let event = Event::new("serving").with("name", &*self.name).with("bytes", bytes);

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pinstripe_array::control::{Answer, Control, Lines};
@@ -15,14 +14,15 @@ use pinstripe_array::ops::request::{Failure, Reply, Request};
 use pinstripe_array::ops::{Register, md};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::Stop;
 use pinstripe_io::device::Sparse;
 use pinstripe_io::fault::Plan;
 use pinstripe_nbd::{self as nbd, Address, Server, fuse};
 
-use crate::together::{Job, together};
+use crate::together::{Job, run_until_first_exit};
 
 /// The interval at which an array is examined for events.
-const LOOK: Duration = Duration::from_millis(100);
+const EVENTS_POLL: Duration = Duration::from_millis(100);
 
 /// The way an array is served.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ pub struct Means<'a> {
     /// Receives problems.
     pub monitor: &'a Monitor,
     /// Set by any thread to end it.
-    pub stop: &'a AtomicBool,
+    pub stop: &'a Stop,
 }
 
 /// Serves an array until `stop` is set or a client asks for the end, and then closes it in order.
@@ -150,43 +150,46 @@ impl Exports {
         if let Some(file) = file {
             jobs.push(Box::new(move || file.serve(stop)));
         }
-        together(stop, jobs)
+        run_until_first_exit(stop, jobs)
     }
 }
 
 /// Answers one line.
-fn attend(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &AtomicBool) -> Answer {
+fn attend(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &Stop) -> Answer {
     let reply = match serde_json::from_str(text) {
         Ok(Request::Stop) => {
-            stop.store(true, Ordering::Relaxed);
-            return Answer::AtTheEnd;
+            stop.set();
+            return Answer::Deferred;
         }
         Ok(Request::Events) => {
             // A client that follows events ends by disconnecting, which is no error.
             let _ = tell_events(desk, lines);
-            return Answer::Given;
+            return Answer::Sent;
         }
         Ok(request) => desk.answer(&request),
         Err(error) => Err(Error::new(Kind::Unsupported, format!("no request: {error}"))),
     };
     let reply = reply.unwrap_or_else(|error| Reply::Failed(Failure::from(&error)));
     let _ = lines.send(&line(&reply));
-    Answer::Given
+    Answer::Sent
 }
 
 fn tell_events(desk: &dyn Answers, lines: &Lines<'_>) -> Result<()> {
     let mut before = desk.detail();
     // The first line promises that every later change is reported.
     lines.send(&line(&Reply::Detail(Box::new(before.clone()))))?;
-    while !lines.is_over() {
-        std::thread::sleep(LOOK);
+    loop {
+        let is_over = lines.is_over_within(EVENTS_POLL);
+        // Once more at the end, for what happened since the last time.
         let now = desk.detail();
         for event in between(&before, &now) {
             lines.send(&line(&Reply::Event(event)))?;
         }
+        if is_over {
+            return Ok(());
+        }
         before = now;
     }
-    Ok(())
 }
 
 fn line(reply: &Reply) -> String {
