@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::export::{Event, Export};
-use super::memory::Buffer;
-use super::outbox::{Chunk, Packet};
-use super::queue::Job;
+use crate::export::{Event, Export};
+use crate::memory::Buffer;
+use crate::outbox::{Chunk, Packet};
 use crate::protocol::{self, Command, Extent, Form, Request, flag};
+use crate::queue::Job;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::Space;

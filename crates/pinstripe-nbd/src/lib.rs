@@ -24,6 +24,7 @@
 mod address;
 mod carry;
 mod client;
+mod context;
 mod export;
 pub mod fuse;
 mod inbox;
@@ -34,7 +35,9 @@ mod pace;
 pub mod protocol;
 mod queue;
 mod server;
+mod settings;
 
 pub use address::Address;
 pub use export::{Export, Traffic};
-pub use server::{Server, Settings, serve_socket};
+pub use server::{Server, serve_socket};
+pub use settings::Settings;

@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 
-use super::memory::{Buffer, HEAD_ROOM};
+use crate::memory::{Buffer, HEAD_ROOM};
 use pinstripe_base::sync::{lock, wait};
 
 /// Packets that may wait; a thread with one more waits for room.

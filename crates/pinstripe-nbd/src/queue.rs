@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use super::memory::Buffer;
+use crate::memory::Buffer;
 use crate::protocol::Request;
 use pinstripe_base::sync::{lock, wait};
 

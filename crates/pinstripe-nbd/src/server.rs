@@ -3,18 +3,17 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::Scope;
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown};
 
-use super::address::{Address, Listener};
-use super::client::House;
-use super::export::Export;
-use super::memory::Memory;
-use crate::limits;
+use crate::address::{Address, Listener};
+use crate::client;
+use crate::context::House;
+use crate::export::Export;
+use crate::settings::Settings;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
@@ -22,33 +21,6 @@ use pinstripe_base::sync::{Stop, lock, wait_readable, wait_timeout};
 
 /// The time until the next try to accept a client, after one that failed.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-
-/// Settings of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Connections at a time; further ones are closed at once.
-    pub connections: usize,
-    /// Requests of one connection that are carried out at a time.
-    pub workers: usize,
-    /// Memory for the requests of all connections, in bytes; at least 64 MiB.
-    pub memory_bytes: u64,
-    /// How long a client may take to choose an export.
-    pub handshake: Duration,
-    /// How long a client may leave a message unfinished, or a reply untaken.
-    pub patience: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            connections: limits::CONNECTIONS,
-            workers: limits::WORKERS,
-            memory_bytes: limits::MEMORY_BYTES,
-            handshake: limits::HANDSHAKE,
-            patience: limits::PATIENCE,
-        }
-    }
-}
 
 /// Sockets that clients can connect to. They go when this does.
 pub struct Server {
@@ -96,12 +68,12 @@ impl Server {
         monitor: &Monitor,
         stop: &Stop,
     ) -> Result<()> {
-        let house = house(exports, settings, monitor)?;
+        let house = House::new(exports, settings, monitor)?;
         let clients = Clients::default();
         std::thread::scope(|scope| {
             let result = self.accept_clients(scope, &house, &clients, stop);
             // After an error as well: all connections end by this flag.
-            house.is_ending.store(true, Ordering::Relaxed);
+            house.end();
             clients.see_off(settings.patience);
             result
         })
@@ -115,23 +87,15 @@ impl Server {
         clients: &'scope Clients,
         stop: &Stop,
     ) -> Result<()> {
-        let waited = |error| Error::io("cannot wait for clients", self.place(), error);
         let mut number = 0;
-        loop {
-            let fds = std::iter::once(stop.as_fd()).chain(self.listeners.iter().map(AsFd::as_fd));
-            let ready = wait_readable(&fds.collect::<Vec<_>>(), None).map_err(waited)?;
-            if stop.is_set() {
-                return Ok(());
-            }
-            let ready = self.listeners.iter().zip(&ready[1..]).filter(|(_, is_ready)| **is_ready);
-            for (listener, _) in ready {
+        while let Some(listeners) = self.wait(stop)? {
+            for listener in listeners {
                 let Some(socket) = admit(listener, house, clients, stop) else { continue };
                 number += 1;
-                clients.sockets().insert(number, Arc::clone(&socket));
-                let leaving = Leaving { clients, number };
+                let leaving = clients.add(number, &socket);
                 let serve = move || {
                     let _leaving = leaving;
-                    if let Err(error) = house.serve(&socket) {
+                    if let Err(error) = client::serve(house, &socket) {
                         house.monitor.note(&error.to_string());
                     }
                 };
@@ -141,6 +105,19 @@ impl Server {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Waits for clients; returns the listeners that have one, or none once `stop` is set.
+    fn wait(&self, stop: &Stop) -> Result<Option<Vec<&Listener>>> {
+        let fds = std::iter::once(stop.as_fd()).chain(self.listeners.iter().map(AsFd::as_fd));
+        let ready = wait_readable(&fds.collect::<Vec<_>>(), None)
+            .map_err(|error| Error::io("cannot wait for clients", self.place(), error))?;
+        if stop.is_set() {
+            return Ok(None);
+        }
+        let ready = self.listeners.iter().zip(&ready[1..]).filter(|(_, is_ready)| **is_ready);
+        Ok(Some(ready.map(|(listener, _)| listener).collect()))
     }
 
     fn place(&self) -> String {
@@ -159,22 +136,7 @@ pub fn serve_socket(
     settings: &Settings,
     monitor: &Monitor,
 ) -> Result<()> {
-    house(exports, settings, monitor)?.serve(&socket.into())
-}
-
-fn house<'a>(
-    exports: &'a [Export],
-    settings: &'a Settings,
-    monitor: &'a Monitor,
-) -> Result<House<'a>> {
-    for (at, export) in exports.iter().enumerate() {
-        if exports[..at].iter().any(|other| other.name() == export.name()) {
-            let what = format!("two exports have the name '{}'", export.name());
-            return Err(Error::new(Kind::Usage, what));
-        }
-    }
-    let memory = Memory::new(settings.memory_bytes);
-    Ok(House { exports, settings, monitor, memory, is_ending: AtomicBool::new(false) })
+    client::serve(&House::new(exports, settings, monitor)?, &socket.into())
 }
 
 /// Accepts a client, if there is one and room for it.
@@ -205,6 +167,12 @@ fn admit(
 }
 
 impl Clients {
+    /// Lists a client until the guard is dropped.
+    fn add(&self, number: u64, socket: &Arc<OwnedFd>) -> Leaving<'_> {
+        self.sockets().insert(number, Arc::clone(socket));
+        Leaving { clients: self, number }
+    }
+
     /// Stops reading, waits for requests in flight, then disconnects the remaining clients.
     fn see_off(&self, patience: Duration) {
         let mut sockets = self.sockets();
