@@ -7,21 +7,21 @@ use std::thread::Scope;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{Shutdown, shutdown};
 
-use crate::carry::Carrier;
-use crate::context::House;
+use crate::context::ServerContext;
+use crate::executor::RequestExecutor;
 use crate::export::{Event, Export};
-use crate::inbox::Inbox;
+use crate::heuristic::InlineHeuristic;
 use crate::memory::{Buffer, Share};
-use crate::outbox::{Outbox, Packet};
-use crate::pace::Pace;
 use crate::protocol::{
     Command, Form, Handshake, OPTION_BYTES_MAX, OptionHead, REQUEST_BYTES, REQUEST_BYTES_MAX,
     Request, Step, Terms, greeting,
 };
 use crate::queue::{Job, Queue};
+use crate::receive_buffer::ReceiveBuffer;
+use crate::send_queue::{Packet, SendQueue};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Replies that are gathered while more requests are in the inbox.
+/// Replies that are gathered while more requests are in the receive buffer.
 const GATHERED: usize = 32;
 /// The payload of a refused write that is skipped; a larger one ends the connection.
 const SKIPPED_BYTES_MAX: u32 = 2 * REQUEST_BYTES_MAX;
@@ -32,73 +32,78 @@ const OPTION_SKIPPED_MAX: u32 = 1 << 20;
 struct Client<'a> {
     socket: &'a OwnedFd,
     terms: Terms,
-    carrier: Carrier<'a>,
+    executor: RequestExecutor<'a>,
     workers_max: usize,
     share: Arc<Share>,
-    pace: Pace,
+    heuristic: InlineHeuristic,
     queue: Queue,
-    outbox: Outbox<'a>,
+    replies: SendQueue<'a>,
 }
 
 /// Serves one client until it disconnects or violates the protocol, or the server ends.
 ///
 /// # Errors
 /// The violation, or an error of its socket.
-pub(super) fn serve(house: &House<'_>, socket: &OwnedFd) -> Result<()> {
-    let settings = house.settings;
-    let mut inbox = Inbox::new(socket, &house.is_ending);
-    inbox.expect_within(settings.handshake)?;
-    set_socket_timeout(socket, Timeout::Send, Some(settings.patience))
+pub(super) fn serve(context: &ServerContext<'_>, socket: &OwnedFd) -> Result<()> {
+    let settings = context.settings;
+    let mut incoming = ReceiveBuffer::new(socket, &context.is_ending);
+    incoming.set_deadline(settings.handshake_timeout)?;
+    set_socket_timeout(socket, Timeout::Send, Some(settings.stall_timeout))
         .map_err(|errno| Error::io("cannot set a limit", "a socket", errno))?;
-    let Some((export, terms)) = shake_hands(house.exports, socket, &mut inbox)? else {
+    let Some((export, terms)) = negotiate(context.exports, socket, &mut incoming)? else {
         return Ok(());
     };
-    inbox.be_patient(settings.patience)?;
+    incoming.set_stall_timeout(settings.stall_timeout)?;
     export.note(Event::Connected);
     let form = if terms.is_structured { Form::Structured } else { Form::Simple };
     let client = Client {
         socket,
         terms,
-        carrier: Carrier { export, form, monitor: house.monitor, is_ending: &house.is_ending },
+        executor: RequestExecutor {
+            export,
+            form,
+            monitor: context.monitor,
+            is_ending: &context.is_ending,
+        },
         workers_max: settings.workers.max(1),
-        share: house.memory.share(),
-        pace: Pace::default(),
+        share: context.memory.share(),
+        heuristic: InlineHeuristic::default(),
         queue: Queue::default(),
-        outbox: Outbox::new(socket),
+        replies: SendQueue::new(socket),
     };
     let result = std::thread::scope(|scope| {
-        let result = client.serve_requests(scope, inbox);
+        let result = client.serve_requests(scope, incoming);
         client.queue.close();
         result
     });
-    client.outbox.flush();
+    client.replies.flush();
     export.note(Event::Disconnected);
     result
 }
 
-/// Haggles until the client has chosen an export, and returns it; none if the client goes before.
-fn shake_hands<'a>(
+/// Negotiates options until the client has chosen an export; none if the client goes before.
+fn negotiate<'a>(
     exports: &'a [Export],
     socket: &OwnedFd,
-    inbox: &mut Inbox<'_>,
+    incoming: &mut ReceiveBuffer<'_>,
 ) -> Result<Option<(&'a Export, Terms)>> {
-    let offers = exports.iter().map(Export::offer).collect::<Result<Vec<_>>>()?;
+    let infos = exports.iter().map(Export::info).collect::<Result<Vec<_>>>()?;
     let say = |bytes: Vec<u8>| {
-        let outbox = Outbox::new(socket);
-        outbox.put(Packet::Short(bytes));
-        outbox.flush();
+        let replies = SendQueue::new(socket);
+        replies.put(Packet::Short(bytes));
+        replies.flush();
     };
     say(greeting().to_vec());
-    let Some(flags) = inbox.take()? else { return Ok(None) };
-    let mut handshake = Handshake::new(&offers, flags)?;
-    while let Some(head) = inbox.take()? {
+    let Some(flags) = incoming.take()? else { return Ok(None) };
+    let mut handshake = Handshake::new(&infos, flags)?;
+    while let Some(head) = incoming.take()? {
         let head = OptionHead::decode(&head)?;
         let mut data = None;
         if head.bytes <= OPTION_BYTES_MAX {
             let data = data.insert(vec![0; head.bytes as usize]);
-            inbox.fill(data)?;
+            incoming.fill(data)?;
         } else if head.bytes <= OPTION_SKIPPED_MAX {
-            inbox.skip(head.bytes.into())?;
+            incoming.skip(head.bytes.into())?;
         } else {
             return Err(too_much("an option", OPTION_SKIPPED_MAX, head.bytes));
         }
@@ -119,10 +124,10 @@ impl Client<'_> {
     fn serve_requests<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        mut inbox: Inbox<'_>,
+        mut incoming: ReceiveBuffer<'_>,
     ) -> Result<()> {
         let mut workers = 0;
-        while let Some(job) = self.receive(&mut inbox)? {
+        while let Some(job) = self.receive(&mut incoming)? {
             self.dispatch(job, scope, &mut workers)?;
         }
         Ok(())
@@ -130,45 +135,54 @@ impl Client<'_> {
 
     /// Receives the next request that may be executed, with its memory, and a write with its bytes;
     /// refuses those before it that may not. None when the client disconnects.
-    fn receive(&self, inbox: &mut Inbox<'_>) -> Result<Option<Job>> {
+    fn receive(&self, incoming: &mut ReceiveBuffer<'_>) -> Result<Option<Job>> {
         loop {
-            self.flush_unless(inbox.holds(REQUEST_BYTES));
-            let Some(bytes) = inbox.take()? else { return Ok(None) };
+            self.flush_unless(incoming.holds(REQUEST_BYTES));
+            let Some(bytes) = incoming.take()? else { return Ok(None) };
             let request = Request::decode(&bytes)?;
             if request.command == Command::Disconnect {
                 return Ok(None);
             }
             match request.check(&self.terms) {
                 Ok(()) => {
-                    let buffer = self.receive_buffer(&request, inbox)?;
+                    let buffer = self.receive_payload(&request, incoming)?;
                     return Ok(Some(Job { request, buffer }));
                 }
-                Err(number) => self.refuse(&request, number, inbox)?,
+                Err(number) => self.refuse(&request, number, incoming)?,
             }
         }
     }
 
     /// Takes the memory for a read or write, and receives the bytes of a write.
-    fn receive_buffer(&self, request: &Request, inbox: &mut Inbox<'_>) -> Result<Option<Buffer>> {
+    fn receive_payload(
+        &self,
+        request: &Request,
+        incoming: &mut ReceiveBuffer<'_>,
+    ) -> Result<Option<Buffer>> {
         let bytes = request.len as usize;
         match request.command {
             Command::Read => Ok(Some(self.take(bytes))),
             Command::Write => {
                 let mut buffer = self.take(bytes);
-                self.flush_unless(inbox.holds(bytes));
-                inbox.fill(buffer.data_mut())?;
+                self.flush_unless(incoming.holds(bytes));
+                incoming.fill(buffer.data_mut())?;
                 Ok(Some(buffer))
             }
             _ => Ok(None),
         }
     }
 
-    fn refuse(&self, request: &Request, number: u32, inbox: &mut Inbox<'_>) -> Result<()> {
+    fn refuse(
+        &self,
+        request: &Request,
+        number: u32,
+        incoming: &mut ReceiveBuffer<'_>,
+    ) -> Result<()> {
         if request.payload() > SKIPPED_BYTES_MAX {
             return Err(too_much("a write", REQUEST_BYTES_MAX, request.len));
         }
-        inbox.skip(request.payload().into())?;
-        self.outbox.put(self.carrier.refuse(request, number));
+        incoming.skip(request.payload().into())?;
+        self.replies.put(self.executor.refuse(request, number));
         Ok(())
     }
 
@@ -176,7 +190,7 @@ impl Client<'_> {
     /// them before it sends more.
     fn flush_unless(&self, has_come: bool) {
         if !has_come {
-            self.outbox.flush();
+            self.replies.flush();
         }
     }
 
@@ -188,10 +202,10 @@ impl Client<'_> {
         scope: &'scope Scope<'scope, '_>,
         workers: &mut usize,
     ) -> Result<()> {
-        if self.pace.is_quick(&job.request) {
+        if self.heuristic.is_quick(&job.request) {
             // Such replies are gathered: one system call sends many.
-            if self.outbox.put(self.carry(job)) >= GATHERED {
-                self.outbox.flush();
+            if self.replies.put(self.execute(job)) >= GATHERED {
+                self.replies.flush();
             }
         } else if self.queue.push(job) && *workers < self.workers_max {
             let worker = std::thread::Builder::new().name("nbd".to_owned());
@@ -212,30 +226,30 @@ impl Client<'_> {
     /// more.
     fn take(&self, bytes: usize) -> Buffer {
         self.share.try_take(bytes).unwrap_or_else(|| {
-            self.outbox.flush();
+            self.replies.flush();
             self.share.take(bytes)
         })
     }
 
     /// The body of a thread that carries out requests.
     fn work(&self) {
-        let _guard = Panicked(self.socket);
+        let _guard = DisconnectOnPanic(self.socket);
         while let Some(job) = self.queue.next() {
-            self.outbox.put(self.carry(job));
-            self.outbox.flush();
+            self.replies.put(self.execute(job));
+            self.replies.flush();
         }
     }
 
-    fn carry(&self, job: Job) -> Packet {
+    fn execute(&self, job: Job) -> Packet {
         let request = job.request;
-        self.pace.measure(&request, || self.carrier.carry(job))
+        self.heuristic.measure(&request, || self.executor.execute(job))
     }
 }
 
 /// Disconnects a client when a worker panics, since one of its requests will never be answered.
-struct Panicked<'a>(&'a OwnedFd);
+struct DisconnectOnPanic<'a>(&'a OwnedFd);
 
-impl Drop for Panicked<'_> {
+impl Drop for DisconnectOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let _ = shutdown(self.0, Shutdown::Both);

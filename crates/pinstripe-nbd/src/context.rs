@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
 /// The values that all connections share.
-pub(super) struct House<'a> {
+pub(super) struct ServerContext<'a> {
     pub exports: &'a [Export],
     pub settings: &'a Settings,
     pub monitor: &'a Monitor,
@@ -19,7 +19,7 @@ pub(super) struct House<'a> {
     pub is_ending: AtomicBool,
 }
 
-impl<'a> House<'a> {
+impl<'a> ServerContext<'a> {
     /// The values for a server of these exports.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl<'a> House<'a> {
             }
         }
         let memory = Memory::new(settings.memory_bytes);
-        Ok(House { exports, settings, monitor, memory, is_ending: AtomicBool::new(false) })
+        Ok(ServerContext { exports, settings, monitor, memory, is_ending: AtomicBool::new(false) })
     }
 
     /// Lets no more requests be received.

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_gets_what_comes_back() {
+    fn a_waiting_thread_gets_what_comes_back() {
         let memory = Memory::new(0);
         let share = memory.share();
         let held = share.take(32 * MIB);

@@ -11,7 +11,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use crate::address::{Address, Listener};
 use crate::client;
-use crate::context::House;
+use crate::context::ServerContext;
 use crate::export::Export;
 use crate::settings::Settings;
 use pinstripe_base::clock;
@@ -30,7 +30,7 @@ pub struct Server {
 
 /// The connected clients.
 #[derive(Default)]
-struct Clients {
+struct Connections {
     sockets: Mutex<HashMap<u64, Arc<OwnedFd>>>,
     gone: Condvar,
 }
@@ -68,13 +68,13 @@ impl Server {
         monitor: &Monitor,
         stop: &Stop,
     ) -> Result<()> {
-        let house = House::new(exports, settings, monitor)?;
-        let clients = Clients::default();
+        let context = ServerContext::new(exports, settings, monitor)?;
+        let connections = Connections::default();
         std::thread::scope(|scope| {
-            let result = self.accept_clients(scope, &house, &clients, stop);
+            let result = self.accept_clients(scope, &context, &connections, stop);
             // After an error as well: all connections end by this flag.
-            house.end();
-            clients.see_off(settings.patience);
+            context.end();
+            connections.drain_connections(settings.stall_timeout);
             result
         })
     }
@@ -83,25 +83,25 @@ impl Server {
     fn accept_clients<'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,
-        house: &'scope House<'_>,
-        clients: &'scope Clients,
+        context: &'scope ServerContext<'_>,
+        connections: &'scope Connections,
         stop: &Stop,
     ) -> Result<()> {
         let mut number = 0;
         while let Some(listeners) = self.wait(stop)? {
             for listener in listeners {
-                let Some(socket) = admit(listener, house, clients, stop) else { continue };
+                let Some(socket) = admit(listener, context, connections, stop) else { continue };
                 number += 1;
-                let leaving = clients.add(number, &socket);
+                let guard = connections.add(number, &socket);
                 let serve = move || {
-                    let _leaving = leaving;
-                    if let Err(error) = client::serve(house, &socket) {
-                        house.monitor.note(&error.to_string());
+                    let _guard = guard;
+                    if let Err(error) = client::serve(context, &socket) {
+                        context.monitor.note(&error.to_string());
                     }
                 };
                 let started = std::thread::Builder::new().name("nbd client".to_owned());
                 if let Err(error) = started.spawn_scoped(scope, serve) {
-                    house.monitor.note(&format!("no thread for a client: {error}"));
+                    context.monitor.note(&format!("no thread for a client: {error}"));
                 }
             }
         }
@@ -136,29 +136,29 @@ pub fn serve_socket(
     settings: &Settings,
     monitor: &Monitor,
 ) -> Result<()> {
-    client::serve(&House::new(exports, settings, monitor)?, &socket.into())
+    client::serve(&ServerContext::new(exports, settings, monitor)?, &socket.into())
 }
 
 /// Accepts a client, if there is one and room for it.
 fn admit(
     listener: &Listener,
-    house: &House<'_>,
-    clients: &Clients,
+    context: &ServerContext<'_>,
+    connections: &Connections,
     stop: &Stop,
 ) -> Option<Arc<OwnedFd>> {
     use io::ErrorKind::{ConnectionAborted, WouldBlock};
     match listener.accept() {
-        Ok(socket) if clients.sockets().len() < house.settings.connections => {
+        Ok(socket) if connections.sockets().len() < context.settings.connections => {
             Some(Arc::new(socket))
         }
         Ok(_) => {
-            house.monitor.note("a client was sent away: too many are connected");
+            context.monitor.note("a client was sent away: too many are connected");
             None
         }
         // Gone again, or another process that has the listener was quicker.
         Err(error) if matches!(error.kind(), WouldBlock | ConnectionAborted) => None,
         Err(error) => {
-            house.monitor.note(&format!("cannot let a client in: {error}"));
+            context.monitor.note(&format!("cannot let a client in: {error}"));
             // Too many descriptors are open, for instance: the listener stays ready meanwhile.
             stop.wait(ACCEPT_RETRY);
             None
@@ -166,18 +166,18 @@ fn admit(
     }
 }
 
-impl Clients {
+impl Connections {
     /// Lists a client until the guard is dropped.
-    fn add(&self, number: u64, socket: &Arc<OwnedFd>) -> Leaving<'_> {
+    fn add(&self, number: u64, socket: &Arc<OwnedFd>) -> ConnectionGuard<'_> {
         self.sockets().insert(number, Arc::clone(socket));
-        Leaving { clients: self, number }
+        ConnectionGuard { connections: self, number }
     }
 
     /// Stops reading, waits for requests in flight, then disconnects the remaining clients.
-    fn see_off(&self, patience: Duration) {
+    fn drain_connections(&self, timeout: Duration) {
         let mut sockets = self.sockets();
         sockets.values().for_each(|it| _ = shutdown(it, Shutdown::Read));
-        let deadline = clock::monotonic() + patience;
+        let deadline = clock::monotonic() + timeout;
         while !sockets.is_empty() {
             let left = deadline.saturating_duration_since(clock::monotonic());
             if left.is_zero() {
@@ -194,14 +194,14 @@ impl Clients {
 }
 
 /// Strikes a client off the list, however its thread ends.
-struct Leaving<'a> {
-    clients: &'a Clients,
+struct ConnectionGuard<'a> {
+    connections: &'a Connections,
     number: u64,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
-        self.clients.sockets().remove(&self.number);
-        self.clients.gone.notify_all();
+        self.connections.sockets().remove(&self.number);
+        self.connections.gone.notify_all();
     }
 }

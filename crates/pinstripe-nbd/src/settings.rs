@@ -14,9 +14,9 @@ pub struct Settings {
     /// Memory for the requests of all connections, in bytes; at least 64 MiB.
     pub memory_bytes: u64,
     /// How long a client may take to choose an export.
-    pub handshake: Duration,
+    pub handshake_timeout: Duration,
     /// How long a client may leave a message unfinished, or a reply untaken.
-    pub patience: Duration,
+    pub stall_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -25,8 +25,8 @@ impl Default for Settings {
             connections: limits::CONNECTIONS,
             workers: limits::WORKERS,
             memory_bytes: limits::MEMORY_BYTES,
-            handshake: limits::HANDSHAKE,
-            patience: limits::PATIENCE,
+            handshake_timeout: limits::HANDSHAKE_TIMEOUT,
+            stall_timeout: limits::STALL_TIMEOUT,
         }
     }
 }

@@ -6,8 +6,9 @@
 //! stays mounted however serving ends, unless the process is killed. The threads that answer the
 //! kernel are those of the crate `fuser`. Never here: the meaning of the bytes.
 
-mod files;
-mod shown;
+mod device_file;
+mod file_system;
+mod options;
 
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
@@ -20,11 +21,12 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use files::Files;
+use device_file::DeviceFile;
+use file_system::FileSystem;
+pub use options::MountOptions;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, lock, wait_readable};
 use pinstripe_io::device::Sparse;
-use shown::Shown;
 
 /// The device by which the kernel accepts file systems from programs.
 const DEVICE: &str = "/dev/fuse";
@@ -36,22 +38,8 @@ const UNMOUNT_RETRY: Duration = Duration::from_millis(50);
 /// fs/fuse/fuse_i.h).
 const READ_AHEAD_KIB: u32 = 1024;
 
-/// The way a device is shown.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The file's name.
-    pub name: String,
-    /// Threads that answer reads.
-    pub threads: usize,
-    /// Whether nothing may be written.
-    pub is_read_only: bool,
-    /// Whether others may change the device meanwhile: then the kernel keeps nothing of it, and
-    /// each read and each question for its length is answered anew.
-    pub may_change: bool,
-}
-
 /// A device that is shown somewhere.
-pub struct Export {
+pub struct Mount {
     session: BackgroundSession,
     mountpoint: PathBuf,
     file: PathBuf,
@@ -60,7 +48,7 @@ pub struct Export {
     ended: Arc<Stop>,
 }
 
-impl Export {
+impl Mount {
     /// Mounts a file system with the device as its only file on an empty directory. A length that
     /// changes later is seen only where the device may change.
     ///
@@ -68,19 +56,20 @@ impl Export {
     /// [`Kind::NotFound`] when there is no such directory or no /dev/fuse, [`Kind::Usage`] for what
     /// is no directory, [`Kind::Exists`] for one that is not empty, [`Kind::Busy`] when something is
     /// mounted there; [`Kind::Io`] when the system refuses to mount; those of the device.
-    pub fn mount(device: Arc<dyn Sparse>, mountpoint: &Path, options: &Options) -> Result<Self> {
-        let shown = Shown { device, is_read_only: options.is_read_only };
+    pub fn new(device: Arc<dyn Sparse>, mountpoint: &Path, options: &MountOptions) -> Result<Self> {
+        let content = DeviceFile { device, is_read_only: options.is_read_only };
         let config = config(options);
         let (failure, ended) = (Arc::default(), Arc::new(Stop::new()?));
-        let files = Files::new(shown, options, Arc::clone(&failure), Arc::clone(&ended))?;
+        let file_system =
+            FileSystem::new(content, options, Arc::clone(&failure), Arc::clone(&ended))?;
         let mountpoint = check_mountpoint(mountpoint)?;
         check_device()?;
-        let session = Session::new(files, &mountpoint, &config)
+        let session = Session::new(file_system, &mountpoint, &config)
             .and_then(Session::spawn)
             .map_err(|error| refused(&mountpoint, error))?;
         read_far_ahead(&mountpoint);
         let file = mountpoint.join(&options.name);
-        Ok(Export { session, mountpoint, file, failure, ended })
+        Ok(Mount { session, mountpoint, file, failure, ended })
     }
 
     /// The path of the file.
@@ -95,7 +84,7 @@ impl Export {
     /// the file open: it is out of sight then, and ends with this process; [`Kind::Io`] as the
     /// system says.
     pub fn serve(self, stop: &Stop) -> Result<()> {
-        let Export { session, mountpoint, failure, ended, .. } = self;
+        let Mount { session, mountpoint, failure, ended, .. } = self;
         let waited = wait_readable(&[stop.as_fd(), ended.as_fd()], None);
         // Dropped, it would unmount once more (fuser 0.18 takes POLLERR for "mounted"), and hit a
         // file system that another process has mounted there since. The leak is a device that is
@@ -139,7 +128,7 @@ fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
     }
 }
 
-fn config(options: &Options) -> Config {
+fn config(options: &MountOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName("pinstripe".to_owned()),

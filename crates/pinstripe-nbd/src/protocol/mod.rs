@@ -18,7 +18,7 @@ mod option;
 mod reply;
 mod request;
 
-pub use handshake::{Handshake, Offer, Step, greeting};
+pub use handshake::{ExportInfo, Handshake, Step, greeting};
 pub use option::{ClientOption, OptionHead};
 pub use reply::{Extent, Form, hole, number_of, status};
 pub use request::{Command, Request, Terms};

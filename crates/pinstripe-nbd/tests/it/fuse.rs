@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_io::device::{Caps, Device, MemoryDevice, Run, Space, Sparse};
-use pinstripe_nbd::fuse::{Export, Options};
+use pinstripe_nbd::fuse::{Mount, MountOptions};
 use pinstripe_testing::skipped;
 
 const BYTES: u64 = 8 << 20;
@@ -64,8 +64,8 @@ impl Sparse for Broken {
     }
 }
 
-fn options() -> Options {
-    Options { name: "zeros".to_owned(), threads: 2, is_read_only: true, may_change: true }
+fn options() -> MountOptions {
+    MountOptions { name: "zeros".to_owned(), threads: 2, is_read_only: true, may_change: true }
 }
 
 #[test]
@@ -74,14 +74,14 @@ fn an_error_of_the_device_reaches_its_reader_and_its_server() {
     let here = tempfile::tempdir().unwrap();
     let memory = MemoryDevice::new("broken");
     memory.set_len(BYTES).unwrap();
-    let export = match Export::mount(Arc::new(Broken(memory)), here.path(), &options()) {
-        Ok(export) => export,
+    let mount = match Mount::new(Arc::new(Broken(memory)), here.path(), &options()) {
+        Ok(mount) => mount,
         Err(error) => return skipped(test, &format!("mounting: {error}")),
     };
-    let file = File::open(export.file()).unwrap();
+    let file = File::open(mount.file()).unwrap();
     let stop = &Stop::new().unwrap();
     let told = std::thread::scope(|scope| {
-        let served = scope.spawn(|| export.serve(stop));
+        let served = scope.spawn(|| mount.serve(stop));
         let mut read = [7; 4096];
         let before = file.read_at(&mut read, 4096);
         let behind = file.read_at(&mut [0; 4096], BYTES - 4096);

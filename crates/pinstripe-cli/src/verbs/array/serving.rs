@@ -44,7 +44,7 @@ pub struct Serving {
 }
 
 /// The resources that serving uses.
-pub struct Means<'a> {
+pub struct ServeContext<'a> {
     /// The register of arrays.
     pub register: &'a Register,
     /// Faults that are planned for members.
@@ -63,18 +63,18 @@ pub struct Means<'a> {
 /// reason why it could not be closed in order.
 pub fn serve(
     serving: &Serving,
-    means: &Means<'_>,
+    context: &ServeContext<'_>,
     ready: &mut dyn FnMut(&Served, u64),
 ) -> Result<()> {
-    let entry = means.register.read(&serving.name)?;
-    let control = Control::bind(&means.register.socket(&serving.name)?)?;
+    let entry = context.register.read(&serving.name)?;
+    let control = Control::bind(&context.register.socket(&serving.name)?)?;
     let (device, desk): (Arc<dyn Sparse>, Box<dyn Answers>) = match entry.metadata {
         Metadata::Pinstripe => {
-            let desk = start(&serving.name, means.register, means.faults, means.monitor)?;
+            let desk = start(&serving.name, context.register, context.faults, context.monitor)?;
             (Arc::clone(&desk.volume) as _, Box::new(desk))
         }
         Metadata::Md => {
-            let desk = md::open(&entry, serving.writes_md, false, means.faults, means.monitor)?;
+            let desk = md::open(&entry, serving.writes_md, false, context.faults, context.monitor)?;
             (Arc::clone(&desk.array) as _, Box::new(desk))
         }
     };
@@ -84,7 +84,7 @@ pub fn serve(
         let served = exports.reached();
         desk.served_as(served.clone());
         ready(&served, exports.bytes);
-        exports.serve(serving, means, &*desk, &control)
+        exports.serve(serving, context, &*desk, &control)
     });
     let closed = desk.close();
     drop(desk);
@@ -101,7 +101,7 @@ struct Exports {
     bytes: u64,
     nbd: Option<Server>,
     devices: [nbd::Export; 2],
-    file: Option<fuse::Export>,
+    file: Option<fuse::Mount>,
 }
 
 impl Exports {
@@ -115,13 +115,13 @@ impl Exports {
             if is_read_only { export.read_only() } else { export }
         });
         let bytes = device.len()?;
-        let options = fuse::Options {
+        let options = fuse::MountOptions {
             name: serving.name.clone(),
             threads: serving.threads,
             is_read_only,
             may_change: true,
         };
-        let mount = |at: &PathBuf| fuse::Export::mount(device, at, &options);
+        let mount = |at: &PathBuf| fuse::Mount::new(device, at, &options);
         let file = serving.fuse.as_ref().map(mount).transpose()?;
         Ok(Exports { bytes, nbd, devices, file })
     }
@@ -135,17 +135,17 @@ impl Exports {
     fn serve(
         self,
         serving: &Serving,
-        means: &Means<'_>,
+        context: &ServeContext<'_>,
         desk: &dyn Answers,
         control: &Control,
     ) -> Result<()> {
         let Exports { nbd, devices, file, .. } = self;
-        let (stop, devices) = (means.stop, &devices);
-        let answer = |text: &str, lines: &Lines<'_>| attend(desk, text, lines, stop);
+        let (stop, devices) = (context.stop, &devices);
+        let answer = |text: &str, lines: &Lines<'_>| answer_line(desk, text, lines, stop);
         let mut jobs: Vec<Job<'_>> = vec![Box::new(|| control.serve(stop, &answer))];
         if let Some(server) = &nbd {
             let settings = &serving.settings;
-            jobs.push(Box::new(move || server.serve(devices, settings, means.monitor, stop)));
+            jobs.push(Box::new(move || server.serve(devices, settings, context.monitor, stop)));
         }
         if let Some(file) = file {
             jobs.push(Box::new(move || file.serve(stop)));
@@ -155,7 +155,7 @@ impl Exports {
 }
 
 /// Answers one line.
-fn attend(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &Stop) -> Answer {
+fn answer_line(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &Stop) -> Answer {
     let reply = match serde_json::from_str(text) {
         Ok(Request::Stop) => {
             stop.set();

@@ -43,7 +43,7 @@ impl Drop for Stopping<'_> {
 /// Settings under which a stuck client is soon disconnected, and a slow one is not.
 fn impatient() -> Settings {
     let short = Duration::from_secs(3);
-    Settings { handshake: short, patience: short, ..Settings::default() }
+    Settings { handshake_timeout: short, stall_timeout: short, ..Settings::default() }
 }
 
 fn noise(seed: u32, len: usize) -> Vec<u8> {

@@ -35,7 +35,8 @@ pub(super) struct Chunk {
     pub data: Range<usize>,
 }
 
-pub(super) struct Outbox<'a> {
+/// Replies of one connection that wait to be sent.
+pub(super) struct SendQueue<'a> {
     socket: &'a OwnedFd,
     state: Mutex<State>,
     /// Told when there is room.
@@ -51,9 +52,9 @@ struct State {
     is_broken: bool,
 }
 
-impl<'a> Outbox<'a> {
+impl<'a> SendQueue<'a> {
     pub fn new(socket: &'a OwnedFd) -> Self {
-        Outbox { socket, state: Mutex::default(), sent: Condvar::new() }
+        SendQueue { socket, state: Mutex::default(), sent: Condvar::new() }
     }
 
     /// Puts a packet in without sending it, unless there are many; says how many there are.

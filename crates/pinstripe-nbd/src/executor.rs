@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::export::{Event, Export};
 use crate::memory::Buffer;
-use crate::outbox::{Chunk, Packet};
 use crate::protocol::{self, Command, Extent, Form, Request, flag};
 use crate::queue::Job;
+use crate::send_queue::{Chunk, Packet};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::Space;
@@ -25,7 +25,7 @@ struct Zeros([u8; 256 << 10]);
 static ZEROS: Zeros = Zeros([0; 256 << 10]);
 
 /// The context in which requests are carried out: an export and the form of replies.
-pub(super) struct Carrier<'a> {
+pub(super) struct RequestExecutor<'a> {
     pub export: &'a Export,
     pub form: Form,
     pub monitor: &'a Monitor,
@@ -45,11 +45,11 @@ impl From<Error> for Failure {
     }
 }
 
-impl Carrier<'_> {
+impl RequestExecutor<'_> {
     /// Carries out a request that was checked, and has its memory.
-    pub fn carry(&self, job: Job) -> Packet {
+    pub fn execute(&self, job: Job) -> Packet {
         let Job { request, buffer } = job;
-        match self.try_carry(&request, buffer) {
+        match self.try_execute(&request, buffer) {
             Ok(packet) => {
                 self.export.count(&request);
                 packet
@@ -88,7 +88,7 @@ impl Carrier<'_> {
         Packet::Short(reply)
     }
 
-    fn try_carry(&self, request: &Request, buffer: Option<Buffer>) -> Result<Packet, Failure> {
+    fn try_execute(&self, request: &Request, buffer: Option<Buffer>) -> Result<Packet, Failure> {
         let device = self.export.device();
         // Those of a flush may be any.
         let range = request.offset..request.offset.saturating_add(request.len.into());
