@@ -11,6 +11,7 @@ use pinstripe_base::sync::Stop;
 use pinstripe_io::device::{Caps, Device, MemoryDevice, Run, Space, Sparse};
 use pinstripe_nbd::fuse::{Mount, MountOptions};
 use pinstripe_testing::skipped;
+use rustix::mount::{UnmountFlags, unmount};
 
 const BYTES: u64 = 8 << 20;
 
@@ -94,5 +95,29 @@ fn an_error_of_the_device_reaches_its_reader_and_its_server() {
     });
     let error = told.unwrap_err();
     assert_eq!((error.kind(), error.what()), (Kind::Changed, "broke off"));
+    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn serving_ends_when_another_unmounts() {
+    let test = "serving_ends_when_another_unmounts";
+    let here = tempfile::tempdir().unwrap();
+    let memory = MemoryDevice::new("memory");
+    memory.set_len(BYTES).unwrap();
+    let mount = match Mount::new(Arc::new(memory), here.path(), &options()) {
+        Ok(mount) => mount,
+        Err(error) => return skipped(test, &format!("mounting: {error}")),
+    };
+    let stop = &Stop::new().unwrap();
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| mount.serve(stop));
+        let unmounted = unmount(here.path(), UnmountFlags::empty());
+        if let Err(errno) = unmounted {
+            stop.set();
+            skipped(test, &format!("unmounting: {errno}"));
+        }
+        served.join().unwrap().unwrap();
+        assert_eq!(stop.is_set(), unmounted.is_err());
+    });
     assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
 }

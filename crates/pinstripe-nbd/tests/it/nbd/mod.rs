@@ -5,6 +5,7 @@ mod clients;
 mod devices;
 mod raw;
 mod rules;
+mod stopping;
 mod strangers;
 
 use std::path::Path;
