@@ -119,9 +119,9 @@ impl Listener {
             Listener::Unix { socket, .. } => socket.accept().map(|(client, _)| client.into()),
             Listener::Tcp(socket) => {
                 let (client, _) = socket.accept()?;
-                // Replies are gathered here, so none need wait in the kernel for company.
+                // Replies are gathered in the send queue, so none need wait for more in the kernel.
                 client.set_nodelay(true)?;
-                // One that went without a word is noticed some day.
+                // So that a client that is gone without closing the connection is noticed.
                 set_socket_keepalive(&client, true)?;
                 Ok(client.into())
             }

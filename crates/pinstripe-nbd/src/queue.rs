@@ -23,9 +23,9 @@ pub(super) struct Job {
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// Told to workers: there is a job, or there never will be.
+    /// Notifies workers: there is a job, or the queue is closed.
     work: Condvar,
-    /// Told to the reader: there is room.
+    /// Notifies the reader: there is room.
     room: Condvar,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Queue {
 struct State {
     jobs: VecDeque<Job>,
     idle: usize,
-    /// A worker was told and is not there yet.
+    /// A worker was notified and does not run yet.
     is_waking: bool,
     is_closed: bool,
 }

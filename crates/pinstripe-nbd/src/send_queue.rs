@@ -39,7 +39,7 @@ pub(super) struct Chunk {
 pub(super) struct SendQueue<'a> {
     socket: &'a OwnedFd,
     state: Mutex<State>,
-    /// Told when there is room.
+    /// Notifies that there is room.
     sent: Condvar,
 }
 

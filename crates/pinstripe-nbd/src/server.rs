@@ -1,4 +1,7 @@
 //! The server: accepts clients, and ends all of them when it ends.
+//!
+//! Invariant: the caller's stop is only waited for. A server that ends, by the stop or an error, has
+//! an end of its own, in the [`ServerContext`], after which no request is received.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +31,8 @@ pub struct Server {
     addresses: Vec<Address>,
 }
 
-/// The connected clients.
+/// The connected clients. Their lock is held across no call that may block, and no other is taken
+/// under it.
 #[derive(Default)]
 struct Connections {
     sockets: Mutex<HashMap<u64, Arc<OwnedFd>>>,
@@ -193,7 +197,7 @@ impl Connections {
     }
 }
 
-/// Strikes a client off the list, however its thread ends.
+/// Removes a client from the list, however its thread ends.
 struct ConnectionGuard<'a> {
     connections: &'a Connections,
     number: u64,

@@ -133,7 +133,7 @@ impl FileSystem {
         });
     }
 
-    /// Keeps the first error, and says it the kernel's way.
+    /// Keeps the first error; returns its number for the kernel.
     fn failed(&self, error: Error) -> Errno {
         let number = match error.kind() {
             Kind::NoSpace => Errno::ENOSPC,

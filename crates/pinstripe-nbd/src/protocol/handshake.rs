@@ -1,7 +1,8 @@
 //! The handshake: from the greeting to an export and the terms on which it is used.
 //!
-//! Invariant: every option but the choice of an export in the old way is answered, in the words of
-//! the protocol; a choice of block status holds only for the export for which it was made.
+//! Invariant: every option but the choice of an export in the old way (NBD_OPT_EXPORT_NAME) is
+//! answered, in the words of the protocol; a choice of block status holds only for the export for
+//! which it was made.
 
 use super::option::{self, ClientOption, OptionHead};
 use super::reply::ALLOCATION_ID;
@@ -108,7 +109,7 @@ impl<'a> Handshake<'a> {
         };
         let option = match ClientOption::decode(head.number, data) {
             Ok(option) => option,
-            // In the old way nothing can be refused.
+            // NBD_OPT_EXPORT_NAME: nothing can be refused.
             Err(_) if head.number == 1 => return Step::End,
             Err(error) => {
                 say(answer::INVALID, error.to_string().as_bytes());
@@ -116,7 +117,7 @@ impl<'a> Handshake<'a> {
             }
         };
         match option {
-            ClientOption::ExportName(name) => return self.begin_in_the_old_way(name, out),
+            ClientOption::ExportName(name) => return self.begin_by_export_name(name, out),
             ClientOption::Abort => {
                 say(answer::ACK, &[]);
                 return Step::End;
@@ -148,7 +149,7 @@ impl<'a> Handshake<'a> {
         self.exports.iter().position(|export| export.name == name)
     }
 
-    fn begin_in_the_old_way(&self, name: &str, out: &mut Vec<u8>) -> Step {
+    fn begin_by_export_name(&self, name: &str, out: &mut Vec<u8>) -> Step {
         let Some(at) = self.find(name) else { return Step::End };
         let export = &self.exports[at];
         out.extend_from_slice(&export.bytes.to_be_bytes());

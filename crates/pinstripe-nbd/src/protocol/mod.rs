@@ -8,8 +8,8 @@
 //! BLOCK_STATUS, which every client of today speaks. Fixed newstyle only; no TLS and no extended
 //! headers, both of which a client is told in the protocol's own words.
 //!
-//! Invariants: numbers are big-endian; no length of a client is believed before it was compared
-//! with a limit of this file; whatever a client sends, it is answered or refused, never a panic.
+//! Invariants: numbers are big-endian; every length that a client sends is compared with a limit of
+//! this file before it is used; any bytes of a client are answered or refused, never a panic.
 //!
 //! Never here: sockets, devices, and who may connect.
 
